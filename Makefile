@@ -1,0 +1,69 @@
+# Needs Python 3.11 to 3.13 and make, nothing else. The environment is .venv, made by uv from requirements.lock.
+PYTHON ?= python3
+UV_VERSION := 0.13.8
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRA := .venv-sklearn-extra
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-slow test-all test-sklearn-extra test-wheel lint types format lock benchmark reproduce clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
+
+setup: $(VENV)/.ready  ## create .venv with everything pinned in requirements.lock
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else f"fedclust needs Python 3.11 to 3.13, this is {v[0]}.{v[1]}; choose one with make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@
+
+run: setup  ## the quickstart: five methods on rotated handwritten digits, then the report
+	$(BIN)/fedclust run experiment=quickstart
+
+test: setup  ## the default tests, minutes
+	$(BIN)/python -m pytest -q
+
+test-slow: setup  ## the long tests: real kills, every experiment at smoke scale, real training
+	$(BIN)/python -m pytest -q -m "slow and not sklearn_extra"
+
+test-all: test test-slow test-sklearn-extra test-wheel  ## every test
+
+$(EXTRA)/.ready: requirements-sklearn-extra.lock pyproject.toml | setup
+	$(PYTHON) -m venv $(EXTRA)
+	$(BIN)/uv pip install --quiet --python $(EXTRA)/bin/python --require-hashes -r requirements-sklearn-extra.lock
+	$(BIN)/uv pip install --quiet --python $(EXTRA)/bin/python --no-deps -e .
+	@touch $@
+
+test-sklearn-extra: $(EXTRA)/.ready  ## scikit-learn-extra's k-medoids, in an environment with numpy<2
+	$(EXTRA)/bin/python -m pytest -q -m sklearn_extra
+
+test-wheel: setup  ## the built wheel in an empty environment and an empty folder
+	PYTHON=$(PYTHON) UV=$(CURDIR)/$(BIN)/uv bash scripts/test_wheel.sh
+
+lint: setup  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## mypy, strict on the package
+	$(BIN)/mypy
+
+format: setup  ## apply ruff's fixes and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: setup  ## pin the newest allowed versions
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --generate-hashes --no-header --extra dev --extra sklearn-extra pyproject.toml -o requirements-sklearn-extra.lock
+
+benchmark: setup  ## client steps per second against the plain loop, with the machine's limit
+	$(BIN)/python -m benchmarks
+
+reproduce: setup  ## LCFL Table II at laptop scale on MNIST (half an hour on two cores)
+	$(BIN)/fedclust run experiment=lcfl/table2 scale=laptop
+
+clean:  ## delete the environments and caches, keep outputs
+	rm -rf $(VENV) $(EXTRA) .mypy_cache .pytest_cache .ruff_cache build dist

@@ -1,0 +1,142 @@
+"""Rates, memory and the arithmetic limit, measured side by side in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from benchmarks.workloads import Case, Workload
+
+_SIDE = 2048
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One workload on one engine.
+
+    Attributes:
+        workload: its name.
+        title: what was computed per call.
+        engine: name of the engine.
+        device: cpu or cuda.
+        threads: threads of a CPU operation.
+        unit: what the rates count.
+        rate: units per second of the engine, median.
+        plain_rate: units per second of the plain loop, median.
+        ratio: median over rounds of the two rates' ratio.
+        gflops: floating-point operations per second of the engine, 1e9.
+        limit_gflops: those of a 2048 x 2048 float32 product in the same rounds.
+        share: gflops / limit_gflops.
+        setup_seconds: building the case and the first call.
+        peak_mib: highest resident (CPU) or allocated (CUDA) memory of the engine's first call, MiB.
+        padding: fraction of padded examples in the engine's last training call.
+        seeds_cost: time of all seeds in one call over that of one seed alone, where there are several.
+        rounds: repetitions that the medians are over.
+    """
+
+    workload: str
+    title: str
+    engine: str
+    device: str
+    threads: int
+    unit: str
+    rate: float
+    plain_rate: float
+    ratio: float
+    gflops: float
+    limit_gflops: float
+    share: float
+    setup_seconds: float
+    peak_mib: float
+    padding: float
+    seeds_cost: float | None
+    rounds: int
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Wall-clock time of one call."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def _reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif _CLEAR.exists():
+        _CLEAR.write_text("5")  # Linux: the high-water mark starts again from the present size
+
+
+def _peak_mib(device: torch.device) -> float:
+    """Highest memory since `_reset_peak`, MiB; NaN where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    if not _STATUS.exists():
+        return float("nan")
+    line = next(part for part in _STATUS.read_text().splitlines() if part.startswith("VmHWM"))
+    return int(line.split()[1]) / 2**10
+
+
+def measure(workload: Workload, engine: str, device: torch.device, seconds: float) -> Result:
+    """The workload's result; engine, plain loop and limit take turns until `seconds` are spent."""
+    side = torch.randn(_SIDE, _SIDE, device=device)
+    began = time.perf_counter()
+    case = workload.prepare(engine, device)
+    _reset_peak(device)
+    _seconds(case.fast, device)
+    setup, peak = time.perf_counter() - began, _peak_mib(device)
+    _seconds(case.plain, device)
+    _seconds(lambda: side @ side, device)
+    fast, slow, single, product = [], [], [], []
+    began = time.perf_counter()
+    while len(fast) < 3 or time.perf_counter() - began < seconds:
+        product.append(_seconds(lambda: side @ side, device))
+        fast.append(_seconds(case.fast, device))
+        slow.append(_seconds(case.plain, device))
+        if case.single is not None:
+            single.append(_seconds(case.single, device))
+    return _result(workload, case, device, setup, peak, (fast, slow, single, product))
+
+
+def _result(
+    workload: Workload,
+    case: Case,
+    device: torch.device,
+    setup: float,
+    peak: float,
+    times: tuple[list[float], list[float], list[float], list[float]],
+) -> Result:
+    fast, slow, single, product = times
+    rates = [case.fast_units / t for t in fast]
+    plain_rates = [case.plain_units / t for t in slow]
+    gflops = median(rates) * case.flops / 1e9
+    limit = 2 * _SIDE**3 / median(product) / 1e9
+    return Result(
+        workload=workload.name,
+        title=workload.title,
+        engine=case.backend.name,
+        device=device.type,
+        threads=torch.get_num_threads(),
+        unit=workload.unit,
+        rate=median(rates),
+        plain_rate=median(plain_rates),
+        ratio=median([a / b for a, b in zip(rates, plain_rates, strict=True)]),
+        gflops=gflops,
+        limit_gflops=limit,
+        share=gflops / limit,
+        setup_seconds=setup,
+        peak_mib=peak,
+        padding=getattr(case.backend, "padding", float("nan")),
+        seeds_cost=median([a / b for a, b in zip(fast, single, strict=True)]) if single else None,
+        rounds=len(fast),
+    )

@@ -1,0 +1,244 @@
+"""The workloads: models, sizes, and what one unit of work costs in floating-point operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks import plain
+from fedclust.engines.choose import make_backend
+from fedclust.models.cnn import cnn
+from fedclust.models.mlp import mlp
+from fedclust.models.sequence import Model
+from fedclust.rng import Stream
+from fedclust.solver import Solver
+from fedclust.types import Backend, Pool, Shards
+
+_SHAPE, _CLASSES = (1, 28, 28), 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A workload ready to run.
+
+    Attributes:
+        fast: one call of the engine.
+        plain: the same kind of work in the plain loop, possibly on fewer clients.
+        fast_units, plain_units: units of work of one call.
+        flops: floating-point operations of one unit that no implementation can avoid.
+        backend: the engine, for its padding.
+        single: one seed of a workload with several, or None.
+    """
+
+    fast: Callable[[], object]
+    plain: Callable[[], object]
+    fast_units: int
+    plain_units: int
+    flops: float
+    backend: Backend
+    single: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is measured.
+
+    Attributes:
+        name: W1, W2, …
+        title: the workload in words, and how much of it one call does.
+        unit: what is counted per second.
+        prepare: builds the case for an engine's name and a device.
+    """
+
+    name: str
+    title: str
+    unit: str
+    prepare: Callable[[str, torch.device], Case]
+
+
+def synthetic_pool(num_examples: int, device: torch.device) -> Pool:
+    """Random bytes of MNIST's shape; speed does not depend on what they show."""
+    generator = torch.Generator().manual_seed(0)
+    return Pool(
+        x=torch.randint(0, 256, (num_examples, *_SHAPE), generator=generator, dtype=torch.uint8).to(device),
+        y=torch.randint(0, _CLASSES, (num_examples,), generator=generator).to(device),
+        scale=torch.tensor(1 / 255, device=device),
+        shift=torch.tensor(0.0, device=device),
+        num_classes=_CLASSES,
+    )
+
+
+def shards(rows: int, count: int, num_examples: int, device: torch.device) -> Shards:
+    """`rows` clients with `count` random examples each."""
+    generator = torch.Generator().manual_seed(1)
+    return Shards(
+        index=torch.randint(0, num_examples, (rows, count), generator=generator).to(device),
+        count=torch.full((rows,), count, device=device),
+        key=Stream.of(0, "train", 0).keys(torch.arange(rows)).to(device),
+    )
+
+
+def forward_flops(model: Model) -> list[int]:
+    """Multiplications and additions of every layer with parameters for one example, in order."""
+    flops = []
+    for place, layer in enumerate(model):
+        if isinstance(layer, nn.Linear):
+            flops.append(2 * layer.weight.numel())
+        elif isinstance(layer, nn.Conv2d):
+            flops.append(2 * layer.weight.numel() * math.prod(model.shapes[place + 1][1:]))
+    return flops
+
+
+def step_flops(model: Model) -> int:
+    """Operations of a gradient step for one example: the first layer needs no gradient of its input."""
+    flops = forward_flops(model)
+    return 3 * sum(flops) - flops[0]
+
+
+def _loaded(model: Model, flat: Tensor) -> Model:
+    """The model with the flat parameters [P]."""
+    nn.utils.vector_to_parameters(flat.clone(), model.parameters())
+    return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Local training of `rows` clients per call from one model; `seeds` > 1 merges that many cohorts."""
+
+    model: Callable[[], Model]
+    rows: int
+    count: int
+    epochs: int
+    batch: int | None
+    plain_rows: int
+    seeds: int = 1
+
+    def __call__(self, engine: str, device: torch.device) -> Case:
+        """The case."""
+        pool, model = synthetic_pool(60000, device), self.model()
+        backend = make_backend(engine, model, pool)
+        solver = Solver(lr=0.01, batch_size=self.batch, epochs=self.epochs)
+        start = torch.stack([backend.init(Stream.of(seed, "init")) for seed in range(self.seeds)])
+        data = shards(self.rows * self.seeds, self.count, 60000, device)
+        label = torch.arange(self.seeds, device=device).repeat_interleave(self.rows)
+        one = replace(data, **{k: getattr(data, k)[: self.rows] for k in ("index", "count", "key")})
+        steps = math.ceil(self.count / (self.batch or self.count)) * self.epochs
+        examples = self.count * self.epochs / steps
+        local = _loaded(self.model().to(device), start[0])
+        few = data.index[: self.plain_rows]
+        return Case(
+            fast=lambda: backend.train(start, label, data, solver, solver.lr),
+            plain=lambda: plain.train(local, pool, few, self.epochs, self.batch, solver.lr),
+            fast_units=self.rows * self.seeds * steps,
+            plain_units=self.plain_rows * steps,
+            flops=examples * step_flops(model),
+            backend=backend,
+            single=None
+            if self.seeds == 1
+            else (lambda: backend.train(start, label[: self.rows], one, solver, solver.lr)),
+        )
+
+
+def _ifca(engine: str, device: torch.device) -> Case:
+    """W4: every client takes the best of four models, then ten full-batch steps from it."""
+    rows, count, clusters, steps, plain_rows = 240, 100, 4, 10, 24
+    pool, model = synthetic_pool(60000, device), _mlp200()
+    backend = make_backend(engine, model, pool)
+    solver = Solver(lr=0.1, batch_size=None, epochs=steps)
+    models = torch.stack([backend.init(Stream.of(j, "init")) for j in range(clusters)])
+    data = shards(rows, count, 60000, device)
+    local = [_loaded(_mlp200().to(device), flat) for flat in models]
+
+    def fast() -> object:
+        return backend.train(models, backend.loss(models, data).argmin(1), data, solver, solver.lr)
+
+    def slow() -> object:
+        few = data.index[:plain_rows]
+        best = plain.losses(list(local), pool, few).argmin(1).tolist()
+        return [
+            plain.train(local[k], pool, few[i : i + 1], steps, None, solver.lr) for i, k in enumerate(best)
+        ]
+
+    flops = count * (step_flops(model) + clusters * sum(forward_flops(model)) / steps)
+    return Case(
+        fast=fast,
+        plain=slow,
+        fast_units=rows * steps,
+        plain_units=plain_rows * steps,
+        flops=flops,
+        backend=backend,
+    )
+
+
+def _table(engine: str, device: torch.device) -> Case:
+    """W5: the loss of every client's model on every client's data."""
+    rows, count, columns, plain_rows = 120, 200, 48, 12
+    pool, model = synthetic_pool(60000, device), _mlp200()
+    backend = make_backend(engine, model, pool)
+    models = torch.stack([backend.init(Stream.of(j, "init")) for j in range(columns)])
+    data = shards(rows, count, 60000, device)
+    local: list[nn.Module] = [_loaded(_mlp200().to(device), flat) for flat in models]
+    return Case(
+        fast=lambda: backend.loss(models, data),
+        plain=lambda: plain.losses(local, pool, data.index[:plain_rows]),
+        fast_units=rows * columns,
+        plain_units=plain_rows * columns,
+        flops=count * sum(forward_flops(model)),
+        backend=backend,
+    )
+
+
+def _linear() -> Model:
+    return mlp(_SHAPE, _CLASSES, hidden=[])
+
+
+def _mlp200() -> Model:
+    return mlp(_SHAPE, _CLASSES, hidden=[200])
+
+
+def _cnn() -> Model:
+    return cnn(_SHAPE, _CLASSES, channels=[32, 64], kernel=5, padding=2, hidden=[512])
+
+
+WORKLOADS: Sequence[Workload] = (
+    Workload(
+        name="W1",
+        title="784-10, 20 clients x 60, 10 epochs, B=10",
+        unit="steps",
+        prepare=Training(model=_linear, rows=20, count=60, epochs=10, batch=10, plain_rows=5),
+    ),
+    Workload(
+        name="W2",
+        title="784-200-10, 120 clients x 200, 10 epochs, B=20",
+        unit="steps",
+        prepare=Training(model=_mlp200, rows=120, count=200, epochs=10, batch=20, plain_rows=5),
+    ),
+    Workload(
+        name="W3",
+        title="conv 32, conv 64, fc 512, 4 of 20 clients x 100, 1 of 5 epochs, B=20",
+        unit="steps",
+        prepare=Training(model=_cnn, rows=4, count=100, epochs=1, batch=20, plain_rows=4),
+    ),
+    Workload(
+        name="W4",
+        title="IFCA 784-200-10, 240 of 2400 clients x 100, k=4, 10 full batches",
+        unit="steps",
+        prepare=_ifca,
+    ),
+    Workload(
+        name="W5",
+        title="loss table 784-200-10, 120 of 1200 clients x 200, 48 of 1200 models",
+        unit="losses",
+        prepare=_table,
+    ),
+    Workload(
+        name="W6",
+        title="W1 with 5 seeds in one call",
+        unit="steps",
+        prepare=Training(model=_linear, rows=20, count=60, epochs=10, batch=10, plain_rows=5, seeds=5),
+    ),
+)

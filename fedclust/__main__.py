@@ -1,0 +1,78 @@
+"""The command line: fedclust run | report | list."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from fedclust import __version__
+from fedclust.errors import DivergedError, UserError
+
+USAGE = """usage: fedclust COMMAND …
+
+  fedclust run [KEY=VALUE …] [-m]    run a job or a sweep; `fedclust run --help` shows the config
+  fedclust report FOLDER …           tables and figures again, from the files alone
+  fedclust list [GROUP …]            what there is: algorithms, data sets, experiments, …
+  fedclust --version"""
+
+COMMANDS = ("run", "report", "list")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command; a user's mistake is one line and exit status 2."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] in (["--version"], ["-V"]):
+        print(f"fedclust {__version__}")
+        return
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return
+    if given[0] not in COMMANDS:
+        _fail(f"fedclust has no command {given[0]!r}: it has {', '.join(COMMANDS)}", 2)
+    command: Callable[[Sequence[str]], None] = import_module(f"fedclust.commands.{given[0]}").main
+    _guarded(command, given[1:])
+
+
+def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
+    """Call a command and turn what it may raise into one line and an exit status."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from fedclust.run import Interrupted
+
+    try:
+        command(arguments)
+    except UserError as error:
+        _fail(_one_line(error), error.exit_status)
+    except (HydraException, OmegaConfBaseException) as error:
+        _fail(_explain(error), 2)
+    except DivergedError as error:
+        _fail(_one_line(error), 1)
+    except Interrupted as interruption:
+        _fail(str(interruption), interruption.exit_status)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+
+
+def _explain(error: Exception) -> str:
+    """One line from Hydra's several; the innermost cause says most about a wrong value."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    head, detail = _one_line(error), _one_line(cause)
+    head = head.split(" Config search path:")[0].split(" See https")[0].split(" Set the environment")[0]
+    return head if detail in head or cause is error else f"{head}: {detail.split(' full_key:')[0]}"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _fail(message: str, status: int) -> None:
+    print(f"fedclust: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Federated averaging: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, AISTATS 2017, arXiv:1602.05629.
+
+Algorithm 1. FedProx (Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, MLSys 2020, arXiv:1812.06127, Algorithm 2)
+is the same class with `solver.proximal` above 0.
+
+Differs from the papers:
+- FedAvg weights by examples; here `aggregation` also offers the plain mean.
+- FedProx draws clients with probability n_i / n and tolerates partial work; here clients are drawn uniformly
+  and all of them do the whole local work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms import Aggregation, arrived, average, check_choice, zeros
+from fedclust.solver import Solver
+from fedclust.types import Engine, Report, Round, Served
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg:
+    """One model for everybody.
+
+    Attributes:
+        solver: local work.
+        aggregation: `uniform` mean over the participants, or weighted `by_samples`.
+    """
+
+    solver: Solver
+    aggregation: Aggregation = "uniform"
+
+    @dataclass(frozen=True, kw_only=True)
+    class State:
+        """The server's model.
+
+        Attributes:
+            model: [1, P].
+        """
+
+        model: Tensor
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.aggregation", self.aggregation, Aggregation)
+
+    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """A fresh model."""
+        return self.State(model=engine.init(rnd.stream("init"), 1)), Report()
+
+    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """The mean of what the cohort made of the model."""
+        label = zeros(rnd.cohort)
+        local = engine.train(state.model, label, rnd.cohort, self.solver, rnd)
+        model, report = average(local, state.model, label, rnd.cohort, rnd, self.aggregation)
+        return self.State(model=model), report
+
+    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+        """The one model for everybody."""
+        return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))

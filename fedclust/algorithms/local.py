@@ -1,0 +1,62 @@
+"""No federation: every client trains a model of its own from a common start and never communicates.
+
+The lower baseline of the clustered methods: what a client can do alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms import arrived, check_choice, clients_with_data
+from fedclust.solver import Solver
+from fedclust.types import Engine, Report, Round, Served
+
+Participants = Literal["all", "cohort"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """One model per client; keeps M models in memory.
+
+    Attributes:
+        solver: local work of one round.
+        participants: who trains in a round: `all` clients that are there, or only the `cohort`.
+    """
+
+    solver: Solver
+    participants: Participants = "all"
+
+    @dataclass(frozen=True, kw_only=True)
+    class State:
+        """The clients' models.
+
+        Attributes:
+            models: [M, P], row i belongs to client i.
+        """
+
+        models: Tensor
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.participants", self.participants, Participants)
+
+    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """The same fresh model for every client."""
+        model = engine.init(rnd.stream("init"), 1)
+        return self.State(models=model.repeat(rnd.fed.num_clients, 1)), Report()
+
+    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """Every participant goes on with its own model."""
+        clients = clients_with_data(rnd) if self.participants == "all" else rnd.cohort
+        local = engine.train(state.models, clients, clients, self.solver, rnd)
+        models = state.models.index_copy(0, clients, local.params)
+        report = Report(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
+        return self.State(models=models), report
+
+    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+        """Everybody's own model."""
+        own = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
+        return Served(models=state.models, label=arrived(own, rnd))

@@ -1,0 +1,76 @@
+"""One row per client and evaluation: parts while a run goes on, one file at its end."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from fedclust.files import atomic_write
+from fedclust.types import Evaluation, Round
+
+CLIENTS = pa.schema(
+    [
+        ("seed", pa.int64()),
+        ("round", pa.int32()),
+        ("client", pa.int32()),
+        ("group", pa.int32()),
+        ("label", pa.int32()),
+        ("train_count", pa.int32()),
+        ("test_count", pa.int32()),
+        ("loss_sum", pa.float64()),
+        ("correct", pa.int32()),
+    ]
+)
+ROW_GROUP = 1 << 18  # rows; fixed, so that the joined file does not depend on how it was cut into parts
+
+
+def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
+    """One row per client, columns `CLIENTS`."""
+    num_clients = rnd.fed.num_clients
+    columns = {
+        "seed": torch.full((num_clients,), rnd.seed, dtype=torch.int64),
+        "round": torch.full((num_clients,), rnd.t, dtype=torch.int64),
+        "client": torch.arange(num_clients),
+        "group": rnd.fed.group,
+        "label": evaluation.served.label,
+        "train_count": rnd.fed.train.count,
+        "test_count": evaluation.count,
+        "loss_sum": evaluation.loss_sum.double(),
+        "correct": evaluation.correct,
+    }
+    arrays = [pa.array(columns[field.name].cpu().numpy()).cast(field.type) for field in CLIENTS]
+    return pa.Table.from_arrays(arrays, schema=CLIENTS)
+
+
+def write_part(rows: pa.Table, folder: Path, number: int) -> str:
+    """The name of the part that now holds `rows`."""
+    name = f"part-{number:06d}.parquet"
+    buffer = io.BytesIO()
+    pq.write_table(rows, buffer, compression="zstd")
+    atomic_write(folder / name, buffer.getvalue())
+    return name
+
+
+def take_back(joined: Path, folder: Path, t: int) -> str:
+    """The name of a part with the rows of the joined file up to round t."""
+    rows = pq.read_table(joined, filters=[("round", "<=", t)])
+    return write_part(rows.cast(CLIENTS), folder, 0)
+
+
+def join_parts(parts: Sequence[Path], target: Path) -> None:
+    """The rows of all parts in one file, in row groups of `ROW_GROUP` rows wherever the parts end."""
+    with pq.ParquetWriter(target, CLIENTS, compression="zstd") as writer:
+        waiting = CLIENTS.empty_table()
+        for part in parts:
+            waiting = pa.concat_tables([waiting, pq.read_table(part)])
+            whole = len(waiting) // ROW_GROUP * ROW_GROUP
+            for start in range(0, whole, ROW_GROUP):
+                writer.write_table(waiting.slice(start, ROW_GROUP).combine_chunks(), row_group_size=ROW_GROUP)
+            waiting = waiting.slice(whole)
+        if len(waiting):
+            writer.write_table(waiting.combine_chunks(), row_group_size=ROW_GROUP)

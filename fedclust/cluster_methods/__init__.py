@@ -1,0 +1,104 @@
+"""Distances to labels, one file each; here what every method does before and after.
+
+Each is a frozen dataclass with `__call__(distance [C, C], stream) -> [C]` int64 labels that are consecutive
+from 0 in the order of each cluster's first client. Same distances and stream, same labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import silhouette_score
+from torch import Tensor
+
+from fedclust.errors import DivergedError, require
+from fedclust.rng import Stream
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Count = int | Literal["auto"]
+
+
+def check_count(num_clusters: Count, max_clusters: int, min_silhouette: float) -> None:
+    """Raise `ConfigError` for a number of clusters, or limits of `auto`, that make no sense."""
+    require(
+        num_clusters == "auto" or (isinstance(num_clusters, int) and num_clusters >= 1),
+        "cluster_method.num_clusters",
+        num_clusters,
+        "at least 1, or auto",
+    )
+    require(max_clusters >= 2, "cluster_method.max_clusters", max_clusters, "at least 2")
+    require(-1 <= min_silhouette <= 1, "cluster_method.min_silhouette", min_silhouette, "a number in [-1, 1]")
+
+
+def as_matrix(distance: Tensor) -> Floats:
+    """The distances [C, C] float64 on the CPU.
+
+    Raises:
+        DivergedError: if one is not finite.
+    """
+    assert distance.shape == (len(distance), len(distance)), tuple(distance.shape)
+    if not bool(torch.isfinite(distance).all()):
+        raise DivergedError("a distance between clients is not finite; a smaller solver.lr may help")
+    matrix: Floats = distance.detach().double().cpu().numpy()
+    return matrix
+
+
+def as_labels(found: NDArray[Any], distance: Tensor) -> Tensor:
+    """Labels [C] int64 on the device of `distance`, numbered in the order of their first clients."""
+    _, first, member = np.unique(found, return_index=True, return_inverse=True)
+    rank = first.argsort().argsort()
+    return torch.from_numpy(rank[member.reshape(-1)]).to(distance.device, torch.int64)
+
+
+def noise_as_cluster(found: NDArray[Any]) -> NDArray[Any]:
+    """Labels of a density method with its noise, -1, as one more cluster."""
+    return np.where(found < 0, found.max() + 1, found)
+
+
+def random_state(stream: Stream) -> int:
+    """A seed below 2^31, as scikit-learn and kmedoids take them."""
+    return int(stream.key >> 33)
+
+
+def cluster(
+    distance: Floats,
+    num_clusters: Count,
+    max_clusters: int,
+    min_silhouette: float,
+    split: Callable[[int], NDArray[Any]],
+) -> NDArray[Any]:
+    """Labels [C] for a given number of clusters, or for the number with the best silhouette.
+
+    The silhouette (Rousseeuw 1987) is tried for 2 to `max_clusters` clusters; all clients form one cluster if
+    the best is below `min_silhouette`.
+
+    Args:
+        distance: [C, C].
+        num_clusters: the number, or "auto".
+        max_clusters: largest number that auto tries.
+        min_silhouette: least mean silhouette, in [-1, 1], that auto takes for a structure.
+        split: labels [C] for a number of clusters from 2 to C - 1.
+
+    Raises:
+        ConfigError: if there are more clusters than clients.
+    """
+    size = len(distance)
+    if num_clusters != "auto":
+        require(num_clusters <= size, "num_clusters", num_clusters, f"at most the {size} clients to cluster")
+        if num_clusters == 1:
+            return np.zeros(size, np.int64)
+        return np.arange(size) if num_clusters == size else split(num_clusters)
+    best, quality = np.zeros(size, np.int64), min_silhouette
+    for k in range(2, min(max_clusters, size - 1) + 1):
+        found = split(k)
+        if not 2 <= len(np.unique(found)) < size:
+            continue  # identical clients can leave a method with fewer clusters than asked for
+        silhouette = float(silhouette_score(distance, found, metric="precomputed"))
+        if silhouette > quality:
+            best, quality = found, silhouette
+    return best

@@ -1,0 +1,48 @@
+"""Agglomerative clustering: the two closest clusters are merged until k are left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from sklearn.cluster import AgglomerativeClustering
+from torch import Tensor
+
+from fedclust.cluster_methods import Count, as_labels, as_matrix, check_count, cluster
+from fedclust.errors import require
+from fedclust.rng import Stream
+
+Linkage = Literal["average", "complete", "single"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agglomerative:
+    """Agglomerative clustering on given distances; uses no randomness.
+
+    Attributes:
+        num_clusters: k, or "auto".
+        linkage: distance of two clusters: the `average`, largest (`complete`) or least (`single`) distance
+            of their members.
+        max_clusters, min_silhouette: of auto, see `fedclust.cluster_methods.cluster`.
+    """
+
+    num_clusters: Count
+    linkage: Linkage = "average"
+    max_clusters: int = 10
+    min_silhouette: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_count(self.num_clusters, self.max_clusters, self.min_silhouette)
+        allowed = "one of " + ", ".join(get_args(Linkage))
+        require(self.linkage in get_args(Linkage), "cluster_method.linkage", self.linkage, allowed)
+
+    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
+        """See `fedclust.types.ClusterMethod`."""
+        matrix = as_matrix(distance)
+
+        def split(k: int) -> Any:
+            model = AgglomerativeClustering(n_clusters=k, metric="precomputed", linkage=self.linkage)
+            return model.fit_predict(matrix)
+
+        found = cluster(matrix, self.num_clusters, self.max_clusters, self.min_silhouette, split)
+        return as_labels(found, distance)

@@ -1,0 +1,56 @@
+"""HDBSCAN: DBSCAN over all radii at once, keeping the most stable clusters; finds their number itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sklearn.cluster import HDBSCAN
+from torch import Tensor
+
+from fedclust.cluster_methods import as_labels, as_matrix, noise_as_cluster
+from fedclust.errors import require
+from fedclust.rng import Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hdbscan:
+    """HDBSCAN (Campello, Moulavi, Sander, PAKDD 2013) on given distances; uses no randomness.
+
+    Clients that belong nowhere form one more cluster together.
+
+    Attributes:
+        min_cluster_size: clients of the smallest cluster.
+        min_samples: neighbours that make a client a core; None takes min_cluster_size.
+    """
+
+    min_cluster_size: int = 5
+    min_samples: int | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.min_cluster_size >= 2, "cluster_method.min_cluster_size", self.min_cluster_size, "at least 2"
+        )
+        require(
+            self.min_samples is None or self.min_samples >= 1,
+            "cluster_method.min_samples",
+            self.min_samples,
+            "at least 1, or null",
+        )
+
+    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
+        """See `fedclust.types.ClusterMethod`.
+
+        Raises:
+            ConfigError: if there are fewer clients than min_samples.
+        """
+        matrix = as_matrix(distance)
+        samples = self.min_samples or self.min_cluster_size
+        allowed = f"at most the {len(matrix)} clients to cluster"
+        require(samples <= len(matrix), "cluster_method.min_samples", samples, allowed)
+        model = HDBSCAN(
+            min_cluster_size=self.min_cluster_size,
+            min_samples=self.min_samples,
+            metric="precomputed",
+            copy=True,
+        )
+        return as_labels(noise_as_cluster(model.fit_predict(matrix)), distance)

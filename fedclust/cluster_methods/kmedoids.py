@@ -1,0 +1,105 @@
+"""k-medoids: clusters around clients, with the least sum of distances to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import kmedoids
+import numpy as np
+from torch import Tensor
+
+from fedclust.cluster_methods import (
+    Count,
+    Floats,
+    Labels,
+    as_labels,
+    as_matrix,
+    check_count,
+    cluster,
+    random_state,
+)
+from fedclust.errors import require
+from fedclust.rng import Stream
+
+Variant = Literal["fasterpam", "alternate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KMedoids:
+    """k-medoids on given distances.
+
+    Attributes:
+        num_clusters: k, or "auto".
+        variant: `fasterpam` (Schubert, Rousseeuw, Information Systems 2021), the best of several starts; or
+            `alternate` (Park, Jun, Expert Systems with Applications 2009) as in scikit-learn-extra, which the
+            LCFL code uses: started from the k most central clients, it can merge true clusters.
+        starts: of fasterpam: the greedy one (PAM's BUILD) and random ones.
+        max_iter: at most so many passes of one start.
+        max_clusters, min_silhouette: of auto, see `fedclust.cluster_methods.cluster`.
+    """
+
+    num_clusters: Count
+    variant: Variant = "fasterpam"
+    starts: int = 10
+    max_iter: int = 300
+    max_clusters: int = 10
+    min_silhouette: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_count(self.num_clusters, self.max_clusters, self.min_silhouette)
+        allowed = "one of " + ", ".join(get_args(Variant))
+        require(self.variant in get_args(Variant), "cluster_method.variant", self.variant, allowed)
+        require(self.starts >= 1, "cluster_method.starts", self.starts, "at least 1")
+        require(self.max_iter >= 1, "cluster_method.max_iter", self.max_iter, "at least 1")
+
+    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
+        """See `fedclust.types.ClusterMethod`."""
+        matrix = as_matrix(distance)
+
+        def split(k: int) -> Labels:
+            if self.variant == "alternate":
+                return alternate(matrix, k, self.max_iter)
+            return self._fasterpam(matrix, k, stream)
+
+        found = cluster(matrix, self.num_clusters, self.max_clusters, self.min_silhouette, split)
+        return as_labels(found, distance)
+
+    def _fasterpam(self, distance: Floats, k: int, stream: Stream) -> Labels:
+        """Labels of the start with the least sum of distances, the first of equals."""
+        runs = [
+            kmedoids.fasterpam(
+                distance,
+                k,
+                self.max_iter,
+                init="build" if start == 0 else "random",
+                random_state=random_state(stream.fold(start)),
+                n_cpu=1,  # its parallel version visits candidates in another order
+            )
+            for start in range(self.starts)
+        ]
+        return np.asarray(min(runs, key=lambda run: run.loss).labels, np.int64)
+
+
+def alternate(distance: Floats, k: int, max_iter: int) -> Labels:
+    """Labels [C] of alternating k-medoids, without randomness.
+
+    Starts from the k clients with the least sums of distances, the first of equals; then, until no medoid
+    changes: everybody to the nearest medoid, and every medoid replaced by the member of its cluster with the
+    least sum of distances inside the cluster if that is strictly less. An empty cluster keeps its medoid.
+    """
+    medoids = distance.sum(1).argsort(kind="stable")[:k]
+    for _ in range(max_iter):
+        label = distance[medoids].argmin(0)
+        before = medoids.copy()
+        for c in range(k):
+            members = np.flatnonzero(label == c)
+            if not len(members):
+                continue
+            cost = distance[np.ix_(members, members)].sum(1)
+            if cost.min() < distance[medoids[c], members].sum():
+                medoids[c] = members[cost.argmin()]
+        if (medoids == before).all():
+            break
+    nearest: Labels = distance[medoids].argmin(0)
+    return nearest

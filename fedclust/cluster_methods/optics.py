@@ -1,0 +1,43 @@
+"""OPTICS: clusters are valleys of the reachability plot; finds their number itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sklearn.cluster import OPTICS
+from torch import Tensor
+
+from fedclust.cluster_methods import as_labels, as_matrix, noise_as_cluster
+from fedclust.errors import require
+from fedclust.rng import Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optics:
+    """OPTICS (Ankerst, Breunig, Kriegel, Sander, SIGMOD 1999) on given distances; uses no randomness.
+
+    Clients that belong nowhere form one more cluster together.
+
+    Attributes:
+        min_samples: neighbours, itself included, that make a client a core; also the smallest cluster.
+        xi: least relative steepness of a valley's sides.
+    """
+
+    min_samples: int = 5
+    xi: float = 0.05
+
+    def __post_init__(self) -> None:
+        require(self.min_samples >= 2, "cluster_method.min_samples", self.min_samples, "at least 2")
+        require(0 < self.xi < 1, "cluster_method.xi", self.xi, "a fraction in (0, 1)")
+
+    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
+        """See `fedclust.types.ClusterMethod`.
+
+        Raises:
+            ConfigError: if there are fewer clients than min_samples.
+        """
+        matrix = as_matrix(distance)
+        allowed = f"at most the {len(matrix)} clients to cluster"
+        require(self.min_samples <= len(matrix), "cluster_method.min_samples", self.min_samples, allowed)
+        model = OPTICS(min_samples=self.min_samples, xi=self.xi, metric="precomputed")
+        return as_labels(noise_as_cluster(model.fit_predict(matrix)), distance)

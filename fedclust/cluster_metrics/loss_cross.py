@@ -1,0 +1,27 @@
+"""How differently one model fits two clients' data: LCFL, arXiv:2407.09360, eq. (6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedclust.types import Engine, Round
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossCross:
+    """d~(i, j) = |L_i(v_i) - L_j(v_i)| + |L_i(v_j) - L_j(v_j)|, every model on both clients' data.
+
+    The paper discusses it and does not run it. Where every v_i minimises L_i, d <= d~ with d of `Loss`.
+    """
+
+    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
+        """[C, C] float32 nats per example; see `fedclust.types.ClusterMetric`."""
+        table = engine.loss(models, clients, rnd)  # [C, C], table[i, j] = L_i(v_j)
+        half = table.sub(table.diagonal()).abs_()  # |L_i(v_j) - L_j(v_j)|
+        return half + half.T  # eq. (6)
+
+    def transfers(self, num_clients: int) -> tuple[int, int]:
+        """As `Loss`; the losses that clients exchange besides are single numbers."""
+        return num_clients * (num_clients - 1), num_clients

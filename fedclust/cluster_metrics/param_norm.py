@@ -1,0 +1,25 @@
+"""Distance of clients' parameters: DiffNorm in the figures of LCFL, arXiv:2407.09360."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedclust.ops import distances
+from fedclust.types import Engine, Round
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParamNorm:
+    """d(i, j) = ||v_i - v_j||_2 over all parameters."""
+
+    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
+        """[C, C] float32; see `fedclust.types.ClusterMetric`."""
+        distance = distances(models, models)
+        # a matrix product need not be symmetric to the last bit
+        return distance.maximum(distance.T).fill_diagonal_(0)
+
+    def transfers(self, num_clients: int) -> tuple[int, int]:
+        """Every model goes to the server once."""
+        return 0, num_clients

@@ -1,0 +1,46 @@
+"""Where the config tree lies, and what the folder of a job is called."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+# inside an installed package, or beside it in a checkout
+_PACKAGED = Path(__file__).parent.parent / "conf"
+CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent.parent / "conf"
+
+_LONGEST = 120
+# overrides that the folder above already names, or that do not change what is computed
+_NOT_NAMED = (
+    "algorithm",
+    "checkpoint_seconds",
+    "data",
+    "dataset.root",
+    "experiment",
+    "hydra",
+    "name",
+    "progress",
+    "scale",
+    "tracker",
+)
+
+
+def job_folder(overrides: Sequence[str], algorithm: str) -> str:
+    """The folder of a job below the run's: its algorithm and the overrides that make it differ.
+
+    Args:
+        overrides: task overrides as given to Hydra, e.g. ["algorithm=ifca", "rounds=60"].
+        algorithm: the algorithm chosen.
+    """
+    named = []
+    for override in sorted(overrides):
+        key = override.lstrip("+~").split("=", 1)[0]
+        if not any(
+            key == skipped or key.startswith((skipped + ".", skipped + "/")) for skipped in _NOT_NAMED
+        ) or (key.startswith("algorithm.")):
+            named.append("".join(c if c.isalnum() or c in "=._-+," else "_" for c in override))
+    name = ",".join([algorithm.replace("/", "_"), *named])
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

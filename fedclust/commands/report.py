@@ -1,0 +1,26 @@
+"""`fedclust report`: tables and figures again, from the files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from fedclust.errors import ConfigError
+from fedclust.report import make_report, print_summary
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Make the report of every folder named.
+
+    Raises:
+        UserError: if no folder is named or one holds no run.
+    """
+    if not arguments:
+        raise ConfigError("fedclust report needs a folder, such as outputs/quickstart")
+    console = Console()
+    for argument in arguments:
+        made = make_report(Path(argument))
+        print_summary(Path(argument), console)
+        console.print(f"report: {made}", highlight=False, soft_wrap=True)

@@ -1,0 +1,147 @@
+"""`fedclust run`: Hydra's command line around one job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from fedclust.commands.names import CONF, job_folder
+from fedclust.config import build, register_schema, resolve, seed_list
+from fedclust.errors import ConfigError, DivergedError, UserError, require
+from fedclust.folder import RunFolder
+from fedclust.progress import Progress, Shown, Silent
+from fedclust.run import Interrupted, run
+
+register_schema()
+OmegaConf.register_new_resolver("fedclust_job", job_folder, replace=True)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what the arguments ask for: one job, or with -m or an experiment a sweep of them.
+
+    Args:
+        arguments: Hydra's: overrides, -m, --cfg job, --help, --config-dir DIR.
+
+    Raises:
+        UserError, Interrupted, hydra.errors.HydraException: for `fedclust.__main__` to print.
+    """
+    folder = user_dir(arguments)
+    if folder is not None:
+        require(folder.is_dir(), "--config-dir", folder, "an existing folder")
+        os.environ["FEDCLUST_USER_DIR"] = str(folder)  # reaches the workers of a launcher
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are instead of being printed
+    sys.argv = ["fedclust run", *arguments]
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
+    except _Stopped as stopped:
+        raise stopped.reason from stopped.reason.__cause__
+
+
+def user_dir(arguments: Sequence[str]) -> Path | None:
+    """The folder given with --config-dir, None without."""
+    for position, argument in enumerate(arguments):
+        for flag in ("--config-dir", "-cd"):
+            if argument == flag and position + 1 < len(arguments):
+                return Path(arguments[position + 1]).resolve()
+            if argument.startswith(flag + "="):
+                return Path(argument.split("=", 1)[1]).resolve()
+    return None
+
+
+class _Stopped(BaseException):
+    """Carries an error past Hydra, which prints lines of its own about every `Exception`.
+
+    Attributes:
+        reason: what happened.
+    """
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def job(config: DictConfig) -> None:
+    """One job, from the composed config to its finished folder.
+
+    A job whose every seed diverges ends a single run with exit status 1; a sweep says so and goes on.
+    """
+    console = Console(stderr=True)
+    try:
+        _job(config, console)
+    except DivergedError as error:
+        if HydraConfig.get().mode is not RunMode.MULTIRUN:
+            raise _Stopped(error) from None
+        console.print(f"  failed: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
+    except (UserError, Interrupted) as error:
+        raise _Stopped(error) from None
+
+
+def _job(config: DictConfig, console: Console) -> None:
+    user = os.environ.get("FEDCLUST_USER_DIR")
+    if user and user not in sys.path:
+        sys.path.insert(0, user)
+    hydra_config = HydraConfig.get()
+    choices = {str(k): v for k, v in hydra_config.runtime.choices.items() if not str(k).startswith("hydra")}
+    folder_path = Path(hydra_config.runtime.output_dir)
+    try:
+        check_scale(choices)
+        extra = {"choices": choices, "overrides": list(hydra_config.overrides.task)}
+        resolved = resolve(config, extra)
+        resolved["seeds"] = seed_list(resolved["seeds"])
+        folder = RunFolder(_relative(folder_path), resolved)
+        folder.check()
+        if folder.status["state"] == "done":
+            console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
+            return
+        progress: Progress = Shown(_title(choices, resolved), console) if resolved["progress"] else Silent()
+        run(build(resolved, Path(user) if user else None), folder, progress)
+    finally:
+        _remove_if_empty(folder_path)
+
+
+def check_scale(choices: dict[str, Any]) -> None:
+    """Refuse a scale that the experiment does not define; Hydra would quietly run it at full size."""
+    experiment, scale = choices.get("experiment"), choices["scale"]
+    if scale == "paper":
+        return
+    require(experiment is not None, "scale", scale, "only an experiment=… has scales other than paper")
+    if not (CONF / "scaled" / f"{experiment}" / f"{scale}.yaml").is_file():
+        there = sorted(file.stem for file in (CONF / "scaled" / f"{experiment}").glob("*.yaml"))
+        raise ConfigError(
+            f"scale={scale} is not allowed: {experiment} has the scales {', '.join(['paper', *there])}"
+        )
+
+
+def _title(choices: dict[str, Any], resolved: dict[str, Any]) -> str:
+    """The job in a few words."""
+    seeds = len(resolved["seeds"])
+    return (
+        f"{choices['algorithm']} on {choices['partition']} {choices['dataset']}, "
+        f"{seeds} seed{'s' if seeds > 1 else ''}, {resolved['rounds']} rounds"
+    )
+
+
+def _relative(path: Path) -> Path:
+    """The path as a person would type it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked; leave none behind."""
+    while folder != Path.cwd() and folder != folder.parent:
+        if folder.is_dir():
+            left = {path.name for path in folder.iterdir()}
+            if left - {"multirun.yaml"}:
+                return
+            (folder / "multirun.yaml").unlink(missing_ok=True)
+            folder.rmdir()
+        folder = folder.parent

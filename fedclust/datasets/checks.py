@@ -1,0 +1,107 @@
+"""One-line errors for data that are missing, unreadable or of the wrong shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import DataError
+from fedclust.types import Dataset
+
+T = TypeVar("T")
+
+
+def one_line(error: BaseException) -> str:
+    """The error's own words on one line of at most 200 characters."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words if len(words) <= 200 else words[:197] + "..."
+
+
+def fetch(what: str, files: list[Path], root: Path, download: bool, work: Callable[[], object]) -> None:
+    """Make sure that `files` exist.
+
+    Args:
+        what: the dataset's name, for the message.
+        files: what must be there.
+        root: the configured data.root.
+        download: whether `work` may be called.
+        work: downloads everything that is missing.
+
+    Raises:
+        DataError: a file is missing and downloading is off, or failed.
+    """
+    missing = [file for file in files if not file.exists()]
+    if not missing:
+        return
+    if not download:
+        raise DataError(
+            f"{what}: {missing[0]} not found: set data.root={root} to the folder that holds "
+            f"{missing[0].relative_to(root).parts[0]}/, or data.download=true"
+        )
+    try:
+        work()
+    except (
+        Exception
+    ) as error:  # URLError, RuntimeError, OSError, BadZipFile: a download can fail in many ways
+        raise DataError(
+            f"{what}: download into {root} failed ({one_line(error)}): check the network or place "
+            f"{missing[0]} there by hand, see data.root"
+        ) from error
+
+
+def read(what: str, where: Path, work: Callable[[], T]) -> T:
+    """What `work` reads from `where`.
+
+    Raises:
+        DataError: the file is corrupt or cannot be opened.
+    """
+    try:
+        return work()
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file raises whatever its parser happens to meet first
+        raise DataError(
+            f"{what}: cannot read {where} ({one_line(error)}): replace it, or change data.root"
+        ) from error
+
+
+def checked(dataset: Dataset) -> Dataset:
+    """The dataset, once its arrays fit together.
+
+    Raises:
+        DataError: no examples, lengths or shapes that differ, or labels outside [0, num_classes).
+    """
+    name = dataset.name
+    if len(dataset.x_train) == 0:
+        raise DataError(f"{name}: there are no training examples: give a file that holds at least one")
+    if dataset.x_train.shape[1:] != dataset.x_test.shape[1:]:
+        raise DataError(
+            f"{name}: training examples have shape {tuple(dataset.x_train.shape[1:])} but test examples "
+            f"{tuple(dataset.x_test.shape[1:])}: both must be equal"
+        )
+    for part, x, y in (
+        ("train", dataset.x_train, dataset.y_train),
+        ("test", dataset.x_test, dataset.y_test),
+    ):
+        if len(x) != len(y):
+            raise DataError(
+                f"{name}: {len(x)} {part} examples but {len(y)} {part} labels: one label each is needed"
+            )
+        _check_labels(f"{name}: {part} labels", y, dataset.num_classes)
+    if dataset.x_train.is_floating_point() and not bool(torch.isfinite(dataset.x_train).all()):
+        raise DataError(
+            f"{name}: training examples hold values that are not finite: replace them in the file"
+        )
+    return dataset
+
+
+def _check_labels(what: str, y: Tensor, num_classes: int) -> None:
+    if len(y) and (int(y.min()) < 0 or int(y.max()) >= num_classes):
+        raise DataError(
+            f"{what} span {int(y.min())} to {int(y.max())}: they must lie in 0 to {num_classes - 1}, "
+            f"the classes of the training labels or of the dataset"
+        )

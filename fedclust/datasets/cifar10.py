@@ -1,0 +1,67 @@
+"""CIFAR-10 (Krizhevsky 2009) from torchvision's batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torchvision
+from torch import Tensor
+
+from fedclust.datasets.checks import checked, fetch, read
+from fedclust.datasets.normalise import affine, check_word
+from fedclust.types import Dataset
+
+# channel statistics of the 50,000 training images, as LCFL's simulator has them
+MEAN = (0.49139968, 0.48215827, 0.44653124)
+STD = (0.24703233, 0.24348505, 0.26158768)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CIFAR10:
+    """CIFAR-10: 50,000 + 10,000 colour images 32x32 of ten classes.
+
+    Attributes:
+        root: folder that holds `cifar-10-batches-py/`.
+        download: fetch missing files.
+        normalise: mean_std (per channel), unit, pixel (statistics of the training images) or inverted.
+    """
+
+    root: str
+    download: bool = False
+    normalise: str = "mean_std"
+
+    def __post_init__(self) -> None:
+        check_word(self.normalise)
+
+    def load(self) -> Dataset:
+        """The arrays.
+
+        Raises:
+            DataError: a file is missing, corrupt (torchvision compares checksums) or cannot be downloaded.
+        """
+        root, kind = Path(self.root), torchvision.datasets.CIFAR10
+        folder = root / kind.base_folder
+        files = [folder / name for name, _ in kind.train_list + kind.test_list]
+        fetch("CIFAR10", files, root, self.download, lambda: kind(root, download=True))
+        train = read("CIFAR10", folder, lambda: kind(root, train=True))
+        test = read("CIFAR10", folder, lambda: kind(root, train=False))
+        x_train = _channels_first(train)
+        scale, shift = affine(self.normalise, x_train, MEAN, STD)
+        return checked(
+            Dataset(
+                name="CIFAR10",
+                x_train=x_train,
+                y_train=torch.tensor(train.targets),
+                x_test=_channels_first(test),
+                y_test=torch.tensor(test.targets),
+                num_classes=10,
+                scale=scale,
+                shift=shift,
+            )
+        )
+
+
+def _channels_first(part: torchvision.datasets.CIFAR10) -> Tensor:
+    return torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()

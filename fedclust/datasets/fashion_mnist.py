@@ -1,0 +1,53 @@
+"""Fashion-MNIST (Xiao, Rasul, Vollgraf 2017, arXiv 1708.07747) from torchvision's idx files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torchvision
+
+from fedclust.datasets.checks import checked
+from fedclust.datasets.mnist import load_idx
+from fedclust.datasets.normalise import affine, check_word
+from fedclust.types import Dataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class FashionMNIST:
+    """Fashion-MNIST: 60,000 + 10,000 grey images 28x28 of ten kinds of clothing.
+
+    Attributes:
+        root: folder that holds `FashionMNIST/raw/`.
+        download: fetch missing files.
+        normalise: mean_std (0.2860, 0.3530), unit, pixel (statistics of the training images) or inverted.
+    """
+
+    root: str
+    download: bool = False
+    normalise: str = "mean_std"
+
+    def __post_init__(self) -> None:
+        check_word(self.normalise)
+
+    def load(self) -> Dataset:
+        """The arrays.
+
+        Raises:
+            DataError: a file is missing, corrupt or cannot be downloaded.
+        """
+        kind = torchvision.datasets.FashionMNIST
+        x_train, y_train, x_test, y_test = load_idx(kind, "FashionMNIST", Path(self.root), self.download)
+        scale, shift = affine(self.normalise, x_train, (0.2860,), (0.3530,))
+        return checked(
+            Dataset(
+                name="FashionMNIST",
+                x_train=x_train,
+                y_train=y_train,
+                x_test=x_test,
+                y_test=y_test,
+                num_classes=10,
+                scale=scale,
+                shift=shift,
+            )
+        )

@@ -1,0 +1,87 @@
+"""A user's own images: torchvision's ImageFolder layout, `train/<class>/*` and `test/<class>/*`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import torchvision
+from PIL import Image
+from torch import Tensor
+
+from fedclust.datasets.checks import checked, read
+from fedclust.datasets.normalise import affine, check_word
+from fedclust.errors import DataError, require
+from fedclust.types import Dataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFolder:
+    """Images of any size, resized to a square; the classes are the folder names in sorted order.
+
+    Attributes:
+        path: folder that holds `train/` and `test/`.
+        size: side of the images after resizing, pixels.
+        grayscale: one channel instead of three.
+        normalise: mean_std (per channel) and pixel (statistics of the training images), unit or inverted.
+    """
+
+    path: str
+    size: int = 32
+    grayscale: bool = False
+    normalise: str = "mean_std"
+
+    def __post_init__(self) -> None:
+        check_word(self.normalise)
+        require(self.size >= 1, "dataset.size", self.size, "a side of at least 1 pixel")
+
+    def load(self) -> Dataset:
+        """The arrays, [N, 1 or 3, size, size] uint8; every image is read and resized once.
+
+        Raises:
+            DataError: a folder is missing or empty, train and test differ in classes, or an image is
+                unreadable.
+        """
+        path = Path(self.path)
+        train, test = self._find(path / "train"), self._find(path / "test")
+        if train.classes != test.classes:
+            odd = sorted(set(train.classes) ^ set(test.classes))[0]
+            raise DataError(
+                f"image_folder: class {odd} is not in both {path / 'train'} and {path / 'test'}: add it"
+            )
+        x_train, x_test = self._read(train), self._read(test)
+        scale, shift = affine(self.normalise, x_train)
+        return checked(
+            Dataset(
+                name=path.name,
+                x_train=x_train,
+                y_train=torch.tensor(train.targets),
+                x_test=x_test,
+                y_test=torch.tensor(test.targets),
+                num_classes=len(train.classes),
+                scale=scale,
+                shift=shift,
+            )
+        )
+
+    def _find(self, folder: Path) -> torchvision.datasets.ImageFolder:
+        if not folder.is_dir():
+            raise DataError(
+                f"image_folder: {folder} not found: set dataset.path to a folder with train/ and test/"
+            )
+        return read("image_folder", folder, lambda: torchvision.datasets.ImageFolder(folder))
+
+    def _read(self, found: torchvision.datasets.ImageFolder) -> Tensor:
+        channels = 1 if self.grayscale else 3
+        images = np.empty((len(found.samples), self.size, self.size, channels), dtype=np.uint8)
+        for row, (file, _) in enumerate(found.samples):
+            images[row] = read("image_folder", Path(file), partial(self._image, file))
+        return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+
+    def _image(self, file: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+        with Image.open(file) as image:
+            small = image.convert("L" if self.grayscale else "RGB").resize((self.size, self.size))
+        return np.asarray(small, dtype=np.uint8).reshape(self.size, self.size, -1)

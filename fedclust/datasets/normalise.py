@@ -1,0 +1,66 @@
+"""What a model sees of a stored value: x * scale + shift, for each word of `dataset.normalise`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+
+# kept as one affine map, so that the pool stays uint8 and the engine pays one fused multiply-add per gather
+WORDS = ("mean_std", "unit", "pixel", "inverted")
+_CHUNK = 4096  # examples converted to float64 at once, 26 MB at 28x28
+
+
+def check_word(word: str, allowed: tuple[str, ...] = WORDS) -> None:
+    """Raise a `ConfigError` unless `word` is one of `allowed`."""
+    require(word in allowed, "dataset.normalise", word, "one of " + ", ".join(allowed))
+
+
+def affine(
+    word: str, images: Tensor, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Scale and shift, float32, broadcastable to one example.
+
+    Args:
+        word: mean_std (x/255, then minus mean, over std), unit (x/255), inverted (1 - x/255) or
+            pixel ((x - mu) / (sigma + 0.001) for every pixel, on raw values).
+        images: [N, *shape] the examples whose statistics `pixel` and a `mean_std` without constants use.
+        mean, std: constants of `mean_std` per channel, in units of x/255; None takes them from `images`.
+    """
+    one = torch.ones([1] * (images.dim() - 1), dtype=torch.float64)
+    if word == "unit":
+        scale, shift = one / 255, one * 0
+    elif word == "inverted":
+        scale, shift = one / -255, one
+    elif word == "pixel":
+        mu, sigma = moments(images, per_channel=False)
+        scale = 1 / (sigma + 0.001)
+        shift = -mu * scale
+    elif mean is not None and std is not None:
+        sigma = torch.tensor(std, dtype=torch.float64).view(-1, 1, 1)
+        scale, shift = 1 / (255 * sigma), -torch.tensor(mean, dtype=torch.float64).view(-1, 1, 1) / sigma
+    else:
+        mu, sigma = moments(images, per_channel=True)
+        scale = 1 / torch.where(sigma > 0, sigma, 1)  # a constant feature becomes 0, not infinite
+        shift = -mu * scale
+    return scale.to(torch.float32), shift.to(torch.float32)
+
+
+def moments(x: Tensor, *, per_channel: bool) -> tuple[Tensor, Tensor]:
+    """Mean and population standard deviation over the examples, float64.
+
+    Args:
+        x: [N, *shape], N >= 1.
+        per_channel: of images, also over height and width: [C, 1, 1] instead of [*shape].
+    """
+    total = torch.zeros(x.shape[1:], dtype=torch.float64)
+    square = torch.zeros_like(total)
+    for first in range(0, len(x), _CHUNK):
+        values = x[first : first + _CHUNK].to(torch.float64)
+        total += values.sum(0)
+        square += values.square_().sum(0)
+    mean, square = total / len(x), square / len(x)
+    if per_channel and x.dim() == 4:
+        mean, square = mean.mean((1, 2), keepdim=True), square.mean((1, 2), keepdim=True)
+    return mean, (square - mean.square()).clamp_(min=0).sqrt()

@@ -1,0 +1,113 @@
+"""A user's own arrays: one npz file in the layout of Keras (x_train, y_train, x_test, y_test)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedclust.datasets.checks import checked, read
+from fedclust.datasets.normalise import WORDS, affine, check_word
+from fedclust.errors import DataError, require
+from fedclust.types import Dataset
+
+_KEYS = ("x_train", "y_train", "x_test", "y_test")
+_Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Npz:
+    """Images (N, H, W) or (N, H, W, C), or features (N, F); integer labels 0, 1, ….
+
+    Attributes:
+        path: the npz file, written by `np.savez` or `np.savez_compressed`.
+        normalise: mean_std (per channel or feature) and pixel take the statistics of the training examples;
+            unit and inverted need uint8; none leaves the values as they are.
+    """
+
+    path: str
+    normalise: str = "mean_std"
+
+    def __post_init__(self) -> None:
+        check_word(self.normalise, (*WORDS, "none"))
+
+    def load(self) -> Dataset:
+        """The arrays: uint8 stays uint8, everything else becomes float32; the classes are those of y_train.
+
+        Raises:
+            DataError: the file is missing, corrupt or lacks an array, or an array has a wrong shape or label.
+        """
+        path = Path(self.path)
+        if not path.is_file():
+            raise DataError(
+                f"npz: {path} not found: set dataset.path to a file that holds {', '.join(_KEYS)}"
+            )
+        arrays = read("npz", path, lambda: _arrays(path))
+        x_train, x_test = (_examples(path, key, arrays[key]) for key in ("x_train", "x_test"))
+        y_train, y_test = (_labels(path, key, arrays[key]) for key in ("y_train", "y_test"))
+        if len(x_train) == 0 or len(y_train) == 0:
+            raise DataError(f"npz: {path} holds no training examples: x_train and y_train must not be empty")
+        if x_train.dtype != x_test.dtype:
+            raise DataError(
+                f"npz: {path} has x_train {x_train.dtype} but x_test {x_test.dtype}: both must be equal"
+            )
+        require(
+            x_train.dtype == torch.uint8 or self.normalise not in ("unit", "inverted"),
+            "dataset.normalise",
+            self.normalise,
+            "mean_std, pixel or none when x_train is not uint8",
+        )
+        if self.normalise == "none":
+            scale = torch.ones([1] * (x_train.dim() - 1))
+            shift = torch.zeros_like(scale)
+        else:
+            scale, shift = affine(self.normalise, x_train)
+        return checked(
+            Dataset(
+                name=path.stem,
+                x_train=x_train,
+                y_train=y_train,
+                x_test=x_test,
+                y_test=y_test,
+                num_classes=int(y_train.max()) + 1,
+                scale=scale,
+                shift=shift,
+            )
+        )
+
+
+def _arrays(path: Path) -> dict[str, _Array]:
+    with np.load(path, allow_pickle=False) as file:
+        missing = [key for key in _KEYS if key not in file]
+        if missing:
+            raise DataError(f"npz: {path} lacks {', '.join(missing)}: it must hold {', '.join(_KEYS)}")
+        return {key: file[key] for key in _KEYS}
+
+
+def _examples(path: Path, key: str, x: _Array) -> Tensor:
+    if x.ndim == 3:
+        x = x[..., None]
+    if x.ndim not in (2, 4) or (x.ndim == 4 and x.shape[3] not in (1, 3)):
+        raise DataError(
+            f"npz: {path} has {key} of shape {x.shape}: "
+            "(N, H, W), (N, H, W, 1), (N, H, W, 3) or (N, F) is needed"
+        )
+    if x.dtype.kind not in "uif":
+        raise DataError(f"npz: {path} has {key} of type {x.dtype}: uint8 or a real number is needed")
+    kept = x if x.dtype == np.uint8 else x.astype(np.float32)
+    examples = torch.from_numpy(kept)
+    return examples.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else examples
+
+
+def _labels(path: Path, key: str, y: _Array) -> Tensor:
+    if y.dtype.kind not in "ui" or not (y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1)):
+        raise DataError(
+            f"npz: {path} has {key} of shape {y.shape} and type {y.dtype}: "
+            "integers of shape (N,) or (N, 1) are needed"
+        )
+    return torch.from_numpy(y.reshape(-1).astype(np.int64))

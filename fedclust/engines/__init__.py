@@ -1,0 +1,1 @@
+"""Three engines with one meaning: `loop` (reference), `vmap` (any model), `fused` (known layers, fastest)."""

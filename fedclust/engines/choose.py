@@ -1,0 +1,35 @@
+"""Which engine computes a job."""
+
+from __future__ import annotations
+
+from fedclust.engines.fused import FusedBackend
+from fedclust.engines.loop import LoopBackend
+from fedclust.engines.vmap import VmapBackend
+from fedclust.errors import require
+from fedclust.models.sequence import Model
+from fedclust.types import Backend, Pool
+
+ENGINES = ("auto", "fused", "vmap", "loop")
+
+
+def make_backend(name: str, model: Model, pool: Pool, max_rows: int | None = None) -> Backend:
+    """The engine of a job.
+
+    Args:
+        name: auto takes the fastest one that can run the model.
+        model: the architecture.
+        pool: the examples, on the device to compute on.
+        max_rows: rows computed at once, None to choose.
+
+    Raises:
+        ConfigError: if the name is unknown or the engine cannot run the model.
+    """
+    require(name in ENGINES, "engine", name, "one of " + ", ".join(ENGINES))
+    if name == "loop":
+        return LoopBackend(model, pool)
+    obstacle = FusedBackend.obstacle(model)
+    if name == "fused":
+        require(not obstacle, "engine", name, f"{obstacle}; use engine=auto")
+    if obstacle or name == "vmap":
+        return VmapBackend(model, pool, max_rows=max_rows)
+    return FusedBackend(model, pool, max_rows=max_rows)

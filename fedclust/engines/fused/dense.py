@@ -1,0 +1,151 @@
+"""Steps of fully connected parts: forward and backward of R rows with B examples each, in preset buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedclust.engines.fused.weights import Rule, Weight
+from fedclust.models.dropout import keep
+
+
+class Step(Protocol):
+    """One layer bound to some rows of a chunk and to a batch size; tensors are [R, B, *features].
+
+    `forward` remembers what `backward` needs, so the two are called in turn.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's output; may overwrite x."""
+        ...
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """Update the layer from the loss gradient `delta` of its output; may overwrite delta.
+
+        Returns the gradient of the input, as it was before the update; anything where nothing needs it.
+        """
+        ...
+
+
+@dataclass
+class Clock:
+    """The local step that dropout masks are drawn for, None for the model without dropout."""
+
+    step: int | None = None
+
+
+class Chain:
+    """Steps one after the other.
+
+    Args:
+        steps: the steps.
+        first: place of the first step with parameters; gradients are carried back no further.
+    """
+
+    def __init__(self, steps: Sequence[Step], first: int) -> None:
+        self.steps, self.first = steps, first
+        self.backwards = list(steps[first:])[::-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Output of the last step, [R, B, *features]."""
+        for step in self.steps:
+            x = step.forward(x)
+        return x
+
+    def backward(self, delta: Tensor) -> None:
+        """Update every parameter from the loss gradient of the output."""
+        for step in self.backwards:
+            delta = step.backward(delta)
+
+
+class LinearStep:
+    """x @ W^T + b, with the update fused into the product that is W's gradient.
+
+    Args:
+        weight: W of every row, [R, o, i].
+        bias: b of every row, [R, 1, o].
+        rule: what becomes of the gradient; None for forward only.
+        out: room for the output, [R, B, o].
+        back: room for the gradient of the input, [R, B, i]; None where no layer before needs it.
+    """
+
+    def __init__(
+        self, weight: Weight, bias: Weight | None, rule: Rule | None, out: Tensor, back: Tensor | None
+    ) -> None:
+        self.weight, self.turned, self.bias, self.rule = weight, weight.value.mT, bias, rule
+        self.out, self.back = out, back
+        rows, batch = out.shape[:2]
+        self.ones = out.new_ones(1, 1, batch).expand(rows, 1, batch)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.x = x
+        if self.bias is None:
+            return torch.bmm(x, self.turned, out=self.out)
+        return torch.baddbmm(self.bias.value, x, self.turned, out=self.out)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.rule is not None
+        back = delta if self.back is None else torch.bmm(delta, self.weight.value, out=self.back)
+        self.rule.product(self.weight, delta.mT, self.x)
+        if self.bias is not None:
+            self.rule.product(self.bias, self.ones, delta)
+        return back
+
+
+class ReluStep:
+    """max(x, 0), in place: whatever comes before does not need its own output."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.y = x.relu_()
+        return self.y
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        torch.ops.aten.threshold_backward.grad_input(delta, self.y, 0, grad_input=delta)
+        return delta
+
+
+class DropoutStep:
+    """x times the mask of (row key, local step, layer, place); nothing without a local step.
+
+    Args:
+        key: [R] int64 row keys.
+        clock: tells the local step.
+        layer: place of the layer in the model.
+        p: rate.
+    """
+
+    def __init__(self, key: Tensor, clock: Clock, layer: int, p: float) -> None:
+        self.key, self.clock, self.layer, self.p = key, clock, layer, p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.mask = None
+        if self.clock.step is None:
+            return x
+        self.mask = keep(self.key, self.clock.step, self.layer, x.shape[1], tuple(x.shape[2:]), self.p)
+        return x.mul_(self.mask)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        return delta if self.mask is None else delta.mul_(self.mask)
+
+
+class FlattenStep:
+    """[R, B, *features] as [R, B, f]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.shape = x.shape
+        return x.reshape(x.shape[0], x.shape[1], -1)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        return delta.view(self.shape)

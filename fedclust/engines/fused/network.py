@@ -1,0 +1,171 @@
+"""A model as fields of a flat row and as steps over a chunk of rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedclust.engines.fused.dense import Chain, Clock, DropoutStep, FlattenStep, LinearStep, ReluStep, Step
+from fedclust.engines.fused.spatial import (
+    PadStep,
+    PoolStep,
+    ResponseNormStep,
+    RowByRowStep,
+    RowConvStep,
+    StackedConvStep,
+)
+from fedclust.engines.fused.weights import Field, Rule, Weight
+from fedclust.models.sequence import KNOWN, Model
+
+_WEIGHTED = (nn.Linear, nn.Conv2d)
+_IN_PLACE = (nn.ReLU, nn.Dropout)
+_IMAGES_ONLY = (nn.Conv2d, nn.MaxPool2d, nn.LocalResponseNorm, nn.ZeroPad2d)
+
+
+def obstacle(model: nn.Module) -> str:
+    """Why the fused engine cannot run a model, in words; empty where it can."""
+    if not isinstance(model, Model):
+        return f"the fused engine runs fedclust.models.sequence.Model only, not {type(model).__name__}"
+    weighted = flat = False
+    for place, layer in enumerate(model):
+        name = f"layer {place} ({type(layer).__name__})"
+        flat = flat or isinstance(layer, nn.Flatten)
+        weighted = weighted or isinstance(layer, _WEIGHTED)
+        if type(layer) not in KNOWN:
+            return f"the fused engine does not know {name}"
+        if isinstance(layer, _IN_PLACE) and not weighted:
+            return f"the fused engine needs a layer with parameters before {name}"
+        if isinstance(layer, _IMAGES_ONLY) and flat:
+            return f"the fused engine cannot run {name} after Flatten"
+        if isinstance(layer, nn.Linear) and not flat and len(model.shapes[place]) > 1:
+            return f"the fused engine needs Flatten before {name}"
+        if isinstance(layer, nn.Conv2d) and (
+            layer.groups != 1 or layer.padding_mode != "zeros" or isinstance(layer.padding, str)
+        ):
+            return f"the fused engine needs groups=1 and padding by a number of zeros in {name}"
+    return "" if weighted else "the fused engine needs a layer with parameters"
+
+
+@dataclass(frozen=True)
+class Network:
+    """The parameters of a model by place and name, e.g. "3.weight", and its layers.
+
+    Attributes:
+        layers: the layers in order.
+        shapes: input shape of every layer, then the output's.
+        fields: where every parameter lies in a flat row, in order.
+        num_params: P.
+    """
+
+    layers: tuple[nn.Module, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    fields: dict[str, Field]
+    num_params: int
+
+    @classmethod
+    def of(cls, model: Model) -> Network:
+        """The network of a model without `obstacle`."""
+        fields, offset = {}, 0
+        for name, value in model.named_parameters():
+            fields[name] = Field(offset=offset, shape=tuple(value.shape), l2=model.l2.get(name, 0.0))
+            offset += value.numel()
+        return cls(tuple(model), model.shapes, fields, offset)
+
+    @property
+    def widest(self) -> int:
+        """Most features any layer gives for one example."""
+        return max(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def activations(self) -> int:
+        """Features of all layers together for one example."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def first_flat(self) -> int:
+        """Place after the part that sees images, which ends with Flatten; 0 where that part has no layer."""
+        if not any(isinstance(layer, _IMAGES_ONLY) for layer in self.layers):
+            return 0
+        places = [i for i, layer in enumerate(self.layers) if isinstance(layer, nn.Flatten)]
+        return places[0] + 1 if places else len(self.layers)
+
+
+class Stack:
+    """R models ready to compute, and their steps for every batch size met.
+
+    Args:
+        network: the architecture.
+        weights: parameters by name.
+        key: [R] int64 row keys for dropout masks.
+        rule: what becomes of gradients; None for a stack that only looks forward.
+
+    Attributes:
+        clock: local step for dropout masks.
+    """
+
+    def __init__(self, network: Network, weights: dict[str, Weight], key: Tensor, rule: Rule | None) -> None:
+        self.network, self.weights, self.key, self.rule = network, weights, key, rule
+        self.clock = Clock()
+        self.by_row = key.device.type == "cpu"
+        self.minus_one = torch.full((1, 1, 1), -1.0, device=key.device)
+        self._chains: dict[tuple[int, int], Chain] = {}
+        self._rooms: dict[str, Tensor] = {}
+
+    def chain(self, rows: int, batch: int) -> Chain:
+        """The model of the first `rows` rows for batches of `batch`; made once per pair."""
+        if (rows, batch) not in self._chains:
+            self._chains[rows, batch] = self._build(rows, batch)
+        return self._chains[rows, batch]
+
+    def room(self, name: str, *shape: int) -> Tensor:
+        """A buffer, uninitialised; equal names share memory, whatever the batch size."""
+        size = math.prod(shape)
+        if name not in self._rooms or len(self._rooms[name]) < size:
+            self._rooms[name] = torch.empty(size, device=self.key.device)
+        return self._rooms[name][:size].view(shape)
+
+    def _build(self, rows: int, batch: int) -> Chain:
+        split, total = self.network.first_flat, len(self.network.layers)
+        if not split or not self.by_row:
+            return self._part(range(total), 0, rows, batch)
+        images = RowByRowStep([self._part(range(split), i, i + 1, batch) for i in range(rows)])
+        rest = self._part(range(split, total), 0, rows, batch)
+        weighted = any(isinstance(layer, _WEIGHTED) for layer in self.network.layers[:split])
+        return Chain([images, *rest.steps], 0 if weighted else rest.first + 1)
+
+    def _part(self, places: range, low: int, high: int, batch: int) -> Chain:
+        """Some layers for the rows [low, high)."""
+        steps = [self._step(place, low, high, batch) for place in places]
+        weighted = [i for i, place in enumerate(places) if isinstance(self.network.layers[place], _WEIGHTED)]
+        return Chain(steps, weighted[0] if weighted else len(steps))
+
+    def _step(self, place: int, low: int, high: int, batch: int) -> Step:
+        layer = self.network.layers[place]
+        if isinstance(layer, _WEIGHTED):
+            return self._weighted_step(place, layer, low, high, batch)
+        if isinstance(layer, nn.MaxPool2d):
+            return PoolStep(layer)
+        if isinstance(layer, nn.LocalResponseNorm):
+            return ResponseNormStep(layer, self.network.shapes[place][0], self.key.device)
+        if isinstance(layer, nn.ZeroPad2d):
+            return PadStep(layer)
+        if isinstance(layer, nn.Dropout):
+            return DropoutStep(self.key[low:high], self.clock, place, layer.p)
+        return ReluStep() if isinstance(layer, nn.ReLU) else FlattenStep()
+
+    def _weighted_step(
+        self, place: int, layer: nn.Linear | nn.Conv2d, low: int, high: int, batch: int
+    ) -> Step:
+        weight = self.weights[f"{place}.weight"].rows(low, high)
+        bias = self.weights[f"{place}.bias"].rows(low, high) if layer.bias is not None else None
+        need = any(isinstance(before, _WEIGHTED) for before in self.network.layers[:place])
+        if isinstance(layer, nn.Conv2d):
+            conv = RowConvStep if self.by_row else StackedConvStep
+            return conv(layer, weight, bias, self.rule, need)
+        out, back = self.room(f"{place}.out", high - low, batch, layer.out_features), None
+        if need and self.rule is not None:
+            back = self.room(f"{place}.back", high - low, batch, layer.in_features)
+        return LinearStep(weight, bias, self.rule, out, back)

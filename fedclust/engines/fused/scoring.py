@@ -1,0 +1,117 @@
+"""Losses and hits of models on examples, without gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedclust.engines.fused.network import Network, Stack
+from fedclust.engines.fused.weights import Weight
+from fedclust.types import Pool, Shards
+
+
+def load_models(network: Network, models: Tensor, which: Tensor) -> Stack:
+    """The models `which` [R] of models [K, P], ready to look at examples."""
+    weights = {name: Weight(value=field.load(models, which)) for name, field in network.fields.items()}
+    return Stack(network, weights, torch.zeros_like(which), None)
+
+
+def _log_probabilities(stack: Stack, x: Tensor) -> Tensor:
+    """log softmax of the logits of x [R, B, *shape] under the first R models, [R, B, Y], in shared memory."""
+    logits = stack.chain(*x.shape[:2]).forward(x)
+    return torch.log_softmax(logits, 2, out=stack.room("logp", *logits.shape))
+
+
+def owners(shards: Shards) -> tuple[Tensor, Tensor]:
+    """All real examples, row after row: the row [T] that owns each, and its pool row [T], both int64."""
+    position = torch.arange(shards.index.shape[1], device=shards.count.device)
+    inside = position < shards.count.unsqueeze(1)
+    return inside.nonzero()[:, 0], shards.index[inside]
+
+
+def loss_block(stack: Stack, pool: Pool, owner: Tensor, index: Tensor, block: int, out: Tensor) -> None:
+    """Add to out [R, C] float64 the losses of R models, summed over the examples of every row.
+
+    Args:
+        stack: R models; each looks at all examples.
+        pool: all examples.
+        owner: [T] int64 row in [0, C) of every example.
+        index: [T] int64 its pool row.
+        block: examples taken at once.
+        out: sums, changed in place.
+    """
+    models = len(out)
+    for first in range(0, len(index), block):
+        here = index[first : first + block]
+        x = pool.inputs(here).unsqueeze(0).expand(models, -1, *(-1 for _ in pool.shape))
+        logp = _log_probabilities(stack, x)
+        label = pool.y[here].view(1, -1, 1).expand(models, -1, 1)
+        loss = logp.gather(2, label).squeeze(2).to(torch.float64).neg_()  # [R, b]
+        out.scatter_add_(1, owner[first : first + block].expand(models, -1), loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped:
+    """Examples sorted by the model that looks at them, so that rows with one model form one product.
+
+    Attributes:
+        used: [U] int64 models that any row uses.
+        start: [U] int64 first example of every used model.
+        count: [U] int64 its number of examples.
+        owner: [T] int64 row that owns each example.
+        index: [T] int64 pool row of each example.
+    """
+
+    used: Tensor
+    start: Tensor
+    count: Tensor
+    owner: Tensor
+    index: Tensor
+
+    @classmethod
+    def of(cls, label: Tensor, shards: Shards) -> Grouped:
+        """The examples of `shards` grouped by the label [C] of their row."""
+        owner, index = owners(shards)
+        used, model = torch.unique(label, return_inverse=True)
+        order = model[owner].argsort(stable=True)
+        count = torch.zeros_like(used).index_add_(0, model, shards.count)
+        return cls(
+            used=used,
+            start=count.cumsum(0) - count,
+            count=count,
+            owner=owner[order],
+            index=index[order],
+        )
+
+
+def score_chunk(
+    stack: Stack, pool: Pool, grouped: Grouped, rows: Tensor, room: int, out: tuple[Tensor, Tensor]
+) -> None:
+    """Write losses and hits of the examples of some used models.
+
+    Args:
+        stack: the models used[rows], in this order.
+        pool: all examples.
+        grouped: who looks at what.
+        rows: [R] int64 places in `grouped.used`, example counts descending.
+        room: examples of all models together taken at once.
+        out: loss [T] float64 and hit [T] int64 of every example, written in place.
+    """
+    start, count = grouped.start[rows].unsqueeze(1), grouped.count[rows].unsqueeze(1)
+    counts = count.squeeze(1).tolist()
+    first = 0
+    while first < counts[0]:
+        active = sum(c > first for c in counts)
+        width = min(max(room // active, 1), counts[0] - first)
+        position = torch.arange(first, first + width, device=rows.device)
+        inside = position < count[:active]
+        example = (start[:active] + position).masked_fill(~inside, 0)
+        index = grouped.index[example]
+        logp = _log_probabilities(stack, pool.inputs(index))
+        label = pool.y[index]
+        real = example[inside]
+        out[0][real] = -logp.gather(2, label.unsqueeze(2)).squeeze(2)[inside].to(torch.float64)
+        out[1][real] = (logp.argmax(2) == label)[inside].to(torch.int64)
+        first += width

@@ -1,0 +1,212 @@
+"""Steps of the part of a model that sees images; tensors are [R, B, channels, height, width].
+
+On a CPU the part runs row by row, channels last: there PyTorch's convolutions of one model are near the
+arithmetic limit already, and a row's activations stay in the cache. On a GPU all rows go together, and a
+convolution is `unfold` and a batched product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedclust.engines.fused.dense import Chain
+from fedclust.engines.fused.weights import Rule, Weight
+
+_LAST = torch.channels_last
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    """A layer's option as (height, width)."""
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+def _split(x: Tensor, like: Tensor) -> Tensor:
+    """x [R * B, ...] as [R, B, ...], R and B those of `like`."""
+    return x.view(*like.shape[:2], *x.shape[1:])
+
+
+class RowConvStep:
+    """The convolution of one row, by PyTorch's own kernels; arguments as of `StackedConvStep`."""
+
+    def __init__(
+        self, layer: nn.Conv2d, weight: Weight, bias: Weight | None, rule: Rule | None, need: bool
+    ) -> None:
+        assert len(weight.value) == 1, "one row"
+        self.weight, self.bias, self.rule, self.need = weight, bias, rule, need
+        self.kernel = weight.value[0]
+        self.shift = None if bias is None else bias.value[0, 0]
+        self.stride, self.padding = list(_pair(layer.stride)), list(_pair(layer.padding))
+        self.dilation = list(_pair(layer.dilation))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.x = x[0]
+        out = functional.conv2d(self.x, self.kernel, self.shift, self.stride, self.padding, self.dilation)
+        return out.unsqueeze(0)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.rule is not None
+        # the kernels would otherwise fall back to the slower layout of the gradient
+        grad = delta[0].contiguous(memory_format=_LAST)
+        wanted = [self.need, True, self.bias is not None]
+        back, kernel, shift = torch.ops.aten.convolution_backward(
+            grad, self.x, self.kernel, [grad.shape[1]], self.stride, self.padding, self.dilation,
+            False, [0, 0], 1, wanted,
+        )  # fmt: skip
+        self.rule.whole(self.weight, kernel.unsqueeze(0))
+        if self.bias is not None:
+            self.rule.whole(self.bias, shift.view(1, 1, -1))
+        return back.unsqueeze(0) if self.need else delta
+
+
+class StackedConvStep:
+    """The convolutions of all rows as batched products of the unfolded images.
+
+    Args:
+        layer: kernel size, stride, padding and dilation.
+        weight: kernels of every row, [R, out, in, height, width].
+        bias: of every row, [R, 1, out].
+        rule: what becomes of the gradient; None for forward only.
+        need: whether the gradient of the input is wanted.
+    """
+
+    def __init__(
+        self, layer: nn.Conv2d, weight: Weight, bias: Weight | None, rule: Rule | None, need: bool
+    ) -> None:
+        self.weight, self.bias, self.rule, self.need = weight, bias, rule, need
+        self.side = _pair(layer.kernel_size)
+        self.options = {
+            "stride": _pair(layer.stride),
+            "padding": _pair(layer.padding),
+            "dilation": _pair(layer.dilation),
+        }
+
+    def _turned(self) -> Tensor:
+        """The kernels as [R, 1, out, in * height * width]."""
+        return self.weight.value.flatten(2).unsqueeze(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.size = (x.shape[3], x.shape[4])
+        columns = functional.unfold(x.flatten(0, 1), self.side, **self.options)
+        self.columns = _split(columns, x)  # [R, B, in * height * width, places]
+        out = torch.matmul(self._turned(), self.columns)
+        if self.bias is not None:
+            out += self.bias.value.unsqueeze(-1)
+        places = [
+            (n + 2 * p - d * (k - 1) - 1) // s + 1
+            for n, k, s, p, d in zip(self.size, self.side, *self.options.values(), strict=True)
+        ]
+        return out.view(*out.shape[:3], *places)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.rule is not None
+        grad = delta.flatten(3)  # [R, B, out, places]
+        back = delta
+        if self.need:
+            columns = torch.matmul(self._turned().mT, grad).flatten(0, 1)
+            back = _split(functional.fold(columns, self.size, self.side, **self.options), grad)
+        kernel = torch.matmul(grad, self.columns.mT).sum(1)
+        self.rule.whole(self.weight, kernel.view(self.weight.value.shape))
+        if self.bias is not None:
+            self.rule.whole(self.bias, grad.sum((1, 3)).unsqueeze(1))
+        return back
+
+
+class PoolStep:
+    """Maximum over windows."""
+
+    def __init__(self, layer: nn.MaxPool2d) -> None:
+        stride = layer.stride if layer.stride is not None else layer.kernel_size
+        self.options = (
+            _pair(layer.kernel_size),
+            _pair(stride),
+            _pair(layer.padding),
+            _pair(layer.dilation),
+            layer.ceil_mode,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.x = x.flatten(0, 1)
+        y, self.where = torch.ops.aten.max_pool2d_with_indices(self.x, *self.options)
+        return _split(y, x)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        back: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
+            delta.flatten(0, 1), self.x, *self.options, self.where
+        )
+        return _split(back, delta)
+
+
+class ResponseNormStep:
+    """y = x / d^beta with d = k + alpha / size * sum of x² over neighbouring channels."""
+
+    def __init__(self, layer: nn.LocalResponseNorm, channels: int, device: torch.device) -> None:
+        self.beta, self.k, self.alpha = layer.beta, float(layer.k), layer.alpha / layer.size
+        apart = torch.arange(channels, device=device) - torch.arange(channels, device=device).unsqueeze(1)
+        # channel c sees channels c - size // 2 … c + (size - 1) // 2
+        band = (apart >= -(layer.size // 2)) & (apart <= (layer.size - 1) // 2)
+        self.band = band.to(torch.float32)
+
+    def _over(self, band: Tensor, x: Tensor) -> Tensor:
+        """Sums over neighbouring channels of x [R, B, channels, height, width]."""
+        return torch.matmul(x.movedim(2, -1), band.mT).movedim(-1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.x = x
+        self.d = self._over(self.band, x.square()).mul_(self.alpha).add_(self.k)
+        self.scale = self.d.pow(-self.beta)
+        return x * self.scale
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        direct = delta * self.scale
+        through = self._over(self.band.mT, direct * self.x / self.d)
+        return direct.sub_(through.mul_(self.x), alpha=2 * self.alpha * self.beta)
+
+
+class PadStep:
+    """Zeros around the images, possibly more on one side."""
+
+    def __init__(self, layer: nn.ZeroPad2d) -> None:
+        self.sides = list(layer.padding)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        return _split(functional.pad(x.flatten(0, 1), self.sides), x)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        back = functional.pad(delta.flatten(0, 1), [-side for side in self.sides])
+        return _split(back, delta)
+
+
+class RowByRowStep:
+    """A part of the model, one row after the other.
+
+    Args:
+        parts: every row's part.
+    """
+
+    def __init__(self, parts: Sequence[Chain]) -> None:
+        self.parts = parts
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        return torch.cat([part.forward(x[i : i + 1]) for i, part in enumerate(self.parts)])
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`; no layer before this part needs its gradient."""
+        for i, part in enumerate(self.parts):
+            part.backward(delta[i : i + 1])
+        return delta

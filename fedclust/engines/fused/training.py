@@ -1,0 +1,162 @@
+"""Local training of a chunk of rows, and their gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedclust.engines.fused.network import Network, Stack
+from fedclust.engines.fused.weights import Descent, HeavyBall, Rule, Weight
+from fedclust.engines.schedule import Schedule
+from fedclust.solver import Solver
+from fedclust.types import Pool, Shards
+
+_RESIDENT = 256 << 20  # bytes of a chunk's converted examples; beyond it every batch is converted by itself
+
+
+def rule_of(solver: Solver, lr: float) -> Rule:
+    """What a solver does with a gradient."""
+    if solver.momentum:
+        return HeavyBall(lr=lr, momentum=solver.momentum, proximal=solver.proximal)
+    return Descent(lr=lr, proximal=solver.proximal)
+
+
+def load(
+    network: Network, models: Tensor, label: Tensor, solver: Solver, slots: Tensor | None
+) -> dict[str, Weight]:
+    """The parameters of models[label] [R, P] as stacks by name, with what the solver needs beside them."""
+    weights = {}
+    for name, field in network.fields.items():
+        value, slot = field.load(models, label), None
+        if solver.momentum:
+            slot = torch.zeros_like(value) if slots is None else field.load(slots, label)
+        weights[name] = Weight(
+            value=value,
+            decay=solver.weight_decay + solver.proximal + 2 * field.l2,
+            start=value.clone() if solver.proximal else None,
+            slot=slot,
+        )
+    return weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """The batches of a chunk, step by step.
+
+    Attributes:
+        pool: all examples.
+        place: [S, R, B] int64 pool rows, or rows of `data` where that is given.
+        data: [R * n, *shape] float32 examples of the chunk, or None where they would take too much memory.
+        label: [S, R, B, 1] int64 classes.
+        share: [S, R, B, 1] weight of every example in the loss of its batch, 0 in padding.
+        rows: active rows by step; rows are sorted, so these are the first ones.
+        width: largest batch of the active rows by step.
+        ordered: every batch of a row is its first examples in order.
+    """
+
+    pool: Pool
+    place: Tensor
+    data: Tensor | None
+    label: Tensor
+    share: Tensor
+    rows: list[int]
+    width: list[int]
+    ordered: bool
+
+    @classmethod
+    def of(cls, pool: Pool, shards: Shards, plan: Schedule) -> Batches:
+        """The batches that `plan` gives to `shards`, whose counts descend."""
+        rows, longest = shards.index.shape
+        size, position = plan.size.T.unsqueeze(2), plan.position.transpose(0, 1)  # [S, R, 1], [S, R, B]
+        inside = torch.arange(position.shape[2], device=size.device) < size
+        place = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
+        source = shards.index.reshape(-1)
+        label, data = pool.y[source][place].unsqueeze(3), None
+        if source.numel() * pool.x[0].numel() * 4 <= _RESIDENT:
+            data = pool.inputs(source)
+        return cls(
+            pool=pool,
+            place=place.contiguous() if data is not None else source[place],
+            data=data,
+            label=label,
+            share=(inside / size.clamp(min=1)).unsqueeze(3),
+            rows=(size.squeeze(2) > 0).sum(1).tolist(),
+            width=size.amax((1, 2)).tolist() if rows else [],
+            ordered=plan.ordered,
+        )
+
+    @property
+    def computed(self) -> int:
+        """Examples computed, padding included."""
+        return sum(rows * width for rows, width in zip(self.rows, self.width, strict=True))
+
+    def inputs(self, step: int, room: Tensor) -> Tensor:
+        """What the models see at a step, [R, B, *shape] of the active rows; `room` may be used for it."""
+        rows, width = self.rows[step], self.width[step]
+        place = self.place[step, :rows, :width]
+        if self.data is None:
+            return self.pool.inputs(place)
+        if self.ordered:
+            return self.data.view(self.place.shape[1], -1, *self.pool.shape)[:rows, :width]
+        torch.index_select(self.data, 0, place.reshape(-1), out=room.view(-1, *self.pool.shape))
+        return room
+
+
+def _descend(stack: Stack, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
+    """Carry the gradient of the weighted loss of a batch through the first rows of the stack.
+
+    Args:
+        stack: the models, changed by its rule.
+        x: [R, B, *shape] inputs.
+        label: [R, B, 1] int64 classes.
+        share: [R, B, 1] weight of every example's loss.
+
+    Returns:
+        [R, B, 1] log-probability of every example's class.
+    """
+    rows, width = label.shape[:2]
+    chain = stack.chain(rows, width)
+    logits = chain.forward(x)
+    logp = torch.log_softmax(logits, 2, out=stack.room("logp", *logits.shape))
+    picked = logp.gather(2, label)
+    # by the logits the gradient is (softmax - one hot) * share, so 0 in padding
+    delta = torch.exp(logp, out=stack.room("delta", *logits.shape))
+    delta.scatter_add_(2, label, stack.minus_one.expand(rows, width, 1)).mul_(share)
+    chain.backward(delta)
+    return picked
+
+
+def train_chunk(stack: Stack, batches: Batches) -> Tensor:
+    """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are moved."""
+    share, shape = batches.share, batches.pool.shape
+    picked = torch.zeros_like(share)
+    for step, (rows, width) in enumerate(zip(batches.rows, batches.width, strict=True)):
+        x = batches.inputs(step, stack.room("x", rows, width, *shape))
+        label = batches.label[step, :rows, :width]
+        here = share[step, :rows, :width]
+        stack.clock.step = step
+        picked[step, :rows, :width] = _descend(stack, x, label, here)
+    steps = (share > 0).any(2).sum((0, 2))
+    return -(picked * share).sum((0, 2, 3)) / steps.clamp(min=1)
+
+
+def gradient_chunk(stack: Stack, pool: Pool, shards: Shards, block: int) -> None:
+    """Add to the slots the gradient of every row's mean loss over its own examples.
+
+    Args:
+        stack: the models, with slots and the rule that adds to them.
+        pool: all examples.
+        shards: data of the rows, counts descending.
+        block: examples of a row taken at once.
+    """
+    counts = shards.count.tolist()
+    share = 1 / shards.count.clamp(min=1).to(torch.float32)
+    position = torch.arange(shards.index.shape[1], device=share.device)
+    for first in range(0, counts[0], block):
+        rows, width = sum(count > first for count in counts), min(block, counts[0] - first)
+        index = shards.index[:rows, first : first + width]
+        inside = position[first : first + width] < shards.count[:rows].unsqueeze(1)
+        weight = (inside * share[:rows].unsqueeze(1)).unsqueeze(2)
+        _descend(stack, pool.inputs(index), pool.y[index].unsqueeze(2), weight)

@@ -1,0 +1,170 @@
+"""Parameters of the rows of a chunk, stacked per layer, and the rules that change them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weight:
+    """One parameter of R rows.
+
+    Attributes:
+        value: [R, *shape], a bias as [R, 1, o]; contiguous but for the order of a convolution's channels.
+        decay: factor of `value` in the gradient: weight decay, proximal pull and the model's own L2 together.
+        start: the values the call began with, kept for the proximal term only.
+        slot: momentum, or whatever else the rule accumulates.
+    """
+
+    value: Tensor
+    decay: float = 0.0
+    start: Tensor | None = None
+    slot: Tensor | None = None
+
+    def rows(self, low: int, high: int) -> Weight:
+        """The rows [low, high) as views."""
+        return Weight(
+            value=self.value[low:high],
+            decay=self.decay,
+            start=None if self.start is None else self.start[low:high],
+            slot=None if self.slot is None else self.slot[low:high],
+        )
+
+
+class Rule(Protocol):
+    """What becomes of a gradient; called once per parameter and step."""
+
+    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
+        """Use the gradient a @ b, where a is [R, o, B], b [R, B, i] and the parameter [R, o, i]."""
+        ...
+
+    def whole(self, weight: Weight, gradient: Tensor) -> None:
+        """Use the gradient [R, *shape]."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """Gradient descent w = w - lr * (g + decay * w - proximal * w0); a dense gradient is never stored.
+
+    Attributes:
+        lr: learning rate of the call.
+        proximal: mu of FedProx, whose part of the pull on w itself is in `Weight.decay`.
+    """
+
+    lr: float
+    proximal: float
+
+    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
+        """One step, fused into the product that is the gradient."""
+        weight.value.baddbmm_(a, b, beta=1 - self.lr * weight.decay, alpha=-self.lr)
+        if weight.start is not None:
+            weight.value.add_(weight.start, alpha=self.lr * self.proximal)
+
+    def whole(self, weight: Weight, gradient: Tensor) -> None:
+        """One step with a gradient at hand."""
+        if weight.decay:
+            weight.value.mul_(1 - self.lr * weight.decay)
+        weight.value.add_(gradient, alpha=-self.lr)
+        if weight.start is not None:
+            weight.value.add_(weight.start, alpha=self.lr * self.proximal)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavyBall:
+    """Momentum u = momentum * u + g + decay * w - proximal * w0; w = w - lr * u.
+
+    Attributes:
+        lr: learning rate of the call.
+        momentum: coefficient of the old u.
+        proximal: as in `Descent`.
+    """
+
+    lr: float
+    momentum: float
+    proximal: float
+
+    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
+        """One step, the gradient fused into the momentum's update."""
+        assert weight.slot is not None
+        weight.slot.baddbmm_(a, b, beta=self.momentum)
+        self._move(weight, weight.slot)
+
+    def whole(self, weight: Weight, gradient: Tensor) -> None:
+        """One step with a gradient at hand."""
+        assert weight.slot is not None
+        weight.slot.mul_(self.momentum).add_(gradient)
+        self._move(weight, weight.slot)
+
+    def _move(self, weight: Weight, slot: Tensor) -> None:
+        if weight.decay:
+            slot.add_(weight.value, alpha=weight.decay)
+        if weight.start is not None:
+            slot.add_(weight.start, alpha=-self.proximal)
+        weight.value.add_(slot, alpha=-self.lr)
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Sums gradients in the slot and leaves the parameters alone."""
+
+    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
+        """Add a @ b."""
+        assert weight.slot is not None
+        weight.slot.baddbmm_(a, b)
+
+    def whole(self, weight: Weight, gradient: Tensor) -> None:
+        """Add the gradient."""
+        assert weight.slot is not None
+        weight.slot.add_(gradient)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """Where one parameter lies in flat rows, and how its stack is stored.
+
+    Attributes:
+        offset: first column in [.., P].
+        shape: shape of the parameter.
+        l2: c of the model's penalty c * sum(w^2).
+    """
+
+    offset: int
+    shape: tuple[int, ...]
+    l2: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def empty(self, rows: int, device: torch.device) -> Tensor:
+        """Room for `rows` values as `Weight.value` wants them; kernels of convolutions lie channels last."""
+        if len(self.shape) == 1:
+            return torch.empty(rows, 1, *self.shape, device=device)
+        if len(self.shape) < 4:
+            return torch.empty(rows, *self.shape, device=device)
+        out, channels, _, width = self.shape
+        # PyTorch calls tensors of one channel contiguous either way, so the strides are given explicitly
+        strides = (self.size, self.size // out, 1, width * channels, channels)
+        return torch.empty_strided((rows, *self.shape), strides, device=device)
+
+    def load(self, flat: Tensor, label: Tensor) -> Tensor:
+        """The parameter of the models `label` [R] of flat [K, P], copied: [R, *shape]."""
+        part = flat[:, self.offset : self.offset + self.size]
+        stack = self.empty(len(label), flat.device)
+        if stack.is_contiguous():
+            torch.index_select(part, 0, label, out=stack.view(len(label), -1))
+        else:
+            stack.copy_(part.index_select(0, label).view(stack.shape))
+        return stack
+
+    def store(self, stack: Tensor, flat: Tensor, rows: Tensor) -> None:
+        """Write the stack [R, *shape] into the rows `rows` [R] of flat [C, P]."""
+        part = flat[:, self.offset : self.offset + self.size]
+        part.index_copy_(0, rows, stack.reshape(len(rows), -1))

@@ -1,0 +1,39 @@
+"""What a user is told: one line each, and the exit status that goes with it."""
+
+
+class UserError(ValueError):
+    """A request that cannot be carried out: what was given, what is allowed, which key to change.
+
+    The command line prints the message as one line and exits with status 2.
+    """
+
+    exit_status = 2
+
+
+class ConfigError(UserError):
+    """A config value, or a combination of values, that is not allowed."""
+
+
+class DataError(UserError):
+    """Data that are missing, unreadable or of the wrong shape."""
+
+
+class RunFolderError(UserError):
+    """An output folder that belongs to another config, another process or an unreadable state."""
+
+
+class DivergedError(RuntimeError):
+    """A loss that is no longer a finite number, with the round and the client where it was seen."""
+
+
+def require(condition: bool, key: str, got: object, allowed: str) -> None:
+    """Raise a one-line `ConfigError` naming `key` unless `condition` holds.
+
+    Args:
+        condition: what must be true.
+        key: the config key to change, as a user would type it.
+        got: the value given.
+        allowed: what would be accepted, in words.
+    """
+    if not condition:
+        raise ConfigError(f"{key}={got} is not allowed: {allowed}")

@@ -1,0 +1,215 @@
+"""A dataset and a partition to a federation; its table on disk, its numbers, its fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from fedclust.errors import DataError, require
+from fedclust.rng import Stream
+from fedclust.types import Dataset, Federation, Partition, Pool, Split
+
+_COLUMNS = ("split", "client", "row")
+
+
+def build(
+    dataset: Dataset, partition: Partition, seed: int, *, pool: Pool | None = None, allow_empty: bool = False
+) -> Federation:
+    """The federation of one seed, on the CPU.
+
+    Args:
+        dataset: the arrays.
+        partition: who owns what.
+        seed: the run's seed.
+        pool: `partition.pool(dataset)` where it has been made already; the seeds of a run share it.
+        allow_empty: accept clients without training examples, which an algorithm must never sample.
+
+    Raises:
+        ConfigError: dataset and partition do not fit together.
+        DataError: a client has no training examples, or a row lies outside the pool.
+    """
+    pool = partition.pool(dataset) if pool is None else pool
+    train, test, group = partition.split(dataset, Stream.of(seed, "partition"))
+    fed = Federation(pool=pool, train=train, test=test, group=group)
+    require(fed.num_clients >= 1, "partition.num_clients", fed.num_clients, "at least 1")
+    assert len(train.count) == len(test.count) == fed.num_clients
+    for split in (train, test):
+        if len(split.index) and (int(split.index.min()) < 0 or int(split.index.max()) >= len(pool.y)):
+            raise DataError(
+                f"the partition names rows {int(split.index.min())} to {int(split.index.max())}, but the "
+                f"pool of dataset={dataset.name} has rows 0 to {len(pool.y) - 1}: check dataset, "
+                "partition.path and partition.base"
+            )
+    if not allow_empty and int(train.count.min()) < 1:
+        raise DataError(
+            f"client {int(train.count.argmin())} has no training example of dataset={dataset.name}: "
+            f"lower partition.num_clients or use a larger dataset"
+        )
+    return fed
+
+
+def build_all(
+    dataset: Dataset,
+    partition: Partition,
+    seeds: Sequence[int],
+    *,
+    device: torch.device | None = None,
+    allow_empty: bool = False,
+) -> dict[int, Federation]:
+    """The federations of several seeds by seed, which share one pool in memory.
+
+    Args:
+        dataset: the arrays.
+        partition: who owns what.
+        seeds: the run's seeds.
+        device: where the federations live, None for the CPU; the pool is copied there once.
+        allow_empty: see `build`.
+    """
+    pool = partition.pool(dataset)
+    built = {s: build(dataset, partition, s, pool=pool, allow_empty=allow_empty) for s in seeds}
+    if device is None:
+        return built
+    shared = pool.to(device)
+    # `Federation.to` would copy the pool once per seed
+    return {
+        s: Federation(
+            pool=shared, train=fed.train.to(device), test=fed.test.to(device), group=fed.group.to(device)
+        )
+        for s, fed in built.items()
+    }
+
+
+def label_histogram(fed: Federation, clients: Tensor) -> Tensor:
+    """Training examples of every class for every client, [C, Y] int64.
+
+    Args:
+        fed: the federation.
+        clients: [C] int64 client ids.
+    """
+    start, count = fed.train.start[clients], fed.train.count[clients]
+    row = torch.repeat_interleave(count)  # [total] which of the C rows an example belongs to; never padded
+    place = torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
+    y = fed.pool.y[fed.train.index[start[row] + place].long()]
+    num_classes = fed.pool.num_classes
+    histogram = torch.zeros(len(clients) * num_classes, dtype=torch.int64, device=row.device)
+    histogram.scatter_add_(0, row * num_classes + y, torch.ones_like(row))
+    return histogram.view(len(clients), num_classes)
+
+
+def write_table(path: Path, fed: Federation) -> None:
+    """Write who owns what as a parquet table: split, client, group, row; a client's rows keep their order."""
+    parts = []
+    for name, split in (("train", fed.train), ("test", fed.test)):
+        client = torch.repeat_interleave(torch.arange(fed.num_clients), split.count.cpu()).numpy()
+        parts.append(
+            pd.DataFrame(
+                {
+                    "split": pd.Categorical([name] * len(client), categories=["train", "test"]),
+                    "client": client.astype(np.int32),
+                    "group": fed.group.cpu().numpy().astype(np.int32)[client],
+                    "row": split.index.cpu().numpy(),
+                }
+            )
+        )
+    pd.concat(parts, ignore_index=True).to_parquet(path, compression="zstd", index=False)
+
+
+def read_table(path: Path) -> tuple[Split, Split, Tensor]:
+    """Train split, test split and group [M] of a table that `write_table` or a user wrote.
+
+    Args:
+        path: .parquet or .csv with the columns split, client, row and optionally group.
+
+    Raises:
+        DataError: the file is missing, unreadable or inconsistent.
+    """
+    table = _frame(path)
+    client = table["client"].to_numpy(np.int64)
+    num_clients = int(client.max()) + 1 if len(client) else 0
+    seen = np.bincount(client, minlength=num_clients) > 0
+    if num_clients == 0 or not seen.all():
+        missing = "0" if num_clients == 0 else str(int(np.flatnonzero(~seen)[0]))
+        raise DataError(
+            f"{path} has no row of client {missing}: clients must be numbered 0, 1, … without gaps"
+        )
+    rows, trains = table["row"].to_numpy(np.int64), (table["split"] == "train").to_numpy()
+    splits = []
+    for chosen in (trains, ~trains):
+        order = np.argsort(client[chosen], kind="stable")
+        start = np.concatenate([[0], np.bincount(client[chosen], minlength=num_clients).cumsum()])
+        splits.append(
+            Split(
+                torch.from_numpy(rows[chosen][order].astype(np.int32)),
+                torch.from_numpy(start.astype(np.int64)),
+            )
+        )
+    group = np.full(num_clients, -1, dtype=np.int64)
+    if "group" in table:
+        given = table["group"].to_numpy(np.int64)
+        group[client] = given
+        if (group[client] != given).any():
+            odd = int(client[group[client] != given][0])
+            raise DataError(
+                f"{path} gives client {odd} more than one group: make the column constant per client"
+            )
+    return splits[0], splits[1], torch.from_numpy(group)
+
+
+def _frame(path: Path) -> pd.DataFrame:
+    """The table, with known columns and whole numbers."""
+    if not path.is_file():
+        raise DataError(f"{path} not found: set partition.path to a .parquet or .csv file")
+    require(
+        path.suffix in (".parquet", ".csv"), "partition.path", path, "a file that ends in .parquet or .csv"
+    )
+    try:
+        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    except Exception as error:  # pandas and pyarrow raise many kinds for a damaged file
+        words = " ".join(str(error).split())[:200]
+        raise DataError(f"cannot read {path} ({words}): replace it, or change partition.path") from error
+    missing = [column for column in _COLUMNS if column not in table]
+    if missing:
+        raise DataError(
+            f"{path} lacks the column {missing[0]}: it needs split, client, row and optionally group"
+        )
+    odd = set(table["split"].unique()) - {"train", "test"}
+    if odd:
+        raise DataError(f"{path} has split={sorted(map(str, odd))[0]}: only train and test are allowed")
+    for column in ("client", "row", "group"):
+        if column in table and table[column].dtype.kind not in "ui":
+            raise DataError(f"{path} has {column} of type {table[column].dtype}: whole numbers are needed")
+        if column != "group" and len(table) and int(table[column].min()) < 0:
+            raise DataError(f"{path} has {column}={int(table[column].min())}: numbers start at 0")
+    return table
+
+
+def describe(fed: Federation) -> dict[str, float]:
+    """Numbers about a federation by name: clients, groups (0 if there are none), examples, and per client."""
+    numbers: dict[str, float] = {
+        "clients": fed.num_clients,
+        "groups": len(set(fed.group.tolist()) - {-1}),
+        "pool": len(fed.pool.y),
+    }
+    for name, split in (("train", fed.train), ("test", fed.test)):
+        count = split.count
+        numbers[f"{name}_examples"] = int(count.sum())
+        numbers[f"{name}_min"] = int(count.min())
+        numbers[f"{name}_mean"] = float(count.double().mean())
+        numbers[f"{name}_max"] = int(count.max())
+    return numbers
+
+
+def digest(fed: Federation) -> str:
+    """SHA-256 of who owns what, as hexadecimal digits; equal federations have equal ones on every device."""
+    sha = hashlib.sha256()
+    for part in (fed.train.index, fed.train.start, fed.test.index, fed.test.start, fed.group):
+        array = part.cpu().contiguous().numpy()
+        sha.update(f"{array.dtype.str}{array.shape}".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()

@@ -1,0 +1,223 @@
+"""Several seeds in one computation: calls of different seeds that meet are merged into one backend call.
+
+Each seed runs the same plain algorithm code in a thread of its own, but only one thread runs at a time: a
+seed that asks the backend for something parks, the next seed runs until it parks too, and once all are parked
+the main thread computes everything that was asked for, rows of all seeds together. Algorithms do not know.
+By the engine law a seed's rows do not depend on the company, so the result is that of separate runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fedclust.rng import Stream
+from fedclust.solver import Solver
+from fedclust.types import Backend, LocalResult, Shards
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Call:
+    """A backend call of one seed: calls with equal `kind` can be merged."""
+
+    kind: tuple[Any, ...]
+    models: Tensor
+    label: Tensor | None
+    shards: Shards
+    slots: Tensor | None = None
+    result: Any = None
+
+
+@dataclass
+class _Seed:
+    """One seed's thread, and what it is waiting for."""
+
+    work: Callable[[], Any]
+    call: _Call | None = None
+    outcome: Any = None
+    finished: bool = False
+    resume: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    parked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    cancelled: bool = False
+
+
+class _Cancelled(BaseException):
+    """Unwinds the threads of the other seeds when the computation itself has failed."""
+
+
+def _together(calls: list[_Call]) -> tuple[Tensor, Tensor, Shards, Tensor | None]:
+    """Models, labels, shards and slots of several calls as those of one."""
+    offset, label = 0, []
+    for call in calls:
+        assert call.label is not None
+        label.append(call.label + offset)
+        offset += len(call.models)
+    longest = max(call.shards.index.shape[1] for call in calls)
+    shards = Shards(
+        index=torch.cat([pad(c.shards.index, (0, longest - c.shards.index.shape[1])) for c in calls]),
+        count=torch.cat([c.shards.count for c in calls]),
+        key=torch.cat([c.shards.key for c in calls]),
+    )
+    slots = [c.slots for c in calls if c.slots is not None]
+    return torch.cat([c.models for c in calls]), torch.cat(label), shards, torch.cat(slots) if slots else None
+
+
+class Lockstep:
+    """A `Backend` that merges the calls of the seeds that `map` runs.
+
+    Args:
+        backend: what computes.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._here = threading.local()
+
+    @property
+    def name(self) -> str:
+        """The engine's name."""
+        return self._backend.name
+
+    @property
+    def num_params(self) -> int:
+        """P."""
+        return self._backend.num_params
+
+    def init(self, stream: Stream) -> Tensor:
+        """Freshly initialised parameters, [P]."""
+        return self._backend.init(stream)
+
+    def train(
+        self,
+        models: Tensor,
+        label: Tensor,
+        shards: Shards,
+        solver: Solver,
+        lr: float,
+        slots: Tensor | None = None,
+    ) -> LocalResult:
+        """See `Backend.train`."""
+        kind = ("train", solver, lr, slots is None)
+        result: LocalResult = self._meet(_Call(kind, models, label, shards, slots))
+        return result
+
+    def loss(self, models: Tensor, shards: Shards) -> Tensor:
+        """See `Backend.loss`; the tables of different seeds are computed one after the other."""
+        result: Tensor = self._meet(_Call(("loss",), models, None, shards))
+        return result
+
+    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
+        """See `Backend.grad`."""
+        result: Tensor = self._meet(_Call(("grad",), models, label, shards))
+        return result
+
+    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
+        """See `Backend.evaluate`."""
+        result: tuple[Tensor, Tensor] = self._meet(_Call(("evaluate",), models, label, shards))
+        return result
+
+    def map(self, work: Mapping[int, Callable[[], T]]) -> dict[int, T | Exception]:
+        """Run one piece of work per seed in lockstep.
+
+        Args:
+            work: function of every seed; its backend calls go through this object.
+
+        Returns:
+            Per seed what its function returned, or the exception it raised. An exception of the backend
+            itself, or an interrupt, ends all seeds and is raised here.
+        """
+        seeds = {seed: _Seed(function) for seed, function in work.items()}
+        if len(seeds) == 1:
+            return {seed: self._alone(entry) for seed, entry in seeds.items()}
+        for entry in seeds.values():
+            threading.Thread(target=self._thread, args=(entry,), daemon=True).start()
+        running = list(seeds.values())
+        try:
+            while running:
+                for entry in running:
+                    entry.resume.release()
+                    entry.parked.acquire()
+                running = [entry for entry in running if not entry.finished]
+                self._compute([entry.call for entry in running if entry.call is not None])
+        finally:
+            for entry in running:  # only after a failure here: let the parked threads go
+                entry.cancelled = True
+                entry.resume.release()
+        return {seed: entry.outcome for seed, entry in seeds.items()}
+
+    def _alone(self, entry: _Seed) -> Any:
+        try:
+            return entry.work()
+        except Exception as error:  # handed to the caller, as from a thread
+            return error
+
+    def _thread(self, entry: _Seed) -> None:
+        self._here.entry = entry
+        entry.resume.acquire()
+        try:
+            if not entry.cancelled:
+                entry.outcome = entry.work()
+        except _Cancelled:
+            pass
+        except Exception as error:  # handed to the caller of map
+            entry.outcome = error
+        entry.finished = True
+        entry.parked.release()
+
+    def _meet(self, call: _Call) -> Any:
+        entry: _Seed | None = getattr(self._here, "entry", None)
+        if entry is None:  # a single seed, on the main thread
+            self._compute([call])
+            return call.result
+        entry.call = call
+        entry.parked.release()
+        entry.resume.acquire()
+        if entry.cancelled:
+            raise _Cancelled
+        entry.call = None
+        return call.result
+
+    def _compute(self, calls: list[_Call]) -> None:
+        """Fill in the result of every call, calls of one kind in one backend call."""
+        kinds: dict[tuple[Any, ...], list[_Call]] = {}
+        for call in calls:
+            kinds.setdefault(call.kind, []).append(call)
+        for kind, alike in kinds.items():
+            if kind[0] == "loss":
+                for call in alike:
+                    call.result = self._backend.loss(call.models, call.shards)
+                continue
+            models, label, shards, slots = _together(alike)
+            rows = [len(call.shards) for call in alike]
+            if kind[0] == "train":
+                whole = self._backend.train(models, label, shards, kind[1], kind[2], slots)
+                results: list[Any] = _split_local(whole, rows)
+            elif kind[0] == "grad":
+                results = list(_cut(self._backend.grad(models, label, shards), rows))
+            else:
+                loss_sum, correct = self._backend.evaluate(models, label, shards)
+                results = list(zip(_cut(loss_sum, rows), _cut(correct, rows), strict=True))
+            for call, result in zip(alike, results, strict=True):
+                call.result = result
+
+
+def _cut(values: Tensor, rows: list[int]) -> list[Tensor]:
+    """Consecutive pieces of the first dimension, as views."""
+    ends = list(accumulate(rows))
+    return [values[end - length : end] for end, length in zip(ends, rows, strict=True)]
+
+
+def _split_local(whole: LocalResult, rows: list[int]) -> list[LocalResult]:
+    """The rows of every seed, as views."""
+    slots: Sequence[Tensor | None] = [None] * len(rows) if whole.slots is None else _cut(whole.slots, rows)
+    parts = zip(_cut(whole.params, rows), slots, _cut(whole.loss, rows), _cut(whole.steps, rows), strict=True)
+    return [LocalResult(params=p, slots=u, loss=loss, steps=steps) for p, u, loss, steps in parts]

@@ -1,0 +1,97 @@
+"""Every number a run records: its name, meaning and unit, in one place.
+
+`rounds.csv` holds these names only; the recorder refuses others and the report reads units and directions
+from here. A method that keeps a number of its own adds it with `document`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedclust.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a metric is.
+
+    Attributes:
+        text: one line for tables and axes' captions.
+        unit: fraction, nats/example, models, bytes, steps, seconds, clients, clusters, or "" for none
+        better: which direction is good, or neither.
+    """
+
+    text: str
+    unit: str
+    better: Literal["higher", "lower", "neither"]
+
+
+METRICS: dict[str, Meaning] = {
+    "accuracy": Meaning("correct test examples of all clients / their number", "fraction", "higher"),
+    "accuracy_client_mean": Meaning("mean over clients of the client's test accuracy", "fraction", "higher"),
+    "test_loss": Meaning("mean test loss over all test examples", "nats/example", "lower"),
+    "train_loss": Meaning("mean over the cohort of the local training loss", "nats/example", "lower"),
+    "served": Meaning("clients that some model serves / clients", "fraction", "neither"),
+    "purity": Meaning("clients in the commonest group of their cluster / clients", "fraction", "higher"),
+    "ari": Meaning("adjusted Rand index of labels and groups", "", "higher"),
+    "nmi": Meaning("mutual information of labels and groups, normalised by their mean entropy", "", "higher"),
+    "matched_accuracy": Meaning(
+        "clients right under the best one-to-one match of clusters and groups / clients", "fraction", "higher"
+    ),
+    "num_clusters": Meaning("clusters with at least one client", "clusters", "neither"),
+    "empty": Meaning("clusters without a client", "clusters", "lower"),
+    "largest_cluster": Meaning("clients of the largest cluster", "clients", "neither"),
+    "smallest_cluster": Meaning("clients of the smallest cluster that has any", "clients", "neither"),
+    "churn": Meaning(
+        "clients whose label changed since the evaluation before / clients served at both",
+        "fraction",
+        "lower",
+    ),
+    "discrepancy": Meaning("mean distance of local models to the model they form", "", "lower"),
+    "num_clusters_found": Meaning("clusters the clustering step returned", "clusters", "neither"),
+    "models_down": Meaning("models sent from the server to clients in this round", "models", "lower"),
+    "models_up": Meaning("models sent from clients to the server in this round", "models", "lower"),
+    "bytes": Meaning("4 bytes per parameter and model sent in either direction", "bytes", "lower"),
+    "gradient_steps": Meaning("local steps of all clients in this round", "steps", "lower"),
+    "seconds": Meaning(
+        "wall-clock time of the round, divided among the seeds that ran together", "seconds", "lower"
+    ),
+}
+
+
+def document(
+    name: str, text: str, unit: str = "", better: Literal["higher", "lower", "neither"] = "neither"
+) -> None:
+    """Nothing; `name` may be recorded afterwards.
+
+    Args:
+        name: as it will stand in `rounds.csv`.
+        text, unit, better: see `Meaning`.
+
+    Raises:
+        ConfigError: when the name already means something else.
+    """
+    meaning = Meaning(text, unit, better)
+    if METRICS.setdefault(name, meaning) != meaning:
+        raise ConfigError(
+            f"metric {name} is not allowed: it already means {METRICS[name].text!r}, take another name"
+        )
+
+
+def meaning(name: str, key: str) -> Meaning:
+    """What the metric `name` is.
+
+    Args:
+        name: a metric's name.
+        key: the config key or the place the name was given in, for the message.
+
+    Raises:
+        ConfigError: for a name that nobody documented.
+    """
+    if name not in METRICS:
+        allowed = ", ".join(METRICS)
+        raise ConfigError(
+            f"{key}={name} is not allowed: one of {allowed}, or one added by fedclust.metrics.document"
+        )
+    return METRICS[name]

@@ -1,0 +1,26 @@
+"""How well the served models do on the clients' test data."""
+
+from __future__ import annotations
+
+from fedclust.types import Evaluation, Round
+
+
+def accuracy(evaluation: Evaluation, rnd: Round) -> dict[str, float]:  # noqa: ARG001 - a Metric
+    """Pooled accuracy, client-mean accuracy, pooled test loss, and the share of clients that are served.
+
+    accuracy = sum_i correct_i / sum_i |T_i|; accuracy_client_mean = mean_i correct_i / |T_i| over the clients
+    that were tested. The first three are absent where nobody was tested.
+    """
+    count = evaluation.count.cpu()
+    correct = evaluation.correct.cpu().double()
+    tested = count > 0
+    served = evaluation.served.label.cpu() >= 0
+    values = {"served": float(served.double().mean())}
+    if not bool(tested.any()):
+        return values
+    total = float(count[tested].sum())
+    return values | {
+        "accuracy": float(correct[tested].sum()) / total,
+        "accuracy_client_mean": float((correct[tested] / count[tested]).mean()),
+        "test_loss": float(evaluation.loss_sum.cpu().double()[tested].sum()) / total,
+    }

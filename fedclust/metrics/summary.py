@@ -1,0 +1,49 @@
+"""The one-look summary of a job: last and best value of every metric, per seed and over seeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fedclust.files import atomic_write
+from fedclust.metrics import METRICS
+
+
+def write_summary(folder: Path) -> None:
+    """Nothing; writes `summary.csv` from `rounds.csv` of the job's folder.
+
+    Columns: metric, value (`last` or `best`, best in the metric's own direction, absent where it has none),
+    seed (or `mean`, `std` with ddof=0, `n`), number. Reads line by line; memory does not grow with rounds.
+    """
+    last: dict[tuple[str, int], float] = {}
+    best: dict[tuple[str, int], float] = {}
+    with (folder / "rounds.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            key, value = (row["metric"], int(row["seed"])), float(row["value"])
+            last[key] = value
+            direction = METRICS[row["metric"]].better
+            if direction == "neither" or math.isnan(value):
+                continue
+            best[key] = (max if direction == "higher" else min)(best.get(key, value), value)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["metric", "value", "seed", "number"])
+    for kind, values in (("last", last), ("best", best)):
+        writer.writerows(_rows(kind, values))
+    atomic_write(folder / "summary.csv", out.getvalue())
+
+
+def _rows(kind: str, values: dict[tuple[str, int], float]) -> Iterator[list[str]]:
+    for metric in sorted({metric for metric, _ in values}):
+        per_seed = {seed: value for (name, seed), value in sorted(values.items()) if name == metric}
+        for seed, value in per_seed.items():
+            yield [metric, kind, str(seed), repr(value)]
+        numbers = np.array(list(per_seed.values()))
+        yield [metric, kind, "mean", repr(float(numbers.mean()))]
+        yield [metric, kind, "std", repr(float(numbers.std()))]
+        yield [metric, kind, "n", str(len(numbers))]

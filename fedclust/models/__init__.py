@@ -1,0 +1,1 @@
+"""Architectures: layer sequences whose parameters live outside, in flat tensors."""

@@ -1,0 +1,107 @@
+"""Convolutional networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedclust.errors import require
+from fedclust.models.initial import keras_default, named_init, truncated_normal
+from fedclust.models.sequence import Model, Shape, Stack, of_images
+
+
+def cnn(
+    in_shape: Sequence[int],
+    num_classes: int,
+    *,
+    channels: Sequence[int],
+    kernel: int,
+    padding: int,
+    hidden: Sequence[int],
+    dropout: float = 0.0,
+    init: str = "torch",
+) -> Model:
+    """Blocks of convolution, ReLU and 2x2 maximum pooling, then fully connected layers.
+
+    Args:
+        in_shape: (channels, height, width).
+        num_classes: Y.
+        channels: output channels of every block.
+        kernel: side of the convolution kernels.
+        padding: zeros on every side of a convolution's input.
+        hidden: widths of the hidden fully connected layers.
+        dropout: rate before the first fully connected layer; 0 for no dropout.
+        init: `torch` or `keras`, see `fedclust.models.initial`.
+
+    Raises:
+        ConfigError: for images too small for the blocks, or a value out of range.
+    """
+    require(
+        len(channels) > 0 and min(channels) >= 1, "model.channels", list(channels), "one or more, each >= 1"
+    )
+    require(all(width >= 1 for width in hidden), "model.hidden", list(hidden), "widths of at least 1")
+    require(kernel >= 1, "model.kernel", kernel, "at least 1")
+    require(0 <= padding < kernel, "model.padding", padding, "at least 0 and below model.kernel")
+    draw = named_init(init)
+
+    def build(shape: Shape) -> Model:
+        stack = Stack(shape, draw)
+        for width in channels:
+            stack.conv(width, kernel, padding=padding).relu().pool(2, 2)
+        stack.dropout(dropout)
+        for width in hidden:
+            stack.linear(width).relu()
+        return stack.linear(num_classes).model()
+
+    what = f"a cnn of channels {list(channels)}, kernel {kernel}, padding {padding}"
+    return of_images(what, tuple(int(size) for size in in_shape), build)
+
+
+def flex_femnist_cnn(in_shape: Sequence[int], num_classes: int, *, dropout: float, l2: float) -> Model:
+    """FlexCFL's network for FEMNIST: six convolutions, strided ones in place of pooling.
+
+    Args:
+        in_shape: (channels, height, width), at least 13 x 13.
+        num_classes: Y.
+        dropout: rate of the three dropout layers.
+        l2: c of the penalty c·ΣW² on the kernels of the two fully connected layers.
+
+    Raises:
+        ConfigError: for smaller images, or a value out of range.
+    """
+    require(l2 >= 0, "model.l2", l2, "at least 0")
+
+    def build(shape: Shape) -> Model:
+        stack = Stack(shape, keras_default)
+        for width in (32, 64):
+            stack.conv(width, 3).relu().conv(width, 3).relu().conv_same(width, 5, stride=2).relu()
+            stack.dropout(dropout)
+        stack.linear(128, l2=l2).relu().dropout(dropout)
+        return stack.linear(num_classes, l2=l2).model()
+
+    return of_images("flex_femnist_cnn", tuple(int(size) for size in in_shape), build)
+
+
+def tf_cifar(in_shape: Sequence[int], num_classes: int, *, l2: float) -> Model:
+    """The network of the TensorFlow CIFAR-10 tutorial, as IFCA's released code uses it on 24 x 24 crops.
+
+    Args:
+        in_shape: (channels, height, width).
+        num_classes: Y.
+        l2: c of the penalty c·ΣW² on the kernels of the two hidden fully connected layers.
+
+    Raises:
+        ConfigError: when the examples are no images, or l2 is negative.
+    """
+    require(l2 >= 0, "model.l2", l2, "at least 0")
+
+    def build(shape: Shape) -> Model:
+        stack = Stack(shape, keras_default)
+        stack.conv(64, 5, padding=2, init=truncated_normal(0.05, 0.0)).relu()
+        stack.pool(3, 2, same=True).response_norm(9, alpha=0.001, beta=0.75, k=1.0)
+        stack.conv(64, 5, padding=2, init=truncated_normal(0.05, 0.1)).relu()
+        stack.response_norm(9, alpha=0.001, beta=0.75, k=1.0).pool(3, 2, same=True)
+        for width in (384, 192):
+            stack.linear(width, l2=l2, init=truncated_normal(0.04, 0.1)).relu()
+        return stack.linear(num_classes, init=truncated_normal(1 / 192, 0.0)).model()
+
+    return of_images("tf_cifar", tuple(int(size) for size in in_shape), build)

@@ -1,0 +1,35 @@
+"""Dropout masks from (row key, local step, layer, place in the batch): the same in every engine."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fedclust.rng import fold, uniform
+
+_PURPOSE = 0x64726F706F7574  # "dropout"; keeps masks apart from the batch order, which folds the same key
+
+
+def keep(key: Tensor, step: int, layer: int, batch: int, features: tuple[int, ...], p: float) -> Tensor:
+    """What a dropout layer multiplies its input with: 0 with probability p, else 1 / (1 - p).
+
+    The example at place j of a batch has its own key, so its mask depends neither on the padded width of the
+    batch nor on who else is in the call.
+
+    Args:
+        key: [C] int64, the row keys of the call (`Shards.key`).
+        step: 0-based local step of the call.
+        layer: place of the dropout layer in its model's sequence.
+        batch: B, number of places.
+        features: shape of the layer's input without the batch dimension.
+        p: probability of a zero, in [0, 1).
+
+    Returns:
+        [C, B, *features] float32.
+    """
+    row = fold(fold(fold(key, _PURPOSE), step), layer)
+    place = fold(row.unsqueeze(1), torch.arange(batch, device=key.device))  # [C, B]
+    kept = uniform(place, math.prod(features)) >= p
+    return kept.to(torch.float32).mul_(1 / (1 - p)).view(*place.shape, *features)

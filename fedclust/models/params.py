@@ -1,0 +1,71 @@
+"""Flat parameters [..., P] and named tensors as views of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedclust.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where each parameter of a model lies in its flat vector, in the order of `model.parameters()`.
+
+    Attributes:
+        names: parameter names.
+        shapes: their shapes.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of elements of every parameter."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def num_params(self) -> int:
+        """P."""
+        return sum(self.sizes)
+
+
+def layout(model: nn.Module) -> Layout:
+    """The layout of a model's parameters.
+
+    Raises:
+        ConfigError: if the model has buffers, e.g. batch normalisation's running statistics: they are no
+            parameters, so the server could not average them.
+    """
+    buffers = [name for name, _ in model.named_buffers()]
+    if buffers:
+        raise ConfigError(
+            f"model={type(model).__name__} is not allowed: it has buffers ({', '.join(buffers[:3])}); "
+            "use a model without running statistics, e.g. GroupNorm for BatchNorm"
+        )
+    named = list(model.named_parameters())
+    return Layout(names=tuple(n for n, _ in named), shapes=tuple(tuple(p.shape) for _, p in named))
+
+
+def unflatten(flat: Tensor, where: Layout) -> dict[str, Tensor]:
+    """Every parameter by name as a view of `flat` [..., P]: [..., *shape], in the layout's order.
+
+    Raises:
+        ValueError: if the last dimension is not P.
+    """
+    if flat.shape[-1] != where.num_params:
+        raise ValueError(f"got {flat.shape[-1]} parameters, the model has {where.num_params}")
+    parts = torch.split(flat, list(where.sizes), dim=-1)
+    return {
+        name: part.view(*flat.shape[:-1], *shape)
+        for name, part, shape in zip(where.names, parts, where.shapes, strict=True)
+    }
+
+
+def flatten(named: dict[str, Tensor], where: Layout, batch_dims: int = 0) -> Tensor:
+    """The inverse of `unflatten`, as a copy: [..., P] from tensors with `batch_dims` leading dimensions."""
+    return torch.cat([named[name].flatten(batch_dims) for name in where.names], dim=-1)

@@ -1,0 +1,193 @@
+"""A model as a sequence of known layers, which every engine can read layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from fedclust.errors import ConfigError, require
+from fedclust.models.dropout import keep
+from fedclust.models.initial import Init
+
+KNOWN = (
+    nn.Flatten,
+    nn.Linear,
+    nn.Conv2d,
+    nn.ReLU,
+    nn.MaxPool2d,
+    nn.LocalResponseNorm,
+    nn.ZeroPad2d,
+    nn.Dropout,
+)
+Shape = tuple[int, ...]
+
+
+class Model(nn.Sequential):
+    """A sequence of layers of the types `KNOWN`, with what engines must know beside them.
+
+    Its own parameters are placeholders (zero): engines keep them in flat tensors, `draw` makes fresh ones.
+
+    Attributes:
+        shapes: input shape of every layer, then the output's, without the batch dimension.
+        l2: coefficient c by parameter name. Every engine adds the gradient 2cW of the penalty c·ΣW² in
+            training; losses never include it.
+        dropout: rate by place in the sequence.
+    """
+
+    def __init__(self, layers: list[nn.Module], shapes: list[Shape], inits: list[Init], l2: dict[str, float]):
+        assert len(shapes) == len(layers) + 1, "one shape per layer, and the output's"
+        unknown = [type(layer).__name__ for layer in layers if type(layer) not in KNOWN]
+        assert not unknown, f"layers no engine knows: {unknown}"
+        super().__init__(*layers)
+        self.to_empty(device="cpu")
+        for value in self.parameters():
+            nn.init.zeros_(value)
+        self.shapes = tuple(shapes)
+        self.l2 = dict(l2)
+        self.dropout = {i: layer.p for i, layer in enumerate(layers) if isinstance(layer, nn.Dropout)}
+        self._inits = tuple(inits)
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """Fresh parameters from a CPU generator, [P] float32 in the order of `self.parameters()`."""
+        layers = [layer for layer in self if isinstance(layer, (nn.Linear, nn.Conv2d))]
+        drawn = [
+            part.flatten()
+            for layer, init in zip(layers, self._inits, strict=True)
+            for part in init(layer, generator)
+        ]
+        return torch.cat(drawn)
+
+    def masks(self, key: Tensor, step: int, batch: int) -> dict[int, Tensor]:
+        """Dropout masks by place in the sequence, each [C, batch, *features]; see `dropout.keep`."""
+        return {i: keep(key, step, i, batch, self.shapes[i], p) for i, p in self.dropout.items()}
+
+    def forward(self, x: Tensor, masks: Mapping[int, Tensor] | None = None) -> Tensor:
+        """Logits [B, Y] of x [B, *shape]; without `masks` (each [B, *features]) dropout does nothing."""
+        for i, layer in enumerate(self):
+            if not isinstance(layer, nn.Dropout):
+                x = layer(x)
+            elif masks is not None:
+                x = x * masks[i]
+        return x
+
+
+class _TooSmallError(Exception):
+    """An input whose height or width a layer reduces to nothing."""
+
+
+@dataclass
+class Stack:
+    """Builds a `Model` layer by layer, following the shape; every method returns the stack.
+
+    Attributes:
+        shape: shape of one example after the layers so far.
+        init: how weighted layers are initialised unless they say otherwise.
+    """
+
+    shape: Shape
+    init: Init
+    _layers: list[nn.Module] = field(default_factory=list)
+    _shapes: list[Shape] = field(default_factory=list)
+    _inits: list[Init] = field(default_factory=list)
+    _l2: dict[str, float] = field(default_factory=dict)
+
+    def _add(self, layer: nn.Module) -> Stack:
+        self._shapes.append(self.shape)
+        self._layers.append(layer)
+        # on the meta device a layer computes shapes only
+        self.shape = tuple(layer(torch.empty(1, *self.shape, device="meta")).shape[1:])
+        return self
+
+    def _add_weighted(self, layer: nn.Linear | nn.Conv2d, l2: float, init: Init | None) -> Stack:
+        if l2:
+            self._l2[f"{len(self._layers)}.weight"] = l2
+        self._inits.append(init or self.init)
+        return self._add(layer)
+
+    def linear(self, width: int, *, l2: float = 0.0, init: Init | None = None) -> Stack:
+        """Fully connected; flattens what comes before, l2 on the kernel."""
+        if len(self.shape) > 1:
+            self._add(nn.Flatten())
+        return self._add_weighted(nn.Linear(self.shape[0], width, device="meta"), l2, init)
+
+    def conv(
+        self, channels: int, kernel: int, *, stride: int = 1, padding: int = 0, init: Init | None = None
+    ) -> Stack:
+        """Convolution, zero-padded on all sides."""
+        self._check(kernel, 2 * padding)
+        layer = nn.Conv2d(self.shape[0], channels, kernel, stride, padding, device="meta")
+        return self._add_weighted(layer, 0.0, init)
+
+    def conv_same(self, channels: int, kernel: int, stride: int) -> Stack:
+        """Convolution to ceil(size / stride), padded as TensorFlow does: the odd pixel right and bottom."""
+        pads = []
+        for size in self.shape[:0:-1]:  # width first, as nn.ZeroPad2d takes them
+            total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+            pads += [total // 2, total - total // 2]
+        if len(set(pads)) == 1:
+            return self.conv(channels, kernel, stride=stride, padding=pads[0])
+        left, right, top, bottom = pads
+        self._add(nn.ZeroPad2d((left, right, top, bottom)))
+        return self.conv(channels, kernel, stride=stride)
+
+    def relu(self) -> Stack:
+        """Rectifier."""
+        return self._add(nn.ReLU())
+
+    def pool(self, kernel: int, stride: int, *, same: bool = False) -> Stack:
+        """Maximum over windows; `same` lets the last window reach past the right and bottom edge."""
+        self._check(1 if same else kernel, 0)
+        return self._add(nn.MaxPool2d(kernel, stride, ceil_mode=same))
+
+    def response_norm(self, size: int, alpha: float, beta: float, k: float) -> Stack:
+        """Local response normalisation over `size` channels."""
+        return self._add(nn.LocalResponseNorm(size, alpha, beta, k))
+
+    def dropout(self, p: float) -> Stack:
+        """Dropout with probability p."""
+        require(0 <= p < 1, "model.dropout", p, "a rate in [0, 1)")
+        return self._add(nn.Dropout(p)) if p else self
+
+    def model(self) -> Model:
+        """The finished model."""
+        return Model(self._layers, [*self._shapes, self.shape], self._inits, self._l2)
+
+    def _check(self, kernel: int, padding: int) -> None:
+        if min(self.shape[1:]) + padding < kernel:
+            raise _TooSmallError
+
+
+def of_images(what: str, in_shape: Shape, build: Callable[[Shape], Model]) -> Model:
+    """The model `build` makes for images of shape `in_shape`.
+
+    Args:
+        what: the architecture in words, for the message.
+        in_shape: (channels, height, width).
+        build: makes the model for a shape.
+
+    Raises:
+        ConfigError: when the examples are no images, or too small ones.
+    """
+    if len(in_shape) != 3:
+        raise ConfigError(
+            f"model: {what} needs images (channels, height, width), the dataset has shape {in_shape}; "
+            "choose model=linear or model=mlp, or another dataset"
+        )
+    try:
+        return build(in_shape)
+    except _TooSmallError:
+        pass
+    for side in range(min(in_shape[1:]) + 1, 512):
+        smallest = (in_shape[0], side, side)
+        try:
+            build(smallest)
+        except _TooSmallError:
+            continue
+        raise ConfigError(
+            f"model: {what} needs images of at least {smallest}, the dataset has {in_shape}; "
+            "choose another model or dataset"
+        )
+    raise AssertionError(f"{what} fits no image below 512 x 512")

@@ -1,0 +1,142 @@
+"""Pure functions of tensors that several methods share.
+
+Sizes reach [2400, 159010] float32 (1.5 GB), so nothing here makes a temporary of the size of its input: work
+is cut into column or row blocks of at most `_BLOCK` numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+_BLOCK = 2**24  # numbers in one temporary, 64 MiB of float32
+_TINY_NORM = 1e-12  # below this a vector has no direction
+
+
+def _columns(rows: int, width: int) -> Iterator[slice]:
+    """Column slices of a [rows, width] matrix, none larger than `_BLOCK` numbers."""
+    step = max(1, _BLOCK // max(1, rows))
+    return (slice(begin, begin + step) for begin in range(0, width, step))
+
+
+def cluster_sum(values: Tensor, label: Tensor, num_clusters: int, weight: Tensor | None = None) -> Tensor:
+    """Sum of the rows of each cluster, [K, P].
+
+    A cluster's sum depends on its own rows and their order only, and is the same in every run.
+
+    Args:
+        values: [C, P] float32.
+        label: [C] int64 in [0, K).
+        num_clusters: K.
+        weight: [C] factor of each row, None = 1.
+
+    Raises:
+        ValueError: if a label is outside [0, K) or the shapes do not fit.
+    """
+    if label.shape != values.shape[:1]:
+        raise ValueError(
+            f"got {tuple(label.shape)} labels for {tuple(values.shape)} values, expected one per row"
+        )
+    if len(label) and not 0 <= int(label.min()) <= int(label.max()) < num_clusters:
+        raise ValueError(
+            f"got labels from {int(label.min())} to {int(label.max())}, expected 0 to {num_clusters - 1}"
+        )
+    total = values.new_zeros(num_clusters, values.shape[1])
+    for columns in _columns(*values.shape):
+        block = values[:, columns]
+        if weight is not None:
+            block = block * weight.to(values.dtype).unsqueeze(1)
+        if block.is_cuda:
+            # index_add_ adds with atomics there, in an order that changes from run to run
+            for cluster in range(num_clusters):
+                total[cluster, columns] = block[label == cluster].sum(0)
+        else:
+            total[:, columns].index_add_(0, label, block)
+    return total
+
+
+def cluster_mean(values: Tensor, label: Tensor, weight: Tensor | None = None, *, empty: Tensor) -> Tensor:
+    """Mean of the rows of each cluster, [K, P].
+
+    Args:
+        values: [C, P] float32.
+        label: [C] int64 in [0, K).
+        weight: [C] >= 0, e.g. examples; None = equal.
+        empty: [K, P], kept where no weight falls.
+
+    Raises:
+        ValueError: if a label is outside [0, K) or a weight is negative.
+    """
+    share = torch.ones(len(label), dtype=torch.float64, device=values.device)
+    if weight is not None:
+        if len(weight) and not float(weight.min()) >= 0:
+            raise ValueError(f"got a weight of {float(weight.min())}, expected weights of at least 0")
+        share = weight.to(torch.float64)
+    total = cluster_sum(values, label, len(empty), weight)
+    member = label == torch.arange(len(empty), device=label.device).unsqueeze(1)  # [K, C]
+    mass = (member * share).sum(1, keepdim=True)  # [K, 1]
+    filled = mass > 0
+    mean = total.div_(mass.where(filled, mass.new_ones(())).to(values.dtype))
+    return mean.where(filled, empty)
+
+
+def _products(a: Tensor, b: Tensor, *, centred: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Inner products [C, K] and squared norms [C], [K] in float64; centred: about the mean row of `a`."""
+    inner = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    square_a, square_b = inner.new_zeros(len(a)), inner.new_zeros(len(b))
+    for columns in _columns(len(a) + len(b), a.shape[1]):
+        left, right = a[:, columns].double(), b[:, columns].double()
+        if centred:
+            middle = left.mean(0)
+            left, right = left - middle, right - middle
+        inner.addmm_(left, right.T)
+        square_a += left.square().sum(1)
+        square_b += right.square().sum(1)
+    return inner, square_a, square_b
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Cosine of the angle between rows, [C, K] float32 in [-1, 1]; 0 where a norm is below 1e-12.
+
+    Args:
+        a: [C, P].
+        b: [K, P].
+    """
+    inner, square_a, square_b = _products(a, b, centred=False)
+    norm_a, norm_b = square_a.sqrt().unsqueeze(1), square_b.sqrt()
+    directed = (norm_a >= _TINY_NORM) & (norm_b >= _TINY_NORM)
+    value = inner / (norm_a * norm_b).where(directed, inner.new_ones(()))
+    return value.where(directed, inner.new_zeros(())).clamp_(-1, 1).float()
+
+
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    """Euclidean distances between rows, [C, K] float32.
+
+    The products are taken in float64 about the common mean: local models differ from each other by far less
+    than from zero, and in float32 the cancellation would eat the difference.
+
+    Args:
+        a: [C, P].
+        b: [K, P].
+    """
+    inner, square_a, square_b = _products(a, b, centred=True)
+    return (square_a.unsqueeze(1) + square_b - 2 * inner).clamp_(min=0).sqrt_().float()
+
+
+def discrepancy(params: Tensor, models: Tensor, label: Tensor) -> float:
+    """Mean distance of local solutions to their model after aggregation (FlexCFL eq. (3)); NaN for no rows.
+
+    Args:
+        params: [C, P] local solutions.
+        models: [K, P] models after aggregation.
+        label: [C] int64 in [0, K), the model each row belongs to.
+    """
+    total = torch.zeros((), dtype=torch.float64, device=params.device)
+    step = max(1, _BLOCK // max(1, params.shape[1]))
+    for begin in range(0, len(params), step):
+        rows = slice(begin, begin + step)
+        gap = params[rows] - models[label[rows]]
+        total += torch.linalg.vector_norm(gap, dim=1, dtype=torch.float64).sum()
+    return float(total) / len(params) if len(params) else float("nan")

@@ -1,0 +1,154 @@
+"""Clusters that own overlapping sets of classes: JGL (Lin et al., arXiv 2311.13665), section on experiments.
+
+The paper prints two of the four class sets of MNIST; the other two are chosen so that every class is owned by
+three or four clusters, which gives equally large clusters on balanced data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.partitions.cut import (
+    Rows,
+    check_cap,
+    check_clients,
+    check_test,
+    consecutive,
+    even,
+    labels,
+    plain_pool,
+    shuffled_classes,
+    too_few,
+)
+from fedclust.partitions.shares import equal_shares, solved_shares
+from fedclust.rng import Stream
+from fedclust.types import Dataset, Pool, Split
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassSubsets:
+    """Every cluster owns a set of classes; its examples are spread over its clients equally and at random.
+
+    Nobody shares an example. The test images of a class are divided in the proportions of its training
+    images. Group of a client: its cluster.
+
+    Attributes:
+        num_clients: M, a multiple of the number of clusters.
+        subsets: classes of every cluster, or "random": drawn by the seed until every class has an owner.
+        num_clusters, classes_per_cluster: what "random" draws.
+        cluster_sizes: "equal" divides a class equally among its owners; a list gives the training examples of
+            every cluster, for which class shares as close as possible to those of the classes are solved.
+        examples_per_client: at most this many training examples per client, None for all.
+    """
+
+    num_clients: int
+    subsets: str | Sequence[Sequence[int]]
+    num_clusters: int = 4
+    classes_per_cluster: int = 8
+    cluster_sizes: str | Sequence[int] = "equal"
+    examples_per_client: int | None = None
+
+    def __post_init__(self) -> None:
+        check_clients(self.num_clients)
+        check_cap("partition.examples_per_client", self.examples_per_client)
+        is_list = not isinstance(self.subsets, str)
+        require(
+            self.subsets == "random"
+            or (is_list and len(self.subsets) >= 1 and all(len(s) >= 1 for s in self.subsets)),
+            "partition.subsets",
+            self.subsets,
+            "random, or a list of classes per cluster",
+        )
+        require(self.num_clusters >= 1, "partition.num_clusters", self.num_clusters, "at least 1")
+        require(
+            self.num_clients % self.clusters == 0,
+            "partition.num_clients",
+            self.num_clients,
+            f"a multiple of the {self.clusters} clusters of partition.subsets",
+        )
+        sizes = self.cluster_sizes
+        require(
+            sizes == "equal"
+            or (
+                not isinstance(sizes, str)
+                and len(sizes) == self.clusters
+                and all(size >= 1 for size in sizes)
+            ),
+            "partition.cluster_sizes",
+            sizes,
+            f"equal, or {self.clusters} numbers of training examples",
+        )
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters."""
+        return self.num_clusters if isinstance(self.subsets, str) else len(self.subsets)
+
+    def pool(self, dataset: Dataset) -> Pool:
+        """The training images, then the test images."""
+        return plain_pool(dataset)
+
+    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
+        """Train split, test split and group [M]."""
+        check_test(dataset)
+        owns = self._owns(dataset, stream.fold(0).numpy())
+        y_train, y_test = labels(dataset.y_train), labels(dataset.y_test)
+        supply = np.bincount(y_train, minlength=dataset.num_classes)
+        if isinstance(self.cluster_sizes, str):
+            shares = equal_shares(owns, supply)
+        else:
+            shares = solved_shares(owns, supply, np.array([int(size) for size in self.cluster_sizes]))
+        train = self._cut(y_train, 0, shares, stream.fold(1), self.examples_per_client)
+        if int(train.count.min()) < 1:
+            raise too_few(dataset, "a client would get none", "lower partition.num_clients")
+        tests = np.bincount(y_test, minlength=dataset.num_classes)
+        proportional = equal_shares(shares / np.maximum(supply, 1), tests)
+        test = self._cut(y_test, len(y_train), proportional, stream.fold(2), None)
+        return train, test, torch.arange(self.num_clients) // (self.num_clients // self.clusters)
+
+    def _owns(self, dataset: Dataset, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+        """1 where cluster g owns class c, else 0, [G, Y]."""
+        num_classes = dataset.num_classes
+        owns = np.zeros((self.clusters, num_classes))
+        if isinstance(self.subsets, str):
+            require(
+                1 <= self.classes_per_cluster <= num_classes <= self.classes_per_cluster * self.clusters,
+                "partition.classes_per_cluster",
+                self.classes_per_cluster,
+                f"enough that {self.clusters} clusters own all {num_classes} classes of "
+                f"dataset={dataset.name}, and at most {num_classes}",
+            )
+            while not owns.any(0).all():
+                chosen = rng.random(owns.shape).argsort(1)[:, : self.classes_per_cluster]
+                owns[:] = 0
+                np.put_along_axis(owns, chosen, 1.0, axis=1)
+            return owns
+        for g, subset in enumerate(self.subsets):
+            require(
+                all(0 <= c < num_classes for c in subset),
+                "partition.subsets",
+                list(subset),
+                f"classes 0 to {num_classes - 1} of dataset={dataset.name}; random fits any number",
+            )
+            owns[g, list(subset)] = 1
+        return owns
+
+    def _cut(self, y: Rows, first: int, shares: Rows, stream: Stream, cap: int | None) -> Split:
+        """The split of one set whose rows start at pool row `first`; shares [G, Y] rows of each class."""
+        classes = shuffled_classes(y, shares.shape[1], stream.fold(0).numpy())
+        ends = shares.cumsum(0)
+        parts, sizes = [], []
+        for g in range(self.clusters):
+            own = np.concatenate(
+                [rows[e - n : e] for rows, e, n in zip(classes, ends[g], shares[g], strict=True)]
+            )
+            parts.append(stream.fold(1, g).numpy().permutation(own) + first)
+            sizes.append(even(len(own), self.num_clients // self.clusters))
+        return consecutive(np.concatenate(parts), np.concatenate(sizes), cap)

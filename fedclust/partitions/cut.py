@@ -1,0 +1,137 @@
+"""Rows to clients: the few operations that every partition is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedclust.errors import ConfigError, DataError, require
+from fedclust.types import Dataset, Pool, Split
+
+Rows = npt.NDArray[np.int64]
+
+
+def plain_pool(dataset: Dataset) -> Pool:
+    """The training examples, then the test examples; without test examples nothing is copied."""
+    empty = len(dataset.x_test) == 0
+    return Pool(
+        x=dataset.x_train if empty else torch.cat([dataset.x_train, dataset.x_test]),
+        y=dataset.y_train if empty else torch.cat([dataset.y_train, dataset.y_test]),
+        scale=dataset.scale,
+        shift=dataset.shift,
+        num_classes=dataset.num_classes,
+    )
+
+
+def check_clients(num_clients: object) -> None:
+    """Raise a `ConfigError` unless `num_clients` is a whole number of at least 1."""
+    valid = isinstance(num_clients, int) and num_clients >= 1
+    require(valid, "partition.num_clients", num_clients, "a whole number of at least 1")
+
+
+def check_cap(key: str, cap: object) -> None:
+    """Raise a `ConfigError` unless the cap is None or a whole number of at least 1."""
+    require(
+        cap is None or (isinstance(cap, int) and cap >= 1), key, cap, "a whole number of at least 1, or null"
+    )
+
+
+def check_test(dataset: Dataset) -> None:
+    """Raise a `ConfigError` unless the dataset has a test set of its own."""
+    if len(dataset.x_test) == 0:
+        raise ConfigError(
+            f"dataset={dataset.name} has no test set: use partition=natural, which cuts one per client"
+        )
+
+
+def too_few(dataset: Dataset, what: str, remedy: str) -> DataError:
+    """The one-line error for a dataset that is too small."""
+    return DataError(f"{dataset.name} has too few examples: {what}: {remedy}")
+
+
+def even(total: int, parts: int) -> Rows:
+    """Sizes of `parts` parts of `total` rows as `np.array_split` makes them, [parts]: larger ones first."""
+    size, left = divmod(total, parts)
+    return np.full(parts, size, dtype=np.int64) + (np.arange(parts) < left)
+
+
+def labels(y: Tensor) -> Rows:
+    """Labels as NumPy sees them, [N] int64."""
+    array: Rows = y.cpu().numpy()
+    return array
+
+
+def grouped(rows: Rows, owner: Rows, num_clients: int) -> Split:
+    """The split that gives `rows[i]` to client `owner[i]`, a client's rows in the order given.
+
+    Args:
+        rows: [total] pool rows.
+        owner: [total] clients in [0, num_clients).
+        num_clients: M.
+    """
+    index = torch.from_numpy(rows[np.argsort(owner, kind="stable")].astype(np.int32))
+    return Split(index, _offsets(np.bincount(owner, minlength=num_clients)))
+
+
+def consecutive(rows: Rows, sizes: Rows, cap: int | None = None) -> Split:
+    """The split that cuts `rows` [sum of sizes] into parts, each shortened to its first `cap` rows."""
+    if cap is not None:
+        place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        rows, sizes = rows[place < cap], np.minimum(sizes, cap)
+    return Split(torch.from_numpy(rows.astype(np.int32)), _offsets(sizes))
+
+
+def hold_out(rows: Rows, sizes: Rows, fraction: float, rng: np.random.Generator) -> tuple[Split, Split]:
+    """Train and test split: every client's rows shuffled, the first int(fraction * size) to train.
+
+    Args:
+        rows: [total] pool rows, client after client.
+        sizes: [M] rows of every client.
+        fraction: share of the training part, in (0, 1).
+        rng: decides the order.
+    """
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    rows = rows[np.lexsort((rng.random(len(rows)), owner))]  # shuffled within each client
+    first = (fraction * sizes).astype(np.int64)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    trains = place < np.repeat(first, sizes)
+    return consecutive(rows[trains], first), consecutive(rows[~trains], sizes - first)
+
+
+def shuffled_classes(
+    y: Rows, num_classes: int, rng: np.random.Generator, cap: int | None = None
+) -> list[Rows]:
+    """Rows of every class in random order, at most `cap` of each."""
+    order = rng.permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    parts = np.split(order, np.cumsum(np.bincount(y, minlength=num_classes))[:-1])
+    return [part[:cap] for part in parts]
+
+
+def deal(counts: Rows, classes: list[Rows]) -> tuple[Rows, Rows]:
+    """Rows and sizes of clients that take `counts` rows off the top of each class, without sharing any.
+
+    Args:
+        counts: [M, Y] rows of each class for each client; a column sums to at most the class's length.
+        classes: Y arrays of rows.
+
+    Returns:
+        rows [total], client after client, and sizes [M].
+    """
+    num_clients = len(counts)
+    owner = np.concatenate([np.repeat(np.arange(num_clients), column) for column in counts.T])
+    rows = np.concatenate([own[: column.sum()] for own, column in zip(classes, counts.T, strict=True)])
+    return rows[np.argsort(owner, kind="stable")], counts.sum(1)
+
+
+def no_group(num_clients: int) -> Tensor:
+    """[M] int64 of -1: there is no true group."""
+    return torch.full((num_clients,), -1, dtype=torch.int64)
+
+
+def _offsets(sizes: npt.NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))

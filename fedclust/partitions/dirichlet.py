@@ -1,0 +1,92 @@
+"""Dirichlet label shares: Yurochkin et al. (arXiv 1905.12022), Hsu et al. (arXiv 1909.06335)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from fedclust.errors import ConfigError, require
+from fedclust.partitions.cut import (
+    Rows,
+    check_clients,
+    check_test,
+    grouped,
+    labels,
+    no_group,
+    plain_pool,
+    shuffled_classes,
+    too_few,
+)
+from fedclust.partitions.shares import equal_shares
+from fedclust.rng import Stream
+from fedclust.types import Dataset, Pool, Split
+
+_TRIES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirichletLabels:
+    """Every class is divided among the clients by a draw from Dirichlet(alpha, …, alpha); no true groups.
+
+    The test set is divided in the same proportions as the training set, so that a client is tested on the
+    distribution it trains on.
+
+    Attributes:
+        num_clients: M.
+        alpha: concentration, above 0.
+        min_examples: training examples every client has at least; all shares are redrawn until it holds.
+    """
+
+    num_clients: int
+    alpha: float = 0.5
+    min_examples: int = 10
+
+    def __post_init__(self) -> None:
+        check_clients(self.num_clients)
+        require(self.alpha > 0, "partition.alpha", self.alpha, "above 0")
+        require(self.min_examples >= 1, "partition.min_examples", self.min_examples, "at least 1")
+
+    def pool(self, dataset: Dataset) -> Pool:
+        """The training examples, then the test examples."""
+        return plain_pool(dataset)
+
+    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
+        """Train split, test split and group [M], all -1.
+
+        Raises:
+            ConfigError: no draw gave every client enough examples.
+        """
+        check_test(dataset)
+        if len(dataset.y_train) < self.min_examples * self.num_clients:
+            raise too_few(
+                dataset,
+                f"{len(dataset.y_train)} for {self.num_clients} clients with {self.min_examples} each",
+                "lower partition.num_clients or partition.min_examples",
+            )
+        y_train, y_test = labels(dataset.y_train), labels(dataset.y_test)
+        share = self._shares(np.bincount(y_train, minlength=dataset.num_classes), stream.fold(0))
+        train = self._deal(y_train, share, stream.fold(1), 0)
+        return train, self._deal(y_test, share, stream.fold(2), len(y_train)), no_group(self.num_clients)
+
+    def _shares(self, supply: Rows, stream: Stream) -> npt.NDArray[np.float64]:
+        """Share of each class for each client, [M, Y]."""
+        rng = stream.numpy()
+        for _ in range(_TRIES):
+            share: npt.NDArray[np.float64] = rng.dirichlet(
+                np.full(self.num_clients, self.alpha), len(supply)
+            ).T
+            if equal_shares(share, supply).sum(1).min() >= self.min_examples:
+                return share
+        raise ConfigError(
+            f"partition.alpha={self.alpha} is not allowed: {_TRIES} draws left a client with fewer than "
+            f"partition.min_examples={self.min_examples}: raise alpha, or lower min_examples or num_clients"
+        )
+
+    def _deal(self, y: Rows, share: npt.NDArray[np.float64], stream: Stream, first: int) -> Split:
+        classes = shuffled_classes(y, share.shape[1], stream.numpy())
+        counts = equal_shares(share, np.bincount(y, minlength=share.shape[1]))
+        owner = np.concatenate([np.repeat(np.arange(self.num_clients), column) for column in counts.T])
+        return grouped(np.concatenate(classes) + first, owner, self.num_clients)

@@ -1,0 +1,99 @@
+"""Ditto's FashionMNIST, five classes each (Li et al., ICML 2021), used by FlexCFL (arXiv 2108.09749)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.partitions.cut import Rows, check_clients, check_test, labels, plain_pool
+from fedclust.rng import Stream
+from fedclust.types import Dataset, Pool, Split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ditto:
+    """Client u owns the classes u, u + 1, … modulo their number, in lognormal shares of a lognormal size.
+
+    Training images come from the dataset's training set, test images from its test set, in file order; a
+    class that runs out starts again from its first image, so a few clients share images of one set.
+    Group of a client: u modulo the number of classes.
+
+    Attributes:
+        num_clients: M; 500 as published.
+        classes_per_client: classes of every client; 5 as published.
+        total: training examples before rounding up; 60,000 as published.
+        data_seed: seed of the sizes; 233 as published, None takes the run's seed.
+    """
+
+    num_clients: int
+    classes_per_client: int = 5
+    total: int = 60_000
+    data_seed: int | None = 233
+
+    def __post_init__(self) -> None:
+        check_clients(self.num_clients)
+        require(
+            self.classes_per_client >= 1,
+            "partition.classes_per_client",
+            self.classes_per_client,
+            "at least 1",
+        )
+        require(self.total >= 1, "partition.total", self.total, "at least 1")
+        require(
+            self.data_seed is None or 0 <= self.data_seed < 2**32,
+            "partition.data_seed",
+            self.data_seed,
+            "a whole number from 0 to 4294967295, or null for the run's seed",
+        )
+
+    def pool(self, dataset: Dataset) -> Pool:
+        """The training images, then the test images."""
+        return plain_pool(dataset)
+
+    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
+        """Train split, test split and group [M]."""
+        check_test(dataset)
+        require(
+            self.classes_per_client <= dataset.num_classes,
+            "partition.classes_per_client",
+            self.classes_per_client,
+            f"at most the {dataset.num_classes} classes of dataset={dataset.name}",
+        )
+        # the published numbers come from NumPy's legacy generator
+        rng = stream.numpy() if self.data_seed is None else np.random.RandomState(self.data_seed)
+        size = rng.lognormal(3, 1, self.num_clients) + 10
+        size = self.total * size / size.sum()
+        train_list, test_list = (
+            _Reader(labels(dataset.y_train), 0),
+            _Reader(labels(dataset.y_test), len(dataset.y_train)),
+        )
+        train, test = [], []
+        for u in range(self.num_clients):
+            share = rng.lognormal(1, 1, self.classes_per_client)
+            share = share / share.sum()
+            owned = [((u + j) % dataset.num_classes, p * size[u]) for j, p in enumerate(share)]
+            train.append(torch.from_numpy(np.concatenate([train_list.take(c, int(n) + 1) for c, n in owned])))
+            test.append(
+                torch.from_numpy(np.concatenate([test_list.take(c, int(n / 6) + 1) for c, n in owned]))
+            )
+        return Split.of(train), Split.of(test), torch.arange(self.num_clients) % dataset.num_classes
+
+
+class _Reader:
+    """Reads each class's rows in file order and starts again where too few are left."""
+
+    def __init__(self, y: Rows, first: int) -> None:
+        self.rows = [np.flatnonzero(y == c) + first for c in range(int(y.max()) + 1)]
+        self.next = [0] * len(self.rows)
+
+    def take(self, c: int, count: int) -> Rows:
+        """`count` rows of class c, or all of them where the class has fewer."""
+        if c >= len(self.rows):
+            return np.empty(0, dtype=np.int64)
+        start = 0 if self.next[c] + count > len(self.rows[c]) else self.next[c]
+        self.next[c] = start + count
+        return self.rows[c][start : start + count]

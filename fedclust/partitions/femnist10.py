@@ -1,0 +1,149 @@
+"""FEMNIST-10 of FedProx (Li et al., MLSys 2020) as in LCFL (arXiv 2407.09360) and FlexCFL (arXiv 2108.09749).
+
+Differs from the released generator: it has no seed, so sizes are drawn anew and scaled to the published
+total; and its read pointer jumps back for every client, so that clients share the first images of each class
+and about 96 % of the test images are training images of somebody else (`sharing=prefix`). By default nobody
+shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import replace as changed
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.partitions.cut import (
+    Rows,
+    check_cap,
+    check_clients,
+    deal,
+    hold_out,
+    labels,
+    plain_pool,
+    shuffled_classes,
+    too_few,
+)
+from fedclust.rng import Stream
+from fedclust.types import Dataset, Pool, Split
+
+_CLASSES, _OWNED = 10, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Femnist10:
+    """Client u owns equally many images of the classes u, u + 1, u + 2 modulo 10, 90 % of them for training.
+
+    Only the dataset's training images are used. Group of a client: u modulo 10.
+
+    Attributes:
+        num_clients: M.
+        total: examples of all clients, met within 1 %; None leaves the sizes as drawn.
+        sharing: disjoint, or prefix as published.
+        first_class: the dataset's class that becomes class 0.
+        max_per_class: images of a class that are used at all.
+    """
+
+    num_clients: int
+    total: int | None = 18_345
+    sharing: str = "disjoint"
+    first_class: int = 0
+    max_per_class: int = 4000
+
+    def __post_init__(self) -> None:
+        check_clients(self.num_clients)
+        require(
+            self.sharing in ("disjoint", "prefix"), "partition.sharing", self.sharing, "disjoint or prefix"
+        )
+        require(self.first_class >= 0, "partition.first_class", self.first_class, "a class, at least 0")
+        check_cap("partition.max_per_class", self.max_per_class)
+        least = 2 * _OWNED * self.num_clients
+        require(
+            self.total is None or self.total >= least,
+            "partition.total",
+            self.total,
+            f"at least {least}, six for each of partition.num_clients, or null for the sizes as drawn",
+        )
+
+    def pool(self, dataset: Dataset) -> Pool:
+        """The training images of the ten classes, relabelled 0 to 9.
+
+        Raises:
+            ConfigError: the dataset has no ten classes from `first_class` on.
+        """
+        return plain_pool(self._narrowed(dataset))
+
+    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
+        """Train split, test split and group [M]."""
+        y = self._relabelled(dataset)
+        classes = shuffled_classes(labels(y[y >= 0]), _CLASSES, stream.fold(0).numpy(), self.max_per_class)
+        each = self._each(stream.fold(1).numpy())
+        client = np.arange(self.num_clients)
+        owned = (client[:, None] + np.arange(_OWNED)) % _CLASSES  # [M, 3]
+        counts = np.zeros((self.num_clients, _CLASSES), dtype=np.int64)
+        np.put_along_axis(counts, owned, each[:, None], axis=1)
+        supply = np.array([len(rows) for rows in classes])
+        if self.sharing == "prefix":
+            counts = np.minimum(counts, supply)
+            parts = [classes[c][: counts[u, c]] for u in client for c in owned[u]]
+            rows, sizes = np.concatenate(parts), counts.sum(1)
+        else:
+            rows, sizes = deal(self._affordable(dataset, counts, supply), classes)
+        if (sizes < 2).any():
+            raise too_few(dataset, "a client would get fewer than 2", "choose another partition.first_class")
+        train, test = hold_out(rows, sizes, 0.9, stream.fold(2).numpy())
+        return train, test, torch.from_numpy(client % _CLASSES)
+
+    def _relabelled(self, dataset: Dataset) -> Tensor:
+        """Labels 0 to 9 of the training images, -1 for those of other classes, [N_train]."""
+        last = dataset.num_classes - _CLASSES
+        require(
+            self.first_class <= last,
+            "partition.first_class",
+            self.first_class,
+            f"ten classes from there on are needed, but dataset={dataset.name} has {dataset.num_classes}",
+        )
+        y = dataset.y_train - self.first_class
+        return y.masked_fill((y < 0) | (y >= _CLASSES), -1)
+
+    def _narrowed(self, dataset: Dataset) -> Dataset:
+        y = self._relabelled(dataset)
+        kept = y >= 0
+        x = dataset.x_train[kept]
+        return changed(
+            dataset, x_train=x, y_train=y[kept], x_test=x[:0], y_test=y[:0], num_classes=_CLASSES, owner=None
+        )
+
+    def _each(self, rng: np.random.Generator) -> Rows:
+        """Images of each owned class, [M]: max(2, int(q / 3)), q lognormal(4, 1) + 5 scaled to `total`."""
+        drawn = (rng.lognormal(4, 1, self.num_clients) + 5) / _OWNED
+        low, high = 0.0, 1.0
+        if self.total is not None:
+            high = 2 * self.total / drawn.sum()
+            for _ in range(50):  # bisection: the total grows with the factor
+                middle = (low + high) / 2
+                too_many = _OWNED * _at_least_two(middle * drawn).sum() > self.total
+                low, high = (low, middle) if too_many else (middle, high)
+        return _at_least_two(high * drawn)
+
+    def _affordable(self, dataset: Dataset, counts: Rows, supply: Rows) -> Rows:
+        """Counts [M, 10] that no class runs out of: one with too few images is shared out in proportion."""
+        demand = counts.sum(0)
+        share = np.minimum(1.0, supply / np.maximum(demand, 1))
+        fits: Rows = (counts * share).astype(np.int64)
+        if ((fits == 0) & (counts > 0)).any():
+            short = int((supply - demand).argmin())
+            raise too_few(
+                dataset,
+                f"{int(supply[short])} of class {short + self.first_class}, asked for {int(demand[short])}",
+                "lower partition.total or partition.num_clients",
+            )
+        return fits
+
+
+def _at_least_two(sizes: npt.NDArray[np.float64]) -> Rows:
+    return np.maximum(2, sizes.astype(np.int64))

@@ -1,0 +1,123 @@
+"""Few classes, lognormal sizes: FedProx's MNIST (Li et al., MLSys 2020) as in FlexCFL (arXiv 2108.09749).
+
+Differs from the released generator: which images of a class a client gets is drawn by the seed as well
+(there: file order); the sizes follow the same distribution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.partitions.cut import (
+    Rows,
+    check_cap,
+    check_clients,
+    deal,
+    even,
+    hold_out,
+    labels,
+    plain_pool,
+    shuffled_classes,
+    too_few,
+)
+from fedclust.rng import Stream
+from fedclust.types import Dataset, Pool, Split
+
+_FIRST = 10  # images every client has, spread evenly over its classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerLaw:
+    """Client u owns the classes u, u + 1, … modulo their number; nobody shares, 90 % are for training.
+
+    Training and test images of the dataset are pooled. Group of a client: u modulo the number of classes.
+
+    Attributes:
+        num_clients: M.
+        classes_per_client: classes of every client; 2 as published, 1, 3, 5 in FlexCFL's Table I.
+        max_per_class: images of a class that are used at all, None for all.
+    """
+
+    num_clients: int
+    classes_per_client: int = 2
+    max_per_class: int | None = None
+
+    def __post_init__(self) -> None:
+        check_clients(self.num_clients)
+        require(
+            1 <= self.classes_per_client <= _FIRST,
+            "partition.classes_per_client",
+            self.classes_per_client,
+            f"1 to {_FIRST}",
+        )
+        check_cap("partition.max_per_class", self.max_per_class)
+
+    def pool(self, dataset: Dataset) -> Pool:
+        """The training images, then the test images."""
+        return plain_pool(dataset)
+
+    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
+        """Train split, test split and group [M].
+
+        Raises:
+            DataError: a class has too few images for the first ten of every client.
+        """
+        y = labels(torch.cat([dataset.y_train, dataset.y_test]))
+        rng = stream.fold(0).numpy()
+        classes = shuffled_classes(y, dataset.num_classes, rng, self.max_per_class)
+        supply = np.array([len(rows) for rows in classes])
+        counts = class_counts(
+            dataset, supply, self.num_clients, self.classes_per_client, stream.fold(1).numpy()
+        )
+        rows, sizes = deal(counts, classes)
+        train, test = hold_out(rows, sizes, 0.9, stream.fold(2).numpy())
+        return train, test, torch.arange(self.num_clients) % dataset.num_classes
+
+
+def class_counts(
+    dataset: Dataset, supply: Rows, num_clients: int, classes_per_client: int, rng: np.random.Generator
+) -> Rows:
+    """Images of each class for each client, [M, Y].
+
+    Args:
+        dataset: named in errors.
+        supply: [Y] images of each class.
+        num_clients: M.
+        classes_per_client: c.
+        rng: decides the sizes.
+    """
+    num_classes = len(supply)
+    require(
+        classes_per_client <= num_classes,
+        "partition.classes_per_client",
+        classes_per_client,
+        f"at most the {num_classes} classes of dataset={dataset.name}",
+    )
+    client = np.arange(num_clients)
+    owned = (client[:, None] + np.arange(classes_per_client)) % num_classes  # [M, c]
+    counts = np.zeros((num_clients, num_classes), dtype=np.int64)
+    np.put_along_axis(counts, owned, even(_FIRST, classes_per_client)[None], axis=1)
+    used = counts.sum(0)
+    if (used > supply).any():
+        short = int((supply - used).argmin())
+        raise too_few(
+            dataset,
+            f"{int(supply[short])} of class {short}, {int(used[short])} are needed for ten per client",
+            "lower partition.num_clients",
+        )
+    shares = rng.lognormal(0, 2.0, (num_classes, -(-num_clients // num_classes), classes_per_client))
+    extra = ((supply - used)[:, None, None] * shares / shares.sum((1, 2), keepdims=True)).astype(np.int64)
+    for u in client:
+        for j, c in enumerate(owned[u]):
+            more = extra[c, u // num_classes, j]
+            if (
+                used[c] + more < supply[c]
+            ):  # as published: a client whose share does not fit any more gets none
+                counts[u, c] += more
+                used[c] += more
+    return counts

@@ -1,0 +1,103 @@
+"""Rotated images: LCFL (arXiv 2407.09360), CFL-MGD (Electronics 2023, 12, 1972), IFCA (arXiv 2006.04088)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.partitions.cut import Rows, check_cap, check_clients, check_test, consecutive, even, too_few
+from fedclust.rng import Stream
+from fedclust.types import Dataset, Pool, Split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotated:
+    """Group r holds the whole dataset rotated counter-clockwise by 360 r / num_rotations degrees.
+
+    Within a group the training images are permuted and cut into equal parts, the test images cut as they
+    are; so every image occurs once per rotation and never twice within one. Group of a client: its rotation.
+
+    Attributes:
+        num_clients: M, a multiple of `num_rotations`; LCFL 1200 and 2400 on MNIST, 200 on CIFAR-10.
+        num_rotations: 1, 2 or 4, since only quarter turns map pixels to pixels.
+        examples_per_client: at most this many training examples per client, None for all.
+    """
+
+    num_clients: int
+    num_rotations: int
+    examples_per_client: int | None = None
+
+    def __post_init__(self) -> None:
+        check_clients(self.num_clients)
+        require(
+            self.num_rotations in (1, 2, 4),
+            "partition.num_rotations",
+            self.num_rotations,
+            "1, 2 or 4, because only multiples of 90 degrees map pixels to pixels",
+        )
+        require(
+            self.num_clients % self.num_rotations == 0,
+            "partition.num_clients",
+            self.num_clients,
+            f"a multiple of partition.num_rotations={self.num_rotations}",
+        )
+        check_cap("partition.examples_per_client", self.examples_per_client)
+
+    def pool(self, dataset: Dataset) -> Pool:
+        """Rotation after rotation, the training then the test images; rotated once, in uint8.
+
+        Raises:
+            ConfigError: the examples are no square images, or are normalised pixel by pixel.
+        """
+        shape = dataset.shape
+        require(
+            len(shape) == 3 and shape[1] == shape[2],
+            "partition",
+            "rotated",
+            f"it needs square images, but an example of dataset={dataset.name} has shape {tuple(shape)}",
+        )
+        require(
+            all(t.dim() < 2 or t.shape[-2:] == (1, 1) for t in (dataset.scale, dataset.shift)),
+            "dataset.normalise",
+            "pixel",
+            "statistics per pixel do not fit rotated images, use mean_std, unit or inverted",
+        )
+        total = len(dataset.x_train) + len(dataset.x_test)
+        x = torch.empty(self.num_rotations * total, *shape, dtype=dataset.x_train.dtype)
+        row = 0
+        for rotation in range(self.num_rotations):
+            for part in (dataset.x_train, dataset.x_test):
+                # NumPy rotates without a copy, so every image is written once, straight to its place
+                turned = np.rot90(part.numpy(), rotation * 4 // self.num_rotations, (2, 3))
+                x.numpy()[row : row + len(part)] = turned
+                row += len(part)
+        return Pool(
+            x=x,
+            y=torch.cat([dataset.y_train, dataset.y_test] * self.num_rotations),
+            scale=dataset.scale,
+            shift=dataset.shift,
+            num_classes=dataset.num_classes,
+        )
+
+    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
+        """Train split, test split and group [M]; the test split is the same for every seed."""
+        check_test(dataset)
+        num_train, num_test = len(dataset.x_train), len(dataset.x_test)
+        parts = self.num_clients // self.num_rotations
+        if parts > num_train:
+            raise too_few(
+                dataset, f"{num_train} for {parts} clients per rotation", "lower partition.num_clients"
+            )
+        first = np.arange(self.num_rotations) * (num_train + num_test)  # pool row where a rotation starts
+        train: Rows = np.concatenate(
+            [row + stream.fold(r).numpy().permutation(num_train) for r, row in enumerate(first)]
+        )
+        test: Rows = (first[:, None] + num_train + np.arange(num_test)).reshape(-1)
+        train_sizes = np.tile(even(num_train, parts), self.num_rotations)
+        test_sizes = np.tile(even(num_test, parts), self.num_rotations)
+        group = torch.arange(self.num_clients) // parts
+        return consecutive(train, train_sizes, self.examples_per_client), consecutive(test, test_sizes), group

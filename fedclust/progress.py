@@ -1,0 +1,118 @@
+"""What a person sees while a job runs: one live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
+from rich.progress import Progress as Bar
+
+
+class Progress(Protocol):
+    """Told what happens; shows it or not."""
+
+    def start(self, folder: Path, first: int, rounds: int) -> None:
+        """The job begins, or continues, with round `first` of `rounds`."""
+        ...
+
+    def round(self, t: int, values: Mapping[str, float]) -> None:
+        """Round t is complete; values are means over seeds by metric name, the newest known."""
+        ...
+
+    def warn(self, message: str) -> None:
+        """Something a person should know, in one line."""
+        ...
+
+    def stop(self) -> None:
+        """The job has ended, one way or the other."""
+        ...
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _describe(values: Mapping[str, float]) -> str:
+    """The few numbers that tell how a run is doing."""
+    shown = [f"accuracy {100 * values['accuracy']:5.1f} %"] if "accuracy" in values else []
+    shown += [f"{name} {values[name]:.2f}" for name in ("purity", "ari") if name in values]
+    return " · ".join(shown)
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, folder: Path, first: int, rounds: int) -> None:
+        """See `Progress.start`."""
+
+    def round(self, t: int, values: Mapping[str, float]) -> None:
+        """See `Progress.round`."""
+
+    def warn(self, message: str) -> None:
+        """See `Progress.warn`."""
+
+    def stop(self) -> None:
+        """See `Progress.stop`."""
+
+
+class Shown:
+    """One live line on a terminal; elsewhere a plain line now and then, about twenty in all.
+
+    Args:
+        title: the job in a few words.
+        console: where to.
+    """
+
+    def __init__(self, title: str, console: Console) -> None:
+        self._title, self._console = title, console
+        self._first = self._rounds = 0
+        self._began = time.monotonic()
+        self._bar: Bar | None = None
+
+    def start(self, folder: Path, first: int, rounds: int) -> None:
+        """See `Progress.start`."""
+        self._first, self._rounds, self._began = first, rounds, time.monotonic()
+        again = f", continued at round {first + 1}" if first else ""
+        self._console.print(f"{self._title} → {folder}{again}", highlight=False, soft_wrap=True)
+        if self._console.is_terminal:
+            self._bar = Bar(
+                SpinnerColumn(),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+                console=self._console,
+                transient=True,
+            )
+            self._bar.add_task("", total=rounds, completed=first)
+            self._bar.start()
+
+    def round(self, t: int, values: Mapping[str, float]) -> None:
+        """See `Progress.round`."""
+        done, left = t + 1 - self._first, self._rounds - t - 1
+        spent = time.monotonic() - self._began
+        line = f"{_describe(values)} · {_clock(spent / done * left)} left" if left else _describe(values)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=t + 1, description=line)
+        if (self._bar is None and (t + 1) % max(1, self._rounds // 20) == 0) or not left:
+            end = f" · {_clock(spent)}" if not left else ""
+            self._console.print(
+                f"  round {t + 1}/{self._rounds} · {line}{end}", highlight=False, soft_wrap=True
+            )
+
+    def warn(self, message: str) -> None:
+        """See `Progress.warn`."""
+        self._console.print(
+            f"  warning: {message}", style="yellow", highlight=False, soft_wrap=True, markup=False
+        )
+
+    def stop(self) -> None:
+        """See `Progress.stop`."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

@@ -1,0 +1,247 @@
+"""What a run leaves behind: every number of every round, every client's result, and the arrays worth keeping.
+
+`rounds.csv` grows by whole rounds, `clients.parquet` by parts that are joined at the end, so memory does not
+grow with rounds. `commit` and `resume` tie both files to a checkpoint: a run that continues cuts off whatever
+was written after it, and ends with the bytes of an uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+from torch import Tensor
+
+from fedclust.client_table import ROW_GROUP, client_rows, join_parts, take_back, write_part
+from fedclust.errors import RunFolderError
+from fedclust.files import atomic_write, sync_folder
+from fedclust.metrics import meaning
+from fedclust.metrics.accuracy import accuracy
+from fedclust.metrics.recovery import recovery, sizes
+from fedclust.metrics.summary import write_summary
+from fedclust.trackers import Tracker
+from fedclust.types import Evaluation, Report, Round
+
+HEADER = b"seed,round,metric,value\n"
+
+
+class Recorder:
+    """Writes the files of one job; used from one thread, with rounds in ascending order.
+
+    Args:
+        folder: the job's folder.
+        seeds: the seeds of the job, in lockstep.
+        num_params: P, for the bytes of a model transfer.
+        tracker: further sink of the same numbers.
+    """
+
+    def __init__(self, folder: Path, seeds: Sequence[int], num_params: int, tracker: Tracker) -> None:
+        self._folder = folder
+        self._seeds = tuple(seeds)
+        self._num_params = num_params
+        self._tracker = tracker
+        self._file: BinaryIO | None = None
+        self._pending: dict[int, dict[tuple[int, str], float]] = {}  # round → (seed, metric) → value
+        self._clients: dict[tuple[int, int], pa.Table] = {}  # (round, seed) → rows since the last part
+        self._parts: list[str] = []
+        self._flushed = -1  # the last round that is in rounds.csv
+        self._open = True
+        self._label: dict[int, Tensor] = {}  # seed → labels at its last evaluation
+        self._latest: dict[int, tuple[int, dict[str, float]]] = {}  # seed → its last round, newest values
+
+    def start(self) -> None:
+        """Nothing; begins the files anew, whatever an earlier try has left of them."""
+        self._close_file()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._drop_parts(keep=())
+        for name in ("clients.parquet", "summary.csv"):
+            (self._folder / name).unlink(missing_ok=True)
+        self._file = (self._folder / "rounds.csv").open("wb")
+        self._file.write(HEADER)
+        self._file.flush()
+        sync_folder(self._folder)
+
+    def cost(self, seed: int, t: int, report: Report) -> None:
+        """Nothing; records what one call of an algorithm cost in round t; calls of one round add up.
+
+        Raises:
+            ConfigError: for a note that `fedclust.metrics` does not document.
+        """
+        transfers = report.models_down + report.models_up
+        self._add(seed, t, "models_down", report.models_down)
+        self._add(seed, t, "models_up", report.models_up)
+        self._add(seed, t, "bytes", 4 * self._num_params * transfers)
+        self._add(seed, t, "gradient_steps", report.gradient_steps)
+        values = {name: float(value) for name, value in report.notes.items()}
+        if not math.isnan(report.train_loss):
+            values["train_loss"] = report.train_loss
+        self._put(seed, t, values)
+        for name, array in report.arrays.items():
+            buffer = io.BytesIO()
+            np.save(buffer, array.detach().cpu().numpy(), allow_pickle=False)
+            atomic_write(self._folder / "arrays" / f"seed={seed}" / f"{name}.npy", buffer.getvalue())
+
+    def evaluate(self, rnd: Round, evaluation: Evaluation) -> dict[str, float]:
+        """The metrics of one evaluation, by name, which are recorded with one row per client."""
+        values = accuracy(evaluation, rnd) | recovery(evaluation, rnd) | sizes(evaluation, rnd)
+        values |= self._churn(rnd.seed, evaluation.served.label.cpu())
+        self._put(rnd.seed, rnd.t, values)
+        self._clients[rnd.t, rnd.seed] = client_rows(rnd, evaluation)
+        return values
+
+    def seconds(self, seed: int, t: int, value: float) -> None:
+        """Nothing; records the wall-clock time of round t, this seed's share of it."""
+        self._put(seed, t, {"seconds": value})
+
+    def latest(self) -> dict[str, float]:
+        """The newest value of every metric, by name: means over the seeds that are still running."""
+        newest = max((t for t, _ in self._latest.values()), default=0)
+        running = [values for t, values in self._latest.values() if t == newest]
+        names = dict.fromkeys(name for values in running for name in values)
+        return {name: fmean(v[name] for v in running if name in v) for name in names}
+
+    def commit(self) -> dict[str, Any]:
+        """Where the files stand, for a checkpoint: JSON-able, and safe on the disk before this returns."""
+        self._flush(max(self._pending, default=-1))
+        self._spill()
+        file = self._opened()
+        os.fsync(file.fileno())
+        return {"rounds_csv": file.tell(), "parts": list(self._parts), "round": self._flushed}
+
+    def resume(self, position: Mapping[str, Any], state: Mapping[int, Mapping[str, Any]]) -> None:
+        """Nothing; the files are cut back to where `commit` returned `position`, the memory is `state`.
+
+        Raises:
+            RunFolderError: when the files hold less than the checkpoint says.
+        """
+        path, size = self._folder / "rounds.csv", int(position["rounds_csv"])
+        folder, joined = self._folder / "clients", self._folder / "clients.parquet"
+        parts = list(position["parts"])
+        lost = not all((folder / name).is_file() for name in parts)
+        if not path.is_file() or path.stat().st_size < size or (lost and not joined.is_file()):
+            raise RunFolderError(
+                f"{self._folder} cannot be continued: rounds.csv or clients/ holds less than its checkpoint "
+                f"says; delete it, or choose another name=…"
+            )
+        if lost:  # `finish` was killed after joining the parts: take them back out of the joined file
+            parts = [take_back(joined, folder, int(position["round"]))]
+        self._drop_parts(keep=parts)
+        joined.unlink(missing_ok=True)
+        self._pending.clear()
+        self._clients.clear()
+        self._parts = parts
+        self._close_file()
+        self._file = path.open("r+b")
+        self._file.truncate(size)
+        self._file.seek(size)
+        self._flushed = int(position["round"])
+        self.load(state)
+
+    def state(self) -> dict[int, dict[str, Tensor]]:
+        """What a checkpoint must keep per seed: the labels of its last evaluation, [M]."""
+        return {seed: {"label": label.clone()} for seed, label in self._label.items()}
+
+    def load(self, state: Mapping[int, Mapping[str, Any]]) -> None:
+        """Nothing; takes over what `state` returned."""
+        self._label = {seed: kept["label"].cpu().clone() for seed, kept in state.items() if "label" in kept}
+
+    def finish(self) -> None:
+        """Nothing; completes `clients.parquet` and `summary.csv` and closes everything.
+
+        The parts are joined row group by row group; only one part is in memory at a time. Calling it again,
+        or after a kill at any point of it, gives the same files.
+        """
+        position = self.commit()
+        self._close_file()
+        folder = self._folder / "clients"
+        if position["parts"]:
+            target = self._folder / "clients.parquet"
+            temporary = folder / "joined.tmp"
+            join_parts([folder / name for name in self._parts], temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        write_summary(self._folder)
+        self._drop_parts(keep=())
+        self._parts = []
+        self.close()
+
+    def close(self) -> None:
+        """Nothing; closes the files of a run that stops early and keeps what is written."""
+        if not self._open:
+            return
+        self._open = False
+        if self._file is not None and not self._file.closed:
+            self._flush(max(self._pending, default=-1))
+        self._close_file()
+        self._tracker.close()
+
+    def _add(self, seed: int, t: int, metric: str, value: float) -> None:
+        earlier = self._pending.get(t, {}).get((seed, metric), 0.0)
+        self._put(seed, t, {metric: earlier + value})
+
+    def _put(self, seed: int, t: int, values: Mapping[str, float]) -> None:
+        for metric in values:
+            meaning(metric, "metric")
+        if self._pending and t > max(self._pending):
+            self._flush(t - 1)
+        self._pending.setdefault(t, {}).update({(seed, m): float(v) for m, v in values.items()})
+        self._latest[seed] = (
+            t,
+            self._latest.get(seed, (t, {}))[1] | {m: float(v) for m, v in values.items()},
+        )
+
+    def _flush(self, until: int) -> None:
+        """Write all rounds up to `until`, sorted by round, seed and metric."""
+        file = self._opened()
+        for t in sorted(t for t in self._pending if t <= until):
+            rows = sorted(self._pending.pop(t).items())
+            lines = [f"{seed},{t},{metric},{value!r}\n" for (seed, metric), value in rows]
+            file.write("".join(lines).encode())
+            for seed in dict.fromkeys(seed for (seed, _), _ in rows):
+                self._tracker.log(seed, t, {m: v for (s, m), v in rows if s == seed})
+            self._flushed = t
+        file.flush()
+        if sum(len(rows) for rows in self._clients.values()) >= ROW_GROUP:
+            self._spill()
+
+    def _spill(self) -> None:
+        """Move the client rows of the rounds that are in rounds.csv to a part of their own."""
+        ready = sorted(key for key in self._clients if key[0] <= self._flushed)
+        if ready:
+            rows = pa.concat_tables([self._clients.pop(key) for key in ready])
+            self._parts.append(write_part(rows, self._folder / "clients", len(self._parts)))
+
+    def _opened(self) -> BinaryIO:
+        assert self._file is not None, "start or resume comes first"
+        return self._file
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _drop_parts(self, keep: Sequence[str]) -> None:
+        folder = self._folder / "clients"
+        if not folder.is_dir():
+            return
+        for path in folder.iterdir():
+            if path.name not in keep:
+                path.unlink()
+        if not keep:
+            folder.rmdir()
+
+    def _churn(self, seed: int, label: Tensor) -> dict[str, float]:
+        before, self._label[seed] = self._label.get(seed), label.clone()
+        if before is None or len(before) != len(label):
+            return {}
+        both = (before >= 0) & (label >= 0)
+        if not bool(both.any()):
+            return {}
+        return {"churn": float((before != label)[both].double().mean())}

@@ -1,0 +1,26 @@
+"""The report at the end of a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+from rich.console import Console
+
+
+class ReportAfterSweep(Callback):
+    """Writes the report of a sweep when its last job has ended, and prints the summary."""
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
+        """Nothing; see `fedclust.report.make_report` and `print_summary`."""
+        # matplotlib and pandas cost a second; a run that never reports does not pay it
+        from fedclust.report.terminal import print_summary
+        from fedclust.report.write import make_report
+
+        folder = Path(config.hydra.sweep.dir)
+        console = Console()
+        page = make_report(folder)
+        print_summary(folder, console)
+        console.print(f"report: {page}", highlight=False, soft_wrap=True)

@@ -1,0 +1,187 @@
+"""Who moves where: clusters over rounds as stacked bars, clients between them as bands by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, PathPatch, Rectangle
+from matplotlib.path import Path as Outline
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+from fedclust.report import style
+from fedclust.report.arms import Arm
+
+_COLUMNS = 6
+_MOST_CLUSTERS = 20
+_GAP = 0.02  # between clusters, as a share of all clients
+_WIDTH = 0.16  # of a bar, in columns
+
+Spans = dict[tuple[int, int], tuple[float, float]]  # (cluster, group) → bottom and top of its piece
+
+
+def flow(arm: Arm) -> Figure | None:
+    """How the clients of the arm's first seed move between clusters, and the churn of all seeds below.
+
+    None where there is only one cluster all the time, or a cluster per client.
+    """
+    counts = arm.curve("num_clusters")
+    if counts is None or not 1 < np.nanmax(counts.values) <= _MOST_CLUSTERS:
+        return None
+    seed = arm.job.seeds[0]
+    picks = np.unique(np.linspace(0, len(counts.rounds) - 1, _COLUMNS).round().astype(int))
+    rounds = [int(counts.rounds[p]) for p in picks]
+    rows = arm.job.flow(seed, rounds)
+    if not len(rows):
+        return None
+    wide = rows.pivot_table(index="client", columns="round", values="label", aggfunc="last")
+    labels = wide.fillna(-1).to_numpy(dtype=np.int64).T  # [columns, M]
+    group = (
+        rows.drop_duplicates("client", keep="last").sort_values("client")["group"].to_numpy(dtype=np.int64)
+    )
+    churn = arm.curve("churn")
+    figure = Figure(figsize=(6.4, 4.4 if churn else 3.4))
+    axes = figure.subplots(2 if churn else 1, 1, height_ratios=[3.4, 1] if churn else None, squeeze=False)[
+        :, 0
+    ]
+    _alluvium(axes[0], labels, group, [int(t) + 1 for t in wide.columns.to_numpy()])
+    axes[0].set_title(f"{arm.label}, seed {seed}")
+    if churn:
+        _churn(axes[1], arm)
+    _name_groups(figure, group)
+    return figure
+
+
+def _name_groups(figure: Figure, group: NDArray[np.int64]) -> None:
+    handles = [
+        Patch(
+            facecolor=style.group_colour(g),
+            hatch=style.group_hatch(g) * 2,
+            edgecolor=style.PAPER,
+            label=f"group {g}",
+        )
+        for g in np.unique(group)
+        if g >= 0
+    ]
+    if handles:
+        figure.legend(handles=handles, loc="outside right upper", ncols=1, handlelength=1.6, handleheight=1.3)
+
+
+def _alluvium(
+    axes: Axes, labels: NDArray[np.int64], group: NDArray[np.int64], iterations: Sequence[int]
+) -> None:
+    """Bars at every column and bands between them."""
+    stacks = [_stack(label, group) for label in labels]
+    for column, (stack, label) in enumerate(zip(stacks, labels, strict=True)):
+        _bars(axes, column, stack, label)
+    for column in range(len(stacks) - 1):
+        _bands(axes, column, stacks[column : column + 2], labels[column : column + 2], group)
+    axes.set_xticks(range(len(iterations)), [str(i) for i in iterations])
+    axes.set_xlabel("iteration")
+    axes.set_xlim(-0.35, len(iterations) - 0.65)
+    axes.set_ylim(-0.01, max(top for stack in stacks for _, top in stack.values()) + 0.01)
+    axes.set_yticks([])
+    axes.grid(visible=False)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_ylabel("clients by cluster")
+
+
+def _stack(label: NDArray[np.int64], group: NDArray[np.int64]) -> Spans:
+    """Where every (cluster, group) piece lies; clusters in the order of their commonest groups."""
+    clusters = np.unique(label).tolist()
+    clusters.sort(key=lambda c: (np.bincount(group[label == c] + 1).argmax(), c))
+    spans: Spans = {}
+    height = 0.0
+    for cluster in clusters:
+        for g in np.unique(group):
+            share = float(((label == cluster) & (group == g)).mean())
+            if share:
+                spans[cluster, int(g)] = (height, height + share)
+                height += share
+        height += _GAP
+    return spans
+
+
+def _bars(axes: Axes, column: int, stack: Spans, label: NDArray[np.int64]) -> None:
+    for (_, group), (bottom, top) in stack.items():
+        axes.add_patch(
+            Rectangle(
+                (column - _WIDTH / 2, bottom),
+                _WIDTH,
+                top - bottom,
+                facecolor=style.group_colour(group),
+                hatch=style.group_hatch(group),
+                edgecolor=style.PAPER,
+                linewidth=0.4,
+                zorder=3,
+            )
+        )
+    for cluster in np.unique(label):
+        pieces = [span for (c, _), span in stack.items() if c == cluster]
+        bottom, top = min(p[0] for p in pieces), max(p[1] for p in pieces)
+        if top - bottom > 0.04:
+            name = "–" if cluster < 0 else str(cluster)
+            axes.text(
+                column - _WIDTH / 2 - 0.03, (bottom + top) / 2, name, ha="right", va="center", fontsize=7.5,
+                color=style.INK, zorder=4,
+                bbox={"boxstyle": "round,pad=0.12", "facecolor": style.PAPER, "alpha": 0.7, "linewidth": 0},
+            )  # fmt: skip
+
+
+def _bands(
+    axes: Axes, column: int, stacks: Sequence[Spans], labels: NDArray[np.int64], group: NDArray[np.int64]
+) -> None:
+    """Bands from the bars of one column to those of the next, in the order of the pieces they come from."""
+    left = {key: span[0] for key, span in stacks[0].items()}
+    right = {key: span[0] for key, span in stacks[1].items()}
+    moves, number = np.unique(np.stack([labels[0], labels[1], group]), axis=1, return_counts=True)
+    order = sorted(
+        range(len(number)),
+        key=lambda i: (stacks[0][moves[0, i], moves[2, i]], stacks[1][moves[1, i], moves[2, i]]),
+    )
+    for i in order:
+        start, end, g = (int(v) for v in moves[:, i])
+        share = number[i] / len(group)
+        y, z = left[start, g], right[end, g]
+        left[start, g] += share
+        right[end, g] += share
+        axes.add_patch(
+            _band(column + _WIDTH / 2, column + 1 - _WIDTH / 2, y, z, share, style.group_colour(g))
+        )
+
+
+def _band(x0: float, x1: float, y0: float, y1: float, thickness: float, colour: str) -> PathPatch:
+    """A smooth band of constant thickness from (x0, y0) to (x1, y1), its lower edges."""
+    middle = (x0 + x1) / 2
+    corners = [
+        (x0, y0),
+        (middle, y0),
+        (middle, y1),
+        (x1, y1),
+        (x1, y1 + thickness),
+        (middle, y1 + thickness),
+        (middle, y0 + thickness),
+        (x0, y0 + thickness),
+        (x0, y0),
+    ]
+    codes = [Outline.MOVETO, *[Outline.CURVE4] * 3, Outline.LINETO, *[Outline.CURVE4] * 3, Outline.CLOSEPOLY]
+    return PathPatch(Outline(corners, codes), facecolor=colour, alpha=0.38, linewidth=0, zorder=2)
+
+
+def _churn(axes: Axes, arm: Arm) -> None:
+    """Share of clients that changed cluster since the evaluation before, mean over seeds."""
+    curve = arm.curve("churn")
+    assert curve is not None
+    axes.fill_between(curve.rounds + 1, curve.mean(), step="mid", color=style.MUTED, alpha=0.25, linewidth=0)
+    axes.plot(curve.rounds + 1, curve.mean(), drawstyle="steps-mid", color=style.MUTED, linewidth=1.2)
+    axes.set_ylim(0, max(0.05, float(np.nanmax(curve.mean())) * 1.1))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=3))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+    axes.set_xlabel("iteration")
+    axes.set_ylabel("churn")

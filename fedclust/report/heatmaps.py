@@ -1,0 +1,152 @@
+"""Matrices: distances of clients in the order of their groups, and clusters against groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fedclust.metrics.recovery import contingency
+from fedclust.report import style
+from fedclust.report.arms import Arm
+
+_PER_ROW = 4
+_MOST_PANELS = 12
+_MOST_CLUSTERS = 30  # a method with a model per client has no table worth drawing
+_PIXELS = 600  # larger matrices are averaged over blocks
+
+
+def distances(arms: Sequence[Arm]) -> Figure | None:
+    """The distance matrix of the first seed of every arm that kept one, ordered by group, then label."""
+    kept = [(arm, matrix) for arm in arms if (matrix := _distance(arm)) is not None][:_MOST_PANELS]
+    if not kept:
+        return None
+    figure, grid = _grid(len(kept), 2.7, 2.5)
+    for axes, (arm, matrix) in zip(grid, kept, strict=True):
+        order, group, label = _order(arm, len(matrix))
+        matrix = matrix[np.ix_(order, order)]
+        image = axes.imshow(_smaller(matrix), cmap=style.HEAT, extent=(0, len(order), len(order), 0))
+        axes.grid(visible=False)
+        bar = figure.colorbar(image, ax=axes, shrink=0.82, pad=0.02)
+        bar.outline.set_visible(False)
+        bar.set_label("distance", fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+        axes.set_title(arm.label)
+        _mark_groups(axes, group, label)
+    return figure
+
+
+def contingencies(arms: Sequence[Arm]) -> Figure | None:
+    """Clients per cluster and true group at the end of the first seed of every arm."""
+    tables = []
+    for arm in arms:
+        rows = _final(arm)
+        if rows is None or rows[0].max() < 0 or not 1 < len(np.unique(rows[1])) + 1 <= _MOST_CLUSTERS + 1:
+            continue
+        known = (rows[0] >= 0) & (rows[1] >= 0)
+        if known.any():
+            tables.append((arm, rows[0][known], rows[1][known]))
+    if not tables:
+        return None
+    tables = tables[:_MOST_PANELS]
+    figure, grid = _grid(len(tables), 2.1, 2.1)
+    for axes, (arm, group, label) in zip(grid, tables, strict=True):
+        _contingency(axes, contingency(label, group), np.unique(label), np.unique(group))
+        axes.set_title(arm.label)
+    figure.supxlabel("true group", fontsize=9)
+    figure.supylabel("cluster", fontsize=9)
+    return figure
+
+
+def _contingency(axes: Axes, table: NDArray[np.int64], labels: NDArray[Any], groups: NDArray[Any]) -> None:
+    share = table / table.sum(axis=0, keepdims=True)  # of the group, so that small groups show as well
+    axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.grid(visible=False)
+    axes.set_xticks(range(len(groups)), [str(g) for g in groups])
+    axes.set_yticks(range(len(labels)), [str(label) for label in labels])
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.set_xticks(np.arange(1, len(groups)) - 0.5, minor=True)
+    axes.set_yticks(np.arange(1, len(labels)) - 0.5, minor=True)
+    axes.grid(which="minor", color=style.PAPER, linewidth=1.5)
+    axes.tick_params(which="minor", length=0)
+    if table.size <= 200:
+        for (row, column), number in np.ndenumerate(table):
+            colour = style.PAPER if share[row, column] > 0.55 else style.INK if number else "#B0B7C3"
+            axes.text(column, row, str(number), ha="center", va="center", fontsize=7.5, color=colour)
+
+
+def _grid(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    wide = min(_PER_ROW, count)
+    high = math.ceil(count / wide)
+    figure = Figure(figsize=(width * wide + 0.7, height * high + 0.5))
+    grid: list[Axes] = figure.subplots(high, wide, squeeze=False).ravel().tolist()
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return figure, grid[:count]
+
+
+def _distance(arm: Arm) -> NDArray[np.float64] | None:
+    seeds = arm.job.seeds
+    matrix = arm.job.array(seeds[0], "distance") if seeds else None
+    if matrix is None or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
+        return None
+    return matrix.astype(np.float64)
+
+
+def _final(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Group [M] and label [M] of the first seed at its last evaluation."""
+    rows = arm.job.final_clients
+    rows = rows[rows["seed"] == arm.job.seeds[0]].sort_values("client") if len(rows) else rows
+    if not len(rows):
+        return None
+    return rows["group"].to_numpy(dtype=np.int64), rows["label"].to_numpy(dtype=np.int64)
+
+
+def _order(arm: Arm, size: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+    """Client order by group, then label, and both in that order; -1 where rows are not all clients."""
+    final = _final(arm)
+    if final is None or len(final[0]) != size:
+        unknown = np.full(size, -1, dtype=np.int64)
+        return np.arange(size), unknown, unknown
+    group, label = final
+    order = np.lexsort((label, group))
+    return order, group[order], label[order]
+
+
+def _mark_groups(axes: Axes, group: NDArray[np.int64], label: NDArray[np.int64]) -> None:
+    """Lines between groups, their names at the left, and the labels as a strip on top."""
+    edges = (np.flatnonzero(np.diff(group)) + 1).tolist()
+    for edge in edges:
+        axes.axhline(edge, color=style.PAPER, linewidth=0.8)
+        axes.axvline(edge, color=style.PAPER, linewidth=0.8)
+    bounds = [0, *edges, len(group)]
+    centres = [(a + b) / 2 for a, b in pairwise(bounds)]
+    named = group[0] >= 0
+    axes.set_yticks(centres if named else [], [f"group {group[a]}" for a in bounds[:-1]] if named else [])
+    axes.tick_params(length=0)
+    changes = np.flatnonzero(np.diff(label) | np.diff(group)) + 1
+    pieces = [0, *changes.tolist(), len(label)]
+    wanted = [(a, b) for a, b in pairwise(pieces) if (b - a) >= 0.06 * len(label)]
+    names = [str(label[a]) for a, _ in wanted] if named else []
+    axes.set_xticks([(a + b) / 2 for a, b in wanted] if named else [], names)
+    if named:
+        axes.set_xlabel("cluster", fontsize=8)
+
+
+def _smaller(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The matrix averaged over blocks until it fits the picture."""
+    factor = math.ceil(len(matrix) / _PIXELS)
+    if factor == 1:
+        return matrix
+    size = len(matrix) // factor * factor
+    blocks = matrix[:size, :size].reshape(size // factor, factor, size // factor, factor)
+    averaged: NDArray[np.float64] = blocks.mean(axis=(1, 3))
+    return averaged

@@ -1,0 +1,187 @@
+"""The jobs of a folder, read from their files alone."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from omegaconf import OmegaConf
+
+from fedclust.errors import DataError, RunFolderError
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one job.
+
+    Attributes:
+        rounds: [R] int64 0-based rounds at which any seed has a value, ascending.
+        seeds: [S] seeds.
+        values: [R, S] float64, NaN where a seed has no value.
+    """
+
+    rounds: NDArray[np.int64]
+    seeds: tuple[int, ...]
+    values: NDArray[np.float64]
+
+    def at(self, t: int) -> NDArray[np.float64]:
+        """[S] values of round t, NaN where there are none."""
+        where = np.flatnonzero(self.rounds == t)
+        return self.values[where[0]] if len(where) else np.full(len(self.seeds), np.nan)
+
+    def last(self) -> NDArray[np.float64]:
+        """[S] the newest value of every seed."""
+        values: NDArray[np.float64] = pd.DataFrame(self.values).ffill().to_numpy()[-1]
+        return values
+
+    def mean(self) -> NDArray[np.float64]:
+        """[R] mean over the seeds that have a value."""
+        mean: NDArray[np.float64] = np.nanmean(self.values, axis=1)
+        return mean
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job's folder, read lazily.
+
+    Attributes:
+        folder: where its files are.
+        config: its resolved config.
+        status: what status.json says; state unknown where there is none.
+        curves: every recorded metric.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    status: Mapping[str, Any]
+    curves: Mapping[str, Curve]
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The config group choices of the job, by group."""
+        return {str(k): str(v) for k, v in (self.config.get("choices") or {}).items()}
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that have recorded anything."""
+        return tuple(sorted({seed for curve in self.curves.values() for seed in curve.seeds}))
+
+    @property
+    def rounds(self) -> int:
+        """The rounds recorded so far."""
+        return 1 + max((int(c.rounds[-1]) for c in self.curves.values()), default=-1)
+
+    @property
+    def failed(self) -> dict[int, str]:
+        """The error of every seed that failed."""
+        seeds = self.status.get("seeds") or {}
+        return {int(seed): str(what) for seed, what in seeds.items() if what not in ("ok", None)}
+
+    @cached_property
+    def final_clients(self) -> pd.DataFrame:
+        """The client rows of every seed's last evaluation; empty where none were written yet."""
+        path = self.folder / "clients.parquet"
+        files = [path] if path.is_file() else sorted((self.folder / "clients").glob("part-*.parquet"))
+        if not files:
+            return pd.DataFrame({name: [] for name in ("seed", "round", "client", "group", "label")})
+        last = self.curves["num_clusters"].rounds[-1] if "num_clusters" in self.curves else -1
+        frames = [self._client_rows(file, [("round", "==", int(last))]) for file in files]
+        return pd.concat(frames, ignore_index=True)
+
+    def flow(self, seed: int, rounds: list[int]) -> pd.DataFrame:
+        """The client rows of one seed at some rounds: columns seed, round, client, group, label."""
+        path = self.folder / "clients.parquet"
+        files = [path] if path.is_file() else sorted((self.folder / "clients").glob("part-*.parquet"))
+        filters = [("seed", "==", seed), ("round", "in", rounds)]
+        frames = [self._client_rows(file, filters) for file in files]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    def array(self, seed: int, name: str) -> NDArray[Any] | None:
+        """An array the run kept, or None."""
+        path = self.folder / "arrays" / f"seed={seed}" / f"{name}.npy"
+        if not path.is_file():
+            return None
+        try:
+            loaded: NDArray[Any] = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} cannot be read ({error}); delete it and report again") from error
+        return loaded
+
+    def _client_rows(self, file: Path, filters: list[Any]) -> pd.DataFrame:
+        try:
+            return pd.read_parquet(
+                file, columns=["seed", "round", "client", "group", "label"], filters=filters
+            )
+        except (OSError, ValueError) as error:
+            raise DataError(f"{file} cannot be read ({error}); delete it and report again") from error
+
+
+def read_jobs(folder: Path) -> list[Job]:
+    """The jobs in `folder`: itself, or every subfolder at any depth that holds a job; sorted by path.
+
+    Raises:
+        RunFolderError: when there is no folder or no job in it.
+        DataError: when a file of a job cannot be read.
+    """
+    if not folder.is_dir():
+        raise RunFolderError(
+            f"{folder} is not a folder; give the folder of a job or of a sweep, e.g. outputs/<name>"
+        )
+    configs = sorted(path for path in folder.rglob("config.yaml") if path.with_name("rounds.csv").is_file())
+    jobs = [_read_job(path.parent) for path in configs if ".hydra" not in path.parts]
+    jobs = [job for job in jobs if job.curves]
+    if not jobs:
+        raise RunFolderError(
+            f"{folder} holds no job with results (config.yaml and rounds.csv); run an experiment first"
+        )
+    return jobs
+
+
+def _read_job(folder: Path) -> Job:
+    try:
+        config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"), resolve=False)
+    except Exception as error:  # OmegaConf and YAML raise unrelated types for a broken file
+        first = str(error).partition("\n")[0]
+        raise DataError(f"{folder / 'config.yaml'} cannot be read ({first}); run the job again") from error
+    if not isinstance(config, dict):
+        raise DataError(f"{folder / 'config.yaml'} cannot be read (not a mapping); run the job again")
+    status: Mapping[str, Any] = {"state": "unknown"}
+    if (folder / "status.json").is_file():
+        try:
+            status = json.loads((folder / "status.json").read_text())
+        except ValueError as error:
+            raise DataError(f"{folder / 'status.json'} cannot be read ({error}); delete it") from error
+    return Job(folder, {str(k): v for k, v in config.items()}, status, _read_curves(folder / "rounds.csv"))
+
+
+def _read_curves(path: Path) -> dict[str, Curve]:
+    """Every metric of `rounds.csv`; a last line that is still being written is left out."""
+    text = path.read_text()
+    text = text[: text.rfind("\n") + 1]
+    if not text:
+        return {}
+    try:
+        table = pd.read_csv(
+            io.StringIO(text),
+            dtype={"seed": np.int64, "round": np.int64, "metric": str, "value": np.float64},
+            float_precision="round_trip",
+        )
+        table = table[["seed", "round", "metric", "value"]]
+    except (ValueError, KeyError) as error:
+        first = str(error).partition("\n")[0]
+        raise DataError(f"{path} cannot be read ({first}); run the job again") from error
+    curves = {}
+    for name, rows in table.groupby("metric"):
+        grid = rows.pivot_table(index="round", columns="seed", values="value", aggfunc="last", dropna=False)
+        curves[str(name)] = Curve(
+            grid.index.to_numpy(dtype=np.int64), tuple(int(s) for s in grid.columns), grid.to_numpy(float)
+        )
+    return curves

@@ -1,0 +1,117 @@
+"""Numbers the papers print, and which of them belongs beside a measured one.
+
+`published.csv` holds them with paper, table and cell: Gu et al. (LCFL, arXiv 2407.09360), Zhao et al.
+(CFL-MGD, Electronics 2023, 12, 1972), Lin et al. (joint gradient and loss, arXiv 2311.13665), Duan et al.
+(FlexCFL, arXiv 2108.09749).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from fedclust.errors import ConfigError
+
+# what a config choice is called in the papers, where letters and digits alone do not tell
+_SYNONYMS = {
+    "cflmgdmcfl": ("cflmgd", "mcfl"),
+    "jointgradientloss": ("jgl", "joint", "jointgradientloss"),
+    "flexcfletag": ("flexcfletag", "flexcflinter"),
+    "flexcflrcc": ("flexcflrcc", "rcc"),
+    "flexcflrac": ("flexcflrac", "rac"),
+    "femnist": ("femnist", "femnist10", "emnist"),
+    "synthetic": ("synthetic", "synthetic11"),
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A printed number.
+
+    Attributes:
+        mean: its value, in the unit of the table (percent for accuracies).
+        std: its standard deviation, or None where none is printed.
+    """
+
+    mean: float
+    std: float | None
+
+    def agrees(self, mean: float) -> bool:
+        """Whether a measured mean lies within 2 printed std, or within 1 point where none is printed."""
+        return abs(mean - self.mean) <= (2 * self.std if self.std is not None else 1.0)
+
+
+@cache
+def _rows() -> tuple[Mapping[str, str], ...]:
+    with files("fedclust.report").joinpath("published.csv").open(encoding="utf-8") as file:
+        return tuple(csv.DictReader(file))
+
+
+def table(name: str) -> tuple[Mapping[str, str], ...]:
+    """The rows of one table, "<paper>/<table>".
+
+    Raises:
+        ConfigError: when there is no such table.
+    """
+    paper, _, experiment = name.partition("/")
+    rows = tuple(r for r in _rows() if r["paper"] == paper and r["experiment"] == experiment)
+    if not rows:
+        known = dict.fromkeys(f"{r['paper']}/{r['experiment']}" for r in _rows())
+        raise ConfigError(f"report.published={name} is not allowed: one of {', '.join(known)}, or null")
+    return rows
+
+
+def lookup(
+    name: str,
+    algorithm: str,
+    choices: Mapping[str, str],
+    iteration: int,
+    *,
+    whole: bool,
+    metric: str = "test_acc",
+) -> Published | None:
+    """The number printed for an arm, or None where there is none or no unique one.
+
+    Args:
+        name: "<paper>/<table>".
+        algorithm: the arm's algorithm choice.
+        choices: its config group choices; dataset, model and scenario tell equal rows apart.
+        iteration: 1-based iteration of the measured number.
+        whole: whether it scores the whole run, and so meets a table that prints one number per run.
+        metric: the metric's name in the table.
+    """
+    rows = [r for r in table(name) if r["metric"] == metric and _same(r["algorithm"], algorithm)]
+    for column, group in (("dataset", "dataset"), ("model", "model"), ("setting", "scenario")):
+        if len({r[column] for r in rows}) > 1:
+            rows = [r for r in rows if _matches(column, r[column], choices.get(group, ""))]
+    if not whole or len({r["round"] for r in rows}) > 1:
+        rows = [r for r in rows if r["round"] == str(iteration)]
+    values = {(r["mean"], r["std"]) for r in rows if r["mean"]}
+    if len(values) != 1:
+        return None
+    mean, std = values.pop()
+    return Published(float(mean), float(std) if std else None)
+
+
+def _plain(text: str) -> str:
+    """Letters and digits of a name, without what is in brackets and without "rotated"."""
+    text = re.sub(r"\((?!MCFL).*?\)", "", text).lower().replace("rotated", "")
+    return re.sub(r"[^a-z0-9]", "", text)
+
+
+def _same(printed: str, choice: str) -> bool:
+    plain, wanted = _plain(printed), _plain(choice)
+    return plain == wanted or wanted in _SYNONYMS.get(plain, ())
+
+
+def _matches(column: str, printed: str, choice: str) -> bool:
+    """Whether a cell's dataset, model or setting is the one chosen."""
+    if column == "dataset":
+        return _same(printed, choice)
+    if column == "model":  # "MLP" is mlp128 on one dataset and mlp512 on another
+        return _plain(printed) in _plain(choice)
+    return _plain(printed.partition(";")[0]).startswith(_plain(choice)) and bool(choice)

@@ -1,0 +1,55 @@
+"""What the clusters of an arm do to the true groups, seed by seed and in plain words."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+
+from fedclust.metrics.recovery import contingency
+from fedclust.report.arms import Arm
+
+
+def words(arm: Arm) -> str:
+    """One sentence on the recovery of the groups, e.g. "ifca merges true groups in 2 of 3 seeds (purity …)".
+
+    Empty where the federation has no groups or no client rows were written.
+    """
+    clients = arm.job.final_clients
+    clients = clients[(clients["group"] >= 0) & (clients["label"] >= 0)] if len(clients) else clients
+    if not len(clients):
+        return ""
+    verdicts = [_verdict(rows) for _, rows in clients.groupby("seed")]
+    total = len(verdicts)
+    purity = ", ".join(f"{value:.2f}" for value in arm.last("purity"))
+    counted = Counter(verdicts)
+    if set(counted) <= {_ONE, _OWN, _ALONE}:
+        return f"{arm.label}: {' / '.join(counted)} (purity {purity})"
+    where = ", ".join(f"{what} in {count} of {total} seeds" for what, count in counted.most_common())
+    return f"{arm.label} {where} (purity {purity})"
+
+
+_ONE = "one model serves everybody, so groups cannot be told apart"
+_OWN = "every client has its own model, so purity says nothing"
+_ALONE = "there is one group only"
+
+
+def _verdict(rows: pd.DataFrame) -> str:
+    """What happened to the groups in one seed."""
+    table = contingency(rows["label"].to_numpy(dtype=np.int64), rows["group"].to_numpy(dtype=np.int64))
+    clusters, groups = table.shape
+    home = table.argmax(axis=0)  # [groups] the cluster that holds most of each group
+    if groups == 1:
+        return _ALONE
+    if clusters == 1:
+        return _ONE
+    if clusters == len(rows):
+        return _OWN
+    if len(set(home)) < groups:
+        return "merges true groups"
+    if (table > 0).sum() == groups == clusters:
+        return "recovers the true groups exactly"
+    if (table > 0).sum(axis=1).max() == 1:
+        return "splits true groups"
+    return "misplaces some clients"

@@ -1,0 +1,69 @@
+"""What an experiment asks of its report: the `report` node of its config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedclust.errors import ConfigError, require
+from fedclust.metrics import meaning
+from fedclust.report.claims import Claim, claim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What to print.
+
+    Attributes:
+        title: heading; the run's name where absent.
+        published: "<paper>/<table>" as in published.csv, or None.
+        metric: the metric of the headline table.
+        iterations: 1-based columns of the headline table; None for the last one only.
+        score: last, or max over rounds (from the first round on in which every client is served).
+        order: names of arms in row order; the others follow.
+        claims: statements to check.
+    """
+
+    title: str = ""
+    published: str | None = None
+    metric: str = "accuracy"
+    iterations: tuple[int, ...] | None = None
+    score: str = "last"
+    order: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    def __post_init__(self) -> None:
+        meaning(self.metric, "report.metric")
+        require(self.score in ("last", "max"), "report.score", self.score, "last or max")
+        require(
+            self.published is None or self.published.count("/") == 1,
+            "report.published",
+            self.published,
+            "<paper>/<table>, e.g. LCFL/Table II, or null",
+        )
+        require(
+            self.iterations is None or all(i >= 1 for i in self.iterations),
+            "report.iterations",
+            self.iterations,
+            "iterations from 1 on, or null for the last",
+        )
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Spec:
+        """What the config of a job asks for; the defaults where it has no `report` node.
+
+        Raises:
+            ConfigError: for an unknown key, metric or kind of claim.
+        """
+        node = {str(key): value for key, value in (config.get("report") or {}).items() if value is not None}
+        known = {field.name for field in fields(cls)}
+        for key in node:
+            if key not in known:
+                raise ConfigError(f"report.{key} is not allowed: one of {', '.join(sorted(known))}")
+        node.setdefault("title", str(config.get("name", "")))
+        for key in ("iterations", "order"):
+            if key in node:
+                node[key] = tuple(node[key])
+        node["claims"] = tuple(claim(entry) for entry in node.get("claims", ()))
+        return cls(**node)

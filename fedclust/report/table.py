@@ -1,0 +1,143 @@
+"""A table and its three renderings; numbers for machines go to CSV, cells for people to the others."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "±": r"$\pm$", "–": "--"}
+_TEX |= {"✓": r"$\checkmark$", "✗": r"$\times$", ">": r"$>$", "<": r"$<$", "λ": r"$\lambda$"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One cell for readers.
+
+    Attributes:
+        text: what it says.
+        detail: a second, smaller line.
+        good: coloured and ticked when true, crossed when false, neither when None.
+        strong: the best of its column.
+    """
+
+    text: str
+    detail: str = ""
+    good: bool | None = None
+    strong: bool = False
+
+    @property
+    def mark(self) -> str:
+        """A tick, a cross or nothing."""
+        return {True: "✓", False: "✗", None: ""}[self.good]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table.
+
+    Attributes:
+        name: file name without ending.
+        title: heading.
+        columns: column heads; the first column names the row.
+        rows: cells, one per column.
+        records: the same as plain numbers, for CSV.
+        notes: lines below the table.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    records: tuple[Mapping[str, Any], ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def markdown(self) -> str:
+        """The table in Markdown."""
+        lines = [
+            f"### {self.title}",
+            "",
+            _line(self.columns),
+            _line(["---"] + ["---:"] * (len(self.columns) - 1)),
+        ]
+        for row in self.rows:
+            lines.append(_line([_markdown(cell) for cell in row]))
+        return "\n".join(lines + [line for note in self.notes for line in ("", note)]) + "\n"
+
+    def latex(self) -> str:
+        """The table in LaTeX; needs the packages booktabs and amssymb."""
+        body = [" & ".join(_latex(cell) for cell in row) + r" \\" for row in self.rows]
+        head = " & ".join(_escape(column) for column in self.columns) + r" \\"
+        notes = [rf"\par\smallskip\footnotesize {_escape(note)}" for note in self.notes]
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{_escape(self.title)}}}",
+                rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
+                r"\toprule",
+                head,
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                *notes,
+                r"\end{table}",
+                "",
+            ]
+        )
+
+    def csv(self) -> str:
+        """The numbers, one record per line."""
+        out = io.StringIO()
+        names = list(dict.fromkeys(key for record in self.records for key in record))
+        writer = csv.DictWriter(out, names, lineterminator="\n", restval="")
+        writer.writeheader()
+        writer.writerows(self.records)
+        return out.getvalue()
+
+    def html(self) -> str:
+        """The table in HTML."""
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
+        rows = "".join(
+            "<tr>"
+            + "".join(_html(cell, "th" if position == 0 else "td") for position, cell in enumerate(row))
+            + "</tr>\n"
+            for row in self.rows
+        )
+        notes = "".join(f"<p class=note>{html.escape(note)}</p>\n" for note in self.notes)
+        body = f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>"
+        return f"<div class=scroll><table>\n{body}</table></div>\n{notes}"
+
+
+def _line(cells: list[str] | tuple[str, ...]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _markdown(cell: Cell) -> str:
+    text = f"**{cell.text}**" if cell.strong else cell.text
+    detail = " ".join(part for part in (cell.detail, cell.mark) if part)
+    return f"{text} ({detail})" if cell.detail else " ".join(part for part in (text, cell.mark) if part)
+
+
+def _latex(cell: Cell) -> str:
+    text = rf"\textbf{{{_escape(cell.text)}}}" if cell.strong else _escape(cell.text)
+    detail = _escape(" ".join(part for part in (cell.detail, cell.mark) if part))
+    return rf"{text} {{\footnotesize ({detail})}}" if cell.detail else f"{text} {detail}".strip()
+
+
+def _escape(text: str) -> str:
+    return "".join(_TEX.get(character, character) for character in text)
+
+
+def _html(cell: Cell, tag: str) -> str:
+    kind = {True: " class=good", False: " class=bad", None: ""}[cell.good]
+    text = html.escape(cell.text)
+    text = f"<strong>{text}</strong>" if cell.strong else text
+    mark = f" <span class=mark>{cell.mark}</span>" if cell.mark else ""
+    detail = f"<small>{html.escape(cell.detail)}{mark}</small>" if cell.detail else mark
+    scope = " scope=row" if tag == "th" else ""
+    return f"<{tag}{scope}{kind}>{text}{detail}</{tag}>"

@@ -1,0 +1,52 @@
+"""What a person sees in the terminal at the end of a run or a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from fedclust.report.recovery import words
+from fedclust.report.wording import factor, in_percent, plus_minus
+from fedclust.report.write import contents
+
+
+def print_summary(folder: Path, console: Console) -> None:
+    """Nothing; prints score, purity and ARI of every arm, and what became of the groups in plain words.
+
+    Args:
+        folder: as for `make_report`.
+        console: where to.
+
+    Raises:
+        RunFolderError: when the folder holds no job with results.
+        DataError: when a file cannot be read.
+    """
+    said = contents(folder)
+    metric = said.spec.metric
+    unit = " %" if in_percent(metric) else ""
+    grid = Grid(
+        title=said.spec.title or folder.name,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+    )
+    grid.add_column("arm")
+    for head in (f"{metric}{unit}", *(["purity", "ARI"] if said.arms[0].curve("purity") else [])):
+        grid.add_column(head, justify="right")
+    for arm in said.arms:
+        score = factor(metric) * (arm.best(metric) if said.spec.score == "max" else arm.last(metric))
+        cells = [arm.label, plus_minus(score)]
+        if said.arms[0].curve("purity"):
+            cells += [plus_minus(arm.last(name)) for name in ("purity", "ari")]
+        grid.add_row(*(Text(cell) for cell in cells))
+    console.print(grid)
+    seeds = sorted({len(arm.job.seeds) for arm in said.arms})
+    console.print(Text(f"mean ± std over {seeds[-1]} seed{'' if seeds[-1] == 1 else 's'}", style="dim"))
+    for line in filter(None, map(words, said.arms)):
+        console.print(Text(line), soft_wrap=True)
+    for banner in said.banners:
+        console.print(Text(banner, style="yellow"), soft_wrap=True)

@@ -1,0 +1,53 @@
+"""How metrics and their values are written for readers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.metrics import METRICS
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+TITLES = {
+    "accuracy": "Test accuracy",
+    "accuracy_client_mean": "Test accuracy, mean over clients",
+    "test_loss": "Test loss, nats per example",
+}
+
+
+def title(metric: str) -> str:
+    """A heading for the metric."""
+    return TITLES.get(metric, metric.replace("_", " "))
+
+
+def in_percent(metric: str) -> bool:
+    """Whether readers expect the metric in percent."""
+    return METRICS[metric].unit == "fraction" and "accuracy" in metric
+
+
+def factor(metric: str) -> float:
+    """What values are multiplied by before they are shown."""
+    return 100.0 if in_percent(metric) else 1.0
+
+
+def show(metric: str, value: float) -> str:
+    """One value: accuracies in percent, others with three decimals, a dash for none."""
+    if np.isnan(value):
+        return "–"
+    return f"{100 * value:.2f} %" if in_percent(metric) else f"{value:.3f}"
+
+
+def byte_unit(largest: float) -> tuple[float, str]:
+    """The decimal unit in which `largest` is at least 1: its size in bytes and its name."""
+    power = 0
+    while largest >= 1000 and power < len(_UNITS) - 1:
+        largest, power = largest / 1000, power + 1
+    return 1000.0**power, _UNITS[power]
+
+
+def plus_minus(values: NDArray[np.float64], digits: int = 2) -> str:
+    """`mean ± std` (ddof=0) of the seeds, without ± for one seed, a dash for none."""
+    if not len(values):
+        return "–"
+    mean = f"{values.mean():.{digits}f}"
+    return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean

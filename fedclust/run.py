@@ -1,0 +1,236 @@
+"""One job from its parts to its files: every round of every seed, recorded, saved and resumable."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from fedclust.config import Job
+from fedclust.engines.engine import SeedEngine
+from fedclust.errors import DivergedError, UserError
+from fedclust.federation import write_table
+from fedclust.folder import RunFolder
+from fedclust.lockstep import Lockstep
+from fedclust.progress import Progress
+from fedclust.recorder import Recorder
+from fedclust.types import Algorithm, Engine, Evaluation, Federation, Report, Round
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM: the round was finished and saved.
+
+    Attributes:
+        exit_status: 130 or 143, as a shell expects.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(signum).name}; the same command continues the run")
+        self.exit_status = 128 + signum
+
+
+@dataclass
+class Simulation:
+    """One seed: its rounds, its algorithm and the algorithm's state."""
+
+    seed: int
+    algorithm: Algorithm
+    engine: Engine
+    rounds: Iterator[Round]
+    state: Any = None
+
+    @classmethod
+    def of(cls, seed: int, job: Job, fed: Federation, backend: Lockstep) -> Simulation:
+        """The simulation of one seed before round 0."""
+        return cls(seed, job.algorithm, SeedEngine(backend), job.scenario.rounds(fed, seed))
+
+    def resume(self, t: int, state: dict[str, Any]) -> None:
+        """Continue after round t; data shifts are replayed, they cost no training."""
+        for _ in range(t + 1):
+            next(self.rounds)
+        self.state = self.algorithm.State(**state)
+
+    def step(self, evaluated: bool) -> tuple[Round, list[Report], Evaluation | None]:
+        """One round: reports of what it cost, and the test results where the round is evaluated."""
+        rnd, reports = next(self.rounds), []
+        if rnd.t == 0:
+            self.state, report = self.algorithm.init(self.engine, rnd)
+            reports.append(report)
+        self.state, report = self.algorithm.round(self.state, self.engine, rnd)
+        reports.append(report)
+        if not evaluated:
+            return rnd, reports, None
+        served = self.algorithm.serve(self.state, self.engine, rnd)
+        return rnd, reports, self.engine.evaluate(served, rnd)
+
+
+class _Signals:
+    """Remembers the first SIGINT or SIGTERM so that the round can end; a second one acts at once."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            self._before[signum] = signal.signal(signum, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _note(self, signum: int, _: FrameType | None) -> None:
+        self.received = signum
+        self._restore()
+
+    def _restore(self) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+
+def run(job: Job, folder: RunFolder, progress: Progress) -> None:
+    """Run what is left of a job; a finished job is left alone.
+
+    Args:
+        job: the parts; see `fedclust.config.build`.
+        folder: where the files go; continued where it was left.
+        progress: what a person sees meanwhile.
+
+    Raises:
+        UserError: bad combinations that only the data show; nothing has been written then.
+        Interrupted: after a signal, when the round has been saved.
+        DivergedError: when every seed has failed.
+    """
+    seeds = _Seeds(job, folder)
+    folder.acquire(job.versions)
+    write_partitions(job, folder)
+    recorder = Recorder(folder.path, job.seeds, job.backend.num_params, job.tracker)
+    try:
+        with _Signals() as signals:
+            first = seeds.load(recorder)
+            progress.start(folder.path, first, job.rounds)
+            for t in range(first, job.rounds):
+                seeds.round(t, recorder, progress)
+                if signals.received or t == job.rounds - 1 or seeds.is_save_due():
+                    seeds.save(t, recorder)
+                if signals.received:
+                    seeds.interrupt(t, signals.received)
+            recorder.finish()
+            seeds.status("done", job.rounds - 1)
+    except UserError:
+        recorder.close()
+        folder.abandon()
+        raise
+    except Exception as error:
+        if not isinstance(error, Interrupted):
+            folder.write_status(state="failed", error=f"{type(error).__name__}: {error}", rounds=job.rounds)
+        raise
+    finally:
+        progress.stop()
+        recorder.close()
+        folder.release()
+
+
+def write_partitions(job: Job, folder: RunFolder) -> None:
+    """Write who owns what, a table per seed that partition=from_file reads."""
+    for seed, fed in job.federations.items():
+        target = folder.path / "partition" / f"seed={seed}.parquet"
+        if not target.is_file():
+            target.parent.mkdir(exist_ok=True)
+            partial = target.with_suffix(".partial")
+            write_table(partial, fed)
+            partial.replace(target)
+
+
+class _Seeds:
+    """All seeds of a job in lockstep, and what has become of each."""
+
+    def __init__(self, job: Job, folder: RunFolder) -> None:
+        self._job, self._folder = job, folder
+        self._lockstep = Lockstep(job.backend)
+        self._alive = {s: Simulation.of(s, job, fed, self._lockstep) for s, fed in job.federations.items()}
+        self._failed: dict[int, str] = {}
+        self._saved = time.monotonic()
+
+    def load(self, recorder: Recorder) -> int:
+        """Restore the newest checkpoint; returns the round to run next."""
+        checkpoint = self._folder.load(self._job.device)
+        if checkpoint is None:
+            recorder.start()
+            return 0
+        t, contents, position = checkpoint
+        recorder.resume(position, {seed: content["recorder"] for seed, content in contents.items()})
+        for seed, content in contents.items():
+            if content["failed"] is not None:
+                self._failed[seed] = content["failed"]
+                del self._alive[seed]
+            else:
+                self._alive[seed].resume(t, content["state"])
+        return t + 1
+
+    def round(self, t: int, recorder: Recorder, progress: Progress) -> None:
+        """Round t of every seed that is alive."""
+        began = time.perf_counter()
+        evaluated = self._job.is_evaluated(t)
+        outcomes = self._lockstep.map({s: partial(sim.step, evaluated) for s, sim in self._alive.items()})
+        seconds = (time.perf_counter() - began) / max(1, len(outcomes))
+        for seed, outcome in outcomes.items():
+            if isinstance(outcome, DivergedError):
+                self._failed[seed] = str(outcome)
+                del self._alive[seed]
+                progress.warn(str(outcome))
+                continue
+            if isinstance(outcome, Exception):
+                raise outcome
+            rnd, reports, evaluation = outcome
+            for report in reports:
+                recorder.cost(seed, t, report)
+            recorder.seconds(seed, t, seconds)
+            if evaluation is not None:
+                recorder.evaluate(rnd, evaluation)
+        if not self._alive:
+            last = next(reversed(self._failed.values()))
+            raise DivergedError(f"every seed has failed; the last one: {last}")
+        progress.round(t, recorder.latest())
+
+    def is_save_due(self) -> bool:
+        """Whether so much time has passed since the last checkpoint that losing it would hurt."""
+        return time.monotonic() - self._saved >= self._job.checkpoint_seconds
+
+    def save(self, t: int, recorder: Recorder) -> None:
+        """Make round t the newest checkpoint."""
+        position = recorder.commit()
+        remembered = recorder.state()
+        contents: dict[int, dict[str, Any]] = {
+            seed: {"state": _fields(sim.state), "recorder": remembered.get(seed, {}), "failed": None}
+            for seed, sim in self._alive.items()
+        }
+        for seed, error in self._failed.items():
+            contents[seed] = {"state": {}, "recorder": remembered.get(seed, {}), "failed": error}
+        self._folder.save(t, contents, position)
+        self._saved = time.monotonic()
+        self.status("running", t)
+
+    def interrupt(self, t: int, signum: int) -> None:
+        """End here; round t has been saved.
+
+        Raises:
+            Interrupted: always.
+        """
+        self.status("interrupted", t)
+        raise Interrupted(signum)
+
+    def status(self, state: str, t: int) -> None:
+        """Write where the job stands."""
+        seeds = {str(s): self._failed.get(s, "ok") for s in sorted([*self._alive, *self._failed])}
+        self._folder.write_status(state=state, round=t + 1, rounds=self._job.rounds, seeds=seeds)
+
+
+def _fields(state: Any) -> dict[str, Any]:
+    """The fields of a state dataclass, shallow: tensors are not copied."""
+    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}

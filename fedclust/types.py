@@ -1,0 +1,413 @@
+"""The nouns and verbs everything else is written in.
+
+Symbols used in every shape comment: M clients in the federation, C rows of one call (usually the cohort),
+K models or clusters, P parameters of one model, N examples in the pool, n longest client of the call,
+t the 0-based round. A `client` is an id in [0, M), a `row` a position in [0, C); neither is ever stored as
+the other. A `label` is a cluster index, a `group` the true one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fedclust.rng import Stream
+from fedclust.solver import Solver
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Arrays as a file holds them; knows nothing of clients.
+
+    Attributes:
+        name: what reports call it.
+        x_train, x_test: [N, *shape] uint8 (images, channels first) or float32 (features).
+        y_train, y_test: [N] int64 in [0, num_classes).
+        num_classes: number of classes.
+        scale, shift: float32, broadcastable to `shape`; a model sees `x * scale + shift`.
+        owner: [N_train] int64 natural device of every training example, or None where there is none.
+    """
+
+    name: str
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    num_classes: int
+    scale: Tensor
+    shift: Tensor
+    owner: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        return tuple(self.x_train.shape[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """All examples any client may own, stored once and shared by all seeds.
+
+    Attributes:
+        x: [N, *shape] uint8 or float32.
+        y: [N] int64.
+        scale, shift: float32, broadcastable to `shape`.
+        num_classes: number of classes.
+    """
+
+    x: Tensor
+    y: Tensor
+    scale: Tensor
+    shift: Tensor
+    num_classes: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        return tuple(self.x.shape[1:])
+
+    def inputs(self, index: Tensor) -> Tensor:
+        """What a model sees of the examples `index` [...]: [..., *shape] float32."""
+        rows = self.x.index_select(0, index.reshape(-1)).to(torch.float32)
+        return rows.mul_(self.scale).add_(self.shift).view(*index.shape, *self.shape)
+
+    def to(self, device: torch.device) -> Pool:
+        """The pool on another device."""
+        return replace(
+            self,
+            x=self.x.to(device),
+            y=self.y.to(device),
+            scale=self.scale.to(device),
+            shift=self.shift.to(device),
+        )
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which pool rows each client owns, without padding: client i has `index[start[i]:start[i + 1]]`.
+
+    Attributes:
+        index: [total] int32 pool rows, client after client.
+        start: [M + 1] int64 offsets into `index`.
+    """
+
+    index: Tensor
+    start: Tensor
+
+    @classmethod
+    def of(cls, rows: list[Tensor]) -> Split:
+        """The split in which client i owns the pool rows `rows[i]`."""
+        count = torch.tensor([0] + [len(r) for r in rows], dtype=torch.int64)
+        index = torch.cat([r.to(torch.int32) for r in rows]) if rows else torch.empty(0, dtype=torch.int32)
+        return cls(index, count.cumsum(0))
+
+    @property
+    def count(self) -> Tensor:
+        """[M] int64 examples of every client."""
+        return self.start.diff()
+
+    def of_client(self, client: int) -> Tensor:
+        """Pool rows of one client, [count] int64."""
+        return self.index[int(self.start[client]) : int(self.start[client + 1])].long()
+
+    def take(self, clients: Tensor) -> tuple[Tensor, Tensor]:
+        """Padded pool rows of some clients: index [C, n] int64, 0 past the count, and count [C] int64."""
+        start, count = self.start[clients], self.count[clients]
+        longest = int(count.max()) if len(count) else 0
+        position = torch.arange(longest, device=start.device)
+        inside = position < count.unsqueeze(1)  # [C, n]
+        where = (start.unsqueeze(1) + position).masked_fill(~inside, 0)
+        return self.index[where].long().masked_fill(~inside, 0), count
+
+    def to(self, device: torch.device) -> Split:
+        """The split on another device."""
+        return Split(self.index.to(device), self.start.to(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Federation:
+    """Who owns what.
+
+    Attributes:
+        pool: the examples.
+        train, test: rows of the pool per client.
+        group: [M] int64 true group of every client, or -1 where there is none.
+    """
+
+    pool: Pool
+    train: Split
+    test: Split
+    group: Tensor
+
+    @property
+    def num_clients(self) -> int:
+        """M."""
+        return len(self.group)
+
+
+class Partition(Protocol):
+    """Arrays to clients, in two steps so that all seeds share one pool."""
+
+    def pool(self, dataset: Dataset) -> Pool:
+        """The examples, the same for every seed."""
+        ...
+
+    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
+        """Train split, test split and group [M] of one seed, as rows of `pool(dataset)`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """All that an algorithm may know of round t, identical for every algorithm.
+
+    Attributes:
+        t: 0-based round.
+        seed: the run's seed.
+        fed: the data as they are now.
+        cohort: [C] int64 clients sampled this round, sorted.
+        present: [M] bool, who has arrived.
+    """
+
+    t: int
+    seed: int
+    fed: Federation
+    cohort: Tensor
+    present: Tensor
+
+    def stream(self, purpose: str, *identities: int) -> Stream:
+        """Randomness of this round for one purpose."""
+        return Stream.of(self.seed, purpose, self.t, *identities)
+
+    def sample(self, count: int, among: Tensor) -> Tensor:
+        """`count` of the clients `among` [A] without replacement, sorted.
+
+        One priority per client and round decides, so the sample of a larger count contains that of a
+        smaller one, and every algorithm that asks for the same clients gets the same ones.
+        """
+        priority = (self.stream("cohort").keys(among) >> 1).argsort(stable=True)
+        return among[priority[:count]].sort().values
+
+
+class Scenario(Protocol):
+    """Who joins, who is sampled and what shifts, round by round; never looks at an algorithm's state."""
+
+    def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
+        """Rounds 0, 1, 2, … without end."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """The data of the rows of one call, and the key of their randomness.
+
+    Attributes:
+        index: [C, n] int64 pool rows, 0 past the count.
+        count: [C] int64 examples.
+        key: [C] int64 randomness of (seed, purpose, round, client).
+    """
+
+    index: Tensor
+    count: Tensor
+    key: Tensor
+
+    def __len__(self) -> int:
+        """C."""
+        return len(self.count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalResult:
+    """What local training returns.
+
+    Attributes:
+        params: [C, P] parameters after the last local step.
+        slots: [C, P] momentum after the last local step, None without momentum.
+        loss: [C] mean training loss over the local steps, nats per example, without penalty terms.
+        steps: [C] int64 local steps taken.
+    """
+
+    params: Tensor
+    slots: Tensor | None
+    loss: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """Which model each client uses now.
+
+    Attributes:
+        models: [K, P].
+        label: [M] int64 in [0, K), or -1 where nobody serves the client yet.
+    """
+
+    models: Tensor
+    label: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Test results per client; clients without label or test data count nothing.
+
+    Attributes:
+        served: what was evaluated.
+        loss_sum: [M] float64 summed test loss, nats.
+        correct: [M] int64 correctly classified test examples.
+        count: [M] int64 test examples evaluated, 0 where the label is -1.
+    """
+
+    served: Served
+    loss_sum: Tensor
+    correct: Tensor
+    count: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What one call of an algorithm cost and what is worth keeping of it.
+
+    Attributes:
+        models_down, models_up: model transfers from and to clients.
+        gradient_steps: local steps of all clients.
+        train_loss: mean over the cohort of the local training loss, nats per example; NaN where unknown.
+        notes: further numbers by metric name, e.g. discrepancy.
+        arrays: arrays to keep beside the run by name, e.g. the distance matrix.
+    """
+
+    models_down: int = 0
+    models_up: int = 0
+    gradient_steps: int = 0
+    train_loss: float = float("nan")
+    notes: Mapping[str, float] = field(default_factory=dict)
+    arrays: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """Batched computation on explicit rows: `loop`, `vmap` or `fused`.
+
+    Engine law: row i of a result depends on (row i's data, its key, the model row it starts from) only, not
+    on who else is in the call, nor on how the rows are cut into chunks.
+    """
+
+    @property
+    def name(self) -> str:
+        """The engine's name."""
+        ...
+
+    @property
+    def num_params(self) -> int:
+        """P."""
+        ...
+
+    def init(self, stream: Stream) -> Tensor:
+        """Freshly initialised parameters, [P]."""
+        ...
+
+    def train(
+        self,
+        models: Tensor,
+        label: Tensor,
+        shards: Shards,
+        solver: Solver,
+        lr: float,
+        slots: Tensor | None = None,
+    ) -> LocalResult:
+        """Local training of C rows; row i starts at models[label[i]] [K, P], slots[label[i]] likewise."""
+        ...
+
+    def loss(self, models: Tensor, shards: Shards) -> Tensor:
+        """Mean loss of every model [K, P] on every shard, [C, K] nats per example."""
+        ...
+
+    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
+        """Full-batch gradient of the mean loss of models[label[i]] on shard i, [C, P]."""
+        ...
+
+    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
+        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard i."""
+        ...
+
+
+class Engine(Protocol):
+    """The verbs an algorithm computes with, over client ids of one seed."""
+
+    @property
+    def num_params(self) -> int:
+        """P."""
+        ...
+
+    def init(self, stream: Stream, k: int) -> Tensor:
+        """k independent initial models, [k, P]; model j depends on (stream, j) only."""
+        ...
+
+    def train(
+        self,
+        models: Tensor,
+        label: Tensor,
+        clients: Tensor,
+        solver: Solver,
+        rnd: Round,
+        slots: Tensor | None = None,
+        purpose: str = "train",
+    ) -> LocalResult:
+        """Local training of `clients` [C], client i from models[label[i]]; see `Backend.train`."""
+        ...
+
+    def loss(self, models: Tensor, clients: Tensor, rnd: Round) -> Tensor:
+        """Mean training loss of every model [K, P] for every client, [C, K] nats per example."""
+        ...
+
+    def grad(self, models: Tensor, label: Tensor, clients: Tensor, rnd: Round) -> Tensor:
+        """Full-batch training gradient of models[label[i]] for client i, [C, P]."""
+        ...
+
+    def evaluate(self, served: Served, rnd: Round) -> Evaluation:
+        """Test results of what is served."""
+        ...
+
+
+class Algorithm(Protocol):
+    """A method: hyper-parameters only; all that changes lives in its State, a frozen dataclass of tensors."""
+
+    State: type[Any]
+
+    def init(self, engine: Engine, rnd: Round) -> tuple[Any, Report]:
+        """State before round 0, and what preparing it cost."""
+        ...
+
+    def round(self, state: Any, engine: Engine, rnd: Round) -> tuple[Any, Report]:
+        """State after round t; the given state is left as it was."""
+        ...
+
+    def serve(self, state: Any, engine: Engine, rnd: Round) -> Served:
+        """The model of every client now; reads training data of present clients only."""
+        ...
+
+
+class ClusterMetric(Protocol):
+    """Dissimilarity of clients from their warm-up models."""
+
+    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:
+        """[C, C] float32, symmetric, zero diagonal; client i trained models[i], the server common [1, P]."""
+        ...
+
+
+class ClusterMethod(Protocol):
+    """Dissimilarities to labels."""
+
+    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
+        """[C] int64 labels in [0, K), every label used, from distance [C, C]."""
+        ...
+
+
+class Metric(Protocol):
+    """Numbers of one evaluation."""
+
+    def __call__(self, evaluation: Evaluation, rnd: Round) -> dict[str, float]:
+        """Values by metric name."""
+        ...

@@ -1,0 +1,124 @@
+"""A federation of 12 clients in three planted groups, and what tests of algorithms do with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+
+from fedclust.config import make, register_schema, resolve
+from fedclust.engines.engine import SeedEngine
+from fedclust.engines.loop import LoopBackend
+from fedclust.models.mlp import mlp
+from fedclust.scenarios.static import Static
+from fedclust.types import Algorithm, Federation, Pool, Report, Round, Split
+
+CONF = Path(__file__).parents[2] / "conf"
+ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
+CLIENTS, GROUPS, CLASSES, FEATURES = 12, 3, 3, 6
+LR, STEPS = 0.5, 4  # 24 examples in batches of 12, two epochs
+ROUNDS = 7  # two beyond the warm-up of the one-shot methods
+
+
+def federation(seed: int = 0, *, equal: bool = True) -> Federation:
+    """Client i is in group i % 3; groups name the same three regions differently.
+
+    Every client has 24 training and 8 test examples, or 12 + 2 i training examples if not equal.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    teacher = torch.randn(FEATURES, CLASSES, generator=draw)
+    xs, ys, train, test, begin = [], [], [], [], 0
+    for client in range(CLIENTS):
+        count = 24 if equal else 12 + 2 * client
+        x = torch.randn(count + 8, FEATURES, generator=draw)
+        xs.append(x)
+        ys.append(((x @ teacher).argmax(1) + client % GROUPS) % CLASSES)
+        train.append(torch.arange(begin, begin + count))
+        test.append(torch.arange(begin + count, begin + count + 8))
+        begin += count + 8
+    one, zero = torch.ones(1), torch.zeros(1)
+    pool = Pool(x=torch.cat(xs), y=torch.cat(ys), scale=one, shift=zero, num_classes=CLASSES)
+    group = torch.arange(CLIENTS) % GROUPS
+    return Federation(pool=pool, train=Split.of(train), test=Split.of(test), group=group)
+
+
+def engine_for(fed: Federation) -> SeedEngine:
+    """The reference engine with softmax regression."""
+    return SeedEngine(LoopBackend(mlp((FEATURES,), CLASSES, hidden=[]), fed.pool))
+
+
+def rounds_of(
+    fed: Federation,
+    count: int = ROUNDS,
+    *,
+    seed: int = 0,
+    participation: float = 1.0,
+    absent: Sequence[int] = (),
+) -> list[Round]:
+    """The first rounds; the clients `absent` never arrive."""
+    present = torch.ones(CLIENTS, dtype=torch.bool)
+    present[list(absent)] = False
+    rounds = islice(Static(participation=participation).rounds(fed, seed), count)
+    return [replace(rnd, present=present, cohort=rnd.cohort[present[rnd.cohort]]) for rnd in rounds]
+
+
+@functools.cache
+def configured(name: str, *overrides: str) -> Algorithm:
+    """The algorithm as its YAML describes it, with settings that suit 12 clients."""
+    register_schema()
+    settings = [f"algorithm={name}", "num_clusters=3", "solver.lr=0.5", "solver.batch_size=12", "solver.epochs=2"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = resolve(compose("config", overrides=[*settings, *overrides]), {})
+    algorithm: Algorithm = make(config["algorithm"], "algorithm", None)
+    return algorithm
+
+
+def simulate(
+    algorithm: Algorithm, fed: Federation, rounds: Sequence[Round], state: Any = None
+) -> tuple[list[Any], list[Report]]:
+    """States after every round, and all reports, that of `init` first; goes on from `state` if given."""
+    engine, states, reports = engine_for(fed), [], []
+    for rnd in rounds:
+        if state is None:
+            state, report = algorithm.init(engine, rnd)
+            reports.append(report)
+        state, report = algorithm.round(state, engine, rnd)
+        states.append(state)
+        reports.append(report)
+    return states, reports
+
+
+def fields(state: Any) -> dict[str, Any]:
+    """The fields of a state, shallow."""
+    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two states are equal bit by bit."""
+    left, right = fields(a), fields(b)
+    return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a == b
+
+
+def copied(state: Any) -> Any:
+    """The state through a file and back."""
+    file = io.BytesIO()
+    torch.save(fields(state), file)
+    file.seek(0)
+    return type(state)(**torch.load(file, weights_only=True))
+
+
+def partition_of(label: torch.Tensor) -> set[frozenset[int]]:
+    """The clients that share a label, as sets."""
+    return {frozenset((label == k).nonzero().squeeze(1).tolist()) for k in label.unique()}

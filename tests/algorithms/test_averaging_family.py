@@ -1,0 +1,170 @@
+"""Identities between FedAvg, FedProx, Local, the oracle and LCFL's warm-up; averages and costs by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from planted import CLIENTS, GROUPS, STEPS, configured, engine_for, federation, fields, rounds_of, same, simulate
+
+from fedclust.algorithms import average
+from fedclust.errors import ConfigError
+from fedclust.types import LocalResult
+
+
+def test_average_by_hand() -> None:
+    fed = federation(equal=False)  # client i has 12 + 2 i examples
+    rnd = rounds_of(fed, 1)[0]
+    clients = torch.tensor([0, 2, 6])
+    label = torch.tensor([0, 0, 1])
+    params = torch.tensor([[0.0, 2.0], [7.0, 16.0], [3.0, 4.0]])
+    local = LocalResult(
+        params=params, slots=None, loss=torch.tensor([1.0, 2.0, 6.0]), steps=torch.tensor([3, 4, 5])
+    )
+    models = torch.full((3, 2), 9.0)
+    uniform, report = average(local, models, label, clients, rnd, "uniform")
+    assert uniform.tolist() == [[3.5, 9.0], [3.0, 4.0], [9.0, 9.0]]
+    weighted, _ = average(local, models, label, clients, rnd, "by_samples")
+    assert weighted.tolist() == [[4.0, 10.0], [3.0, 4.0], [9.0, 9.0]]  # 12 and 16 examples
+    assert (report.models_down, report.models_up, report.gradient_steps) == (3, 3, 12)
+    assert report.train_loss == 3.0
+    radius = (3.5**2 + 7**2) ** 0.5
+    assert report.notes["discrepancy"] == pytest.approx(2 * radius / 3)
+
+
+def test_fedavg_is_the_mean_of_the_local_models() -> None:
+    fed = federation()
+    rounds, algorithm = rounds_of(fed, 2, participation=0.5), configured("fedavg")
+    engine = engine_for(fed)
+    states, _ = simulate(algorithm, fed, rounds)
+    solver = algorithm.solver  # type: ignore[attr-defined]
+    alone = [
+        engine.train(
+            states[0].model, torch.tensor([0]), rounds[1].cohort[i : i + 1], solver, rounds[1]
+        ).params
+        for i in range(len(rounds[1].cohort))
+    ]
+    torch.testing.assert_close(states[1].model, torch.cat(alone).mean(0, keepdim=True), rtol=1e-6, atol=1e-7)
+
+
+def test_fedprox_without_its_term_is_fedavg() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 3)
+    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
+    without, _ = simulate(configured("fedprox", "algorithm.solver.proximal=0"), fed, rounds)
+    fedprox, _ = simulate(configured("fedprox"), fed, rounds)
+    assert all(same(a, b) for a, b in zip(fedavg, without, strict=True))
+    assert not same(fedavg[0], fedprox[0])
+    pulled = (fedprox[0].model - fedavg[0].model).norm()
+    assert pulled > 1e-3
+
+
+def test_fedprox_takes_the_other_solver_settings_of_the_run() -> None:
+    algorithm = configured("fedprox", "solver=momentum", "solver.lr=0.7", "solver.batch_size=3")
+    solver = algorithm.solver  # type: ignore[attr-defined]
+    assert (solver.lr, solver.batch_size, solver.momentum, solver.proximal) == (0.7, 3, 0.9, 1.0)
+
+
+@pytest.mark.parametrize("name", ["lcfl", "diffnorm", "gradcos"])
+def test_lcfl_is_fedavg_bit_by_bit_through_the_warmup(name: str) -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 6, participation=0.5)
+    fedavg, fedavg_reports = simulate(configured("fedavg"), fed, rounds)
+    lcfl, lcfl_reports = simulate(configured(name, "participation=0.5"), fed, rounds)
+    for t in range(5):
+        assert torch.equal(fedavg[t].model, lcfl[t].models)
+        assert fedavg_reports[t + 1] == lcfl_reports[t + 1]
+    assert len(lcfl[5].models) == GROUPS
+
+
+def test_warmup_participation_equal_to_the_runs_changes_nothing() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 5, participation=0.5)
+    asked, _ = simulate(configured("lcfl", "algorithm.warmup.participation=0.5"), fed, rounds)
+    silent, _ = simulate(configured("lcfl"), fed, rounds)
+    assert all(same(a, b) for a, b in zip(asked, silent, strict=True))
+
+
+def test_oracle_is_fedavg_in_every_group() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 3, participation=0.75)
+    oracle, _ = simulate(configured("oracle"), fed, rounds)
+    for group in range(GROUPS):
+        inside = [replace(rnd, cohort=rnd.cohort[fed.group[rnd.cohort] == group]) for rnd in rounds]
+        fedavg, _ = simulate(configured("fedavg"), fed, inside)
+        for together, alone in zip(oracle, fedavg, strict=True):
+            assert torch.equal(together.models[group], alone.model[0])
+
+
+def test_local_is_fedavg_with_a_federation_of_one() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 3)
+    local, _ = simulate(configured("local"), fed, rounds)
+    for client in (0, 7):
+        alone = [replace(rnd, cohort=torch.tensor([client])) for rnd in rounds]
+        fedavg, _ = simulate(configured("fedavg"), fed, alone)
+        assert torch.equal(local[-1].models[client], fedavg[-1].model[0])
+
+
+def test_local_trains_all_clients_or_the_cohort() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 1, participation=0.25)
+    everybody, _ = simulate(configured("local"), fed, rounds)
+    some, _ = simulate(configured("local", "algorithm.participants=cohort"), fed, rounds)
+    moved = (some[0].models != some[0].models[_outside(rounds[0].cohort)[0]]).any(1)
+    assert moved.nonzero().squeeze(1).tolist() == rounds[0].cohort.tolist()
+    assert torch.equal(everybody[0].models[rounds[0].cohort], some[0].models[rounds[0].cohort])
+    assert len(everybody[0].models.unique(dim=0)) == CLIENTS
+
+
+def _outside(cohort: torch.Tensor) -> list[int]:
+    return sorted(set(range(CLIENTS)) - set(cohort.tolist()))
+
+
+def test_all_methods_start_from_the_same_model() -> None:
+    fed = federation()
+    rnd, engine = rounds_of(fed, 1)[0], engine_for(fed)
+    first = {
+        n: next(iter(fields(configured(n).init(engine, rnd)[0]).values()))[0]
+        for n in ("fedavg", "local", "ifca", "lcfl", "oracle")
+    }
+    assert all(torch.equal(model, first["fedavg"]) for model in first.values())
+
+
+def test_transfers_per_run() -> None:
+    fed, total_rounds = federation(), 7
+    rounds = rounds_of(fed, total_rounds)
+    k, c, n, w = CLIENTS, 3, CLIENTS, 5
+    expected = {
+        "fedavg": 2 * k * total_rounds,
+        "fedprox": 2 * k * total_rounds,
+        "oracle": 2 * k * total_rounds,
+        "local": 0,
+        "ifca": k * (c + 1) * total_rounds,
+        "lcfl": 2 * k * w + n**2 + 2 * k * (total_rounds - w),
+        "diffnorm": 2 * k * total_rounds + n,
+        "gradcos": 2 * k * total_rounds + n,
+    }
+    for name, transfers in expected.items():
+        _, reports = simulate(configured(name), fed, rounds)
+        assert sum(r.models_down + r.models_up for r in reports) == transfers, name
+        steps = sum(r.gradient_steps for r in reports)
+        assert steps == CLIENTS * total_rounds * STEPS, name
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "key"),
+    [
+        ("fedavg", "algorithm.aggregation=mean", "algorithm.aggregation"),
+        ("local", "algorithm.participants=some", "algorithm.participants"),
+        ("lcfl", "algorithm.warmup.rounds=0", "algorithm.warmup.rounds"),
+        ("lcfl", "algorithm.warmup.mode=none", "algorithm.warmup.mode"),
+        ("lcfl", "algorithm.warmup.participation=1.5", "algorithm.warmup.participation"),
+        ("gradcos", "algorithm.metric.gradient=batch", "gradient"),
+    ],
+)
+def test_wrong_options_name_their_key(name: str, override: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=key) as error:
+        configured(name, override)
+    assert "\n" not in str(error.value)

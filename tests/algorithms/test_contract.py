@@ -1,0 +1,150 @@
+"""What every algorithm promises, over every conf/algorithm/*.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from planted import (
+    ALGORITHMS,
+    CLIENTS,
+    ROUNDS,
+    configured,
+    copied,
+    engine_for,
+    federation,
+    fields,
+    partition_of,
+    rounds_of,
+    same,
+    simulate,
+)
+
+from fedclust.errors import ConfigError
+from fedclust.types import Federation
+
+ABSENT = (4, 11)
+NEEDS_GROUPS = {"oracle"}
+# IFCA may merge groups from any random start, which is a fact about IFCA; see test_ifca.py
+RECOVERING = ("lcfl", "diffnorm", "gradcos", "oracle")
+
+
+@pytest.fixture(params=ALGORITHMS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_shapes_and_types(name: str) -> None:
+    fed, algorithm = federation(), configured(name, "participation=0.5")
+    engine, rounds = engine_for(fed), rounds_of(fed, participation=0.5, absent=ABSENT)
+    states, reports = simulate(algorithm, fed, rounds)
+    for rnd, state in zip(rounds, states, strict=True):
+        assert type(state) is algorithm.State
+        served = algorithm.serve(state, engine, rnd)
+        assert served.models.ndim == 2
+        assert served.models.shape[1] == engine.num_params
+        assert served.models.dtype == torch.float32
+        assert torch.isfinite(served.models).all()
+        assert served.label.shape == (CLIENTS,)
+        assert served.label.dtype == torch.int64
+        assert served.label.max() < len(served.models)
+        assert (served.label[list(ABSENT)] == -1).all()
+        assert (served.label[rnd.present] >= 0).all()
+    assert len(reports) == ROUNDS + 1
+    for report in reports:
+        for cost in (report.models_down, report.models_up, report.gradient_steps):
+            assert isinstance(cost, int)
+            assert cost >= 0
+        assert all(isinstance(float(value), float) for value in report.notes.values())
+    assert all(report.train_loss == report.train_loss for report in reports[1:])
+
+
+def test_the_given_state_is_left_as_it_was(name: str) -> None:
+    fed, algorithm = federation(), configured(name)
+    engine, rounds = engine_for(fed), rounds_of(fed)
+    state: Any = None
+    for rnd in rounds:
+        if state is None:
+            state, _ = algorithm.init(engine, rnd)
+        before = copied(state)
+        after, _ = algorithm.round(state, engine, rnd)
+        algorithm.serve(state, engine, rnd)
+        assert same(state, before)
+        assert not same(after, before)
+        state = after
+
+
+def test_same_seed_same_bits_and_another_seed_others(name: str) -> None:
+    fed, algorithm = federation(), configured(name, "participation=0.5")
+    first, _ = simulate(algorithm, fed, rounds_of(fed, participation=0.5))
+    again, _ = simulate(algorithm, fed, rounds_of(fed, participation=0.5))
+    other, _ = simulate(algorithm, fed, rounds_of(fed, participation=0.5, seed=1))
+    assert all(same(a, b) for a, b in zip(first, again, strict=True))
+    assert not same(first[-1], other[-1])
+
+
+def test_a_run_continues_from_a_saved_state(name: str) -> None:
+    fed, algorithm = federation(), configured(name, "participation=0.5")
+    rounds = rounds_of(fed, participation=0.5)
+    whole, _ = simulate(algorithm, fed, rounds)
+    for stop in (2, 5, 6):
+        rest, _ = simulate(algorithm, fed, rounds[stop:], copied(whole[stop - 1]))
+        assert same(rest[-1], whole[-1])
+
+
+def test_nothing_leaks_from_groups_test_labels_and_absent_clients(name: str) -> None:
+    fed, algorithm = federation(), configured(name, "participation=0.5")
+    rounds = rounds_of(fed, participation=0.5, absent=ABSENT)
+    spoiled = _spoiled(fed, keep_groups=name in NEEDS_GROUPS)
+    spoiled_rounds = [replace(rnd, fed=spoiled) for rnd in rounds]
+    states, reports = simulate(algorithm, fed, rounds)
+    others, other_reports = simulate(algorithm, spoiled, spoiled_rounds)
+    assert all(same(a, b) for a, b in zip(states, others, strict=True))
+    assert [_costs(r) for r in reports] == [_costs(r) for r in other_reports]
+    served = algorithm.serve(states[-1], engine_for(fed), rounds[-1])
+    other = algorithm.serve(others[-1], engine_for(spoiled), spoiled_rounds[-1])
+    assert torch.equal(served.label, other.label)
+
+
+def _spoiled(fed: Federation, *, keep_groups: bool) -> Federation:
+    """The federation with everything changed that an algorithm must not look at."""
+    x, y = fed.pool.x.clone(), fed.pool.y.clone()
+    y[fed.test.index.long()] = (y[fed.test.index.long()] + 1) % fed.pool.num_classes
+    for client in ABSENT:
+        rows = fed.train.of_client(client)
+        x[rows], y[rows] = 1e6, 0
+    group = fed.group if keep_groups else torch.full_like(fed.group, -1)
+    return replace(fed, pool=replace(fed.pool, x=x, y=y), group=group)
+
+
+def _costs(report: Any) -> tuple[Any, ...]:
+    return report.models_down, report.models_up, report.gradient_steps, repr(report.train_loss)
+
+
+@pytest.mark.parametrize("recovering", RECOVERING)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_planted_groups_are_recovered(recovering: str, seed: int) -> None:
+    fed, algorithm = federation(seed), configured(recovering)
+    rounds = rounds_of(fed, 10, seed=seed)
+    states, _ = simulate(algorithm, fed, rounds)
+    engine = engine_for(fed)
+    served = algorithm.serve(states[-1], engine, rounds[-1])
+    assert partition_of(served.label) == partition_of(fed.group)
+    evaluation = engine.evaluate(served, rounds[-1])
+    assert int(evaluation.correct.sum()) / int(evaluation.count.sum()) > 0.75
+
+
+def test_oracle_asks_for_groups() -> None:
+    fed = replace(federation(), group=torch.full((CLIENTS,), -1))
+    with pytest.raises(ConfigError, match="algorithm=oracle"):
+        simulate(configured("oracle"), fed, rounds_of(fed, 1))
+
+
+def test_states_hold_tensors_and_plain_numbers_only(name: str) -> None:
+    fed = federation()
+    states, _ = simulate(configured(name), fed, rounds_of(fed))
+    for state in states:
+        for value in fields(state).values():
+            assert value is None or isinstance(value, torch.Tensor | int | float)

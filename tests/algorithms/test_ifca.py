@@ -1,0 +1,199 @@
+"""IFCA: both options by hand, its starts, and how clients are served."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from planted import CLIENTS, LR, STEPS, configured, engine_for, federation, rounds_of, simulate
+
+from fedclust.algorithms import serve_cheapest
+from fedclust.errors import ConfigError
+from fedclust.types import Federation
+
+
+def softmax_gradient(model: torch.Tensor, fed: Federation, client: int) -> tuple[float, torch.Tensor]:
+    """Mean cross-entropy of softmax regression on a client's training data and its gradient, by hand."""
+    rows = fed.train.of_client(client)
+    x, y = fed.pool.x[rows].double(), fed.pool.y[rows]
+    weight, bias = model[:18].double().view(3, 6), model[18:].double()
+    probability = torch.softmax(x @ weight.T + bias, 1)
+    loss = -probability[torch.arange(len(y)), y].log().mean()
+    error = (probability - torch.eye(3)[y]) / len(y)  # [n, Y]
+    return float(loss), torch.cat([(error.T @ x).flatten(), error.sum(0)])
+
+
+@pytest.mark.parametrize("denominator", ["all", "participants", "cluster"])
+def test_gradient_averaging_by_hand(denominator: str) -> None:
+    fed = federation()
+    algorithm: Any = configured(
+        "ifca",
+        "algorithm.averaging=gradient",
+        f"algorithm.gradient_denominator={denominator}",
+        "solver.decay=0.5",
+    )
+    rnd = rounds_of(fed, 2, participation=0.5)[1]
+    engine = engine_for(fed)
+    state, _ = algorithm.init(engine, rnd)
+    after, report = algorithm.round(state, engine, rnd)
+    total, size, losses = torch.zeros(3, 21, dtype=torch.float64), [0, 0, 0], []
+    for client in rnd.cohort.tolist():
+        loss, gradient = zip(*(softmax_gradient(model, fed, client) for model in state.models), strict=True)
+        best = min(range(3), key=loss.__getitem__)
+        total[best] += gradient[best]
+        size[best] += 1
+        losses.append(loss[best])
+    assert max(size) < 6, "one cluster took all: the case is too easy"
+    divisor = {"all": [12] * 3, "participants": [6] * 3, "cluster": [max(1, s) for s in size]}[denominator]
+    expected = state.models.double() - LR / 2 * total / torch.tensor(divisor).unsqueeze(
+        1
+    )  # second round, decay 0.5
+    torch.testing.assert_close(after.models.double(), expected, rtol=1e-5, atol=1e-6)
+    assert report.train_loss == pytest.approx(sum(losses) / 6, rel=1e-5)
+    assert (report.models_down, report.models_up, report.gradient_steps) == (18, 6, 6)
+
+
+def test_with_one_cluster_it_is_fedavg() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 3, participation=0.5)
+    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
+    ifca, _ = simulate(configured("ifca", "num_clusters=1"), fed, rounds)
+    assert all(torch.equal(a.model, b.models) for a, b in zip(fedavg, ifca, strict=True))
+
+
+def test_with_one_cluster_one_full_step_options_one_and_two_agree() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 3)
+    one_step = ("num_clusters=1", "solver.batch_size=null", "solver.epochs=1")
+    models, _ = simulate(configured("ifca", *one_step), fed, rounds)
+    gradients, _ = simulate(configured("ifca", "algorithm.averaging=gradient", *one_step), fed, rounds)
+    torch.testing.assert_close(models[-1].models, gradients[-1].models, rtol=1e-5, atol=1e-6)
+
+
+def test_a_cluster_nobody_joins_keeps_its_model() -> None:
+    fed = federation()
+    rnd, engine = rounds_of(fed, 1)[0], engine_for(fed)
+    for averaging in ("model", "gradient"):
+        algorithm: Any = configured("ifca", f"algorithm.averaging={averaging}")
+        state, _ = algorithm.init(engine, rnd)
+        hopeless = state.models.clone()
+        hopeless[1] *= 1e4
+        after, _ = algorithm.round(replace(state, models=hopeless), engine, rnd)
+        assert torch.equal(after.models[1], hopeless[1])
+        assert not torch.equal(after.models[0], hopeless[0])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_from_a_start_near_the_groups_it_finds_them(seed: int) -> None:
+    fed = federation(seed)
+    rounds, engine = rounds_of(fed, 6, seed=seed), engine_for(fed)
+    near, _ = simulate(configured("oracle"), fed, rounds[:1])
+    algorithm: Any = configured("ifca")
+    states, _ = simulate(algorithm, fed, rounds[1:], algorithm.State(models=near[0].models))
+    served = algorithm.serve(states[-1], engine, rounds[-1])
+    assert torch.equal(served.label, fed.group)
+
+
+def test_starts() -> None:
+    fed = federation()
+    rnd, engine = rounds_of(fed, 1)[0], engine_for(fed)
+    independent: Any = configured("ifca").init(engine, rnd)[0]
+    shared: Any = configured("ifca", "algorithm.start=shared").init(engine, rnd)[0]
+    assert len(independent.models.unique(dim=0)) == 3
+    assert len(shared.models.unique(dim=0)) == 1
+    assert torch.equal(independent.models[0], shared.models[0])
+    spread, report = configured("ifca", "algorithm.start=kmeans++").init(engine, rnd)
+    assert spread.models.shape == independent.models.shape
+    assert (report.models_down, report.models_up) == (3 + 2 * CLIENTS, 3)
+    assert report.gradient_steps == 3 * STEPS
+
+
+def test_spread_start_lies_near_the_groups() -> None:
+    """Its models already fit the planted groups better than random ones."""
+    fed = federation()
+    engine, better = engine_for(fed), 0
+    for seed in range(8):
+        rnd = rounds_of(fed, 1, seed=seed)[0]
+        cost = {}
+        for start in ("independent", "kmeans++"):
+            state: Any = configured("ifca", f"algorithm.start={start}").init(engine, rnd)[0]
+            cost[start] = float(engine.loss(state.models, rnd.cohort, rnd).amin(1).mean())
+        better += cost["kmeans++"] < cost["independent"]
+    assert better >= 7
+
+
+def test_restart_redraws_until_every_cluster_attracts_its_part() -> None:
+    fed = federation()
+    engine, redrawn = engine_for(fed), 0
+    algorithm: Any = configured("ifca", "num_clusters=2", "algorithm.restart_fraction=0.35")
+    plain: Any = configured("ifca", "num_clusters=2")
+    for seed in range(6):
+        rnd = rounds_of(fed, 1, seed=seed)[0]
+        state, report = algorithm.init(engine, rnd)
+        size = engine.loss(state.models, rnd.cohort, rnd).argmin(1).bincount(minlength=2)
+        assert int(size.min()) >= 0.35 * CLIENTS
+        draws = report.models_down // (2 * CLIENTS)
+        assert torch.equal(state.models, plain.init(engine, rnd)[0].models) == (draws == 1)
+        redrawn += draws > 1
+    assert redrawn > 0
+
+
+def test_restart_gives_up_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fed = federation()
+    monkeypatch.setattr("fedclust.algorithms.ifca._MAX_DRAWS", 3)
+    rnd = replace(rounds_of(fed, 1)[0], cohort=torch.tensor([0]))  # one client cannot fill two clusters
+    algorithm: Any = configured("ifca", "num_clusters=2", "algorithm.restart_fraction=0.5")
+    with caplog.at_level(logging.WARNING):
+        _, report = algorithm.init(engine_for(fed), rnd)
+    assert "none of 3 initial draws" in caplog.text
+    assert "algorithm.restart_fraction" in caplog.text
+    assert report.models_down == 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["num_clusters=0"], "num_clusters"),
+        (["algorithm.restart_fraction=0.35"], "algorithm.restart_fraction"),
+        (["num_clusters=2", "algorithm.restart_fraction=0.3", "algorithm.start=shared"], "restart_fraction"),
+        (["algorithm.averaging=gradient", "solver.momentum=0.9"], "solver.momentum"),
+        (["algorithm.averaging=gradient", "solver.weight_decay=0.1"], "solver.weight_decay"),
+        (["algorithm.start=random"], "algorithm.start"),
+    ],
+)
+def test_wrong_options_name_their_key(overrides: list[str], key: str) -> None:
+    with pytest.raises(ConfigError, match=key) as error:
+        configured("ifca", *overrides)
+    assert "\n" not in str(error.value)
+
+
+def test_spread_start_needs_enough_clients() -> None:
+    fed = federation()
+    rnd = replace(rounds_of(fed, 1)[0], cohort=torch.tensor([0, 5]))
+    with pytest.raises(ConfigError, match="num_clusters=3"):
+        configured("ifca", "algorithm.start=kmeans++").init(engine_for(fed), rnd)
+
+
+@pytest.mark.parametrize("choose_by", ["train_loss", "test_loss"])
+def test_clients_are_served_their_cheapest_model(choose_by: Any) -> None:
+    fed = federation()
+    rnd, engine = rounds_of(fed, 1, absent=(3,))[0], engine_for(fed)
+    models = engine.init(rnd.stream("any"), 4)
+    label = serve_cheapest(models, engine, rnd, choose_by).label
+    swapped = replace(fed, train=fed.test) if choose_by == "test_loss" else fed
+    losses = [[softmax_gradient(model, swapped, i)[0] for model in models] for i in range(CLIENTS)]
+    expected = torch.tensor(losses).argmin(1)
+    expected[3] = -1
+    assert torch.equal(label, expected)
+
+
+def test_equal_losses_go_to_the_smallest_index() -> None:
+    fed = federation()
+    rnd, engine = rounds_of(fed, 1)[0], engine_for(fed)
+    models = engine.init(rnd.stream("any"), 1).repeat(3, 1)
+    assert (serve_cheapest(models, engine, rnd, "train_loss").label == 0).all()

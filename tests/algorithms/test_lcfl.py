@@ -1,0 +1,126 @@
+"""LCFL: what the warm-up leaves, when it clusters, who trains afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from planted import CLIENTS, STEPS, configured, engine_for, federation, partition_of, rounds_of, simulate
+
+
+def test_clustering_happens_at_the_start_of_the_round_after_the_warmup() -> None:
+    fed = federation()
+    states, reports = simulate(configured("lcfl"), fed, rounds_of(fed))
+    assert [state.local is None for state in states] == [False] * 5 + [True] * 2
+    assert [set(report.arrays) for report in reports] == [set()] * 6 + [{"distance"}] + [set()]
+    assert reports[6].notes["num_clusters_found"] == 3
+    distance = reports[6].arrays["distance"]
+    assert distance.shape == (CLIENTS, CLIENTS)
+    assert torch.equal(distance, distance.T)
+    assert (distance.diagonal() == 0).all()
+    assert (states[4].label == -1).all()
+    assert partition_of(states[5].label) == partition_of(fed.group)
+
+
+def test_distance_is_that_of_the_last_local_models() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 3)
+    algorithm: Any = configured("lcfl", "algorithm.warmup.rounds=2")
+    states, reports = simulate(algorithm, fed, rounds)
+    engine = engine_for(fed)
+    start, zero, everybody = states[0].models, torch.zeros(CLIENTS, dtype=torch.int64), torch.arange(CLIENTS)
+    last = engine.train(start, zero, everybody, algorithm.solver, rounds[1]).params
+    assert torch.equal(states[1].local, last)
+    table = engine.loss(last, everybody, rounds[2])
+    i, j = 2, 9
+    expected = abs(table[i, i] - table[i, j]) + abs(table[j, i] - table[j, j])
+    assert float(reports[3].arrays["distance"][i, j]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_clusters_start_from_the_servers_model() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 3)
+    algorithm: Any = configured("lcfl", "algorithm.warmup.rounds=2")
+    states, _ = simulate(algorithm, fed, rounds)
+    for label in range(3):
+        members = (states[2].label == label).nonzero().squeeze(1)
+        inside = replace(rounds[2], cohort=members)
+        fedavg: Any = configured("fedavg")
+        after, _ = fedavg.round(fedavg.State(model=states[1].models), engine_for(fed), inside)
+        assert torch.equal(after.model[0], states[2].models[label])
+
+
+def test_every_cluster_samples_its_share() -> None:
+    fed = federation()
+    for rate, expected in ((1.0, 4), (0.5, 2), (0.1, 1)):
+        algorithm: Any = configured("lcfl", f"participation={rate}")
+        rnd = rounds_of(fed, 1)[0]
+        cohort = algorithm._sample(fed.group, torch.arange(CLIENTS), rnd)
+        assert cohort.tolist() == sorted(set(cohort.tolist()))
+        assert fed.group[cohort].bincount().tolist() == [expected] * 3
+
+
+def test_clients_the_warmup_missed_train_once() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 2, participation=0.25)
+    covering: Any = configured("lcfl", "algorithm.warmup.rounds=1")
+    plain: Any = configured("lcfl", "algorithm.warmup.rounds=1", "algorithm.warmup.cover_all=false")
+    _, with_cover = simulate(covering, fed, rounds)
+    _, without = simulate(plain, fed, rounds)
+    missed = CLIENTS - len(rounds[0].cohort)
+    assert with_cover[2].models_down - without[2].models_down == missed
+    assert with_cover[2].gradient_steps - without[2].gradient_steps == missed * STEPS
+    assert with_cover[2].models_up == without[2].models_up
+    still = without[2].arrays["distance"]  # the initial model of those who never trained is one and the same
+    outside = [i for i in range(CLIENTS) if i not in rounds[0].cohort.tolist()]
+    assert still[outside][:, outside].max() < 1e-6
+    assert with_cover[2].arrays["distance"][outside][:, outside].max() > 0.1
+
+
+def test_warmup_has_a_participation_of_its_own() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 1, participation=0.25)
+    states, reports = simulate(configured("lcfl", "algorithm.warmup.participation=0.75"), fed, rounds)
+    assert reports[1].models_up == 9
+    assert int(states[0].trained.sum()) == 9
+    assert states[0].trained[rounds[0].cohort].all(), "a larger sample holds the smaller one"
+
+
+@pytest.mark.parametrize("own_start", ["true", "false"])
+def test_local_warmup_clusters_before_the_first_round(own_start: str) -> None:
+    fed = federation()
+    overrides = (
+        "algorithm.warmup.mode=local",
+        "algorithm.warmup.steps=60",
+        f"algorithm.warmup.own_start={own_start}",
+    )
+    states, reports = simulate(configured("lcfl", *overrides), fed, rounds_of(fed, 1))
+    assert partition_of(states[0].label) == partition_of(fed.group)
+    assert reports[0].gradient_steps == 60 * CLIENTS
+    assert (reports[0].models_up, reports[0].models_down) == (CLIENTS, CLIENTS * (CLIENTS - 1))
+    assert "distance" in reports[0].arrays
+    assert (reports[1].models_up, reports[1].models_down) == (CLIENTS, CLIENTS)
+
+
+def test_newcomers_join_the_cluster_that_fits_them() -> None:
+    fed = federation()
+    late = (2, 9)  # groups 2 and 0
+    early, complete = rounds_of(fed, absent=late), rounds_of(fed, 9)
+    algorithm = configured("lcfl")
+    states, reports = simulate(algorithm, fed, [*early, *complete[7:]])
+    assert (states[6].label[list(late)] == -1).all()
+    assert partition_of(states[7].label) == partition_of(fed.group)
+    assert reports[8].models_down == CLIENTS + 2 * 3
+    assert reports[9].models_down == CLIENTS
+    served = algorithm.serve(states[6], engine_for(fed), early[6])
+    assert (served.label[list(late)] == -1).all()
+
+
+def test_one_cluster_is_fedavg_for_good() -> None:
+    fed = federation()
+    rounds = rounds_of(fed)
+    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
+    lcfl, _ = simulate(configured("lcfl", "num_clusters=1"), fed, rounds)
+    assert all(torch.equal(a.model, b.models) for a, b in zip(fedavg, lcfl, strict=True))

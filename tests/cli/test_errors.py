@@ -1,0 +1,162 @@
+"""A user's mistake is one line, exit status 2, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BAD = [
+    # a misspelt or unknown name
+    (["rouns=3"], "rouns"),
+    (["algorithm=lcfll"], "algorithm/lcfll"),
+    (["dataset=minst"], "dataset/minst"),
+    (["solver.learning_rate=1"], "learning_rate"),
+    (["+solver.learning_rate=1"], "solver.learning_rate"),
+    (["+algorithm.k=3"], "algorithm.k"),
+    (["engine=warp"], "engine=warp"),
+    (["device=tpu"], "device=tpu"),
+    (["device=cuda:99"], "device=cuda:99"),
+    (["experiment=lcfl/table9"], "lcfl/table9"),
+    # a value of the wrong kind
+    (["rounds=many"], "rounds"),
+    (["solver.lr=fast"], "solver.lr=fast"),
+    (["solver.epochs=1.5"], "solver.epochs=1.5"),
+    (["partition.num_clients=forty"], "partition.num_clients=forty"),
+    (["seeds=abc"], "seeds=abc"),
+    (["seeds=[1,1]"], "seeds=[1, 1]"),
+    # a value out of range
+    (["rounds=0"], "rounds=0"),
+    (["seeds=0"], "seeds=0"),
+    (["seeds=[-1]"], "seeds=[-1]"),
+    (["eval_every=0"], "eval_every=0"),
+    (["threads=0"], "threads=0"),
+    (["max_rows=0"], "max_rows=0"),
+    (["checkpoint_seconds=-1"], "checkpoint_seconds=-1"),
+    (["participation=1.5"], "participation=1.5"),
+    (["participation=0"], "participation=0"),
+    (["num_clusters=0"], "num_clusters=0"),
+    (["solver.lr=-1"], "solver.lr=-1"),
+    (["solver.lr=nan"], "solver.lr=nan"),
+    (["solver.momentum=1.2"], "solver.momentum=1.2"),
+    (["solver.batch_size=0"], "solver.batch_size=0"),
+    (["solver.decay=0"], "solver.decay=0"),
+    (["partition.num_clients=0"], "partition.num_clients=0"),
+    (["partition.num_rotations=3"], "partition.num_rotations=3"),
+    (["partition=dirichlet", "partition.alpha=0"], "partition.alpha=0"),
+    # values that do not go together
+    (["solver.epochs=null"], "solver.epochs=None"),
+    (["solver.steps=5"], "solver.steps"),
+    (["clients_per_round=41"], "clients_per_round=41"),
+    (["num_clusters=41"], "num_clusters=41"),
+    (["partition.num_clients=3"], "partition.num_clients=3"),
+    (["partition.num_clients=100000"], "partition.num_clients"),
+    (["partition=natural"], "partition"),
+    (["partition=iid", "algorithm=oracle"], "algorithm=oracle"),
+    (["model=cnn_cifar_small"], "model"),
+    (["scale=laptop"], "scale=laptop"),
+    (["experiment=quickstart", "scale=laptop"], "scale=laptop"),
+    # data that are not there, or not data
+    (["dataset=mnist", "data.root=nowhere"], "nowhere"),
+    (["dataset=npz", "dataset.path=missing.npz"], "missing.npz"),
+    (["partition=from_file", "partition.path=missing.csv"], "missing.csv"),
+    (["dataset=image_folder", "dataset.root=nowhere"], "nowhere"),
+    # code from elsewhere
+    (["algorithm._target_=os.system"], "algorithm._target_=os.system"),
+    (["--config-dir", "nowhere"], "nowhere"),
+    (["tracker=wandb"], "wandb"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_a_bad_run_is_one_line(
+    fedclust: Callable[..., object], tmp_path: Path, arguments: list[str], named: str
+) -> None:
+    done = fedclust("run", "progress=false", *arguments)
+    assert_one_line(done, named)
+    assert list(tmp_path.iterdir()) == []
+
+
+def assert_one_line(done: object, named: str) -> None:
+    lines = done.err.strip().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == 1, done.err  # type: ignore[attr-defined]
+    assert lines[0].startswith("fedclust: ")
+    assert named in lines[0]
+    assert done.status == 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["fly"], "fly"),
+        (["list", "algorithms"], "algorithms"),
+        (["report"], "folder"),
+        (["report", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_bad_command_is_one_line(fedclust: Callable[..., object], arguments: list[str], named: str) -> None:
+    assert_one_line(fedclust(*arguments), named)
+
+
+def _npz(path: Path, **changes: object) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "x_train": rng.integers(0, 256, (200, 8, 8), dtype=np.uint8),
+        "y_train": rng.integers(0, 4, 200),
+        "x_test": rng.integers(0, 256, (40, 8, 8), dtype=np.uint8),
+        "y_test": rng.integers(0, 4, 40),
+    }
+    arrays.update(changes)
+    np.savez(path, **{k: v for k, v in arrays.items() if v is not None})
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"y_test": None}, "y_test"),
+        ({"y_train": np.zeros(7, dtype=np.int64)}, "7 train labels"),
+        ({"x_train": np.zeros((200, 8, 6), np.uint8), "x_test": np.zeros((40, 8, 6), np.uint8)}, "square"),
+        ({"y_train": np.full(200, -1)}, "train labels"),
+    ],
+)
+def test_wrong_arrays_are_named(
+    fedclust: Callable[..., object], tmp_path: Path, changes: dict[str, object], named: str
+) -> None:
+    _npz(tmp_path / "mine.npz", **changes)
+    assert_one_line(fedclust("run", "dataset=npz", "dataset.path=mine.npz", "progress=false"), named)
+
+
+def test_a_truncated_file_is_named(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    _npz(tmp_path / "mine.npz")
+    whole = (tmp_path / "mine.npz").read_bytes()
+    (tmp_path / "mine.npz").write_bytes(whole[: len(whole) // 2])
+    assert_one_line(fedclust("run", "dataset=npz", "dataset.path=mine.npz", "progress=false"), "mine.npz")
+
+
+def test_a_folder_of_another_config_is_left_alone(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    small = ["progress=false", "partition.num_clients=8", "rounds=1", "algorithm=fedavg"]
+    assert fedclust("run", *small, "hydra.run.dir=here").status == 0  # type: ignore[attr-defined]
+    before = {p: p.read_bytes() for p in (tmp_path / "here").rglob("*") if p.is_file()}
+    done = fedclust("run", *small, "hydra.run.dir=here", "solver.lr=0.2")
+    assert_one_line(done, "here belongs to another config")
+    assert before == {p: p.read_bytes() for p in (tmp_path / "here").rglob("*") if p.is_file()}
+
+
+def test_a_folder_in_use_is_left_alone(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    with (tmp_path / "here" / ".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = fedclust("run", "hydra.run.dir=here", "progress=false")
+    assert_one_line(done, "another process")
+
+
+def test_a_damaged_checkpoint_is_named(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    run = ["run", "progress=false", "partition.num_clients=8", "rounds=2", "hydra.run.dir=here"]
+    assert fedclust(*run).status == 0  # type: ignore[attr-defined]
+    (tmp_path / "here" / "status.json").write_text('{"state": "interrupted"}')
+    saved = next((tmp_path / "here" / "checkpoints").glob("round=*/seed=0.pt"))
+    saved.write_bytes(saved.read_bytes()[:100])
+    assert_one_line(fedclust(*run), "seed=0.pt is damaged")

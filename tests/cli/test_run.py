@@ -1,0 +1,118 @@
+"""The commands a user types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from fedclust.commands.names import job_folder
+
+TINY = ("progress=false", "partition.num_clients=8", "rounds=6", "solver.epochs=1")
+FILES = ("config.yaml", "versions.json", "rounds.csv", "clients.parquet", "summary.csv", "status.json")
+
+
+def test_a_run_leaves_its_files(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    done = fedclust("run", *TINY, "seeds=2")
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    (folder,) = (tmp_path / "outputs" / "default").iterdir()
+    assert folder.name.startswith("lcfl,")
+    for name in FILES:
+        assert (folder / name).stat().st_size > 0, name
+    assert json.loads((folder / "status.json").read_text())["state"] == "done"
+    rounds = pd.read_csv(folder / "rounds.csv")
+    assert set(rounds["seed"]) == {0, 1}
+    assert set(rounds["round"]) == set(range(6))
+    assert {"accuracy", "accuracy_client_mean", "purity", "ari", "nmi", "bytes", "seconds"} <= set(
+        rounds["metric"]
+    )
+    clients = pd.read_parquet(folder / "clients.parquet")
+    assert len(clients) == 2 * 6 * 8
+    pooled = clients.groupby(["seed", "round"])[["correct", "test_count"]].sum()
+    recorded = rounds[rounds["metric"] == "accuracy"].set_index(["seed", "round"])["value"]
+    assert (pooled["correct"] / pooled["test_count"]).sort_index().tolist() == pytest.approx(
+        recorded.sort_index().tolist()
+    )
+
+
+def test_a_sweep_ends_with_its_report(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    done = fedclust("run", "-m", *TINY, "algorithm=fedavg,local", "name=mine")
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    report = tmp_path / "outputs" / "mine" / "report"
+    assert "fedavg" in (report / "table.md").read_text()
+    assert (report / "report.html").stat().st_size > 10_000
+    assert not list((tmp_path / "outputs").rglob(".hydra"))
+    again = fedclust("report", "outputs/mine")
+    assert again.status == 0, again.err  # type: ignore[attr-defined]
+
+
+def test_seeds_alone_or_in_company_are_the_same(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    loop = ("engine=loop", *TINY)
+    assert fedclust("run", *loop, "seeds=3", "hydra.run.dir=together").status == 0  # type: ignore[attr-defined]
+    assert fedclust("run", *loop, "seeds=[1]", "hydra.run.dir=alone").status == 0  # type: ignore[attr-defined]
+    rows = [pd.read_csv(tmp_path / f / "rounds.csv", dtype=str) for f in ("together", "alone")]
+    together, alone = (
+        r[(r["seed"] == "1") & (r["metric"] != "seconds")].reset_index(drop=True) for r in rows
+    )
+    pd.testing.assert_frame_equal(together, alone)
+
+
+def test_the_config_can_be_shown(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    shown = fedclust("run", "--cfg", "job", "algorithm=ifca")
+    assert shown.status == 0  # type: ignore[attr-defined]
+    assert "IFCA" in yaml.safe_load(shown.out)["algorithm"]["_target_"]  # type: ignore[attr-defined]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("group", ["algorithm", "dataset", "partition", "model", "experiment"])
+def test_list_describes_every_choice(fedclust: Callable[..., object], root: Path, group: str) -> None:
+    done = fedclust("list", group)
+    names = [
+        str(f.relative_to(root / "conf" / group).with_suffix(""))
+        for f in (root / "conf" / group).rglob("*.yaml")
+    ]
+    for name in names:
+        line = next(line for line in done.out.splitlines() if line.split()[:1] == [name])  # type: ignore[attr-defined]
+        assert len(line.split()) >= 3, f"{group}/{name} has no description"
+
+
+USER_ALGORITHM = '''
+"""FedAvg that keeps every other round for itself."""
+from dataclasses import dataclass
+from fedclust.algorithms.fedavg import FedAvg
+from fedclust.types import Report
+
+@dataclass(frozen=True, kw_only=True)
+class Lazy(FedAvg):
+    every: int = 2
+    def round(self, state, engine, rnd):
+        return super().round(state, engine, rnd) if rnd.t % self.every == 0 else (state, Report())
+'''
+
+
+def test_a_users_own_algorithm(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    mine = tmp_path / "mine" / "algorithm"
+    mine.mkdir(parents=True)
+    (tmp_path / "mine" / "lazy_averaging.py").write_text(USER_ALGORITHM)
+    (mine / "lazy.yaml").write_text("_target_: lazy_averaging.Lazy\nsolver: ${solver}\nevery: 2\n")
+    done = fedclust("run", "--config-dir", "mine", *TINY, "algorithm=lazy", "hydra.run.dir=here")
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    rounds = pd.read_csv(tmp_path / "here" / "rounds.csv")
+    accuracy = rounds[rounds["metric"] == "accuracy"].sort_values("round")["value"].tolist()
+    assert accuracy[0] == accuracy[1]
+    assert accuracy[1] != accuracy[2]
+
+
+def test_folders_are_named_by_what_differs() -> None:
+    assert job_folder([], "lcfl") == "lcfl"
+    assert job_folder(["algorithm=ifca", "experiment=a/b", "scale=laptop", "name=x"], "ifca") == "ifca"
+    assert job_folder(["rounds=60", "num_clusters=10"], "ifca") == "ifca,num_clusters=10,rounds=60"
+    assert job_folder(["algorithm.warmup.rounds=3"], "lcfl") == "lcfl,algorithm.warmup.rounds=3"
+    assert "/" not in job_folder(["dataset.path=a/b.npz"], "lcfl")
+    long = [f"partition.option{i}=value{i}" for i in range(20)]
+    assert len(job_folder(long, "lcfl")) < 140
+    assert job_folder(long, "lcfl") != job_folder([*long[:-1], "partition.option19=other"], "lcfl")

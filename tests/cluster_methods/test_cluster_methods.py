@@ -1,0 +1,228 @@
+"""Every clustering method finds planted blocks; alternating k-medoids and the rules for k by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from fedclust.cluster_methods.agglomerative import Agglomerative
+from fedclust.cluster_methods.dbscan import Dbscan
+from fedclust.cluster_methods.hdbscan import Hdbscan
+from fedclust.cluster_methods.kmedoids import KMedoids, alternate
+from fedclust.cluster_methods.kmedoids_sklearn_extra import KMedoidsSklearnExtra
+from fedclust.cluster_methods.optics import Optics
+from fedclust.cluster_methods.spectral import Spectral
+from fedclust.errors import ConfigError, DivergedError
+from fedclust.rng import Stream
+
+CONF = Path(__file__).parents[2] / "conf" / "cluster_method"
+STREAM = Stream.of(0, "clustering", 5)
+NEEDS_EXTRA = "kmedoids_sklearn_extra"
+NAMES = sorted(file.stem for file in CONF.glob("*.yaml") if file.stem != NEEDS_EXTRA)
+WITH_AUTO = [KMedoids, Agglomerative, Spectral]
+
+
+def configured(name: str, num_clusters: int, **overrides: Any) -> Any:
+    config = OmegaConf.merge(
+        {"num_clusters": num_clusters}, {"method": OmegaConf.load(CONF / f"{name}.yaml")}
+    )
+    config.method = OmegaConf.merge(config.method, overrides)
+    return instantiate(config.method)
+
+
+def blocks(*sizes: int, inside: float = 0.2, between: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Distances around `inside` within blocks and `between` across, clients shuffled; and the blocks [C]."""
+    draw = torch.Generator().manual_seed(seed)
+    block = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    block = block[torch.randperm(len(block), generator=draw)]
+    level = torch.where(block.unsqueeze(1) == block, inside, between)
+    noisy = level * (0.8 + 0.4 * torch.rand(level.shape, generator=draw))
+    return ((noisy + noisy.T) / 2).fill_diagonal_(0), block
+
+
+def same_partition(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a.unsqueeze(1) == a, b.unsqueeze(1) == b)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_three_planted_blocks_are_recovered(name: str) -> None:
+    # DBSCAN's published radius is a percentile that merges blocks, see test_dbscan_radius
+    overrides = {"eps": 0.5} if name == "dbscan" else {}
+    for seed in range(3):
+        distance, block = blocks(9, 7, 8, seed=seed)
+        label = configured(name, 3, **overrides)(distance, STREAM)
+        assert label.dtype == torch.int64
+        assert same_partition(label, block)
+        first = [label.tolist().index(k) for k in range(3)]
+        assert first == sorted(first), "numbered in the order of their first clients"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_distances_and_stream_same_labels(name: str) -> None:
+    noise = torch.rand(40, 40, generator=torch.Generator().manual_seed(3))
+    distance = (noise + noise.T).fill_diagonal_(0)
+    before, method = distance.clone(), configured(name, 4)
+    first = method(distance, STREAM)
+    assert torch.equal(first, method(distance, STREAM))
+    assert torch.equal(distance, before)
+    assert sorted(first.unique().tolist()) == list(range(int(first.max()) + 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_the_clients_does_not_matter(name: str) -> None:
+    distance, _ = blocks(10, 6, 9, 7)
+    order = torch.randperm(32, generator=torch.Generator().manual_seed(1))
+    method = configured(name, 4)
+    moved = method(distance[order][:, order], STREAM)
+    assert same_partition(moved, method(distance, STREAM)[order])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_distances_that_are_no_numbers_are_refused(name: str) -> None:
+    distance, _ = blocks(8, 8)
+    distance[3, 5] = distance[5, 3] = torch.nan
+    with pytest.raises(DivergedError, match="not finite"):
+        configured(name, 2)(distance, STREAM)
+
+
+@pytest.mark.parametrize("method", WITH_AUTO)
+def test_auto_finds_three_blocks_and_one_where_there_is_no_structure(method: Any) -> None:
+    distance, block = blocks(9, 7, 8)
+    assert same_partition(method(num_clusters="auto")(distance, STREAM), block)
+    noise = 1 + 0.2 * torch.rand(24, 24, generator=torch.Generator().manual_seed(0))
+    unstructured = (noise + noise.T).fill_diagonal_(0)
+    assert (method(num_clusters="auto")(unstructured, STREAM) == 0).all()
+    assert int(method(num_clusters="auto", max_clusters=2)(distance, STREAM).max()) <= 1
+
+
+@pytest.mark.parametrize("method", WITH_AUTO)
+def test_extreme_numbers_of_clusters(method: Any) -> None:
+    distance, _ = blocks(3, 3)
+    assert method(num_clusters=1)(distance, STREAM).tolist() == [0] * 6
+    assert method(num_clusters=6)(distance, STREAM).tolist() == list(range(6))
+    with pytest.raises(ConfigError, match="num_clusters=7 is not allowed: at most the 6 clients") as error:
+        method(num_clusters=7)(distance, STREAM)
+    assert "\n" not in str(error.value)
+    assert method(num_clusters="auto")(torch.zeros(1, 1), STREAM).tolist() == [0]
+
+
+@pytest.mark.parametrize("method", WITH_AUTO)
+def test_identical_clients_end_up_together(method: Any) -> None:
+    block = torch.arange(12) // 4
+    distance = (block.unsqueeze(1) != block).float()
+    assert same_partition(method(num_clusters=3)(distance, STREAM), block)
+    assert same_partition(method(num_clusters="auto")(distance, STREAM), block)
+    assert len(method(num_clusters=2)(torch.zeros(5, 5), STREAM)) == 5
+
+
+def test_alternate_by_hand() -> None:
+    """Points 0 1 2 3 | 10 11 12 on a line, k = 2.
+
+    Row sums 39, 34, 31, 30, 37, 40, 45 start it at 3 and 2: {3 10 11 12} and {0 1 2}. Then 3 gives way to 10
+    (10 and 11 have the least inner sum, 10; the first wins) and 2 to 1; then point 3 moves to {0 1 2 3}, 10
+    gives way to 11, and 1 stays, because the sum of 2 is not strictly less; nothing moves any more.
+    """
+    points = np.array([0, 1, 2, 3, 10, 11, 12.0])
+    distance = np.abs(points[:, None] - points)
+    assert distance.sum(1).tolist() == [39, 34, 31, 30, 37, 40, 45]
+    assert alternate(distance, 2, 1).tolist() == [1, 1, 1, 1, 0, 0, 0]  # after one exchange: medoids 10 and 1
+    assert alternate(distance, 2, 300).tolist() == [1, 1, 1, 1, 0, 0, 0]
+    label = KMedoids(num_clusters=2, variant="alternate")(torch.from_numpy(distance), STREAM)
+    assert label.tolist() == [0, 0, 0, 0, 1, 1, 1]
+
+
+def test_alternate_starts_at_the_most_central_and_can_merge_blocks() -> None:
+    """A far block of three and two near ones: both medoids start in the larger near block."""
+    points = torch.cat([torch.linspace(0, 1, 9), torch.linspace(3, 3.2, 3), torch.linspace(20, 20.1, 3)])
+    distance = (points.unsqueeze(1) - points).abs()
+    heuristic = KMedoids(num_clusters=3, variant="alternate")(distance, STREAM)
+    best = KMedoids(num_clusters=3)(distance, STREAM)
+    truth = torch.repeat_interleave(torch.arange(3), torch.tensor([9, 3, 3]))
+    assert same_partition(best, truth)
+    assert cost_of(distance, heuristic) >= cost_of(distance, best)
+
+
+def cost_of(distance: Tensor, label: Tensor) -> float:
+    """Sum of distances to the best medoid of each cluster."""
+    inner = [distance[label == k][:, label == k].sum(1).min() for k in label.unique()]
+    return float(torch.stack(inner).sum())
+
+
+def test_fasterpam_is_optimal_on_small_cases() -> None:
+    """Against all pairs and triples of medoids."""
+    from itertools import combinations
+
+    for seed in range(5):
+        noise = torch.rand(14, 14, generator=torch.Generator().manual_seed(seed))
+        distance = (noise + noise.T).fill_diagonal_(0)
+        for k in (2, 3):
+            best = min(float(distance[list(c)].amin(0).sum()) for c in combinations(range(14), k))
+            found = KMedoids(num_clusters=k, starts=20)(distance, STREAM)
+            assert cost_of(distance, found) == pytest.approx(best, rel=1e-5)
+
+
+def test_dbscan_radius() -> None:
+    """The published radius is a percentile of all entries; noise is one more cluster."""
+    distance, block = blocks(10, 10, 10)
+    eps = float(np.percentile(distance.double().numpy(), 100 / 3))
+    published = Dbscan(num_clusters=4)(distance, STREAM)
+    assert torch.equal(published, Dbscan(num_clusters=4, eps=eps)(distance, STREAM))
+    assert same_partition(Dbscan(num_clusters=3, eps=0.5)(distance, STREAM), block)
+    apart = distance.clone()
+    apart[[0, 7]], apart[:, [0, 7]] = 50.0, 50.0  # two clients far from everybody
+    apart.fill_diagonal_(0)
+    alone = Dbscan(num_clusters=3, eps=0.5)(apart, STREAM)
+    assert alone[0] == alone[7]
+    assert int((alone == alone[0]).sum()) == 2
+    assert len(alone.unique()) == 4
+
+
+@pytest.mark.parametrize(
+    ("build", "key"),
+    [
+        (lambda: KMedoids(num_clusters=0), "cluster_method.num_clusters"),
+        (lambda: KMedoids(num_clusters=2, variant="pam"), "cluster_method.variant"),  # type: ignore[arg-type]
+        (lambda: KMedoids(num_clusters=2, starts=0), "cluster_method.starts"),
+        (lambda: KMedoids(num_clusters="auto", max_clusters=1), "cluster_method.max_clusters"),
+        (lambda: Agglomerative(num_clusters=2, linkage="ward"), "cluster_method.linkage"),  # type: ignore[arg-type]
+        (lambda: Spectral(num_clusters="many"), "cluster_method.num_clusters"),  # type: ignore[arg-type]
+        (lambda: Spectral(num_clusters=2, min_silhouette=2), "cluster_method.min_silhouette"),
+        (lambda: Dbscan(num_clusters=1), "cluster_method.eps"),
+        (lambda: Dbscan(num_clusters=3, eps=0), "cluster_method.eps"),
+        (lambda: Hdbscan(min_cluster_size=1), "cluster_method.min_cluster_size"),
+        (lambda: Hdbscan()(torch.zeros(3, 3), STREAM), "cluster_method.min_samples"),
+        (lambda: Optics(xi=0), "cluster_method.xi"),
+        (lambda: Optics()(torch.zeros(3, 3), STREAM), "cluster_method.min_samples"),
+    ],
+)
+def test_wrong_options_name_their_key(build: Any, key: str) -> None:
+    with pytest.raises(ConfigError, match=key) as error:
+        build()
+    assert "\n" not in str(error.value)
+
+
+def test_missing_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn_extra", None)
+    monkeypatch.setitem(sys.modules, "sklearn_extra.cluster", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedclust\[sklearn-extra\]'") as error:
+        KMedoidsSklearnExtra(num_clusters=3)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.sklearn_extra
+def test_alternate_is_that_of_scikit_learn_extra() -> None:
+    for seed in range(20):
+        noise = torch.rand(30, 30, generator=torch.Generator().manual_seed(seed))
+        distance = (noise + noise.T).fill_diagonal_(0)
+        theirs = configured(NEEDS_EXTRA, 4)(distance, STREAM)
+        assert torch.equal(KMedoids(num_clusters=4, variant="alternate")(distance, STREAM), theirs)
+    distance, block = blocks(9, 7, 8)
+    assert same_partition(configured(NEEDS_EXTRA, 3, method="pam", start="build")(distance, STREAM), block)

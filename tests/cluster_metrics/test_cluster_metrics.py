@@ -1,0 +1,168 @@
+"""Closed forms of the dissimilarities, and what every one of them promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedclust.cluster_metrics.grad_cosine import GradCosine
+from fedclust.cluster_metrics.loss import Loss
+from fedclust.cluster_metrics.loss_cross import LossCross
+from fedclust.cluster_metrics.param_norm import ParamNorm
+from fedclust.engines.engine import SeedEngine
+from fedclust.engines.loop import LoopBackend
+from fedclust.errors import ConfigError
+from fedclust.models.mlp import mlp
+from fedclust.types import Federation, Pool, Round, Split
+
+METRICS: list[Any] = [Loss(), LossCross(), ParamNorm(), GradCosine(), GradCosine(gradient="local")]
+NAMES = ["loss", "loss_cross", "param_norm", "grad_cosine", "grad_cosine_local"]
+
+
+@dataclass
+class LeastSquares:
+    """An engine whose clients have squared loss: x [M, n, d], y [M, n]."""
+
+    x: Tensor
+    y: Tensor
+
+    def loss(self, models: Tensor, clients: Tensor, rnd: Any) -> Tensor:
+        residual = self.x[clients] @ models.T - self.y[clients].unsqueeze(2)  # [C, n, K]
+        return residual.square().mean(1)
+
+    def grad(self, models: Tensor, label: Tensor, clients: Tensor, rnd: Any) -> Tensor:
+        x, model = self.x[clients], models[label]
+        residual = (x @ model.unsqueeze(2)).squeeze(2) - self.y[clients]
+        return 2 * (residual.unsqueeze(2) * x).mean(1)
+
+    def minimisers(self) -> Tensor:
+        return torch.linalg.lstsq(self.x, self.y.unsqueeze(2)).solution.squeeze(2)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def least_squares(clients: int = 5, n: int = 40, d: int = 4) -> LeastSquares:
+    return LeastSquares(drawn(clients, n, d), drawn(clients, n, seed=1))
+
+
+def call(metric: Any, engine: Any, models: Tensor, common: Tensor | None = None) -> Tensor:
+    clients = torch.arange(len(models))
+    shared = torch.zeros(1, models.shape[1], dtype=models.dtype) if common is None else common
+    distance: Tensor = metric(engine, models, shared, clients, None)
+    return distance
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=NAMES)
+def test_symmetric_with_zero_diagonal_and_equivariant(metric: Any) -> None:
+    engine = least_squares()
+    models, common = engine.minimisers(), drawn(1, 4, seed=3)
+    distance = metric(engine, models, common, torch.arange(5), None)
+    assert distance.shape == (5, 5)
+    assert torch.equal(distance, distance.T)
+    assert (distance.diagonal() == 0).all()
+    assert (distance >= 0).all()
+    assert (distance + torch.eye(5) > 0).all()
+    order = torch.tensor([3, 0, 4, 2, 1])
+    again = metric(engine, models[order], common, order, None)
+    torch.testing.assert_close(again, distance[order][:, order])
+
+
+def test_linear_regression_in_closed_form() -> None:
+    """With equal Sxx: L(w^) - L(w*) = (S^xy - Sxy)' Sxx^-1 (S^xy - Sxy), and d is twice that (paper, III)."""
+    n, d = 60, 4
+    root = torch.linalg.cholesky(torch.cov(drawn(d, 30, seed=5)))
+    white = torch.linalg.qr(drawn(2, n, d)).Q * n**0.5
+    x = white @ root.T
+    engine = LeastSquares(x, drawn(2, n, seed=1))
+    covariance = x.transpose(1, 2) @ x / n
+    torch.testing.assert_close(covariance[0], covariance[1])
+    cross = (x.transpose(1, 2) @ engine.y.unsqueeze(2)).squeeze(2) / n
+    gap = cross[0] - cross[1]
+    excess = gap @ torch.linalg.solve(covariance[0], gap)
+    distance = call(Loss(), engine, engine.minimisers())
+    torch.testing.assert_close(distance[0, 1], 2 * excess)
+
+
+def test_entries_equal_their_definitions() -> None:
+    engine = least_squares()
+    models = drawn(5, 4, seed=2)
+    table = engine.loss(models, torch.arange(5), None)
+    own, cross = call(Loss(), engine, models), call(LossCross(), engine, models)
+    for i, j in ((0, 1), (2, 4)):
+        ii, ij, ji, jj = (float(table[a, b]) for a, b in ((i, i), (i, j), (j, i), (j, j)))
+        assert float(own[i, j]) == pytest.approx(abs(ii - ij) + abs(ji - jj))
+        assert float(cross[i, j]) == pytest.approx(abs(ii - ji) + abs(ij - jj))
+
+
+def test_own_loss_is_at_most_cross_loss_at_minimisers() -> None:
+    for seed in range(20):
+        engine = LeastSquares(drawn(4, 12, 3, seed=seed), drawn(4, 12, seed=100 + seed))
+        models = engine.minimisers()
+        gap = call(LossCross(), engine, models) - call(Loss(), engine, models)
+        assert float(gap.min()) >= -1e-9
+    elsewhere = drawn(4, 3, seed=7)
+    gap = call(LossCross(), engine, elsewhere) - call(Loss(), engine, elsewhere)
+    assert float(gap.min()) < 0, "away from minimisers there is no such order"
+
+
+def test_param_norm_is_the_euclidean_distance() -> None:
+    models = drawn(6, 50).float()
+    expected = (models.unsqueeze(1) - models).norm(dim=2)
+    torch.testing.assert_close(call(ParamNorm(), None, models), expected)
+
+
+def test_grad_cosine_is_one_minus_the_cosine_there() -> None:
+    engine = least_squares()
+    models, common = drawn(5, 4, seed=2), drawn(1, 4, seed=3)
+    for where, start in (("common", common.expand(5, 4)), ("local", models)):
+        gradient = engine.grad(start, torch.arange(5), torch.arange(5), None)
+        expected = 1 - torch.nn.functional.cosine_similarity(gradient.unsqueeze(1), gradient, dim=2)
+        distance = call(GradCosine(gradient=where), engine, models, common)
+        torch.testing.assert_close(distance, expected.float().fill_diagonal_(0), rtol=1e-5, atol=1e-6)
+
+
+def test_a_client_without_gradient_is_at_distance_one() -> None:
+    engine = least_squares(3)
+    engine.y[1] = 0
+    assert call(GradCosine(), engine, drawn(3, 4))[1].tolist() == [1.0, 0.0, 1.0]
+
+
+def test_softmax_shift_changes_the_norm_and_not_the_loss() -> None:
+    """Adding one vector to the weights of all classes leaves every prediction as it is (paper, IV)."""
+    x, y = drawn(30, 6).float(), torch.arange(30) % 3
+    pool = Pool(x=x, y=y, scale=torch.ones(1), shift=torch.zeros(1), num_classes=3)
+    split = Split.of(list(torch.arange(30).chunk(3)))
+    fed = Federation(pool=pool, train=split, test=split, group=torch.zeros(3, dtype=torch.int64))
+    rnd = Round(t=0, seed=0, fed=fed, cohort=torch.arange(3), present=torch.ones(3, dtype=torch.bool))
+    engine = SeedEngine(LoopBackend(mlp((6,), 3, hidden=[]), pool))
+    models = engine.init(rnd.stream("init"), 3)
+    shifted = models.clone()
+    shifted[1, :18] += drawn(6, seed=4).float().repeat(3)  # [Y, d] weights come first
+    shifted[1, 18:] += 0.7
+
+    def distance(metric: Any, stack: Tensor) -> Tensor:
+        found: Tensor = metric(engine, stack, stack[:1], torch.arange(3), rnd)
+        return found
+
+    torch.testing.assert_close(distance(Loss(), shifted), distance(Loss(), models), rtol=1e-4, atol=1e-5)
+    change = (distance(ParamNorm(), shifted) - distance(ParamNorm(), models)).abs()
+    assert float(change[1, 0]) > 0.1
+    assert float(change[0, 2]) < 1e-5
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=NAMES)
+def test_transfers(metric: Any) -> None:
+    exchange = isinstance(metric, Loss | LossCross)
+    assert metric.transfers(7) == ((42, 7) if exchange else (0, 7))
+    assert sum(metric.transfers(1200)) == (1200**2 if exchange else 1200)
+
+
+def test_unknown_gradient_names_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"cluster_metric\.gradient=batch"):
+        GradCosine(gradient="batch")  # type: ignore[arg-type]

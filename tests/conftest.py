@@ -1,0 +1,51 @@
+"""Shared fixtures: where the real data lie, and a quiet, small use of the machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder with MNIST/raw and the like: FEDCLUST_DATA, ./data or ../shared/data."""
+    named = os.environ.get("FEDCLUST_DATA")
+    candidates = [Path(named)] if named else [ROOT / "data", ROOT.parent / "shared" / "data"]
+    for folder in candidates:
+        if (folder / "MNIST" / "raw").is_dir():
+            return folder
+    message = f"no MNIST in {' or '.join(map(str, candidates))}; set FEDCLUST_DATA"
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(autouse=True)
+def _few_threads() -> None:
+    """Small tensors are slower on more threads."""
+    torch.set_num_threads(1)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name skipped tests as failures where CI is set."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if os.environ.get("CI") and skipped:
+        terminalreporter.write_line(f"{len(skipped)} skipped tests count as failures in CI", red=True)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A skipped test fails the run where CI is set."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") and reporter is not None and reporter.stats.get("skipped") and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

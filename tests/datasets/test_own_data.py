@@ -1,0 +1,162 @@
+"""A user's own arrays and images."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedclust.datasets.image_folder import ImageFolder
+from fedclust.datasets.npz import Npz
+from fedclust.errors import ConfigError, DataError, UserError
+
+RNG = np.random.default_rng(0)
+
+
+def save(path: Path, x: np.ndarray, tests: np.ndarray, **changes: np.ndarray | None) -> Path:
+    arrays = {
+        "x_train": x,
+        "y_train": np.arange(len(x)) % 3,
+        "x_test": tests,
+        "y_test": np.arange(len(tests)) % 3,
+    }
+    np.savez(path, **{k: v for k, v in (arrays | changes).items() if v is not None})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shape", "seen"), [((28, 28), (1, 28, 28)), ((8, 6, 3), (3, 8, 6)), ((8, 8, 1), (1, 8, 8)), ((7,), (7,))]
+)
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+def test_npz_layouts(shape: tuple[int, ...], seen: tuple[int, ...], dtype: type, tmp_path: Path) -> None:
+    x = RNG.integers(0, 256, (12, *shape)).astype(dtype)
+    dataset = Npz(path=str(save(tmp_path / "own.npz", x, x[:6]))).load()
+    assert dataset.shape == seen
+    assert dataset.num_classes == 3
+    assert dataset.name == "own"
+    assert dataset.x_train.dtype == (torch.uint8 if dtype is np.uint8 else torch.float32)
+    if len(shape) == 3:
+        np.testing.assert_array_equal(dataset.x_train, x.transpose(0, 3, 1, 2))
+    else:
+        np.testing.assert_array_equal(dataset.x_train.numpy().reshape(x.shape), x)
+    inputs = (dataset.x_train * dataset.scale + dataset.shift).double()
+    assert float(inputs.mean()) == pytest.approx(0, abs=1e-5)
+
+
+def test_npz_normalisation_words(tmp_path: Path) -> None:
+    x = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
+    path = str(save(tmp_path / "own.npz", x, x[:6]))
+    for word, expected in (("unit", x / 255), ("inverted", 1 - x / 255), ("none", x)):
+        dataset = Npz(path=path, normalise=word).load()
+        seen = dataset.x_train * dataset.scale + dataset.shift
+        np.testing.assert_allclose(seen[:, 0], expected, atol=1e-6)
+    path = str(save(tmp_path / "real.npz", x / 255, x[:6] / 255))
+    with pytest.raises(ConfigError, match="dataset.normalise=unit is not allowed: mean_std, pixel or none"):
+        Npz(path=path, normalise="unit").load()
+
+
+X = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"y_test": None}, "lacks y_test"),
+        ({"x_train": X[0]}, r"training examples have shape \(4,\)"),
+        ({"x_train": X.reshape(12, 2, 4, 2)}, "has x_train of shape"),
+        ({"x_test": X[:6, :3]}, "both must be equal"),
+        ({"x_test": X[:6].astype(float)}, "x_test torch.float32: both must be equal"),
+        ({"y_train": np.arange(11)}, "12 train examples but 11 train labels"),
+        ({"y_train": np.linspace(0, 1, 12)}, "integers of shape"),
+        ({"y_train": np.eye(12, dtype=int)}, "integers of shape"),
+        ({"y_test": np.array([0, 1, 2, 3, 0, 1])}, "test labels span 0 to 3: they must lie in 0 to 2"),
+        ({"y_train": np.arange(12) % 3 - 1}, "train labels span -1 to 1"),
+        ({"x_train": X[:0], "y_train": np.arange(0)}, "no training examples"),
+        ({"x_train": np.array(["a"] * 12)[:, None]}, "has x_train of type"),
+        ({"x_train": np.array([{}] * 12, dtype=object)[:, None]}, "cannot read"),
+    ],
+)
+def test_npz_errors_are_one_line(changes: dict[str, np.ndarray], says: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "own.npz", X, X[:6], **changes)
+    with pytest.raises(UserError, match=says) as error:
+        Npz(path=str(path)).load()
+    assert "\n" not in str(error.value)
+
+
+def test_npz_missing_damaged_or_not_finite(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not found: set dataset.path"):
+        Npz(path=str(tmp_path / "no.npz")).load()
+    path = save(tmp_path / "own.npz", X, X[:6])
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(DataError, match=r"cannot read .*own.npz") as error:
+        Npz(path=str(path)).load()
+    assert "\n" not in str(error.value)
+    path.write_text("hello")
+    with pytest.raises(DataError, match="cannot read"):
+        Npz(path=str(path)).load()
+    bad = X.astype(np.float32)
+    bad[3, 1, 1] = np.nan
+    save(path, bad, bad[:2] * 0)
+    with pytest.raises(DataError, match="not finite"):
+        Npz(path=str(path)).load()
+
+
+def write_images(folder: Path, classes: tuple[str, ...] = ("cat", "dog")) -> None:
+    for part, count in (("train", 3), ("test", 2)):
+        for c, name in enumerate(classes):
+            (folder / part / name).mkdir(parents=True)
+            for i in range(count):
+                colour = (200, 0, 0) if c == 0 else (0, 0, 200)
+                Image.new("RGB", (20 + i, 11), colour).save(folder / part / name / f"{i}.png")
+
+
+def test_image_folder(tmp_path: Path) -> None:
+    write_images(tmp_path)
+    dataset = ImageFolder(path=str(tmp_path), size=8, normalise="unit").load()
+    assert dataset.shape == (3, 8, 8)
+    assert dataset.y_train.tolist() == [0, 0, 0, 1, 1, 1]
+    assert dataset.y_test.tolist() == [0, 0, 1, 1]
+    assert dataset.x_train[0, :, 4, 4].tolist() == [200, 0, 0]
+    assert dataset.x_train[5, :, 4, 4].tolist() == [0, 0, 200]
+    grey = ImageFolder(path=str(tmp_path), size=8, grayscale=True).load()
+    assert grey.shape == (1, 8, 8)
+    assert grey.x_train.dtype == torch.uint8
+
+
+def test_image_folder_errors_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="train not found: set dataset.path"):
+        ImageFolder(path=str(tmp_path)).load()
+    write_images(tmp_path / "a")
+    (tmp_path / "a/test/cat/1.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"cannot read .*1\.png") as error:
+        ImageFolder(path=str(tmp_path / "a")).load()
+    assert "\n" not in str(error.value)
+    write_images(tmp_path / "b")
+    (tmp_path / "b/test/dog").rename(tmp_path / "b/test/wolf")
+    with pytest.raises(DataError, match="class dog is not in both"):
+        ImageFolder(path=str(tmp_path / "b")).load()
+    (tmp_path / "c/train/cat").mkdir(parents=True)
+    (tmp_path / "c/test/cat").mkdir(parents=True)
+    with pytest.raises(DataError, match="cannot read") as error:
+        ImageFolder(path=str(tmp_path / "c")).load()
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match="dataset.size=0"):
+        ImageFolder(path=".", size=0)
+
+
+@pytest.mark.slow
+def test_real_cifar10_through_npz(data_root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cifar10.npz"
+    subprocess.run([sys.executable, str(data_root / "unpack_cifar10.py"), str(path)], check=True)
+    dataset = Npz(path=str(path)).load()
+    assert dataset.shape == (3, 32, 32)
+    assert (len(dataset.x_train), len(dataset.x_test)) == (50_000, 10_000)
+    assert dataset.y_train.bincount().tolist() == [5000] * 10
+    # the published channel statistics, within the error of the JPEG copy
+    std = 1 / dataset.scale.flatten() / 255
+    mean = -dataset.shift.flatten() * std
+    torch.testing.assert_close(mean, torch.tensor([0.4914, 0.4822, 0.4465]), atol=2e-3, rtol=0)
+    torch.testing.assert_close(std, torch.tensor([0.2470, 0.2435, 0.2616]), atol=3e-3, rtol=0)

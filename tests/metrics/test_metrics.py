@@ -1,0 +1,142 @@
+"""Metrics of the served models, against closed forms, other implementations and hand-made cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from torch import Tensor
+
+from fedclust.errors import ConfigError
+from fedclust.metrics import METRICS, document, meaning
+from fedclust.metrics.accuracy import accuracy
+from fedclust.metrics.recovery import contingency, recovery, sizes
+from fedclust.types import Evaluation, Federation, Pool, Round, Served, Split
+
+
+def case(
+    label: list[int],
+    group: list[int],
+    correct: list[int] | None = None,
+    count: list[int] | None = None,
+    models: int = 9,
+) -> tuple[Evaluation, Round]:
+    size = len(label)
+    pool = Pool(
+        x=torch.zeros(1, 1), y=torch.zeros(1, dtype=torch.int64), scale=torch.ones(1), shift=torch.zeros(1), num_classes=2
+    )  # fmt: skip
+    split = Split.of([torch.zeros(1, dtype=torch.int64)] * size)
+    fed = Federation(pool=pool, train=split, test=split, group=torch.tensor(group))
+    rnd = Round(t=0, seed=0, fed=fed, cohort=torch.arange(size), present=torch.ones(size, dtype=torch.bool))
+    tested = torch.tensor(count or [10] * size)
+    return Evaluation(
+        served=Served(models=torch.zeros(models, 3), label=torch.tensor(label)),
+        loss_sum=tested.double() * 2.0,
+        correct=torch.tensor(correct or [0] * size),
+        count=tested,
+    ), rnd
+
+
+def test_pooled_accuracy_weighs_examples_and_client_mean_weighs_clients() -> None:
+    values = accuracy(*case([0, 0, 0], [0, 0, 0], correct=[9, 1, 0], count=[10, 2, 0]))
+    assert values["accuracy"] == 10 / 12
+    assert values["accuracy_client_mean"] == pytest.approx((0.9 + 0.5) / 2)
+    assert values["test_loss"] == pytest.approx(2.0)
+
+
+def test_clients_without_a_model_are_not_served() -> None:
+    values = accuracy(*case([0, -1, -1, 1], [0] * 4, correct=[5, 0, 0, 5], count=[10, 0, 0, 10]))
+    assert values["served"] == 0.5
+    assert values["accuracy"] == 0.5
+
+
+def test_nothing_is_claimed_when_nobody_was_tested() -> None:
+    assert accuracy(*case([-1, -1], [0, 1], count=[0, 0])) == {"served": 0.0}
+
+
+def test_two_merged_groups_of_four_have_purity_three_quarters() -> None:
+    values = recovery(*case([0, 0, 1, 1, 2, 2, 2, 2], [0, 0, 1, 1, 2, 2, 3, 3]))
+    assert values["purity"] == 0.75
+    assert values["matched_accuracy"] == 0.75
+
+
+def test_names_of_clusters_do_not_matter() -> None:
+    values = recovery(*case([7, 7, 2, 2, 5, 5], [0, 0, 1, 1, 2, 2]))
+    assert values == {"purity": 1.0, "ari": 1.0, "nmi": pytest.approx(1.0), "matched_accuracy": 1.0}
+
+
+def test_a_split_group_is_pure_but_not_matched() -> None:
+    values = recovery(*case([0, 1, 2, 2], [0, 0, 1, 1]))
+    assert values["purity"] == 1.0
+    assert values["matched_accuracy"] == 0.75
+
+
+def test_the_matching_is_one_to_one_and_optimal() -> None:
+    # cluster 0 and 1 both prefer group 0; the best assignment gives up the smaller preference
+    label = [0] * 5 + [1] * 7
+    group = [0] * 3 + [1] * 2 + [0] * 4 + [1] * 3
+    assert recovery(*case(label, group))["matched_accuracy"] == max(3 + 3, 2 + 4) / 12
+
+
+def test_one_model_for_all_recovers_nothing() -> None:
+    values = recovery(*case([0] * 8, [0, 0, 1, 1, 2, 2, 3, 3], models=1))
+    assert values == {"purity": 0.25, "ari": 0.0, "nmi": 0.0, "matched_accuracy": 0.25}
+
+
+def test_a_model_per_client_is_pure_and_agrees_with_nothing() -> None:
+    values = recovery(*case(list(range(8)), [0, 0, 0, 0, 1, 1, 1, 1]))
+    assert values["purity"] == 1.0
+    assert values["ari"] == 0.0
+
+
+def test_only_clients_with_group_and_label_count() -> None:
+    values = recovery(*case([0, 1, 1, -1, 1], [0, 1, -1, 0, 1]))
+    assert values["purity"] == 1.0
+
+
+def test_without_groups_there_is_no_recovery_but_there_are_sizes() -> None:
+    evaluation, rnd = case([0, 0, 1, -1], [-1] * 4, models=5)
+    assert recovery(evaluation, rnd) == {}
+    assert sizes(evaluation, rnd) == {
+        "num_clusters": 2.0,
+        "empty": 3.0,
+        "largest_cluster": 2.0,
+        "smallest_cluster": 1.0,
+    }
+    assert sizes(*case([-1, -1], [0, 1])) == {}
+
+
+def test_agreement_with_scikit_learn_on_random_labels() -> None:
+    generator = np.random.default_rng(0)
+    label, group = generator.integers(0, 5, 200), generator.integers(0, 4, 200)
+    values = recovery(*case(label.tolist(), group.tolist()))
+    assert values["ari"] == pytest.approx(adjusted_rand_score(group, label))
+    assert values["nmi"] == pytest.approx(normalized_mutual_info_score(group, label))
+    table = contingency(label, group)
+    assert table.sum() == 200
+    assert values["purity"] == pytest.approx(sum(row.max() for row in table) / 200)
+
+
+@pytest.mark.parametrize("permutation", [[1, 0, 2], [2, 1, 0]])
+def test_metrics_do_not_depend_on_which_group_is_called_what(permutation: list[int]) -> None:
+    label, group = [0, 0, 1, 2, 2, 1], [0, 0, 1, 2, 1, 2]
+    renamed: Tensor = torch.tensor(permutation)[torch.tensor(group)]
+    assert recovery(*case(label, group)) == pytest.approx(recovery(*case(label, renamed.tolist())))
+
+
+def test_every_metric_is_documented_and_others_are_refused() -> None:
+    evaluation, rnd = case([0, 1], [0, 1], correct=[1, 1])
+    names = {**accuracy(evaluation, rnd), **recovery(evaluation, rnd), **sizes(evaluation, rnd)}
+    assert set(names) <= set(METRICS)
+    with pytest.raises(ConfigError, match=r"report.metric=acuracy is not allowed: one of accuracy"):
+        meaning("acuracy", "report.metric")
+
+
+def test_a_method_can_document_a_number_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedclust.metrics.METRICS", dict(METRICS))
+    document("temperature", "how soft the choice is", better="lower")
+    document("temperature", "how soft the choice is", better="lower")
+    assert meaning("temperature", "metric").better == "lower"
+    with pytest.raises(ConfigError, match="already means"):
+        document("accuracy", "something else")

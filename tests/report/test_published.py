@@ -1,0 +1,90 @@
+"""Numbers as the papers print them."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from fedclust.errors import ConfigError
+from fedclust.report.published import Published, lookup, table
+
+
+def test_the_copy_is_the_source(root: Path) -> None:
+    source = root.parent / "shared" / "paper_results.csv"
+    copy = files("fedclust.report").joinpath("published.csv").read_bytes()
+    assert copy.startswith(b"paper,experiment,dataset,model,algorithm")
+    if source.is_file():
+        assert copy == source.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "iteration", "mean", "std"),
+    [
+        ("lcfl", 5, 89.66, 0.57),
+        ("ifca", 60, 97.42, 0.09),
+        ("fedavg", 10, 92.52, 0.31),
+        ("local", 15, 84.33, 3.22),
+    ],
+)
+def test_lcfl_table_two(algorithm: str, iteration: int, mean: float, std: float) -> None:
+    assert lookup("LCFL/Table II", algorithm, {}, iteration, whole=False) == Published(mean, std)
+
+
+def test_an_iteration_that_is_not_printed_has_no_number() -> None:
+    assert lookup("LCFL/Table II", "lcfl", {}, 6, whole=False) is None
+    assert lookup("LCFL/Table II", "lcfl", {}, 60, whole=True) == Published(97.90, 0.08)
+    assert lookup("LCFL/Table II", "fesem", {}, 60, whole=True) is None
+
+
+def test_data_sets_of_one_table_are_told_apart() -> None:
+    name = "CFL-MGD/Table 2"
+    mnist, cifar = {"dataset": "mnist", "model": "mlp200"}, {"dataset": "cifar10", "model": "tf_cifar"}
+    assert lookup(name, "cfl_mgd", mnist, 300, whole=True) == Published(96.05, 0.12)
+    assert lookup(name, "mcfl", cifar, 300, whole=True) == Published(80.43, 0.14)
+    assert lookup(name, "fedbcd", cifar, 300, whole=True) == Published(47.31, 1.50)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "algorithm", "mean"),
+    [
+        ("mnist", "mclr", "flexcfl", 95.8),
+        ("mnist", "mlp128", "fesem", 89.8),
+        ("femnist10", "mlp512", "flexcfl_eta_g", 88.9),
+        ("emnist", "flex_femnist_cnn", "ifca", 98.1),
+        ("fashion_mnist", "flex_fmnist_cnn", "flexcfl_rac", 85.0),
+        ("synthetic", "mclr", "fedavg", 66.9),
+    ],
+)
+def test_flexcfl_table_three(dataset: str, model: str, algorithm: str, mean: float) -> None:
+    choices = {"dataset": dataset, "model": model}
+    assert lookup("FlexCFL/Table III", algorithm, choices, 300, whole=True) == Published(mean, None)
+
+
+def test_flexcfl_table_four_is_told_apart_by_the_scenario() -> None:
+    choices = {"dataset": "mnist", "model": "flex_mnist_cnn"}
+    found = {
+        scenario: lookup("FlexCFL/Table IV", "flexcfl", choices | {"scenario": scenario}, 300, whole=True)
+        for scenario in ("swap_all", "swap_part", "incremental", "static")
+    }
+    assert found == {
+        "swap_all": Published(97.0, None),
+        "swap_part": Published(97.0, None),
+        "incremental": Published(97.4, None),
+        "static": None,
+    }
+
+
+def test_agreement() -> None:
+    assert Published(90.0, 0.5).agrees(90.99)
+    assert not Published(90.0, 0.5).agrees(91.01)
+    assert Published(90.0, None).agrees(89.0)
+    assert not Published(90.0, None).agrees(88.9)
+
+
+def test_an_unknown_table_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"report.published=LCFL/Table 9 is not allowed: one of .*LCFL/Table II"
+    ):
+        table("LCFL/Table 9")

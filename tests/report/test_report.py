@@ -1,0 +1,268 @@
+"""The report of made-up sweeps whose right answers are known."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from fedclust.errors import ConfigError, DataError, RunFolderError
+from fedclust.report import make_report, print_summary
+from fedclust.report.callback import ReportAfterSweep
+from fedclust.report.write import contents
+
+Job = Callable[..., Path]
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def summary(folder: Path) -> str:
+    console = Console(file=io.StringIO(), width=140)
+    print_summary(folder, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_whole_report_of_a_sweep(sweep: Path) -> None:
+    page = make_report(sweep)
+    folder = sweep / "report"
+    assert page == folder / "report.html"
+    for table in ("table", "claims", "recovery", "cost", "over_rounds", "settings"):
+        for ending in ("md", "csv", "tex"):
+            assert (folder / f"{table}.{ending}").stat().st_size > 50
+    figures = {p.name for p in (folder / "figures").iterdir()}
+    expected = ("accuracy", "train_loss", "purity", "accuracy_bytes", "contingency", "distance", "flow_lcfl")
+    assert {f"{name}.{ending}" for name in (*expected, "flow_ifca") for ending in ("png", "pdf")} == figures
+    text = page.read_text()
+    assert not re.search(r"(src|href)=[\"']?(?!data:)", text)
+    assert "http" not in re.sub(r"data:image[^\"]*", "", text)
+    assert text.index("id=table") < text.index("id=claims") < text.index("<figure")
+    assert text.count("<figure") == len(figures) / 2
+
+
+def test_cells_are_mean_and_population_std_with_the_published_number(sweep: Path) -> None:
+    make_report(sweep)
+    records = {(r["arm"], r["column"]): r for r in read(sweep / "report" / "table.csv")}
+    assert [arm for arm, column in records if column == "iteration 5"] == ["lcfl", "ifca", "fedavg", "local"]
+    measured = []
+    for seed in range(3):
+        rows = read(sweep / "algorithm=ifca" / "rounds.csv")
+        (value,) = [
+            r["value"] for r in rows if (r["seed"], r["round"], r["metric"]) == (str(seed), "9", "accuracy")
+        ]
+        measured.append(100 * float(value))
+    cell = records["ifca", "iteration 10"]
+    assert float(cell["mean"]) == pytest.approx(np.mean(measured))
+    assert float(cell["std"]) == pytest.approx(np.std(measured))
+    assert (cell["n"], cell["published"], cell["published_std"]) == ("3", "94.04", "0.23")
+    assert float(cell["difference"]) == pytest.approx(np.mean(measured) - 94.04)
+    assert cell["agrees"] == str(abs(np.mean(measured) - 94.04) <= 0.46)
+    markdown = (sweep / "report" / "table.md").read_text()
+    assert f"{np.mean(measured):.2f} ± {np.std(measured):.2f}" in markdown
+    assert "paper 94.04 ± 0.23" in markdown
+
+
+def test_claims_are_measured_and_judged(sweep: Path) -> None:
+    verdicts = {
+        r["claim"]: (r["verdict"], r["seeds"]) for r in read(make_report(sweep).parent / "claims.csv")
+    }
+    assert verdicts["lcfl equals fedavg through iteration 3"] == ("holds", "3 of 3")
+    assert verdicts["lcfl > ifca > fedavg > local at the end (accuracy)"][0] == "holds"
+    assert verdicts["lcfl ends with purity of at least 1.000"] == ("holds", "3 of 3")
+    assert verdicts["ifca ends with purity of at least 1.000"] == ("does not hold", "1 of 3")
+
+
+def test_recovery_in_plain_words(sweep: Path) -> None:
+    text = summary(sweep)
+    assert "ifca merges true groups in 2 of 3 seeds" in text
+    assert "(purity 0.75, 0.75, 1.00)" in text
+    assert "lcfl recovers the true groups exactly in 3 of 3 seeds" in text
+    assert "fedavg: one model serves everybody" in text
+    assert "local: every client has its own model" in text
+    rows = {r["arm"]: r for r in read(make_report(sweep).parent / "recovery.csv")}
+    assert (rows["ifca"]["pure_seeds"], rows["lcfl"]["pure_seeds"]) == ("1", "3")
+    assert float(rows["fedavg"]["ari"]) == 0.0
+
+
+def test_costs_are_totals_over_rounds(sweep: Path) -> None:
+    rows = {r["arm"]: r for r in read(make_report(sweep).parent / "cost.csv")}
+    assert float(rows["ifca"]["models_down"]) == 12 * 40 * 4
+    assert float(rows["ifca"]["bytes"]) == 4 * 1000 * 12 * 40 * 5
+    assert float(rows["fedavg"]["gradient_steps"]) == 12 * 400
+    assert float(rows["local"]["bytes"]) == 0
+    assert float(rows["lcfl"]["seconds"]) == pytest.approx(3.0)
+
+
+def test_settings_show_what_differs(sweep: Path) -> None:
+    rows = {r["key"]: r["value"] for r in read(make_report(sweep).parent / "settings.csv")}
+    assert rows["algorithm.num_clusters"] == "4"
+    assert rows["algorithm.lr"] == "lcfl, fedavg, local: 0.02; ifca: 0.03"
+
+
+def test_reporting_twice_gives_the_same_bytes(sweep: Path) -> None:
+    make_report(sweep)
+    first = {p: p.read_bytes() for p in (sweep / "report").rglob("*") if p.is_file()}
+    make_report(sweep)
+    assert {p: p.read_bytes() for p in (sweep / "report").rglob("*") if p.is_file()} == first
+
+
+def test_a_scaled_run_says_so_everywhere_and_agrees_with_nothing(tmp_path: Path, job: Job) -> None:
+    report = {"published": "LCFL/Table II", "iterations": [5, 30, 60]}
+    job(tmp_path / "a", "lcfl", config={"report": report, "scale": {"name": "laptop"}})
+    page = make_report(tmp_path)
+    warning = "scaled run (laptop): compare orderings, not values"
+    assert warning in page.read_text()
+    for name in ("table", "recovery", "cost", "over_rounds", "settings"):
+        assert warning in (page.parent / f"{name}.md").read_text()
+        assert warning in (page.parent / f"{name}.tex").read_text()
+    assert warning in summary(tmp_path)
+    table = (page.parent / "table.md").read_text()
+    assert "paper 89.66" in table
+    assert "✓" not in table
+    assert "✗" not in table
+    assert "last (iteration 12)" in table
+    assert "iteration 30" not in table
+
+
+def test_unfinished_and_failed_jobs_are_reported_and_named(tmp_path: Path, job: Job) -> None:
+    job(tmp_path / "a", "lcfl", rounds=6, status={"state": "running", "round": 6, "rounds": 12})
+    job(
+        tmp_path / "b",
+        "ifca",
+        seeds=(0, 1),
+        status={"seeds": {"0": "ok", "1": "ok", "2": "loss is nan in round 3, client 7"}},
+    )
+    job(tmp_path / "c", "fedavg", status={"state": "failed", "error": "OSError: disk full"})
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "config.yaml").write_text("name: demo\n")
+    banners = contents(tmp_path).banners
+    assert "lcfl is not finished (running, 6 of 12 rounds)" in banners
+    assert "ifca: seed 2 failed: loss is nan in round 3, client 7" in banners
+    assert "fedavg failed after 12 of 12 rounds: OSError: disk full" in banners
+    assert "d has no results yet" in banners
+    text = make_report(tmp_path).read_text()
+    assert all(banner in text for banner in banners)
+
+
+def test_a_running_job_may_be_writing_its_last_line(tmp_path: Path, job: Job) -> None:
+    folder = job(tmp_path / "a", "lcfl")
+    whole = contents(folder).tables[0].csv()
+    with (folder / "rounds.csv").open("a") as file:
+        file.write("0,12,accuracy,0.")
+    assert contents(folder).tables[0].csv() == whole
+
+
+def test_one_job_folder_is_a_report_too_even_with_one_seed_and_without_a_report_node(
+    tmp_path: Path, job: Job
+) -> None:
+    folder = job(tmp_path / "job", "fedavg", seeds=(4,), rounds=3)
+    page = make_report(folder)
+    table = (page.parent / "table.md").read_text()
+    assert re.search(r"\| fedavg \| \d\d\.\d\d \|", table)
+    assert "over 1 seed." in table
+    assert "demo" in page.read_text()
+
+
+def test_jobs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path: Path, job: Job) -> None:
+    for size in (40, 80, 120):
+        for name in ("lcfl", "ifca"):
+            overrides = [f"partition.num_clients={size}", "rounds=4"]
+            job(tmp_path / f"{name}{size}", name, rounds=4, clients=size, overrides=overrides)
+    said = contents(tmp_path)
+    expected = [f"{name} num_clients={size}" for size in (40, 80, 120) for name in ("ifca", "lcfl")]
+    assert [arm.label for arm in said.arms] == expected
+
+
+def test_many_arms_are_drawn_in_panels(tmp_path: Path, job: Job) -> None:
+    for size in (8, 12, 16):
+        for name in ("lcfl", "ifca", "fedavg"):
+            overrides = [f"partition.num_clients={size}"]
+            job(tmp_path / f"{name}{size}", name, seeds=(0,), rounds=4, clients=size, overrides=overrides)
+    page = make_report(tmp_path)
+    assert (page.parent / "figures" / "accuracy.png").is_file()
+
+
+def test_the_maximum_ignores_rounds_before_everybody_is_served(tmp_path: Path, job: Job) -> None:
+    folder = job(tmp_path / "job", "fedavg", seeds=(0,), rounds=3, config={"report": {"score": "max"}})
+    lines = ["seed,round,metric,value"]
+    for t, (served, value) in enumerate([(0.5, 0.99), (1.0, 0.7), (0.9, 0.8), (1.0, 0.6)]):
+        lines += [f"0,{t},accuracy,{value}", f"0,{t},served,{served}"]
+    (folder / "rounds.csv").write_text("\n".join(lines) + "\n")
+    row = contents(folder).tables[0].records[0]
+    assert (row["column"], row["mean"]) == ("best over rounds", pytest.approx(80.0))
+
+
+def test_compatibility_switches_are_in_the_header(tmp_path: Path, job: Job) -> None:
+    switched = {"algorithm": {"compat": {"first_client_only": True, "literal": False}}}
+    job(tmp_path / "a", "ifca", config=switched)
+    job(tmp_path / "b", "lcfl")
+    assert contents(tmp_path).banners == ["compatibility switch on: first_client_only (ifca)"]
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, job: Job) -> None:
+    with pytest.raises(RunFolderError, match="is not a folder"):
+        make_report(tmp_path / "nowhere")
+    with pytest.raises(RunFolderError, match="holds no job"):
+        make_report(tmp_path)
+    folder = job(tmp_path / "job", "fedavg", rounds=2)
+    broken = {
+        "rounds.csv": "seed,round,metric,value\n0,0,accuracy,high\n",
+        "status.json": "{",
+        "config.yaml": "a: [1",
+        "clients.parquet": "PAR1",
+    }
+    for name, content in broken.items():
+        before = (folder / name).read_bytes()
+        (folder / name).write_text(content)
+        with pytest.raises(DataError, match=name) as caught:
+            make_report(folder)
+        assert "\n" not in str(caught.value)
+        (folder / name).write_bytes(before)
+    (folder / "rounds.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"rounds\.csv cannot be read"):
+        make_report(folder)
+
+
+def test_a_report_node_with_a_mistake_is_named(tmp_path: Path, job: Job) -> None:
+    folder = job(tmp_path / "job", "fedavg", rounds=2)
+    whole = (folder / "config.yaml").read_text()
+    mistakes = {
+        "report.titel": {"titel": "x"},
+        "report.metric": {"metric": "acc"},
+        "report.score": {"score": "median"},
+        "report.published=LCFL/Table IX": {"published": "LCFL/Table IX"},
+        "kind=bigger": {"claims": [{"kind": "bigger"}]},
+        "reaches.at": {"claims": [{"kind": "reaches", "arm": "lcfl", "at": 3}]},
+        "reaches is incomplete": {"claims": [{"kind": "reaches", "arm": "lcfl"}]},
+    }
+    for message, node in mistakes.items():
+        (folder / "config.yaml").write_text(whole + OmegaConf.to_yaml({"report": node}))
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            make_report(folder)
+
+
+def test_the_callback_reports_a_sweep(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(sweep)}}})
+    ReportAfterSweep().on_multirun_end(config)
+    assert (sweep / "report" / "report.html").is_file()
+    assert "recovers the true groups" in capsys.readouterr().out
+
+
+def test_the_report_of_a_report_does_not_grow(sweep: Path) -> None:
+    make_report(sweep)
+    (sweep / "report" / "config.yaml").write_text("name: x\n")
+    jobs = {str(arm.job.folder.relative_to(sweep)) for arm in contents(sweep).arms}
+    assert jobs == {f"algorithm={name}" for name in ("lcfl", "ifca", "fedavg", "local")}
+    status = json.loads((sweep / "algorithm=lcfl" / "status.json").read_text())
+    assert status["state"] == "done"

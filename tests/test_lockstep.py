@@ -1,0 +1,150 @@
+"""Calls of different seeds that meet are one backend call, and nobody can tell."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedclust.lockstep import Lockstep
+from fedclust.rng import Stream
+from fedclust.solver import Solver
+from fedclust.types import LocalResult, Shards
+
+
+class Doubling:
+    """A backend whose training doubles the start and adds the row's first index; it counts its calls."""
+
+    name = "doubling"
+    num_params = 2
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.threads: set[int] = set()
+
+    def init(self, stream: Stream) -> Tensor:
+        return torch.zeros(2)
+
+    def train(
+        self,
+        models: Tensor,
+        label: Tensor,
+        shards: Shards,
+        solver: Solver,
+        lr: float,
+        slots: Tensor | None = None,
+    ) -> LocalResult:
+        self.calls.append(("train", len(shards)))
+        self.threads.add(threading.get_ident())
+        params = 2 * models[label] + shards.index[:, :1]
+        new_slots = None if slots is None else slots[label] + 1
+        return LocalResult(params=params, slots=new_slots, loss=params.sum(1), steps=shards.count)
+
+    def loss(self, models: Tensor, shards: Shards) -> Tensor:
+        self.calls.append(("loss", len(shards)))
+        return shards.count.unsqueeze(1) * models.sum(1)
+
+    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
+        self.calls.append(("grad", len(shards)))
+        return models[label]
+
+    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
+        self.calls.append(("evaluate", len(shards)))
+        return models[label].sum(1).double(), shards.count
+
+
+def shards(*first: int, width: int = 3) -> Shards:
+    index = torch.zeros(len(first), width, dtype=torch.int64)
+    index[:, 0] = torch.tensor(first)
+    return Shards(index=index, count=torch.full((len(first),), width), key=torch.arange(len(first)))
+
+
+SOLVER = Solver(lr=0.1)
+
+
+def test_calls_that_meet_are_merged_and_results_go_back_to_their_seed() -> None:
+    backend = Doubling()
+    lockstep = Lockstep(backend)
+
+    def work(seed: int) -> Any:
+        models = torch.full((2, 2), float(seed))
+        local = lockstep.train(models, torch.tensor([1, 0]), shards(10 * seed, 7, width=seed), SOLVER, 0.1)
+        table = lockstep.loss(models, shards(1, width=seed))
+        return local.params, table, lockstep.evaluate(models, torch.tensor([0]), shards(1, width=2))
+
+    results = lockstep.map({seed: lambda seed=seed: work(seed) for seed in (1, 2, 5)})  # type: ignore[misc]
+    assert backend.calls == [("train", 6), ("loss", 1), ("loss", 1), ("loss", 1), ("evaluate", 3)]
+    for seed in (1, 2, 5):
+        params, table, (loss_sum, correct) = results[seed]  # type: ignore[misc]
+        assert params.tolist() == [[12.0 * seed] * 2, [2.0 * seed + 7] * 2]
+        assert table.tolist() == [[2.0 * seed * seed] * 2]
+        assert loss_sum.tolist() == [2.0 * seed]
+        assert correct.tolist() == [2]
+
+
+def test_everything_is_computed_on_the_calling_thread() -> None:
+    backend = Doubling()
+    lockstep = Lockstep(backend)
+    train = lambda: lockstep.train(torch.ones(1, 2), torch.tensor([0]), shards(1), SOLVER, 0.1)  # noqa: E731
+    lockstep.map({0: train, 1: train})
+    assert backend.threads == {threading.get_ident()}
+
+
+def test_calls_with_other_solvers_or_slots_are_not_merged() -> None:
+    backend = Doubling()
+    lockstep = Lockstep(backend)
+    one, zero = torch.ones(1, 2), torch.tensor([0])
+    works = {
+        0: lambda: lockstep.train(one, zero, shards(1), SOLVER, 0.1),
+        1: lambda: lockstep.train(one, zero, shards(1), SOLVER, 0.2),
+        2: lambda: lockstep.train(one, zero, shards(1), SOLVER, 0.1, slots=one),
+        3: lambda: lockstep.train(one, zero, shards(1), SOLVER, 0.1, slots=one),
+    }
+    results = lockstep.map(works)
+    assert sorted(backend.calls) == [("train", 1), ("train", 1), ("train", 2)]
+    assert results[3].slots.tolist() == [[2.0, 2.0]]  # type: ignore[union-attr]
+
+
+def test_seeds_that_ask_for_different_numbers_of_things_all_finish() -> None:
+    lockstep = Lockstep(Doubling())
+
+    def work(times: int) -> float:
+        value = torch.ones(1, 2)
+        for _ in range(times):
+            value = lockstep.train(value, torch.tensor([0]), shards(0), SOLVER, 0.1).params
+        return float(value.sum())
+
+    results = lockstep.map({n: lambda n=n: work(n) for n in range(4)})  # type: ignore[misc]
+    assert results == {0: 2.0, 1: 4.0, 2: 8.0, 3: 16.0}
+
+
+def test_one_seeds_error_leaves_the_others_alone() -> None:
+    lockstep = Lockstep(Doubling())
+    train = lambda: lockstep.train(torch.ones(1, 2), torch.tensor([0]), shards(1), SOLVER, 0.1).params  # noqa: E731
+
+    def fail() -> Tensor:
+        train()
+        raise ValueError("mine")
+
+    results = lockstep.map({0: fail, 1: train})
+    assert isinstance(results[0], ValueError)
+    assert torch.equal(results[1], train())  # type: ignore[arg-type]
+
+
+def test_an_error_of_the_backend_ends_all_seeds() -> None:
+    class Broken(Doubling):
+        def loss(self, models: Tensor, shards: Shards) -> Tensor:
+            raise RuntimeError("no memory")
+
+    lockstep = Lockstep(Broken())
+    before = threading.active_count()
+    ask = lambda: lockstep.loss(torch.ones(1, 2), shards(1))  # noqa: E731
+    with pytest.raises(RuntimeError, match="no memory"):
+        lockstep.map({0: ask, 1: ask})
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(timeout=5)
+    assert threading.active_count() <= before

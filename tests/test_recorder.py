@@ -1,0 +1,273 @@
+"""What a run leaves behind, and that a resumed run leaves the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from fedclust.errors import ConfigError, RunFolderError
+from fedclust.recorder import Recorder
+from fedclust.trackers.none import NoTracker
+from fedclust.types import Evaluation, Federation, Pool, Report, Round, Served, Split
+
+SEEDS = (0, 3)
+CLIENTS = 6
+
+
+class Memory:
+    """A tracker that remembers."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int, dict[str, float]]] = []
+        self.closed = 0
+
+    def log(self, seed: int, round: int, values: Mapping[str, float]) -> None:  # noqa: A002
+        self.seen.append((seed, round, dict(values)))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def federation(group: Tensor) -> Federation:
+    pool = Pool(
+        x=torch.zeros(1, 1), y=torch.zeros(1, dtype=torch.int64), scale=torch.ones(1), shift=torch.zeros(1), num_classes=2
+    )  # fmt: skip
+    train = Split.of([torch.zeros(i + 1, dtype=torch.int64) for i in range(len(group))])
+    return Federation(pool=pool, train=train, test=train, group=group)
+
+
+def evaluate(recorder: Recorder, seed: int, t: int, label: Tensor) -> dict[str, float]:
+    fed = federation(torch.arange(CLIENTS) % 2)
+    rnd = Round(
+        t=t, seed=seed, fed=fed, cohort=torch.arange(CLIENTS), present=torch.ones(CLIENTS, dtype=torch.bool)
+    )
+    count = torch.where(label >= 0, 10, 0)
+    served = Served(models=torch.zeros(2, 4), label=label)
+    correct = (count * 0.1 * (t % 10)).round().long()
+    return recorder.evaluate(
+        rnd, Evaluation(served=served, loss_sum=count * (0.1 + t), correct=correct, count=count)
+    )
+
+
+def label_of(seed: int, t: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(100 * seed + t).integers(0, 2, CLIENTS))
+
+
+def play(recorder: Recorder, rounds: range, commit_at: tuple[int, ...] = ()) -> dict[int, tuple[dict, dict]]:
+    """Rounds of both seeds; returns position and state after every committed round."""
+    kept = {}
+    for t in rounds:
+        for seed in SEEDS:
+            if t == 0:
+                recorder.cost(seed, t, Report(models_up=3))
+            report = Report(
+                models_down=2,
+                models_up=1,
+                gradient_steps=5,
+                train_loss=1 / 3 + t,
+                notes={"discrepancy": 0.1 * t},
+            )
+            recorder.cost(seed, t, report)
+            recorder.seconds(seed, t, 0.5)
+            if t % 2 == 0:
+                evaluate(recorder, seed, t, label_of(seed, t))
+        if t in commit_at:
+            kept[t] = (json.loads(json.dumps(recorder.commit())), recorder.state())
+    return kept
+
+
+def started(folder: Path, num_params: int = 10) -> Recorder:
+    recorder = Recorder(folder, SEEDS, num_params, NoTracker())
+    recorder.start()
+    return recorder
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "rounds.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_costs_of_a_round_add_up_and_bytes_are_four_per_parameter(tmp_path: Path) -> None:
+    recorder = started(tmp_path, num_params=7)
+    recorder.cost(0, 0, Report(models_down=1, models_up=2, gradient_steps=3))
+    recorder.cost(0, 0, Report(models_down=10, models_up=20, gradient_steps=30, train_loss=0.1))
+    recorder.commit()
+    values = {row["metric"]: float(row["value"]) for row in rows(tmp_path)}
+    assert values == {
+        "models_down": 11,
+        "models_up": 22,
+        "bytes": 4 * 7 * 33,
+        "gradient_steps": 33,
+        "train_loss": 0.1,
+    }
+
+
+def test_rows_are_sorted_and_keep_every_bit(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    play(recorder, range(4))
+    recorder.commit()
+    found = rows(tmp_path)
+    keys = [(int(r["round"]), int(r["seed"]), r["metric"]) for r in found]
+    assert keys == sorted(keys)
+    loss = {
+        (int(r["seed"]), int(r["round"])): float(r["value"]) for r in found if r["metric"] == "train_loss"
+    }
+    assert loss[3, 2] == 1 / 3 + 2
+
+
+def test_an_unknown_training_loss_is_absent_and_an_unknown_note_is_refused(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    recorder.cost(0, 0, Report())
+    recorder.commit()
+    assert "train_loss" not in {row["metric"] for row in rows(tmp_path)}
+    with pytest.raises(ConfigError, match="metric=surprise is not allowed"):
+        recorder.cost(0, 1, Report(notes={"surprise": 1.0}))
+
+
+def test_churn_counts_clients_served_at_both_evaluations(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    first = evaluate(recorder, 0, 0, torch.tensor([0, 0, 1, 1, -1, 0]))
+    second = evaluate(recorder, 0, 1, torch.tensor([0, 1, 1, -1, 1, 0]))
+    other = evaluate(recorder, 3, 1, torch.tensor([0, 0, 0, 0, 0, 0]))
+    assert "churn" not in first
+    assert second["churn"] == 0.25
+    assert "churn" not in other
+
+
+def test_arrays_lie_beside_the_run(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    recorder.cost(3, 0, Report(arrays={"distance": torch.eye(3)}))
+    assert np.array_equal(
+        np.load(tmp_path / "arrays" / "seed=3" / "distance.npy"), np.eye(3, dtype=np.float32)
+    )
+
+
+def test_clients_parquet_holds_every_client_of_every_evaluation(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    play(recorder, range(5), commit_at=(1, 2))
+    recorder.finish()
+    table = pd.read_parquet(tmp_path / "clients.parquet")
+    assert list(table.columns) == [
+        "seed", "round", "client", "group", "label", "train_count", "test_count", "loss_sum", "correct",
+    ]  # fmt: skip
+    assert len(table) == 3 * len(SEEDS) * CLIENTS
+    assert table[["round", "seed", "client"]].apply(tuple, axis=1).is_monotonic_increasing
+    one = table[(table["seed"] == 3) & (table["round"] == 2)]
+    assert one["label"].tolist() == label_of(3, 2).tolist()
+    assert one["train_count"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert one["correct"].tolist() == [2] * CLIENTS
+    assert one["loss_sum"].tolist() == [pytest.approx(21.0)] * CLIENTS
+    assert not (tmp_path / "clients").exists()
+
+
+def test_summary_has_last_and_best_in_the_metrics_own_direction(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    play(recorder, range(13))
+    recorder.finish()
+    table = pd.read_csv(tmp_path / "summary.csv").set_index(["metric", "value", "seed"])["number"]
+    assert table["accuracy", "last", "0"] == 0.2
+    assert table["accuracy", "best", "0"] == 0.8
+    assert table["test_loss", "best", "3"] == pytest.approx(0.1)
+    assert table["train_loss", "last", "mean"] == 1 / 3 + 12
+    assert table["train_loss", "last", "n"] == 2
+    purity = [table["purity", "last", str(seed)] for seed in SEEDS]
+    assert table["purity", "last", "std"] == pytest.approx(np.std(purity))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4, 6])
+@pytest.mark.parametrize("beyond", [0, 1, 3])
+def test_a_resumed_run_ends_with_the_same_bytes(tmp_path: Path, cut: int, beyond: int) -> None:
+    whole = started(tmp_path / "whole")
+    play(whole, range(8), commit_at=(7,))
+    whole.finish()
+
+    killed = started(tmp_path / "cut")
+    position, state = play(killed, range(cut + 1), commit_at=(cut,))[cut]
+    play(killed, range(cut + 1, cut + 1 + beyond), commit_at=(cut + 2,))  # dies without closing
+    resumed = Recorder(tmp_path / "cut", SEEDS, 10, NoTracker())
+    resumed.resume(position, state)
+    play(resumed, range(cut + 1, 8), commit_at=(cut + 1,))
+    resumed.finish()
+
+    for name in ("rounds.csv", "clients.parquet", "summary.csv"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_a_run_killed_while_it_finished_can_finish_again(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    position, state = play(recorder, range(6), commit_at=(2, 5))[2]
+    recorder.finish()
+    whole = {n: (tmp_path / n).read_bytes() for n in ("rounds.csv", "clients.parquet", "summary.csv")}
+    again = Recorder(tmp_path, SEEDS, 10, NoTracker())
+    again.resume(position, state)
+    play(again, range(3, 6), commit_at=(5,))
+    again.finish()
+    assert {n: (tmp_path / n).read_bytes() for n in whole} == whole
+
+
+def test_a_folder_that_lost_results_is_not_continued(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    position, state = play(recorder, range(3), commit_at=(2,))[2]
+    (tmp_path / "rounds.csv").write_text("seed,round,metric,value\n")
+    with pytest.raises(RunFolderError, match=r"cannot be continued"):
+        Recorder(tmp_path, SEEDS, 10, NoTracker()).resume(position, state)
+
+
+def test_starting_removes_what_an_earlier_try_left(tmp_path: Path) -> None:
+    first = started(tmp_path)
+    play(first, range(3), commit_at=(0, 2))
+    again = started(tmp_path)
+    assert rows(tmp_path) == []
+    assert not (tmp_path / "clients").exists()
+    play(again, range(1))
+    again.finish()
+    assert len(pd.read_parquet(tmp_path / "clients.parquet")) == len(SEEDS) * CLIENTS
+
+
+def test_memory_does_not_grow_with_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedclust.recorder.ROW_GROUP", 3 * CLIENTS * len(SEEDS))
+    recorder = started(tmp_path)
+    play(recorder, range(41))  # never committed
+    assert len(recorder._pending) <= 1
+    assert len(recorder._clients) <= 3 * len(SEEDS) + len(SEEDS)
+    assert len(list((tmp_path / "clients").glob("part-*.parquet"))) >= 5
+    recorder.finish()
+    assert len(pd.read_parquet(tmp_path / "clients.parquet")) == 21 * len(SEEDS) * CLIENTS
+
+
+def test_the_tracker_gets_every_number_once_and_is_closed_once(tmp_path: Path) -> None:
+    tracker = Memory()
+    recorder = Recorder(tmp_path, SEEDS, 10, tracker)
+    recorder.start()
+    play(recorder, range(3), commit_at=(1,))
+    recorder.finish()
+    recorder.close()
+    assert [(seed, t) for seed, t, _ in tracker.seen] == [(s, t) for t in range(3) for s in SEEDS]
+    flat = {(s, t, m): v for s, t, values in tracker.seen for m, v in values.items()}
+    written = {(int(r["seed"]), int(r["round"]), r["metric"]): float(r["value"]) for r in rows(tmp_path)}
+    assert flat == written
+    assert tracker.closed == 1
+
+
+def test_latest_is_the_mean_of_the_seeds_still_running(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    recorder.cost(0, 0, Report(train_loss=1.0))
+    recorder.cost(3, 0, Report(train_loss=3.0))
+    assert recorder.latest()["train_loss"] == 2.0
+    recorder.cost(3, 1, Report(train_loss=5.0))
+    assert recorder.latest()["train_loss"] == 5.0
+
+
+def test_what_was_recorded_survives_an_early_stop(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    play(recorder, range(2))
+    recorder.close()
+    assert {row["round"] for row in rows(tmp_path)} == {"0", "1"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,37 +51,6 @@ def build(
             f"lower partition.num_clients or use a larger dataset"
         )
     return fed
-
-
-def build_all(
-    dataset: Dataset,
-    partition: Partition,
-    seeds: Sequence[int],
-    *,
-    device: torch.device | None = None,
-    allow_empty: bool = False,
-) -> dict[int, Federation]:
-    """The federations of several seeds by seed, which share one pool in memory.
-
-    Args:
-        dataset: the arrays.
-        partition: who owns what.
-        seeds: the run's seeds.
-        device: where the federations live, None for the CPU; the pool is copied there once.
-        allow_empty: see `build`.
-    """
-    pool = partition.pool(dataset)
-    built = {s: build(dataset, partition, s, pool=pool, allow_empty=allow_empty) for s in seeds}
-    if device is None:
-        return built
-    shared = pool.to(device)
-    # `Federation.to` would copy the pool once per seed
-    return {
-        s: Federation(
-            pool=shared, train=fed.train.to(device), test=fed.test.to(device), group=fed.group.to(device)
-        )
-        for s, fed in built.items()
-    }
 
 
 def label_histogram(fed: Federation, clients: Tensor) -> Tensor:

@@ -142,7 +142,8 @@ class RunFolder:
             torch.save(_on_cpu(content), partial / f"seed={seed}.pt")
         shutil.rmtree(new, ignore_errors=True)
         partial.rename(new)
-        atomic_write(root / "latest.json", json.dumps({"round": t, "position": position}) + "\n")
+        latest = {"round": t, "seeds": sorted(seeds), "position": position}
+        atomic_write(root / "latest.json", json.dumps(latest) + "\n")
         for old in root.glob("round=*"):
             if old != new:
                 shutil.rmtree(old, ignore_errors=True)
@@ -158,11 +159,10 @@ class RunFolder:
             return None
         latest = _read_json(root / "latest.json")
         seeds: dict[int, dict[str, Any]] = {}
-        for file in sorted((root / f"round={latest['round']}").glob("seed=*.pt")):
+        for seed in latest["seeds"]:
+            file = root / f"round={latest['round']}" / f"seed={seed}.pt"
             try:
-                seeds[int(file.stem.removeprefix("seed="))] = torch.load(
-                    file, map_location=device, weights_only=True
-                )
+                seeds[seed] = torch.load(file, map_location=device, weights_only=True)
             except Exception as error:  # torch raises many kinds for a damaged file
                 raise RunFolderError(f"{file} is damaged ({type(error).__name__}); {_WAY_OUT}") from None
         return latest["round"], seeds, latest["position"]

@@ -1,7 +1,7 @@
 """Pure functions of tensors that several methods share.
 
 Sizes reach [2400, 159010] float32 (1.5 GB), so nothing here makes a temporary of the size of its input: work
-is cut into column or row blocks of at most `_BLOCK` numbers.
+is cut into blocks.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-_BLOCK = 2**24  # numbers in one temporary, 64 MiB of float32
+_CPU_BLOCK = 2**20  # numbers in one temporary: 4 MiB of float32 stay in the cache
+_GPU_BLOCK = 2**24  # 64 MiB keep the device busy
 _TINY_NORM = 1e-12  # below this a vector has no direction
 
 
-def _columns(rows: int, width: int) -> Iterator[slice]:
-    """Column slices of a [rows, width] matrix, none larger than `_BLOCK` numbers."""
-    step = max(1, _BLOCK // max(1, rows))
-    return (slice(begin, begin + step) for begin in range(0, width, step))
+def _blocks(length: int, other: int, like: Tensor) -> Iterator[slice]:
+    """Slices of an axis of `length` entries that have `other` numbers each, on the device of `like`."""
+    size = _GPU_BLOCK if like.is_cuda else _CPU_BLOCK
+    step = max(1, size // max(1, other))
+    return (slice(begin, begin + step) for begin in range(0, length, step))
 
 
 def cluster_sum(values: Tensor, label: Tensor, num_clusters: int, weight: Tensor | None = None) -> Tensor:
@@ -37,24 +39,33 @@ def cluster_sum(values: Tensor, label: Tensor, num_clusters: int, weight: Tensor
     """
     if label.shape != values.shape[:1]:
         raise ValueError(
-            f"got {tuple(label.shape)} labels for {tuple(values.shape)} values, expected one per row"
+            f"got labels {tuple(label.shape)} for values {tuple(values.shape)}, expected one a row"
         )
     if len(label) and not 0 <= int(label.min()) <= int(label.max()) < num_clusters:
         raise ValueError(
             f"got labels from {int(label.min())} to {int(label.max())}, expected 0 to {num_clusters - 1}"
         )
+    # index_add_ is the fastest on a CPU; on a GPU it adds in an order that changes from run to run
+    add = _sum_by_cluster if values.is_cuda else _sum_by_row
     total = values.new_zeros(num_clusters, values.shape[1])
-    for columns in _columns(*values.shape):
-        block = values[:, columns]
-        if weight is not None:
-            block = block * weight.to(values.dtype).unsqueeze(1)
-        if block.is_cuda:
-            # index_add_ adds with atomics there, in an order that changes from run to run
-            for cluster in range(num_clusters):
-                total[cluster, columns] = block[label == cluster].sum(0)
-        else:
-            total[:, columns].index_add_(0, label, block)
+    add(total, values, label, None if weight is None else weight.to(values.dtype).unsqueeze(1))
     return total
+
+
+def _sum_by_row(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
+    """Add every row [C, P], times its weight [C, 1], to the total [K, P] of its cluster, in order."""
+    for rows in _blocks(*values.shape, values):
+        block = values[rows] if weight is None else values[rows] * weight[rows]
+        total.index_add_(0, label[rows], block)
+
+
+def _sum_by_cluster(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
+    """As `_sum_by_row`, one cluster after the other, by reductions that have a fixed order."""
+    for cluster in range(len(total)):
+        members = (label == cluster).nonzero().squeeze(1)
+        for rows in _blocks(len(members), values.shape[1], values):
+            block = values[members[rows]]
+            total[cluster] += (block if weight is None else block * weight[members[rows]]).sum(0)
 
 
 def cluster_mean(values: Tensor, label: Tensor, weight: Tensor | None = None, *, empty: Tensor) -> Tensor:
@@ -86,7 +97,7 @@ def _products(a: Tensor, b: Tensor, *, centred: bool) -> tuple[Tensor, Tensor, T
     """Inner products [C, K] and squared norms [C], [K] in float64; centred: about the mean row of `a`."""
     inner = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     square_a, square_b = inner.new_zeros(len(a)), inner.new_zeros(len(b))
-    for columns in _columns(len(a) + len(b), a.shape[1]):
+    for columns in _blocks(a.shape[1], len(a) + len(b), a):
         left, right = a[:, columns].double(), b[:, columns].double()
         if centred:
             middle = left.mean(0)
@@ -134,9 +145,7 @@ def discrepancy(params: Tensor, models: Tensor, label: Tensor) -> float:
         label: [C] int64 in [0, K), the model each row belongs to.
     """
     total = torch.zeros((), dtype=torch.float64, device=params.device)
-    step = max(1, _BLOCK // max(1, params.shape[1]))
-    for begin in range(0, len(params), step):
-        rows = slice(begin, begin + step)
+    for rows in _blocks(*params.shape, params):
         gap = params[rows] - models[label[rows]]
-        total += torch.linalg.vector_norm(gap, dim=1, dtype=torch.float64).sum()
+        total += torch.linalg.vector_norm(gap, dim=1).sum(dtype=torch.float64)
     return float(total) / len(params) if len(params) else float("nan")

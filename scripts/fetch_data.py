@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -15,7 +16,12 @@ from fedclust.datasets.fashion_mnist import FashionMNIST
 from fedclust.datasets.mnist import MNIST
 from fedclust.errors import UserError
 
-LOADERS = {"mnist": MNIST, "fashion_mnist": FashionMNIST, "cifar10": CIFAR10, "emnist": EMNIST}
+LOADERS: dict[str, Callable[..., MNIST | FashionMNIST | CIFAR10 | EMNIST]] = {
+    "mnist": MNIST,
+    "fashion_mnist": FashionMNIST,
+    "cifar10": CIFAR10,
+    "emnist": EMNIST,
+}
 
 
 def main() -> int:

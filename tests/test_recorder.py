@@ -38,8 +38,12 @@ class Memory:
 
 def federation(group: Tensor) -> Federation:
     pool = Pool(
-        x=torch.zeros(1, 1), y=torch.zeros(1, dtype=torch.int64), scale=torch.ones(1), shift=torch.zeros(1), num_classes=2
-    )  # fmt: skip
+        x=torch.zeros(1, 1),
+        y=torch.zeros(1, dtype=torch.int64),
+        scale=torch.ones(1),
+        shift=torch.zeros(1),
+        num_classes=2,
+    )
     train = Split.of([torch.zeros(i + 1, dtype=torch.int64) for i in range(len(group))])
     return Federation(pool=pool, train=train, test=train, group=group)
 

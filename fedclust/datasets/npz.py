@@ -56,17 +56,7 @@ class Npz:
             raise DataError(
                 f"npz: {path} has x_train {x_train.dtype} but x_test {x_test.dtype}: both must be equal"
             )
-        require(
-            x_train.dtype == torch.uint8 or self.normalise not in ("unit", "inverted"),
-            "dataset.normalise",
-            self.normalise,
-            "mean_std, pixel or none when x_train is not uint8",
-        )
-        if self.normalise == "none":
-            scale = torch.ones([1] * (x_train.dim() - 1))
-            shift = torch.zeros_like(scale)
-        else:
-            scale, shift = affine(self.normalise, x_train)
+        scale, shift = self._affine(x_train)
         return checked(
             Dataset(
                 name=path.stem,
@@ -79,6 +69,18 @@ class Npz:
                 shift=shift,
             )
         )
+
+    def _affine(self, x_train: Tensor) -> tuple[Tensor, Tensor]:
+        require(
+            x_train.dtype == torch.uint8 or self.normalise not in ("unit", "inverted"),
+            "dataset.normalise",
+            self.normalise,
+            "mean_std, pixel or none when x_train is not uint8",
+        )
+        if self.normalise == "none":
+            one = torch.ones([1] * (x_train.dim() - 1))
+            return one, one * 0
+        return affine(self.normalise, x_train)
 
 
 def _arrays(path: Path) -> dict[str, _Array]:

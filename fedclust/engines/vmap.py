@@ -86,8 +86,8 @@ class VmapBackend:
         moving = {} if velocity is None else unflatten(velocity, self.layout)
         total = torch.zeros(len(shards), device=flat.device)
         descend = vmap(grad_and_value(self._mean_loss))
-        for step in range(plan.position.shape[1]):
-            active = int((plan.steps > step).sum())
+        running = plan.steps > torch.arange(plan.position.shape[1], device=flat.device).unsqueeze(1)
+        for step, active in enumerate(running.sum(1).tolist()):
             size = plan.size[:active, step]
             index = shards.index[:active].gather(1, plan.position[:active, step])
             masks = self.model.masks(shards.key[:active], step, index.shape[1])

@@ -92,12 +92,8 @@ def class_counts(
         rng: decides the sizes.
     """
     num_classes = len(supply)
-    require(
-        classes_per_client <= num_classes,
-        "partition.classes_per_client",
-        classes_per_client,
-        f"at most the {num_classes} classes of dataset={dataset.name}",
-    )
+    allowed = f"at most the {num_classes} classes of dataset={dataset.name}"
+    require(classes_per_client <= num_classes, "partition.classes_per_client", classes_per_client, allowed)
     client = np.arange(num_clients)
     owned = (client[:, None] + np.arange(classes_per_client)) % num_classes  # [M, c]
     counts = np.zeros((num_clients, num_classes), dtype=np.int64)
@@ -105,11 +101,8 @@ def class_counts(
     used = counts.sum(0)
     if (used > supply).any():
         short = int((supply - used).argmin())
-        raise too_few(
-            dataset,
-            f"{int(supply[short])} of class {short}, {int(used[short])} are needed for ten per client",
-            "lower partition.num_clients",
-        )
+        what = f"{int(supply[short])} of class {short}, {int(used[short])} are needed for ten per client"
+        raise too_few(dataset, what, "lower partition.num_clients")
     shares = rng.lognormal(0, 2.0, (num_classes, -(-num_clients // num_classes), classes_per_client))
     extra = ((supply - used)[:, None, None] * shares / shares.sum((1, 2), keepdims=True)).astype(np.int64)
     for u in client:

@@ -48,6 +48,7 @@ def draw(folder: Path, spec: Spec, arms: Sequence[Arm], scaled: bool) -> list[Pi
         for name, caption, figure in _figures(spec, arms, scaled):
             png, pdf = io.BytesIO(), io.BytesIO()
             figure.savefig(png, format="png", metadata={"Software": None})
+            figure.set_layout_engine("none")  # keep the layout just found, which costs a drawing
             # without a date the same data give the same file
             figure.savefig(
                 pdf, format="pdf", metadata={"CreationDate": None, "Producer": None, "Creator": None}

@@ -171,10 +171,12 @@ def _read_curves(path: Path) -> dict[str, Curve]:
     try:
         table = pd.read_csv(
             io.StringIO(text),
-            dtype={"seed": np.int64, "round": np.int64, "metric": str, "value": np.float64},
-            float_precision="round_trip",
+            dtype={"seed": np.int64, "round": np.int64, "metric": str, "value": str},
+            keep_default_na=False,
         )
         table = table[["seed", "round", "metric", "value"]]
+        # numpy rounds correctly, so the bits the run wrote come back; pandas' own parser may not
+        table["value"] = table["value"].to_numpy(dtype=object).astype(np.float64)
     except (ValueError, KeyError) as error:
         first = str(error).partition("\n")[0]
         raise DataError(f"{path} cannot be read ({first}); run the job again") from error

@@ -74,7 +74,13 @@ def rounds_of(
 def configured(name: str, *overrides: str) -> Algorithm:
     """The algorithm as its YAML describes it, with settings that suit 12 clients."""
     register_schema()
-    settings = [f"algorithm={name}", "num_clusters=3", "solver.lr=0.5", "solver.batch_size=12", "solver.epochs=2"]
+    settings = [
+        f"algorithm={name}",
+        "num_clusters=3",
+        "solver.lr=0.5",
+        "solver.batch_size=12",
+        "solver.epochs=2",
+    ]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = resolve(compose("config", overrides=[*settings, *overrides]), {})
     algorithm: Algorithm = make(config["algorithm"], "algorithm", None)

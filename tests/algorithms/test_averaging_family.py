@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from planted import CLIENTS, GROUPS, STEPS, configured, engine_for, federation, fields, rounds_of, same, simulate
+from planted import (
+    CLIENTS,
+    GROUPS,
+    STEPS,
+    configured,
+    engine_for,
+    federation,
+    fields,
+    rounds_of,
+    same,
+    simulate,
+)
 
 from fedclust.algorithms import average
 from fedclust.errors import ConfigError

@@ -54,7 +54,7 @@ def test_npz_normalisation_words(tmp_path: Path) -> None:
         seen = dataset.x_train * dataset.scale + dataset.shift
         np.testing.assert_allclose(seen[:, 0], expected, atol=1e-6)
     path = str(save(tmp_path / "real.npz", x / 255, x[:6] / 255))
-    with pytest.raises(ConfigError, match="dataset.normalise=unit is not allowed: mean_std, pixel or none"):
+    with pytest.raises(ConfigError, match=r"dataset.normalise=unit is not allowed: mean_std, pixel or none"):
         Npz(path=path, normalise="unit").load()
 
 
@@ -87,7 +87,7 @@ def test_npz_errors_are_one_line(changes: dict[str, np.ndarray], says: str, tmp_
 
 
 def test_npz_missing_damaged_or_not_finite(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not found: set dataset.path"):
+    with pytest.raises(DataError, match=r"not found: set dataset.path"):
         Npz(path=str(tmp_path / "no.npz")).load()
     path = save(tmp_path / "own.npz", X, X[:6])
     path.write_bytes(path.read_bytes()[:300])
@@ -127,7 +127,7 @@ def test_image_folder(tmp_path: Path) -> None:
 
 
 def test_image_folder_errors_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="train not found: set dataset.path"):
+    with pytest.raises(DataError, match=r"train not found: set dataset.path"):
         ImageFolder(path=str(tmp_path)).load()
     write_images(tmp_path / "a")
     (tmp_path / "a/test/cat/1.png").write_bytes(b"no image")
@@ -143,7 +143,7 @@ def test_image_folder_errors_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot read") as error:
         ImageFolder(path=str(tmp_path / "c")).load()
     assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match="dataset.size=0"):
+    with pytest.raises(ConfigError, match=r"dataset.size=0"):
         ImageFolder(path=".", size=0)
 
 

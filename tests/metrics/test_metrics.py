@@ -24,8 +24,12 @@ def case(
 ) -> tuple[Evaluation, Round]:
     size = len(label)
     pool = Pool(
-        x=torch.zeros(1, 1), y=torch.zeros(1, dtype=torch.int64), scale=torch.ones(1), shift=torch.zeros(1), num_classes=2
-    )  # fmt: skip
+        x=torch.zeros(1, 1),
+        y=torch.zeros(1, dtype=torch.int64),
+        scale=torch.ones(1),
+        shift=torch.zeros(1),
+        num_classes=2,
+    )
     split = Split.of([torch.zeros(1, dtype=torch.int64)] * size)
     fed = Federation(pool=pool, train=split, test=split, group=torch.tensor(group))
     rnd = Round(t=0, seed=0, fed=fed, cohort=torch.arange(size), present=torch.ones(size, dtype=torch.bool))

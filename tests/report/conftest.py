@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,12 @@ TESTED = 50  # test examples per client
 
 def federation(group: Tensor) -> Federation:
     pool = Pool(
-        x=torch.zeros(4, 1), y=torch.zeros(4, dtype=torch.int64), scale=torch.ones(1), shift=torch.zeros(1), num_classes=2
-    )  # fmt: skip
+        x=torch.zeros(4, 1),
+        y=torch.zeros(4, dtype=torch.int64),
+        scale=torch.ones(1),
+        shift=torch.zeros(1),
+        num_classes=2,
+    )
     train = Split.of([torch.zeros(3, dtype=torch.int64) for _ in group])
     return Federation(pool=pool, train=train, test=train, group=group)
 
@@ -39,9 +44,7 @@ def evaluation(label: Tensor, accuracy: Tensor | float, models: int) -> Evaluati
 
 def round_of(fed: Federation, seed: int, t: int) -> Round:
     everybody = torch.arange(fed.num_clients)
-    return Round(
-        t=t, seed=seed, fed=fed, cohort=everybody, present=torch.ones(len(everybody), dtype=torch.bool)
-    )
+    return Round(t=t, seed=seed, fed=fed, cohort=everybody, present=everybody >= 0)
 
 
 def labels(name: str, group: Tensor, seed: int, t: int) -> Tensor:
@@ -101,7 +104,6 @@ def write_job(
             label = labels(name, group, seed, t)
             models = clients if name == "local" else 1 if name == "fedavg" else 4
             recorder.evaluate(round_of(fed, seed, t), evaluation(label, accuracy(name, seed, t), models))
-        recorder.commit()
     recorder.finish()
     full = {
         "name": "demo",
@@ -147,9 +149,16 @@ def job() -> Callable[..., Path]:
     return write_job
 
 
-@pytest.fixture
-def sweep(tmp_path: Path) -> Path:
-    """Four finished jobs as an experiment leaves them."""
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four finished jobs as an experiment leaves them; tests get copies."""
+    folder = tmp_path_factory.mktemp("sweep")
     for name in ("fedavg", "ifca", "lcfl", "local"):
-        write_job(tmp_path / "demo" / f"algorithm={name}", name, config={"report": REPORT})
-    return tmp_path / "demo"
+        write_job(folder / f"algorithm={name}", name, config={"report": REPORT})
+    return folder
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, written: Path) -> Path:
+    """Four finished jobs, and a report yet to be made."""
+    return Path(shutil.copytree(written, tmp_path / "demo"))

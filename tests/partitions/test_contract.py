@@ -1,0 +1,103 @@
+"""What every partition promises."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedclust.datasets.synthetic import Synthetic
+from fedclust.errors import UserError
+from fedclust.federation import build, digest
+from fedclust.partitions.class_subsets import ClassSubsets
+from fedclust.partitions.dirichlet import DirichletLabels
+from fedclust.partitions.ditto import Ditto
+from fedclust.partitions.femnist10 import Femnist10
+from fedclust.partitions.iid import IID
+from fedclust.partitions.natural import Natural
+from fedclust.partitions.power_law import PowerLaw
+from fedclust.partitions.rotated import Rotated
+from fedclust.types import Dataset, Partition
+
+PARTITIONS: dict[str, Partition] = {
+    "rotated": Rotated(num_clients=12, num_rotations=4),
+    "rotated_capped": Rotated(num_clients=12, num_rotations=2, examples_per_client=30),
+    "femnist10": Femnist10(num_clients=30, total=900),
+    "power_law": PowerLaw(num_clients=50),
+    "power_law_3": PowerLaw(num_clients=33, classes_per_client=3, max_per_class=150),
+    "class_subsets": ClassSubsets(num_clients=8, subsets="random"),
+    "class_sizes": ClassSubsets(num_clients=8, subsets="random", cluster_sizes=[500, 400, 300, 600]),
+    "ditto": Ditto(num_clients=20, total=1500, data_seed=None),
+    "iid": IID(num_clients=7),
+    "iid_power_law": IID(num_clients=50, sizes="power_law"),
+    "dirichlet": DirichletLabels(num_clients=10, alpha=0.5, min_examples=3),
+    "natural": Natural(),
+}
+
+
+@pytest.fixture(scope="module")
+def dataset(fake: Callable[..., Dataset]) -> Dataset:
+    # seven devices of unequal size for `natural`
+    return replace(fake(2000, 400), owner=torch.arange(2000).sqrt().long() % 7)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_same_seed_same_split_other_seed_another(name: str, dataset: Dataset) -> None:
+    partition = PARTITIONS[name]
+    one, two, other = (build(dataset, partition, seed) for seed in (0, 0, 1))
+    assert digest(one) == digest(two)
+    assert digest(one) != digest(other)
+    assert torch.equal(one.pool.x, other.pool.x)  # the pool knows no seed
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_no_client_trains_on_its_own_or_another_test_example(name: str, dataset: Dataset) -> None:
+    fed = build(dataset, PARTITIONS[name], 3)
+    train, test = set(fed.train.index.tolist()), set(fed.test.index.tolist())
+    assert train.isdisjoint(test)
+    assert int(fed.train.count.min()) >= 1
+    assert len(fed.group) == len(fed.train.count) == len(fed.test.count)
+    if name != "ditto":  # whose published generator starts a class again when it runs out
+        assert len(train) == int(fed.train.count.sum())
+        assert len(test) == int(fed.test.count.sum())
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_tables_are_small_integers_and_leave_the_dataset_alone(name: str, dataset: Dataset) -> None:
+    x, y = dataset.x_train.clone(), dataset.y_train.clone()
+    fed = build(dataset, PARTITIONS[name], 0)
+    for split in (fed.train, fed.test):
+        assert split.index.dtype == torch.int32
+        assert split.start.dtype == torch.int64
+        assert int(split.start[-1]) == len(split.index)
+    assert fed.group.dtype == torch.int64
+    assert fed.pool.x.dtype == torch.uint8
+    assert torch.equal(dataset.x_train, x)
+    assert torch.equal(dataset.y_train, y)
+
+
+@pytest.mark.parametrize("name", sorted(set(PARTITIONS) - {"natural"}))
+def test_a_dataset_far_too_small_is_one_line(name: str, fake: Callable[..., Dataset]) -> None:
+    with pytest.raises(UserError) as error:
+        build(fake(1, 1, num_classes=2), PARTITIONS[name], 0)
+    assert "\n" not in str(error.value)
+    assert "partition." in str(error.value) or "dataset" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["rotated", "class_subsets", "ditto", "dirichlet"])
+def test_a_dataset_without_a_test_set_points_to_natural(name: str) -> None:
+    synthetic = Synthetic(num_devices=4, total=400).load()
+    if name == "rotated":
+        synthetic = replace(
+            synthetic, x_train=torch.zeros(len(synthetic.x_train), 1, 2, 2), x_test=torch.zeros(0, 1, 2, 2)
+        )
+    with pytest.raises(UserError, match=r"has no test set: use partition=natural"):
+        build(synthetic, PARTITIONS[name], 0)
+
+
+@pytest.mark.parametrize("kind", [Rotated, Femnist10, PowerLaw, Ditto, ClassSubsets, IID, DirichletLabels])
+@pytest.mark.parametrize("num_clients", [0, -4, 2.5, "many"])
+def test_num_clients_is_a_positive_whole_number(kind: type, num_clients: object) -> None:
+    needed = {Rotated: {"num_rotations": 4}, ClassSubsets: {"subsets": "random"}}.get(kind, {})
+    with pytest.raises(UserError, match=rf"^partition.num_clients={num_clients} is not allowed"):
+        kind(num_clients=num_clients, **needed)

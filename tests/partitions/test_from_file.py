@@ -1,0 +1,86 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from fedclust.errors import UserError
+from fedclust.federation import build, digest, read_table, write_table
+from fedclust.partitions.femnist10 import Femnist10
+from fedclust.partitions.from_file import FromFile
+from fedclust.partitions.iid import IID
+from fedclust.partitions.rotated import Rotated
+from fedclust.types import Dataset, Partition
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize(
+    "base",
+    [Rotated(num_clients=8, num_rotations=4), IID(num_clients=9), Femnist10(num_clients=10, total=200)],
+    ids=["rotated", "iid", "femnist10"],
+)
+def test_a_written_partition_comes_back_bit_by_bit(
+    suffix: str, base: Partition, fake: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    dataset = fake(500, 100)
+    fed = build(dataset, base, 5)
+    path = tmp_path / "partition.parquet"
+    write_table(path, fed)
+    if suffix == "csv":
+        pd.read_parquet(path).to_csv(tmp_path / "partition.csv", index=False)
+    again = build(dataset, FromFile(path=str(tmp_path / f"partition.{suffix}"), base=base), 0)
+    assert digest(again) == digest(fed)
+    assert torch.equal(again.pool.x, fed.pool.x)
+    assert torch.equal(again.group, fed.group)
+
+
+def test_a_table_by_hand(fake: Callable[..., Dataset], tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("client,row,split\n1,7,train\n0,3,train\n1,10,test\n1,5,train\n")
+    fed = build(fake(8, 4), FromFile(path=str(path), base=IID(num_clients=1)), 0)
+    assert [fed.train.of_client(i).tolist() for i in range(2)] == [[3], [7, 5]]
+    assert [fed.test.of_client(i).tolist() for i in range(2)] == [[], [10]]
+    assert fed.group.tolist() == [-1, -1]
+
+
+def table(**changes: list[object]) -> pd.DataFrame:
+    columns = {"split": ["train", "train", "test"], "client": [0, 1, 1], "row": [0, 1, 2], "group": [0, 1, 1]}
+    return pd.DataFrame({k: v for k, v in (columns | changes).items() if v is not None})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"row": None}, "lacks the column row"),
+        ({"split": ["train", "valid", "test"]}, "split=valid: only train and test"),
+        ({"client": [0, 2, 2]}, "no row of client 1: clients must be numbered"),
+        ({"client": [0, -1, 1]}, "client=-1: numbers start at 0"),
+        ({"row": [0, 1.5, 2]}, "row of type float64: whole numbers"),
+        ({"row": [0, 1, None]}, "row of type float64: whole numbers"),
+        ({"group": [0, 1, 2]}, "gives client 1 more than one group"),
+        ({"row": [0, 1, 12]}, "names rows 12 to 12, but the pool of dataset=fake has rows 0 to 11"),
+        ({"split": ["test", "train", "test"]}, "client 0 has no training example"),
+        ({"split": [], "client": [], "row": [], "group": []}, "whole numbers|no row of client 0"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_wrong_table_is_one_line(
+    changes: dict[str, list[object]], says: str, suffix: str, fake: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    path = tmp_path / f"table.{suffix}"
+    frame = table(**changes)
+    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    with pytest.raises(UserError, match=says) as error:
+        build(fake(8, 4), FromFile(path=str(path), base=IID(num_clients=1)), 0)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_damaged_or_foreign_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"not found: set partition.path"):
+        read_table(tmp_path / "no.parquet")
+    for name, says in (("a.parquet", "cannot read"), ("a.txt", "ends in .parquet or .csv")):
+        (tmp_path / name).write_bytes(b"hello")
+        with pytest.raises(UserError, match=says) as error:
+            read_table(tmp_path / name)
+        assert "\n" not in str(error.value)

@@ -1,0 +1,87 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedclust.datasets.synthetic import Synthetic
+from fedclust.errors import ConfigError, DataError
+from fedclust.federation import build, label_histogram
+from fedclust.partitions.dirichlet import DirichletLabels
+from fedclust.partitions.iid import IID
+from fedclust.partitions.natural import Natural
+from fedclust.types import Dataset
+
+
+def test_iid_gives_everything_away_evenly(mnist_sized: Dataset) -> None:
+    fed = build(mnist_sized, IID(num_clients=90), 0)
+    assert set(fed.train.count.tolist()) == {666, 667}
+    assert fed.train.index.sort().values.tolist() == list(range(60_000))
+    assert fed.test.index.sort().values.tolist() == list(range(60_000, 70_000))
+    histogram = label_histogram(fed, torch.arange(90)).double()
+    assert float((histogram - 66.7).abs().max()) < 45  # six standard deviations
+    capped = build(mnist_sized, IID(num_clients=90, examples_per_client=50), 0)
+    assert set(capped.train.count.tolist()) == {50}
+
+
+def test_iid_errors(fake: Callable[..., Dataset]) -> None:
+    with pytest.raises(ConfigError, match=r"partition.sizes=random is not allowed: equal or power_law"):
+        IID(num_clients=3, sizes="random")
+    with pytest.raises(DataError, match=r"5 for 6 clients: lower partition.num_clients"):
+        build(fake(5, 5), IID(num_clients=6), 0)
+
+
+def test_dirichlet_gives_everything_away_and_tests_on_the_training_distribution(mnist_sized: Dataset) -> None:
+    fed = build(mnist_sized, DirichletLabels(num_clients=20, alpha=0.5), 0)
+    assert fed.train.index.sort().values.tolist() == list(range(60_000))
+    assert fed.test.index.sort().values.tolist() == list(range(60_000, 70_000))
+    train = label_histogram(fed, torch.arange(20)).double()
+    test = torch.stack([fed.pool.y[fed.test.of_client(i)].bincount(minlength=10) for i in range(20)]).double()
+    assert float((train / 6 - test).abs().max()) <= 1.2
+
+
+def test_dirichlet_shares_have_the_variance_of_the_distribution(mnist_sized: Dataset) -> None:
+    for alpha in (0.3, 5.0):
+        shares = []
+        for seed in range(20):
+            fed = build(mnist_sized, DirichletLabels(num_clients=10, alpha=alpha, min_examples=1), seed)
+            shares.append(label_histogram(fed, torch.arange(10)).double() / 6000)
+        # Var of one component of Dirichlet(alpha 1_M): (1/M)(1 - 1/M) / (M alpha + 1)
+        assert float(torch.stack(shares).var()) == pytest.approx(0.09 / (10 * alpha + 1), rel=0.15)
+
+
+def test_dirichlet_minimum_and_errors(mnist_sized: Dataset) -> None:
+    fed = build(mnist_sized, DirichletLabels(num_clients=10, alpha=0.3, min_examples=2000), 0)
+    assert int(fed.train.count.min()) >= 2000
+    with pytest.raises(ConfigError, match=r"partition.alpha=0.01 is not allowed: 100 draws"):
+        build(mnist_sized, DirichletLabels(num_clients=50, alpha=0.01, min_examples=900), 0)
+    with pytest.raises(DataError, match=r"lower partition.num_clients or partition.min_examples"):
+        build(mnist_sized, DirichletLabels(num_clients=50, min_examples=1201), 0)
+    with pytest.raises(ConfigError, match=r"partition.alpha=0"):
+        DirichletLabels(num_clients=5, alpha=0)
+    with pytest.raises(ConfigError, match=r"partition.min_examples=0"):
+        DirichletLabels(num_clients=5, min_examples=0)
+
+
+def test_natural_keeps_devices_and_cuts_ninety_to_ten() -> None:
+    dataset = Synthetic(num_devices=12, total=2000).load()
+    fed = build(dataset, Natural(), 0)
+    assert dataset.owner is not None
+    sizes = dataset.owner.bincount()
+    assert fed.num_clients == 12
+    for u in range(12):
+        rows = torch.cat([fed.train.of_client(u), fed.test.of_client(u)])
+        assert (dataset.owner[rows] == u).all()
+        assert len(rows) == int(sizes[u])
+        assert len(fed.train.of_client(u)) == int(0.9 * int(sizes[u]))
+        assert rows.tolist() != sorted(rows.tolist())
+
+
+def test_natural_errors(fake: Callable[..., Dataset]) -> None:
+    dataset = fake(20, 5)
+    with pytest.raises(ConfigError, match=r"partition=natural needs devices, which dataset=fake lacks"):
+        build(dataset, Natural(), 0)
+    with pytest.raises(DataError, match=r"device 1 has 1: raise partition.train_fraction"):
+        build(replace(dataset, owner=(torch.arange(20) == 3).long()), Natural(), 0)
+    with pytest.raises(ConfigError, match=r"partition.train_fraction=1 is not allowed"):
+        Natural(train_fraction=1)

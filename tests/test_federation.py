@@ -1,0 +1,109 @@
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from fedclust.datasets.digits import Digits
+from fedclust.errors import DataError
+from fedclust.federation import build, describe, digest, label_histogram
+from fedclust.partitions.iid import IID
+from fedclust.partitions.power_law import PowerLaw
+from fedclust.partitions.rotated import Rotated
+from fedclust.rng import Stream
+from fedclust.types import Dataset, Pool, Split
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return Digits().load()
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A partition of given rows."""
+
+    train: tuple[tuple[int, ...], ...]
+    test: tuple[tuple[int, ...], ...]
+
+    def pool(self, dataset: Dataset) -> Pool:
+        return IID(num_clients=1).pool(dataset)
+
+    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, torch.Tensor]:
+        train, test = (Split.of([torch.tensor(r) for r in rows]) for rows in (self.train, self.test))
+        return train, test, torch.full((len(self.train),), -1)
+
+
+def test_histogram_equals_counting_one_by_one(digits: Dataset) -> None:
+    fed = build(digits, PowerLaw(num_clients=30), 0)
+    clients = torch.tensor([29, 3, 3, 11])
+    expected = torch.stack([fed.pool.y[fed.train.of_client(int(i))].bincount(minlength=10) for i in clients])
+    assert torch.equal(label_histogram(fed, clients), expected)
+    assert label_histogram(fed, clients[:0]).shape == (0, 10)
+    assert torch.equal(label_histogram(fed, torch.arange(30)).sum(1), fed.train.count)
+
+
+def test_histogram_of_an_empty_client_is_zero(digits: Dataset) -> None:
+    fed = build(digits, Fixed(((), (5, 6), ()), ((1,), (2,), ())), 0, allow_empty=True)
+    histogram = label_histogram(fed, torch.arange(3))
+    assert histogram.sum(1).tolist() == [0, 2, 0]
+
+
+def test_a_pool_made_before_is_shared_and_changes_nothing(digits: Dataset) -> None:
+    partition = Rotated(num_clients=8, num_rotations=4)
+    pool = partition.pool(digits)
+    for seed in (3, 1):
+        fed = build(digits, partition, seed, pool=pool)
+        alone = build(digits, partition, seed)
+        assert fed.pool is pool
+        assert digest(fed) == digest(alone)
+        assert torch.equal(pool.x, alone.pool.x)
+
+
+def test_digest_sees_every_table(digits: Dataset) -> None:
+    fed = build(digits, Rotated(num_clients=8, num_rotations=4), 0)
+    others = [
+        replace(fed, group=fed.group.flip(0)),
+        replace(fed, train=fed.test),
+        replace(fed, test=fed.train),
+        replace(fed, train=Split(fed.train.index.flip(0), fed.train.start)),
+        build(digits, Rotated(num_clients=8, num_rotations=4), 1),
+    ]
+    assert len({digest(fed), *map(digest, others)}) == 6
+
+
+def test_digest_is_pinned(digits: Dataset) -> None:
+    # a change here means that every published number of this program has to be measured again
+    fed = build(digits, Rotated(num_clients=40, num_rotations=4), 0)
+    assert digest(fed)[:16] == "abb240e8437b2983"
+
+
+def test_describe_counts(digits: Dataset) -> None:
+    numbers = describe(build(digits, Rotated(num_clients=20, num_rotations=4), 0))
+    assert numbers == {
+        "clients": 20,
+        "groups": 4,
+        "pool": 4 * 1797,
+        "train_examples": 4 * 1442,
+        "train_min": 288,
+        "train_mean": 288.4,
+        "train_max": 289,
+        "test_examples": 4 * 355,
+        "test_min": 71,
+        "test_mean": 71.0,
+        "test_max": 71,
+    }
+    assert describe(build(digits, IID(num_clients=3), 0))["groups"] == 0
+
+
+def test_an_empty_client_or_a_row_outside_the_pool_is_one_line(digits: Dataset) -> None:
+    with pytest.raises(DataError, match="client 1 has no training example of dataset=digits"):
+        build(digits, Fixed(((1,), ()), ((2,), (3,))), 0)
+    for rows in ((1797,), (-1,)):
+        with pytest.raises(DataError, match="has rows 0 to 1796"):
+            build(digits, Fixed((rows,), ((2,),)), 0)
+
+
+def test_labels_are_never_needed_to_cut_images(digits: Dataset) -> None:
+    shuffled = replace(digits, y_test=digits.y_test.flip(0))
+    partition = Rotated(num_clients=8, num_rotations=4)
+    assert digest(build(digits, partition, 0)) == digest(build(shuffled, partition, 0))

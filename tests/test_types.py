@@ -1,0 +1,85 @@
+"""Index tables, pools and cohorts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedclust.types import Federation, Pool, Round, Split
+
+
+def pool() -> Pool:
+    x = torch.arange(24, dtype=torch.uint8).view(6, 1, 2, 2)
+    scale, shift = torch.tensor([2.0]).view(1, 1, 1), torch.tensor([-1.0]).view(1, 1, 1)
+    return Pool(x=x, y=torch.arange(6) % 3, scale=scale, shift=shift, num_classes=3)
+
+
+def split() -> Split:
+    return Split.of([torch.tensor([4, 1]), torch.tensor([], dtype=torch.int64), torch.tensor([0, 2, 5])])
+
+
+def round_of(num_clients: int = 50, t: int = 0, seed: int = 0) -> Round:
+    table = Split.of([torch.tensor([0])] * num_clients)
+    fed = Federation(pool=pool(), train=table, test=table, group=torch.zeros(num_clients, dtype=torch.int64))
+    everyone = torch.arange(num_clients)
+    return Round(t=t, seed=seed, fed=fed, cohort=everyone, present=everyone >= 0)
+
+
+def test_a_split_gives_padded_rows_in_the_order_asked() -> None:
+    index, count = split().take(torch.tensor([2, 0, 1]))
+    assert index.tolist() == [[0, 2, 5], [4, 1, 0], [0, 0, 0]]
+    assert count.tolist() == [3, 2, 0]
+    assert split().count.tolist() == [2, 0, 3]
+    assert split().of_client(0).tolist() == [4, 1]
+
+
+def test_taking_nobody_is_empty() -> None:
+    index, count = split().take(torch.tensor([], dtype=torch.int64))
+    assert index.shape == (0, 0)
+    assert len(count) == 0
+
+
+def test_inputs_are_scaled_and_keep_their_shape() -> None:
+    inputs = pool().inputs(torch.tensor([[0, 1], [5, 5]]))
+    assert inputs.shape == (2, 2, 1, 2, 2)
+    assert inputs[0, 1].flatten().tolist() == [7.0, 9.0, 11.0, 13.0]
+    assert inputs.dtype == torch.float32
+    assert pool().x.dtype == torch.uint8
+
+
+def test_a_larger_sample_contains_the_smaller_one() -> None:
+    rnd = round_of()
+    everyone = torch.arange(50)
+    ten, twenty = (set(rnd.sample(n, among=everyone).tolist()) for n in (10, 20))
+    assert len(ten) == 10
+    assert ten < twenty
+
+
+def test_a_sample_depends_on_seed_and_round_and_not_on_the_company() -> None:
+    everyone = torch.arange(50)
+    samples = {
+        (seed, t): tuple(round_of(t=t, seed=seed).sample(10, among=everyone).tolist())
+        for seed in (0, 1)
+        for t in (0, 1)
+    }
+    assert len(set(samples.values())) == 4
+    again = tuple(round_of().sample(10, among=everyone.flip(0)).tolist())
+    assert again == samples[0, 0]
+
+
+def test_every_client_is_sampled_about_equally_often() -> None:
+    everyone = torch.arange(50)
+    times = torch.zeros(50)
+    for t in range(400):
+        times[round_of(t=t).sample(10, among=everyone)] += 1
+    assert times.sum() == 4000
+    # 80 expected, standard deviation 8
+    assert times.min() > 80 - 40
+    assert times.max() < 80 + 40
+
+
+@pytest.mark.parametrize("count", [1, 49, 50])
+def test_samples_are_sorted_and_distinct(count: int) -> None:
+    sample = round_of().sample(count, among=torch.arange(50))
+    assert sample.tolist() == sorted(set(sample.tolist()))
+    assert len(sample) == count

@@ -186,10 +186,12 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
     device = choose_device(config["device"])
+    # convolutions would otherwise round to TF32 on a GPU, and engines would agree to 1e-3 only
+    torch.backends.cudnn.allow_tf32 = False
     seeds = seed_list(config["seeds"])
     federations = federate(dataset, parts["partition"], seeds, device)
     pool = federations[seeds[0]].pool
-    model = make(config["model"], "model", user_dir, in_shape=dataset.shape, num_classes=dataset.num_classes)
+    model = make(config["model"], "model", user_dir, in_shape=pool.shape, num_classes=pool.num_classes)
     backend = make_backend(config["engine"], model, pool, config["max_rows"])
     return Job(
         algorithm=parts["algorithm"],

@@ -48,15 +48,17 @@ def cluster_sum(values: Tensor, label: Tensor, num_clusters: int, weight: Tensor
     # index_add_ is the fastest on a CPU; on a GPU it adds in an order that changes from run to run
     add = _sum_by_cluster if values.is_cuda else _sum_by_row
     total = values.new_zeros(num_clusters, values.shape[1])
-    add(total, values, label, None if weight is None else weight.to(values.dtype).unsqueeze(1))
+    add(total, values, label, weight)
     return total
 
 
 def _sum_by_row(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
-    """Add every row [C, P], times its weight [C, 1], to the total [K, P] of its cluster, in order."""
-    for rows in _blocks(*values.shape, values):
-        block = values[rows] if weight is None else values[rows] * weight[rows]
-        total.index_add_(0, label[rows], block)
+    """Add every row [C, P], times its weight [C], to the total [K, P] of its cluster, in order."""
+    if weight is None:
+        total.index_add_(0, label, values)
+        return
+    for row, (cluster, factor) in enumerate(zip(label.tolist(), weight.tolist(), strict=True)):
+        total[cluster].add_(values[row], alpha=factor)  # no temporary, unlike values * weight
 
 
 def _sum_by_cluster(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
@@ -65,7 +67,9 @@ def _sum_by_cluster(total: Tensor, values: Tensor, label: Tensor, weight: Tensor
         members = (label == cluster).nonzero().squeeze(1)
         for rows in _blocks(len(members), values.shape[1], values):
             block = values[members[rows]]
-            total[cluster] += (block if weight is None else block * weight[members[rows]]).sum(0)
+            if weight is not None:
+                block *= weight[members[rows]].to(block.dtype).unsqueeze(1)
+            total[cluster] += block.sum(0)
 
 
 def cluster_mean(values: Tensor, label: Tensor, weight: Tensor | None = None, *, empty: Tensor) -> Tensor:
@@ -145,7 +149,7 @@ def discrepancy(params: Tensor, models: Tensor, label: Tensor) -> float:
         label: [C] int64 in [0, K), the model each row belongs to.
     """
     total = torch.zeros((), dtype=torch.float64, device=params.device)
-    for rows in _blocks(*params.shape, params):
+    for rows in _blocks(len(params), params.shape[1], params):
         gap = params[rows] - models[label[rows]]
         total += torch.linalg.vector_norm(gap, dim=1).sum(dtype=torch.float64)
     return float(total) / len(params) if len(params) else float("nan")

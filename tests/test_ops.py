@@ -63,7 +63,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_ways_of_summing_agree() -> None:
-    values, label, weight = drawn(20, 7), torch.arange(20) % 3, torch.rand(20, 1)
+    values, label, weight = drawn(20, 7), torch.arange(20) % 3, torch.rand(20)
     for factor in (None, weight):
         rows, clusters = torch.zeros(4, 7), torch.zeros(4, 7)
         ops._sum_by_row(rows, values, label, factor)

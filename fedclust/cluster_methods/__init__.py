@@ -36,7 +36,7 @@ def check_count(num_clusters: Count, max_clusters: int, min_silhouette: float) -
 
 
 def as_matrix(distance: Tensor) -> Floats:
-    """The distances [C, C] float64 on the CPU, a copy with an exactly zero diagonal.
+    """The distances [C, C] float64 on the CPU, a copy made exactly symmetric with a zero diagonal.
 
     Raises:
         DivergedError: if one is not finite.
@@ -44,7 +44,9 @@ def as_matrix(distance: Tensor) -> Floats:
     assert distance.shape == (len(distance), len(distance)), tuple(distance.shape)
     if not bool(torch.isfinite(distance).all()):
         raise DivergedError("a distance between clients is not finite; a smaller solver.lr may help")
-    matrix: Floats = distance.detach().double().cpu().clone().fill_diagonal_(0).numpy()
+    both = distance.detach().double().cpu()
+    # products on a device can differ in the last bit across the diagonal, and some methods insist
+    matrix: Floats = ((both + both.T) / 2).fill_diagonal_(0).numpy()
     return matrix
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 from fedclust.engines.fused import FusedBackend
 from fedclust.engines.loop import LoopBackend
 from fedclust.engines.vmap import VmapBackend
 from fedclust.errors import require
-from fedclust.models.sequence import Model
 from fedclust.types import Backend, Pool
 
 ENGINES = ("auto", "fused", "vmap", "loop")
 
 
-def make_backend(name: str, model: Model, pool: Pool, max_rows: int | None = None) -> Backend:
+def make_backend(name: str, model: nn.Module, pool: Pool, max_rows: int | None = None) -> Backend:
     """The engine of a job.
 
     Args:
         name: auto takes the fastest one that can run the model.
-        model: the architecture.
+        model: the architecture; `fused` knows those of fedclust.models, the others any module.
         pool: the examples, on the device to compute on.
         max_rows: rows computed at once, None to choose.
 

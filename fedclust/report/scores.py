@@ -61,24 +61,44 @@ def headline(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
     """
     shown = columns(spec, arms)
     scale = factor(spec.metric)
-    rows, records = [], []
+    cells: dict[tuple[str, str], Cell] = {}
+    records = []
     for arm in arms:
-        cells = [Cell(text=arm.label)]
         for column in shown:
             values = scale * column.values(arm)
             printed = _published(spec, arm, column)
-            cells.append(_cell(values, printed, scaled, _is_best(arm, arms, column, spec.metric)))
+            best = _is_best(arm, arms, column, spec.metric)
+            cells[arm.label, column.title] = _cell(values, printed, scaled, best)
             records.append(_record(arm, column, spec.metric, values, printed))
-        rows.append(tuple(cells))
+    heads, rows = _layout(arms, shown, cells)
     unit = " (%)" if scale == 100.0 else ""
     return Table(
         name="table",
         title=f"{title(spec.metric)}{unit}",
-        columns=("arm", *(column.title for column in shown)),
-        rows=tuple(rows),
+        columns=heads,
+        rows=rows,
         records=tuple(records),
         notes=tuple(_notes(spec, arms, scaled, any("published" in r for r in records))),
     )
+
+
+def _layout(
+    arms: Sequence[Arm], shown: Sequence[Column], cells: Mapping[tuple[str, str], Cell]
+) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
+    """Heads and rows: arms by columns, or settings by algorithms where settings are experiments of their own."""
+    titles = [column.title for column in shown]
+    if not _in_panels(arms):
+        rows = [(Cell(text=arm.label), *(cells[arm.label, title] for title in titles)) for arm in arms]
+        return ("arm", *titles), tuple(rows)
+    names = tuple(dict.fromkeys(arm.name for arm in arms))
+    rows = []
+    for setting in dict.fromkeys(arm.setting for arm in arms):
+        there = {arm.name: arm.label for arm in arms if arm.setting == setting}
+        for head in titles:
+            name = f"{setting or 'otherwise'}, {head}" if len(titles) > 1 else setting or "otherwise"
+            found = [cells[there[n], head] if n in there else Cell(text="") for n in names]
+            rows.append((Cell(text=name), *found))
+    return ("setting", *names), tuple(rows)
 
 
 def _at(arm: Arm, metric: str, iteration: int) -> NDArray[np.float64]:
@@ -129,7 +149,12 @@ def _cell(values: NDArray[np.float64], printed: Published | None, scaled: bool, 
         return Cell(text=text, detail=f"paper {paper}")
     mean = float(values.mean())
     good = None if scaled else printed.agrees(mean)
-    return Cell(text=text, detail=f"paper {paper}, {mean - printed.mean:+.2f}", good=good, strong=best)
+    return Cell(
+        text=text,
+        detail=f"paper {paper}, {mean - printed.mean:+.2f}".replace("-", "−"),
+        good=good,
+        strong=best,
+    )
 
 
 def _record(

@@ -9,7 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "±": r"$\pm$", "–": "--"}
+_TEX = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "$": r"\$",
+    "±": r"$\pm$",
+    "–": "--",
+    "−": "$-$",
+    "“": "``",
+    "”": "''",
+}
 _TEX |= {"✓": r"$\checkmark$", "✗": r"$\times$", ">": r"$>$", "<": r"$<$", "λ": r"$\lambda$"}
 
 

@@ -35,7 +35,8 @@ def print_summary(folder: Path, console: Console) -> None:
         pad_edge=False,
     )
     grid.add_column("arm")
-    for head in (f"{metric}{unit}", *(["purity", "ARI"] if said.arms[0].curve("purity") else [])):
+    best = "best " if said.spec.score == "max" else ""
+    for head in (f"{best}{metric}{unit}", *(["purity", "ARI"] if said.arms[0].curve("purity") else [])):
         grid.add_column(head, justify="right")
     for arm in said.arms:
         score = factor(metric) * (arm.best(metric) if said.spec.score == "max" else arm.last(metric))

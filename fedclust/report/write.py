@@ -145,9 +145,9 @@ def _banners(folder: Path, found: Sequence[Arm], scales: Sequence[str]) -> list[
     switches: dict[str, list[str]] = {}
     for arm in found:
         for switch in _compat(arm.job.config):
-            switches.setdefault(switch, []).append(arm.label)
+            switches.setdefault(switch, []).append(arm.name)
     for switch, users in switches.items():
-        where = "" if len(users) == len(found) else f" ({', '.join(users)})"
+        where = "" if len(users) == len(found) else f" ({', '.join(dict.fromkeys(users))})"
         banners.append(f"compatibility switch on: {switch}{where}")
     return banners
 

@@ -189,6 +189,10 @@ def test_jobs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path: Path, jo
     said = contents(tmp_path)
     expected = [f"{name} num_clients={size}" for size in (40, 80, 120) for name in ("ifca", "lcfl")]
     assert [arm.label for arm in said.arms] == expected
+    headline = said.tables[0]
+    assert headline.columns == ("setting", "ifca", "lcfl")
+    assert [row[0].text for row in headline.rows] == [f"num_clients={size}" for size in (40, 80, 120)]
+    assert [record["arm"] for record in headline.records] == expected
 
 
 def test_many_arms_are_drawn_in_panels(tmp_path: Path, job: Job) -> None:

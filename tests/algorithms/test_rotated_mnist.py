@@ -1,0 +1,55 @@
+"""On real images: a dozen clients of rotated MNIST, four rotations."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from planted import configured, partition_of
+
+from fedclust import federation
+from fedclust.datasets.mnist import MNIST
+from fedclust.engines.choose import make_backend
+from fedclust.engines.engine import SeedEngine
+from fedclust.models.mlp import mlp
+from fedclust.partitions.rotated import Rotated
+from fedclust.scenarios.static import Static
+from fedclust.types import Federation
+
+
+@pytest.fixture(scope="module")
+def rotated(data_root: Path) -> Federation:
+    partition = Rotated(num_clients=12, num_rotations=4, examples_per_client=150)
+    return federation.build(MNIST(root=str(data_root)).load(), partition, 0)
+
+
+def run(name: str, fed: Federation, *overrides: str) -> tuple[torch.Tensor, float, list[Any]]:
+    """Labels, pooled test accuracy and states after 7 rounds."""
+    algorithm = configured(name, "num_clusters=4", "solver.lr=0.05", "solver.epochs=4", *overrides)
+    engine = SeedEngine(make_backend("auto", mlp((1, 28, 28), 10, hidden=[]), fed.pool))
+    states: list[Any] = []
+    for rnd in islice(Static().rounds(fed, 0), 7):
+        state = states[-1] if states else algorithm.init(engine, rnd)[0]
+        states.append(algorithm.round(state, engine, rnd)[0])
+    evaluation = engine.evaluate(algorithm.serve(states[-1], engine, rnd), rnd)
+    return evaluation.served.label, int(evaluation.correct.sum()) / int(evaluation.count.sum()), states
+
+
+def test_clusters_are_the_rotations_and_pay_off(rotated: Federation) -> None:
+    _, fedavg, fedavg_states = run("fedavg", rotated)
+    _, oracle, _ = run("oracle", rotated)
+    for name in ("lcfl", "diffnorm", "gradcos"):
+        label, accuracy, states = run(name, rotated)
+        assert partition_of(label) == partition_of(rotated.group), name
+        assert torch.equal(states[4].models, fedavg_states[4].model)
+        assert accuracy > fedavg + 0.03, name
+        assert accuracy > oracle - 0.06, name
+    assert oracle > 0.7
+
+
+def test_auto_finds_the_number_of_rotations(rotated: Federation) -> None:
+    label, _, _ = run("lcfl", rotated, "cluster_method.num_clusters=auto")
+    assert partition_of(label) == partition_of(rotated.group)

@@ -374,7 +374,10 @@ class Engine(Protocol):
 class Algorithm(Protocol):
     """A method: hyper-parameters only; all that changes lives in its State, a frozen dataclass of tensors."""
 
-    State: type[Any]
+    @property
+    def State(self) -> type[Any]:
+        """The dataclass of what changes."""
+        ...
 
     def init(self, engine: Engine, rnd: Round) -> tuple[Any, Report]:
         """State before round 0, and what preparing it cost."""

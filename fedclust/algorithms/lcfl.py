@@ -130,6 +130,9 @@ class LCFL:
 
     def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
         """A fresh model; with the local warm-up also everything up to the clusters."""
+        k, clients = getattr(self.method, "num_clusters", "auto"), len(clients_with_data(rnd))
+        # the method would say so too, but only after the warm-up
+        require(k == "auto" or k <= clients, "num_clusters", k, f"at most the {clients} clients to cluster")
         model = engine.init(rnd.stream("init"), 1)
         state = self.State(
             models=model,

@@ -85,7 +85,7 @@ def headline(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
 def _layout(
     arms: Sequence[Arm], shown: Sequence[Column], cells: Mapping[tuple[str, str], Cell]
 ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
-    """Heads and rows: arms by columns, or settings by algorithms where settings are experiments of their own."""
+    """Heads and rows: arms by columns, or settings by algorithms where a setting holds several."""
     titles = [column.title for column in shown]
     if not _in_panels(arms):
         rows = [(Cell(text=arm.label), *(cells[arm.label, title] for title in titles)) for arm in arms]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fedclust.errors import ConfigError
 from fedclust.trackers import optional, series
 
 
@@ -18,11 +19,16 @@ class MLflowTracker:
 
     def __init__(self, experiment: str, run: str, uri: str | None = None) -> None:
         self._mlflow = optional("mlflow", "mlflow")
-        client = self._mlflow.MlflowClient(tracking_uri=uri)
-        found = client.get_experiment_by_name(experiment)
-        identity = found.experiment_id if found else client.create_experiment(experiment)
-        self._client = client
-        self._run = client.create_run(identity, run_name=run).info.run_id
+        try:
+            self._client = self._mlflow.MlflowClient(tracking_uri=uri)
+            found = self._client.get_experiment_by_name(experiment)
+            identity = found.experiment_id if found else self._client.create_experiment(experiment)
+            self._run = self._client.create_run(identity, run_name=run).info.run_id
+        except self._mlflow.exceptions.MlflowException as error:
+            first = " ".join(str(error).split())
+            raise ConfigError(
+                f"tracker.uri={uri} is not allowed: MLflow cannot store there ({first})"
+            ) from error
 
     def log(self, seed: int, round: int, values: Mapping[str, float]) -> None:  # noqa: A002
         """Nothing; one request for all metrics of the round."""

@@ -116,3 +116,12 @@ def test_folders_are_named_by_what_differs() -> None:
     long = [f"partition.option{i}=value{i}" for i in range(20)]
     assert len(job_folder(long, "lcfl")) < 140
     assert job_folder(long, "lcfl") != job_folder([*long[:-1], "partition.option19=other"], "lcfl")
+
+
+@pytest.mark.sklearn_extra
+def test_a_run_with_scikit_learn_extras_kmedoids(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    extra = "cluster_method=kmedoids_sklearn_extra"
+    done = fedclust("run", *TINY, "solver.epochs=5", extra, "hydra.run.dir=here")
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    rounds = pd.read_csv(tmp_path / "here" / "rounds.csv")
+    assert rounds[(rounds["metric"] == "num_clusters") & (rounds["round"] == 5)]["value"].tolist() == [4.0]

@@ -48,7 +48,7 @@ def round_of(fed: Federation, seed: int, t: int) -> Round:
 
 
 def labels(name: str, group: Tensor, seed: int, t: int) -> Tensor:
-    """How the made-up algorithms cluster: lcfl exactly after 3 rounds; ifca merges two groups but in seed 2."""
+    """How the made-up algorithms cluster: lcfl exactly from round 3; ifca merges two groups but in seed 2."""
     if name == "lcfl":
         return (group + 1) % 4 if t >= 3 else torch.zeros_like(group)
     if name == "ifca":

@@ -78,13 +78,27 @@ def test_mlflow_gets_one_batch_per_seed_and_round(monkeypatch: pytest.MonkeyPatc
         def set_terminated(self, run: str) -> None:
             calls.append((run, "terminated"))
 
-    entities = SimpleNamespace(Metric=lambda *a: a)
-    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=Client, entities=entities))
+    mlflow = SimpleNamespace(
+        MlflowClient=Client,
+        entities=SimpleNamespace(Metric=lambda *a: a),
+        exceptions=SimpleNamespace(MlflowException=RuntimeError),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     tracker = MLflowTracker("lcfl", "ifca", uri="sqlite:///x.db")
     tracker.log(1, 7, {"accuracy": 0.5})
     tracker.close()
     run = "id of lcfl, ifca"
     assert calls == [("uri", "sqlite:///x.db"), (run, [("seed_1/accuracy", 0.5, 0, 7)]), (run, "terminated")]
+
+
+def test_a_store_that_mlflow_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def client(tracking_uri: str | None) -> None:
+        raise RuntimeError("no such\nstore")
+
+    exceptions = SimpleNamespace(MlflowException=RuntimeError)
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=client, exceptions=exceptions))
+    with pytest.raises(ConfigError, match=r"tracker\.uri=x://y is not allowed: .*no such store"):
+        MLflowTracker("experiment", "run", uri="x://y")
 
 
 def test_wandb_gets_the_round_with_every_row(monkeypatch: pytest.MonkeyPatch) -> None:

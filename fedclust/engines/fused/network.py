@@ -49,6 +49,11 @@ def obstacle(model: nn.Module) -> str:
     return "" if weighted else "the fused engine needs a layer with parameters"
 
 
+def _by_row(device: torch.device) -> bool:
+    """Whether the part that sees images runs row by row."""
+    return device.type == "cpu"
+
+
 @dataclass(frozen=True)
 class Network:
     """The parameters of a model by place and name, e.g. "3.weight", and its layers.
@@ -93,6 +98,24 @@ class Network:
         return places[0] + 1 if places else len(self.layers)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """Some first rows of a stack for one batch size: the same operations on the same memory in every step.
+
+    Attributes:
+        chain: the models.
+        inputs: room for a batch, [R, B, *shape].
+        logp, delta: room for log-probabilities and for the gradient of the logits, [R, B, Y].
+        minus_one: [R, B, 1], all -1.
+    """
+
+    chain: Chain
+    inputs: Tensor
+    logp: Tensor
+    delta: Tensor
+    minus_one: Tensor
+
+
 class Stack:
     """R models ready to compute, and their steps for every batch size met.
 
@@ -109,16 +132,22 @@ class Stack:
     def __init__(self, network: Network, weights: dict[str, Weight], key: Tensor, rule: Rule | None) -> None:
         self.network, self.weights, self.key, self.rule = network, weights, key, rule
         self.clock = Clock()
-        self.by_row = key.device.type == "cpu"
-        self.minus_one = torch.full((1, 1, 1), -1.0, device=key.device)
-        self._chains: dict[tuple[int, int], Chain] = {}
+        self.by_row = _by_row(key.device)
+        self._frames: dict[tuple[int, int], Frame] = {}
         self._rooms: dict[str, Tensor] = {}
 
-    def chain(self, rows: int, batch: int) -> Chain:
-        """The model of the first `rows` rows for batches of `batch`; made once per pair."""
-        if (rows, batch) not in self._chains:
-            self._chains[rows, batch] = self._build(rows, batch)
-        return self._chains[rows, batch]
+    def frame(self, rows: int, batch: int) -> Frame:
+        """The first `rows` models for batches of `batch` examples; made once per pair."""
+        if (rows, batch) not in self._frames:
+            logits = (rows, batch, *self.network.shapes[-1])
+            self._frames[rows, batch] = Frame(
+                chain=self._build(rows, batch),
+                inputs=self.room("inputs", rows, batch, *self.network.shapes[0]),
+                logp=self.room("logp", *logits),
+                delta=self.room("delta", *logits),
+                minus_one=torch.full((1, 1, 1), -1.0, device=self.key.device).expand(rows, batch, 1),
+            )
+        return self._frames[rows, batch]
 
     def room(self, name: str, *shape: int) -> Tensor:
         """A buffer, uninitialised; equal names share memory, whatever the batch size."""

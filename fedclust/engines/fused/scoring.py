@@ -20,8 +20,8 @@ def load_models(network: Network, models: Tensor, which: Tensor) -> Stack:
 
 def _log_probabilities(stack: Stack, x: Tensor) -> Tensor:
     """log softmax of the logits of x [R, B, *shape] under the first R models, [R, B, Y], in shared memory."""
-    logits = stack.chain(*x.shape[:2]).forward(x)
-    return torch.log_softmax(logits, 2, out=stack.room("logp", *logits.shape))
+    frame = stack.frame(x.shape[0], x.shape[1])
+    return torch.log_softmax(frame.chain.forward(x), 2, out=frame.logp)
 
 
 def owners(shards: Shards) -> tuple[Tensor, Tensor]:

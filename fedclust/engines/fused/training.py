@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.network import Network, Stack
+from fedclust.engines.fused.network import Frame, Network, Stack
 from fedclust.engines.fused.weights import Descent, HeavyBall, Rule, Weight
 from fedclust.engines.schedule import Schedule
 from fedclust.solver import Solver
@@ -47,9 +47,9 @@ class Batches:
 
     Attributes:
         pool: all examples.
-        place: [S, R, B] int64 pool rows, or rows of `data` where that is given.
-        data: [R * n, *shape] float32 examples of the chunk, or None where they would take too much memory.
-        label: [S, R, B, 1] int64 classes.
+        place: [R, B] int64 per step, pool rows, or rows of `data` where that is given.
+        data: [R, n, *shape] float32 examples of the chunk, or None where they would take too much memory.
+        label: [R, B, 1] int64 classes per step.
         share: [S, R, B, 1] weight of every example in the loss of its batch, 0 in padding.
         rows: active rows by step; rows are sorted, so these are the first ones.
         width: largest batch of the active rows by step.
@@ -57,9 +57,9 @@ class Batches:
     """
 
     pool: Pool
-    place: Tensor
+    place: tuple[Tensor, ...]
     data: Tensor | None
-    label: Tensor
+    label: tuple[Tensor, ...]
     share: Tensor
     rows: list[int]
     width: list[int]
@@ -75,12 +75,12 @@ class Batches:
         source = shards.index.reshape(-1)
         label, data = pool.y[source][place].unsqueeze(3), None
         if source.numel() * pool.x[0].numel() * 4 <= _RESIDENT:
-            data = pool.inputs(source)
+            data = pool.inputs(shards.index)
         return cls(
             pool=pool,
-            place=place.contiguous() if data is not None else source[place],
+            place=(place.contiguous() if data is not None else source[place]).unbind(),
             data=data,
-            label=label,
+            label=label.unbind(),
             share=(inside / size.clamp(min=1)).unsqueeze(3),
             rows=(size.squeeze(2) > 0).sum(1).tolist(),
             width=size.amax((1, 2)).tolist() if rows else [],
@@ -93,22 +93,28 @@ class Batches:
         return sum(rows * width for rows, width in zip(self.rows, self.width, strict=True))
 
     def inputs(self, step: int, room: Tensor) -> Tensor:
-        """What the models see at a step, [R, B, *shape] of the active rows; `room` may be used for it."""
-        rows, width = self.rows[step], self.width[step]
-        place = self.place[step, :rows, :width]
+        """What the models see at a step, [R, B, *shape] of the active rows; `room`, that large, may be used."""
+        rows, width = room.shape[:2]
+        if self.data is not None and self.ordered:
+            return self.data[:rows, :width]
+        place = _first(self.place[step], rows, width)
         if self.data is None:
             return self.pool.inputs(place)
-        if self.ordered:
-            return self.data.view(self.place.shape[1], -1, *self.pool.shape)[:rows, :width]
-        torch.index_select(self.data, 0, place.reshape(-1), out=room.view(-1, *self.pool.shape))
+        # one copy per batch: indexing would copy twice, and a shuffled copy per pass would leave the cache
+        torch.index_select(self.data.flatten(0, 1), 0, place.reshape(-1), out=room.flatten(0, 1))
         return room
 
 
-def _descend(stack: Stack, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
-    """Carry the gradient of the weighted loss of a batch through the first rows of the stack.
+def _first(x: Tensor, rows: int, width: int) -> Tensor:
+    """x[:rows, :width], free where that is all."""
+    return x if x.shape[0] == rows and x.shape[1] == width else x[:rows, :width]
+
+
+def _descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
+    """Carry the gradient of the weighted loss of a batch through the models, which their rule changes.
 
     Args:
-        stack: the models, changed by its rule.
+        frame: the models.
         x: [R, B, *shape] inputs.
         label: [R, B, 1] int64 classes.
         share: [R, B, 1] weight of every example's loss.
@@ -116,30 +122,25 @@ def _descend(stack: Stack, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
     Returns:
         [R, B, 1] log-probability of every example's class.
     """
-    rows, width = label.shape[:2]
-    chain = stack.chain(rows, width)
-    logits = chain.forward(x)
-    logp = torch.log_softmax(logits, 2, out=stack.room("logp", *logits.shape))
-    picked = logp.gather(2, label)
+    torch.log_softmax(frame.chain.forward(x), 2, out=frame.logp)
     # by the logits the gradient is (softmax - one hot) * share, so 0 in padding
-    delta = torch.exp(logp, out=stack.room("delta", *logits.shape))
-    delta.scatter_add_(2, label, stack.minus_one.expand(rows, width, 1)).mul_(share)
-    chain.backward(delta)
-    return picked
+    torch.exp(frame.logp, out=frame.delta).scatter_add_(2, label, frame.minus_one).mul_(share)
+    frame.chain.backward(frame.delta)
+    return frame.logp.gather(2, label)
 
 
 def train_chunk(stack: Stack, batches: Batches) -> Tensor:
     """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are moved."""
-    share, shape = batches.share, batches.pool.shape
-    picked = torch.zeros_like(share)
+    shares = batches.share.unbind()
+    picked = torch.zeros_like(batches.share)
     for step, (rows, width) in enumerate(zip(batches.rows, batches.width, strict=True)):
-        x = batches.inputs(step, stack.room("x", rows, width, *shape))
-        label = batches.label[step, :rows, :width]
-        here = share[step, :rows, :width]
         stack.clock.step = step
-        picked[step, :rows, :width] = _descend(stack, x, label, here)
-    steps = (share > 0).any(2).sum((0, 2))
-    return -(picked * share).sum((0, 2, 3)) / steps.clamp(min=1)
+        frame = stack.frame(rows, width)
+        x = batches.inputs(step, frame.inputs)
+        label, share = _first(batches.label[step], rows, width), _first(shares[step], rows, width)
+        _first(picked[step], rows, width).copy_(_descend(frame, x, label, share))
+    steps = (batches.share > 0).any(2).sum((0, 2))
+    return -(picked * batches.share).sum((0, 2, 3)) / steps.clamp(min=1)
 
 
 def gradient_chunk(stack: Stack, pool: Pool, shards: Shards, block: int) -> None:
@@ -159,4 +160,4 @@ def gradient_chunk(stack: Stack, pool: Pool, shards: Shards, block: int) -> None
         index = shards.index[:rows, first : first + width]
         inside = position[first : first + width] < shards.count[:rows].unsqueeze(1)
         weight = (inside * share[:rows].unsqueeze(1)).unsqueeze(2)
-        _descend(stack, pool.inputs(index), pool.y[index].unsqueeze(2), weight)
+        _descend(stack.frame(rows, width), pool.inputs(index), pool.y[index].unsqueeze(2), weight)

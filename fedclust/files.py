@@ -38,7 +38,7 @@ def atomic_write(path: Path, content: bytes | str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Nothing; the names in `folder` are on the disk afterwards, where the system can promise that."""
+    """The names in `folder` are on the disk afterwards, where the system can promise that."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:  # a system that cannot open folders cannot sync them either

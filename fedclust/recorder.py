@@ -57,7 +57,7 @@ class Recorder:
         self._latest: dict[int, tuple[int, dict[str, float]]] = {}  # seed → its last round, newest values
 
     def start(self) -> None:
-        """Nothing; begins the files anew, whatever an earlier try has left of them."""
+        """Begins the files anew, whatever an earlier try has left of them."""
         self._close_file()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._drop_parts(keep=())
@@ -69,7 +69,7 @@ class Recorder:
         sync_folder(self._folder)
 
     def cost(self, seed: int, t: int, report: Report) -> None:
-        """Nothing; records what one call of an algorithm cost in round t; calls of one round add up.
+        """Records what one call of an algorithm cost in round t; calls of one round add up.
 
         Raises:
             ConfigError: for a note that `fedclust.metrics` does not document.
@@ -97,7 +97,7 @@ class Recorder:
         return values
 
     def seconds(self, seed: int, t: int, value: float) -> None:
-        """Nothing; records the wall-clock time of round t, this seed's share of it."""
+        """Records the wall-clock time of round t, this seed's share of it."""
         self._put(seed, t, {"seconds": value})
 
     def latest(self) -> dict[str, float]:
@@ -116,7 +116,7 @@ class Recorder:
         return {"rounds_csv": file.tell(), "parts": list(self._parts), "round": self._flushed}
 
     def resume(self, position: Mapping[str, Any], state: Mapping[int, Mapping[str, Any]]) -> None:
-        """Nothing; the files are cut back to where `commit` returned `position`, the memory is `state`.
+        """The files are cut back to where `commit` returned `position`, the memory is `state`.
 
         Raises:
             RunFolderError: when the files hold less than the checkpoint says.
@@ -149,11 +149,11 @@ class Recorder:
         return {seed: {"label": label.clone()} for seed, label in self._label.items()}
 
     def load(self, state: Mapping[int, Mapping[str, Any]]) -> None:
-        """Nothing; takes over what `state` returned."""
+        """Takes over what `state` returned."""
         self._label = {seed: kept["label"].cpu().clone() for seed, kept in state.items() if "label" in kept}
 
     def finish(self) -> None:
-        """Nothing; completes `clients.parquet` and `summary.csv` and closes everything.
+        """Completes `clients.parquet` and `summary.csv` and closes everything.
 
         The parts are joined row group by row group; only one part is in memory at a time. Calling it again,
         or after a kill at any point of it, gives the same files.
@@ -174,7 +174,7 @@ class Recorder:
         self.close()
 
     def close(self) -> None:
-        """Nothing; closes the files of a run that stops early and keeps what is written."""
+        """Closes the files of a run that stops early and keeps what is written."""
         if not self._open:
             return
         self._open = False

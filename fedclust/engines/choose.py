@@ -5,9 +5,11 @@ from __future__ import annotations
 from torch import nn
 
 from fedclust.engines.fused import FusedBackend
+from fedclust.engines.fused.network import obstacle
 from fedclust.engines.loop import LoopBackend
 from fedclust.engines.vmap import VmapBackend
 from fedclust.errors import require
+from fedclust.models.sequence import Model
 from fedclust.types import Backend, Pool
 
 ENGINES = ("auto", "fused", "vmap", "loop")
@@ -28,9 +30,10 @@ def make_backend(name: str, model: nn.Module, pool: Pool, max_rows: int | None =
     require(name in ENGINES, "engine", name, "one of " + ", ".join(ENGINES))
     if name == "loop":
         return LoopBackend(model, pool)
-    obstacle = FusedBackend.obstacle(model)
+    reason = obstacle(model)
     if name == "fused":
-        require(not obstacle, "engine", name, f"{obstacle}; use engine=auto")
-    if obstacle or name == "vmap":
+        require(not reason, "engine", name, f"{reason}; use engine=auto")
+    if reason or name == "vmap":
         return VmapBackend(model, pool, max_rows=max_rows)
+    assert isinstance(model, Model), "fused knows the models of fedclust.models only"
     return FusedBackend(model, pool, max_rows=max_rows)

@@ -15,7 +15,7 @@ from fedclust.metrics import METRICS
 
 
 def write_summary(folder: Path) -> None:
-    """Nothing; writes `summary.csv` from `rounds.csv` of the job's folder.
+    """Writes `summary.csv` from `rounds.csv` of the job's folder.
 
     Columns: metric, value (`last` or `best`, best in the metric's own direction, absent where it has none),
     seed (or `mean`, `std` with ddof=0, `n`), number. Reads line by line; memory does not grow with rounds.

@@ -25,7 +25,7 @@ def cnn(
     Args:
         in_shape: (channels, height, width).
         num_classes: Y.
-        channels: output channels of every block.
+        channels: output channels of every block; none gives a fully connected network.
         kernel: side of the convolution kernels.
         padding: zeros on every side of a convolution's input.
         hidden: widths of the hidden fully connected layers.
@@ -35,9 +35,7 @@ def cnn(
     Raises:
         ConfigError: for images too small for the blocks, or a value out of range.
     """
-    require(
-        len(channels) > 0 and min(channels) >= 1, "model.channels", list(channels), "one or more, each >= 1"
-    )
+    require(all(width >= 1 for width in channels), "model.channels", list(channels), "widths of at least 1")
     require(all(width >= 1 for width in hidden), "model.hidden", list(hidden), "widths of at least 1")
     require(kernel >= 1, "model.kernel", kernel, "at least 1")
     require(0 <= padding < kernel, "model.padding", padding, "at least 0 and below model.kernel")

@@ -14,7 +14,7 @@ class ReportAfterSweep(Callback):
     """Writes the report of a sweep when its last job has ended, and prints the summary."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
-        """Nothing; see `fedclust.report.make_report` and `print_summary`."""
+        """See `fedclust.report.make_report` and `print_summary`."""
         # matplotlib and pandas cost a second; a run that never reports does not pay it
         from fedclust.report.terminal import print_summary
         from fedclust.report.write import make_report

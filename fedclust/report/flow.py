@@ -26,10 +26,13 @@ Spans = dict[tuple[int, int], tuple[float, float]]  # (cluster, group) → botto
 def flow(arm: Arm) -> Figure | None:
     """How the clients of the arm's first seed move between clusters, and the churn of all seeds below.
 
-    None where there is only one cluster all the time, or a cluster per client.
+    None where there is only one cluster all the time, or a cluster per client, or nobody ever moves.
     """
     counts = arm.curve("num_clusters")
     if counts is None or not 1 < np.nanmax(counts.values) <= _MOST_CLUSTERS:
+        return None
+    churn = arm.curve("churn")
+    if churn is not None and np.nanmax(churn.values) == 0:
         return None
     seed = arm.job.seeds[0]
     picks = np.unique(np.linspace(0, len(counts.rounds) - 1, _COLUMNS).round().astype(int))
@@ -42,7 +45,6 @@ def flow(arm: Arm) -> Figure | None:
     group = (
         rows.drop_duplicates("client", keep="last").sort_values("client")["group"].to_numpy(dtype=np.int64)
     )
-    churn = arm.curve("churn")
     figure = Figure(figsize=(6.4, 4.4 if churn else 3.4))
     axes = figure.subplots(2 if churn else 1, 1, height_ratios=[3.4, 1] if churn else None, squeeze=False)[
         :, 0

@@ -14,7 +14,7 @@ from fedclust.report.write import contents
 
 
 def print_summary(folder: Path, console: Console) -> None:
-    """Nothing; prints score, purity and ARI of every arm, and what became of the groups in plain words.
+    """Prints score, purity and ARI of every arm, and what became of the groups in plain words.
 
     Args:
         folder: as for `make_report`.

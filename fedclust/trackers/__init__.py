@@ -16,11 +16,11 @@ class Tracker(Protocol):
     """A sink of numbers."""
 
     def log(self, seed: int, round: int, values: Mapping[str, float]) -> None:  # noqa: A002 - as in rounds.csv
-        """Nothing; takes the values of one seed and 0-based round, by metric name."""
+        """Takes the values of one seed and 0-based round, by metric name."""
         ...
 
     def close(self) -> None:
-        """Nothing; everything taken is stored afterwards."""
+        """Everything taken is stored afterwards."""
         ...
 
 

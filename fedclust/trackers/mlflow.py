@@ -31,7 +31,7 @@ class MLflowTracker:
             ) from error
 
     def log(self, seed: int, round: int, values: Mapping[str, float]) -> None:  # noqa: A002
-        """Nothing; one request for all metrics of the round."""
+        """One request for all metrics of the round."""
         metric = self._mlflow.entities.Metric
         # MLflow refuses "=" in names
         points = [
@@ -40,5 +40,5 @@ class MLflowTracker:
         self._client.log_batch(self._run, metrics=points)
 
     def close(self) -> None:
-        """Nothing; marks the run as finished."""
+        """Marks the run as finished."""
         self._client.set_terminated(self._run)

@@ -23,13 +23,13 @@ class TensorBoardTracker:
         self._writers: dict[int, Any] = {}
 
     def log(self, seed: int, round: int, values: Mapping[str, float]) -> None:  # noqa: A002
-        """Nothing; adds one point per metric."""
+        """Adds one point per metric."""
         if seed not in self._writers:
             self._writers[seed] = self._open(str(self._folder / f"seed={seed}"))
         for metric, value in values.items():
             self._writers[seed].add_scalar(metric, value, round)
 
     def close(self) -> None:
-        """Nothing; closes the event files."""
+        """Closes the event files."""
         for writer in self._writers.values():
             writer.close()

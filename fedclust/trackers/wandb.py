@@ -23,9 +23,9 @@ class WandbTracker:
         self._run.define_metric("*", step_metric="round")
 
     def log(self, seed: int, round: int, values: Mapping[str, float]) -> None:  # noqa: A002
-        """Nothing; one history row, since seeds of one round come one after the other."""
+        """One history row, since seeds of one round come one after the other."""
         self._run.log({"round": round} | {series(seed, name): value for name, value in values.items()})
 
     def close(self) -> None:
-        """Nothing; finishes the run."""
+        """Finishes the run."""
         self._run.finish()

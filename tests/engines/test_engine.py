@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ SOLVER = Solver(lr=0.05, batch_size=5, epochs=1)
 
 def federation(counts: tuple[int, ...] = (5, 9, 3, 7)) -> Federation:
     starts = torch.tensor([0, *counts]).cumsum(0)
-    train = Split.of([torch.arange(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True)])
+    train = Split.of([torch.arange(a, b) for a, b in pairwise(starts.tolist())])
     test = Split.of([torch.arange(40, 40 + n) for n in (4, 0, 2, 6)])
     return Federation(pool=toy_pool(SHAPE), train=train, test=test, group=torch.zeros(4, dtype=torch.int64))
 

@@ -107,7 +107,7 @@ def test_convolutions_refuse_feature_vectors(name: str) -> None:
         ("mlp", "hidden", [0]),
         ("mlp", "l2", -1.0),
         ("mlp", "init", "xavier"),
-        ("cnn", "channels", []),
+        ("cnn", "channels", [0]),
         ("cnn", "kernel", 0),
         ("cnn", "padding", 5),
         ("cnn", "hidden", [0]),

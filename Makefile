@@ -25,10 +25,10 @@ run: setup  ## the quickstart: five methods on rotated handwritten digits, then 
 	$(BIN)/fedclust run experiment=quickstart
 
 test: setup  ## the default tests, minutes
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto
 
 test-slow: setup  ## the long tests: real kills, every experiment at smoke scale, real training
-	$(BIN)/python -m pytest -q -m "slow and not sklearn_extra"
+	$(BIN)/python -m pytest -q -n auto -m "slow and not sklearn_extra"
 
 test-all: test test-slow test-sklearn-extra test-wheel  ## every test
 

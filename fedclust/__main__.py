@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from fedclust import __version__
-from fedclust.errors import DivergedError, UserError
+from fedclust.errors import DivergedError, Interrupted, UserError
 
 USAGE = """usage: fedclust COMMAND …
 
@@ -38,8 +38,6 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
     """Call a command and turn what it may raise into one line and an exit status."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
-
-    from fedclust.run import Interrupted
 
     try:
         command(arguments)

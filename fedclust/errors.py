@@ -1,5 +1,7 @@
 """What a user is told: one line each, and the exit status that goes with it."""
 
+import signal
+
 
 class UserError(ValueError):
     """A request that cannot be carried out: what was given, what is allowed, which key to change.
@@ -24,6 +26,18 @@ class RunFolderError(UserError):
 
 class DivergedError(RuntimeError):
     """A loss that is no longer a finite number, with the round and the client where it was seen."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM: the round was finished and saved.
+
+    Attributes:
+        exit_status: 130 or 143, as a shell expects.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(signum).name}; the same command continues the run")
+        self.exit_status = 128 + signum
 
 
 def require(condition: bool, key: str, got: object, allowed: str) -> None:

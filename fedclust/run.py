@@ -13,25 +13,13 @@ from typing import Any
 
 from fedclust.config import Job
 from fedclust.engines.engine import SeedEngine
-from fedclust.errors import DivergedError, UserError
+from fedclust.errors import DivergedError, Interrupted, UserError
 from fedclust.federation import write_table
 from fedclust.folder import RunFolder
 from fedclust.lockstep import Lockstep
 from fedclust.progress import Progress
 from fedclust.recorder import Recorder
 from fedclust.types import Algorithm, Engine, Evaluation, Federation, Report, Round
-
-
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM: the round was finished and saved.
-
-    Attributes:
-        exit_status: 130 or 143, as a shell expects.
-    """
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(f"interrupted by {signal.Signals(signum).name}; the same command continues the run")
-        self.exit_status = 128 + signum
 
 
 @dataclass

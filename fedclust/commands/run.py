@@ -16,10 +16,10 @@ from rich.console import Console
 
 from fedclust.commands.names import CONF, job_folder
 from fedclust.config import build, register_schema, resolve, seed_list
-from fedclust.errors import ConfigError, DivergedError, UserError, require
+from fedclust.errors import ConfigError, DivergedError, Interrupted, UserError, require
 from fedclust.folder import RunFolder
 from fedclust.progress import Progress, Shown, Silent
-from fedclust.run import Interrupted, run
+from fedclust.run import run
 
 register_schema()
 OmegaConf.register_new_resolver("fedclust_job", job_folder, replace=True)

@@ -1,1 +1,1 @@
-"""Speed of the engines on fixed workloads, beside a plain loop and the arithmetic limit of the same process."""
+"""Speed of the engines on fixed workloads, beside a plain loop and the arithmetic limit."""

@@ -1,4 +1,7 @@
-"""`python -m benchmarks [W1 W2 …] [--device cpu|cuda] [--engine fused|vmap|loop] [--seconds 5] [--json FILE]`."""
+"""Prints how fast an engine is.
+
+python -m benchmarks [W1 W2 …] [--device cpu|cuda] [--engine fused|vmap|loop] [--seconds 5] [--json FILE]
+"""
 
 from __future__ import annotations
 

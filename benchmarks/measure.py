@@ -97,7 +97,10 @@ def measure(workload: Workload, engine: str, device: torch.device, seconds: floa
     setup, peak = time.perf_counter() - began, _peak_mib(device)
     _seconds(case.plain, device)
     _seconds(lambda: side @ side, device)
-    fast, slow, single, product = [], [], [], []
+    fast: list[float] = []
+    slow: list[float] = []
+    single: list[float] = []
+    product: list[float] = []
     began = time.perf_counter()
     while len(fast) < 3 or time.perf_counter() - began < seconds:
         product.append(_seconds(lambda: side @ side, device))

@@ -1,4 +1,4 @@
-"""The plain loop: one client at a time, `copy.deepcopy`, autograd and `torch.optim.SGD`, as most code is written."""
+"""The plain loop, as most code is written: one client at a time, `deepcopy`, autograd and `torch.optim`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def train(
             for index in order.split(batch or len(rows)):
                 sgd.zero_grad()
                 loss = functional.cross_entropy(local(_inputs(pool, index)), pool.y[index])
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 sgd.step()
         trained.append(local)
     return trained

@@ -34,6 +34,7 @@ class _Call:
     label: Tensor | None
     shards: Shards
     slots: Tensor | None = None
+    anchor: Tensor | None = None
     result: Any = None
 
 
@@ -66,9 +67,19 @@ def _together(calls: list[_Call]) -> tuple[Tensor, Tensor, Shards, Tensor | None
         index=torch.cat([pad(c.shards.index, (0, longest - c.shards.index.shape[1])) for c in calls]),
         count=torch.cat([c.shards.count for c in calls]),
         key=torch.cat([c.shards.key for c in calls]),
+        work=_works([c.shards for c in calls]),
     )
     slots = [c.slots for c in calls if c.slots is not None]
     return torch.cat([c.models for c in calls]), torch.cat(label), shards, torch.cat(slots) if slots else None
+
+
+def _works(shards: list[Shards]) -> Tensor | None:
+    """The work of all rows one after the other, None where all do all of it."""
+    if all(s.work is None for s in shards):
+        return None
+    return torch.cat(
+        [torch.ones(len(s), device=s.count.device) if s.work is None else s.work for s in shards]
+    )
 
 
 class Lockstep:
@@ -104,10 +115,11 @@ class Lockstep:
         solver: Solver,
         lr: float,
         slots: Tensor | None = None,
+        anchor: Tensor | None = None,
     ) -> LocalResult:
         """See `Backend.train`."""
-        kind = ("train", solver, lr, slots is None)
-        result: LocalResult = self._meet(_Call(kind, models, label, shards, slots))
+        kind = ("train", solver, lr, slots is None, anchor is None)
+        result: LocalResult = self._meet(_Call(kind, models, label, shards, slots, anchor))
         return result
 
     def loss(self, models: Tensor, shards: Shards) -> Tensor:
@@ -199,7 +211,9 @@ class Lockstep:
             models, label, shards, slots = _together(alike)
             rows = [len(call.shards) for call in alike]
             if kind[0] == "train":
-                whole = self._backend.train(models, label, shards, kind[1], kind[2], slots)
+                anchors = [call.anchor for call in alike if call.anchor is not None]
+                anchor = torch.cat(anchors) if anchors else None
+                whole = self._backend.train(models, label, shards, kind[1], kind[2], slots, anchor)
                 results: list[Any] = _split_local(whole, rows)
             elif kind[0] == "grad":
                 results = list(_cut(self._backend.grad(models, label, shards), rows))

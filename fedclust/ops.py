@@ -112,6 +112,20 @@ def _products(a: Tensor, b: Tensor, *, centred: bool) -> tuple[Tensor, Tensor, T
     return inner, square_a, square_b
 
 
+def gram(values: Tensor, origin: Tensor) -> Tensor:
+    """Inner products of the rows seen from `origin`, [C, C] float64; differences are never stored whole.
+
+    Args:
+        values: [C, P].
+        origin: [1, P].
+    """
+    total = torch.zeros(len(values), len(values), dtype=torch.float64, device=values.device)
+    for columns in _blocks(values.shape[1], len(values), values):
+        block = values[:, columns].double() - origin[:, columns]
+        total.addmm_(block, block.T)
+    return total
+
+
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Cosine of the angle between rows, [C, K] float32 in [-1, 1]; 0 where a norm is below 1e-12.
 

@@ -114,6 +114,12 @@ class Split:
         """Pool rows of one client, [count] int64."""
         return self.index[int(self.start[client]) : int(self.start[client + 1])].long()
 
+    def owner_and_place(self) -> tuple[Tensor, Tensor]:
+        """The client of every row of `index`, and the row's place among its rows, [total] int64 each."""
+        clients = torch.arange(len(self.start) - 1, device=self.start.device)
+        owner = torch.repeat_interleave(clients, self.count, output_size=len(self.index))
+        return owner, torch.arange(len(owner), device=owner.device) - self.start[owner]
+
     def take(self, clients: Tensor) -> tuple[Tensor, Tensor]:
         """Padded pool rows of some clients: index [C, n] int64, 0 past the count, and count [C] int64."""
         start, count = self.start[clients], self.count[clients]
@@ -171,6 +177,9 @@ class Round:
         fed: the data as they are now.
         cohort: [C] int64 clients sampled this round, sorted.
         present: [M] bool, who has arrived.
+        shifted: [M] bool, whose data changed at the start of this round.
+        work: [M] float32 in (0, 1], the fraction of its local steps a client manages in this round.
+        dropped: [M] bool, who drops out of this round if sampled.
     """
 
     t: int
@@ -178,19 +187,27 @@ class Round:
     fed: Federation
     cohort: Tensor
     present: Tensor
+    shifted: Tensor
+    work: Tensor
+    dropped: Tensor
 
     def stream(self, purpose: str, *identities: int) -> Stream:
         """Randomness of this round for one purpose."""
         return Stream.of(self.seed, purpose, self.t, *identities)
 
     def sample(self, count: int, among: Tensor) -> Tensor:
-        """`count` of the clients `among` [A] without replacement, sorted.
+        """`count` of the clients `among` [A] without replacement, without those that drop out, sorted.
 
-        One priority per client and round decides, so the sample of a larger count contains that of a
+        One priority per client and round decides, so the draw of a larger count contains that of a
         smaller one, and every algorithm that asks for the same clients gets the same ones.
         """
         priority = (self.stream("cohort").keys(among) >> 1).argsort(stable=True)
-        return among[priority[:count]].sort().values
+        return self.staying(among[priority[:count]]).sort().values
+
+    def staying(self, clients: Tensor) -> Tensor:
+        """Those of `clients` [A] that do not drop out; where all would, the first one stays."""
+        left = clients[~self.dropped[clients]]
+        return left if len(left) else clients[:1]
 
 
 class Scenario(Protocol):
@@ -209,11 +226,13 @@ class Shards:
         index: [C, n] int64 pool rows, 0 past the count.
         count: [C] int64 examples.
         key: [C] int64 randomness of (seed, purpose, round, client).
+        work: [C] float32 in (0, 1] fraction of the local steps to take, rounded up; None for all of them.
     """
 
     index: Tensor
     count: Tensor
     key: Tensor
+    work: Tensor | None = None
 
     def __len__(self) -> int:
         """C."""
@@ -316,8 +335,12 @@ class Backend(Protocol):
         solver: Solver,
         lr: float,
         slots: Tensor | None = None,
+        anchor: Tensor | None = None,
     ) -> LocalResult:
-        """Local training of C rows; row i starts at models[label[i]] [K, P], slots[label[i]] likewise."""
+        """Local training of C rows; row i starts at models[label[i]] [K, P], slots[label[i]] likewise.
+
+        The solver's proximal term pulls row i to its start, or to anchor[i] where an anchor [C, P] is given.
+        """
         ...
 
     def loss(self, models: Tensor, shards: Shards) -> Tensor:
@@ -354,16 +377,23 @@ class Engine(Protocol):
         rnd: Round,
         slots: Tensor | None = None,
         purpose: str = "train",
+        anchor: Tensor | None = None,
     ) -> LocalResult:
         """Local training of `clients` [C], client i from models[label[i]]; see `Backend.train`."""
         ...
 
-    def loss(self, models: Tensor, clients: Tensor, rnd: Round) -> Tensor:
-        """Mean training loss of every model [K, P] for every client, [C, K] nats per example."""
+    def loss(self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None) -> Tensor:
+        """Mean training loss of every model [K, P] for every client, [C, K] nats per example.
+
+        With a `batch_size`, of one batch of min(batch_size, count) random examples of the client; it is a
+        function of (seed, round, client), so the same one for every model and for `grad`.
+        """
         ...
 
-    def grad(self, models: Tensor, label: Tensor, clients: Tensor, rnd: Round) -> Tensor:
-        """Full-batch training gradient of models[label[i]] for client i, [C, P]."""
+    def grad(
+        self, models: Tensor, label: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None
+    ) -> Tensor:
+        """Gradient [C, P] of the mean training loss of models[label[i]] for client i; see `loss`."""
         ...
 
     def evaluate(self, served: Served, rnd: Round) -> Evaluation:

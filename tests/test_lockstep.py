@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ class Doubling:
         solver: Solver,
         lr: float,
         slots: Tensor | None = None,
+        anchor: Tensor | None = None,
     ) -> LocalResult:
         self.calls.append(("train", len(shards)))
         self.threads.add(threading.get_ident())
@@ -106,6 +108,28 @@ def test_calls_with_other_solvers_or_slots_are_not_merged() -> None:
     results = lockstep.map(works)
     assert sorted(backend.calls) == [("train", 1), ("train", 1), ("train", 2)]
     assert results[3].slots.tolist() == [[2.0, 2.0]]  # type: ignore[union-attr]
+
+
+def test_partial_work_stays_with_its_rows() -> None:
+    class Working(Doubling):
+        def train(
+            self, models: Tensor, label: Tensor, shards: Shards, *rest: Any, **more: Any
+        ) -> LocalResult:
+            assert shards.work is not None
+            self.calls.append(("work", len(shards.work)))
+            return LocalResult(params=models[label], slots=None, loss=shards.work, steps=shards.count)
+
+    backend = Working()
+    lockstep, models, rows = Lockstep(backend), torch.ones(1, 2), torch.tensor([0, 0])
+
+    def work(part: list[float] | None) -> Tensor:
+        some = replace(shards(1, 2), work=None if part is None else torch.tensor(part))
+        return lockstep.train(models, rows, some, SOLVER, 0.1).loss
+
+    parts = {0: [0.5, 1.0], 1: None, 2: [0.25, 0.75]}
+    results = lockstep.map({seed: lambda part=part: work(part) for seed, part in parts.items()})  # type: ignore[misc]
+    assert backend.calls == [("work", 6)]
+    assert [results[s].tolist() for s in parts] == [[0.5, 1.0], [1.0, 1.0], [0.25, 0.75]]  # type: ignore[union-attr]
 
 
 def test_seeds_that_ask_for_different_numbers_of_things_all_finish() -> None:

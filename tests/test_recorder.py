@@ -50,8 +50,16 @@ def federation(group: Tensor) -> Federation:
 
 def evaluate(recorder: Recorder, seed: int, t: int, label: Tensor) -> dict[str, float]:
     fed = federation(torch.arange(CLIENTS) % 2)
+    yes = torch.ones(CLIENTS, dtype=torch.bool)
     rnd = Round(
-        t=t, seed=seed, fed=fed, cohort=torch.arange(CLIENTS), present=torch.ones(CLIENTS, dtype=torch.bool)
+        t=t,
+        seed=seed,
+        fed=fed,
+        cohort=torch.arange(CLIENTS),
+        present=yes,
+        shifted=~yes,
+        work=yes.float(),
+        dropped=~yes,
     )
     count = torch.where(label >= 0, 10, 0)
     served = Served(models=torch.zeros(2, 4), label=label)

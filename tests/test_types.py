@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -22,7 +24,10 @@ def round_of(num_clients: int = 50, t: int = 0, seed: int = 0) -> Round:
     table = Split.of([torch.tensor([0])] * num_clients)
     fed = Federation(pool=pool(), train=table, test=table, group=torch.zeros(num_clients, dtype=torch.int64))
     everyone = torch.arange(num_clients)
-    return Round(t=t, seed=seed, fed=fed, cohort=everyone, present=everyone >= 0)
+    yes = everyone >= 0
+    return Round(
+        t=t, seed=seed, fed=fed, cohort=everyone, present=yes, shifted=~yes, work=yes.float(), dropped=~yes
+    )
 
 
 def test_a_split_gives_padded_rows_in_the_order_asked() -> None:
@@ -83,3 +88,21 @@ def test_samples_are_sorted_and_distinct(count: int) -> None:
     sample = round_of().sample(count, among=torch.arange(50))
     assert sample.tolist() == sorted(set(sample.tolist()))
     assert len(sample) == count
+
+
+def test_a_sample_leaves_out_who_drops_out_and_is_never_empty() -> None:
+    rnd, everyone = round_of(), torch.arange(50)
+    whole = rnd.sample(10, among=everyone)
+    some = replace(rnd, dropped=(everyone == whole[3]) | (everyone == whole[7]))
+    assert some.sample(10, among=everyone).tolist() == [
+        i for n, i in enumerate(whole.tolist()) if n not in (3, 7)
+    ]
+    nobody = replace(rnd, dropped=everyone >= 0)
+    assert torch.equal(nobody.sample(10, among=everyone), rnd.sample(1, among=everyone))
+    assert nobody.staying(everyone[:0]).tolist() == []
+
+
+def test_every_row_of_a_split_knows_its_client_and_its_place() -> None:
+    owner, place = split().owner_and_place()
+    assert owner.tolist() == [0, 0, 2, 2, 2]
+    assert place.tolist() == [0, 1, 0, 1, 2]

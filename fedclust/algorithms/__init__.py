@@ -15,6 +15,7 @@ from fedclust.ops import cluster_mean, discrepancy
 from fedclust.types import Engine, LocalResult, Report, Round, Served
 
 Aggregation = Literal["uniform", "by_samples"]
+FlexAggregation = Literal["uniform", "by_samples", "first_client"]
 ClusterChoice = Literal["train_loss", "test_loss"]
 
 
@@ -33,19 +34,53 @@ def arrived(label: Tensor, rnd: Round) -> Tensor:
     return label.where(rnd.present, -1)
 
 
+def shifted_members(label: Tensor, rnd: Round) -> Tensor:
+    """Clients that are there, have a cluster and got other data at the start of this round, [A] int64 sorted.
+
+    Args:
+        label: [M] int64, -1 without a cluster.
+        rnd: the round.
+    """
+    return (rnd.shifted & rnd.present & (label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
+
+
 def zeros(clients: Tensor) -> Tensor:
     """Label 0 for each of `clients`, [C] int64: there is one model."""
     return torch.zeros_like(clients)
 
 
+def weights(clients: Tensor, rnd: Round, aggregation: Aggregation) -> Tensor | None:
+    """What `clients` [C] weigh in a mean: None for `uniform`, their training examples for `by_samples`."""
+    return rnd.fed.train.count[clients] if aggregation == "by_samples" else None
+
+
+def first_of_cluster(label: Tensor, clients: Tensor, rnd: Round) -> Tensor:
+    """1 for one random participant of every cluster, 0 for the others, [C] int64.
+
+    Args:
+        label: [C] int64, cluster of every participant.
+        clients: [C] int64 participants.
+        rnd: the round.
+    """
+    place = rnd.stream("first client").keys(clients).argsort(stable=True).argsort()
+    before = (label.unsqueeze(1) == label) & (place.unsqueeze(1) > place)  # [C, C]
+    return (~before.any(1)).long()
+
+
 def average(
-    local: LocalResult, models: Tensor, label: Tensor, clients: Tensor, rnd: Round, aggregation: Aggregation
+    local: LocalResult,
+    models: Tensor,
+    label: Tensor,
+    clients: Tensor,
+    rnd: Round,
+    aggregation: FlexAggregation,
 ) -> tuple[Tensor, Report]:
     """Federated averaging inside every cluster: the new models [K, P], and what the round cost.
 
     w_c = sum over the participants i of cluster c of p_i w_i, where w_i is what i made of w_c and p_i is
     1 / participants of c (`uniform`) or n_i / examples of the participants of c (`by_samples`). A cluster
-    without participants keeps its model.
+    without participants keeps its model. With `first_client` the model of one random participant becomes
+    w_c: so ends a mean over a list of weights with one entry, in the code of FlexCFL's IFCA and FeSEM.
 
     Args:
         local: what the participants' training returned.
@@ -53,9 +88,12 @@ def average(
         label: [C] int64 in [0, K), cluster of every participant.
         clients: [C] int64 participants.
         rnd: the round.
-        aggregation: uniform or by_samples.
+        aggregation: uniform, by_samples or first_client.
     """
-    weight = rnd.fed.train.count[clients] if aggregation == "by_samples" else None
+    if aggregation == "first_client":
+        weight: Tensor | None = first_of_cluster(label, clients, rnd)
+    else:
+        weight = weights(clients, rnd, aggregation)
     averaged = cluster_mean(local.params, label, weight, empty=models)
     report = Report(
         models_down=len(clients),
@@ -65,6 +103,26 @@ def average(
         notes={"discrepancy": discrepancy(local.params, averaged, label)},
     )
     return averaged, report
+
+
+def join_cheapest(
+    models: Tensor, label: Tensor, clients: Tensor, engine: Engine, rnd: Round
+) -> tuple[Tensor, int]:
+    """Labels [M] in which those of `clients` without one have that of least training loss, and models sent.
+
+    Args:
+        models: [K, P].
+        label: [M] int64 in [0, K), -1 without a cluster.
+        clients: [A] int64, with training data.
+        engine: what computes.
+        rnd: the round.
+    """
+    new = clients[label[clients] < 0]
+    if not len(new):
+        return label, 0
+    if len(models) == 1:  # nothing to choose, so nothing to send
+        return label.index_fill(0, new, 0), 0
+    return label.index_copy(0, new, engine.loss(models, new, rnd).argmin(1)), len(new) * len(models)
 
 
 def serve_cheapest(models: Tensor, engine: Engine, rnd: Round, choose_by: ClusterChoice) -> Served:

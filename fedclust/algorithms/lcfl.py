@@ -32,6 +32,7 @@ from fedclust.algorithms import (
     average,
     check_choice,
     clients_with_data,
+    join_cheapest,
     zeros,
 )
 from fedclust.errors import require
@@ -58,6 +59,8 @@ class Warmup:
         rounds: federated: rounds of FedAvg, part of the run's rounds.
         participation: federated: fraction of the clients per warm-up round; None samples as the run does.
         cover_all: federated: clients that were never sampled train once before the metric is computed.
+        fresh: federated: everybody trains once from the server's model before the metric is computed, so
+            that it compares updates of one and the same model, as FL+HC does.
         steps: local: full-gradient steps, T in the paper.
         own_start: local: every client draws its own initial model; False starts all from the server's.
     """
@@ -66,6 +69,7 @@ class Warmup:
     rounds: int = 5
     participation: float | None = None
     cover_all: bool = True
+    fresh: bool = False
     steps: int = 10
     own_start: bool = True
 
@@ -86,6 +90,14 @@ class Warmup:
             return rnd.cohort
         clients = clients_with_data(rnd)
         return rnd.sample(max(1, round(self.participation * len(clients))), among=clients)
+
+    def uncovered(self, clients: Tensor, trained: Tensor) -> Tensor:
+        """Those of `clients` [A] that train once before the metric is computed; trained [M] bool."""
+        if self.mode == "local":
+            return clients[:0]
+        if self.fresh:
+            return clients
+        return clients[~trained[clients]] if self.cover_all else clients[:0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +144,8 @@ class LCFL:
         """A fresh model; with the local warm-up also everything up to the clusters."""
         k, clients = getattr(self.method, "num_clusters", "auto"), len(clients_with_data(rnd))
         # the method would say so too, but only after the warm-up
-        require(k == "auto" or k <= clients, "num_clusters", k, f"at most the {clients} clients to cluster")
+        fits = not isinstance(k, int) or k <= clients
+        require(fits, "num_clusters", k, f"at most the {clients} clients to cluster")
         model = engine.init(rnd.stream("init"), 1)
         state = self.State(
             models=model,
@@ -209,11 +222,10 @@ class LCFL:
         return replace(state, models=clusters, label=label, local=None), _joined(covering, report)
 
     def _cover(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
-        """Clients never sampled train once from the server's model; sending it is the metric's cost."""
+        """Clients whose model is missing train once from the server's; the metric counts the way back."""
         assert state.local is not None
-        clients = clients_with_data(rnd)
-        missed = clients[~state.trained[clients]]
-        if not len(missed) or not self.warmup.cover_all:
+        missed = self.warmup.uncovered(clients_with_data(rnd), state.trained)
+        if not len(missed):
             return state, Report()
         local = engine.train(state.models, zeros(missed), missed, self.solver, rnd, purpose="cover")
         kept = state.local.index_copy(0, missed, local.params)
@@ -224,14 +236,12 @@ class LCFL:
     def _train_clusters(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
         """Lines 13-15: one round of FedAvg in every cluster, with a cohort of its own."""
         clients = clients_with_data(rnd)
-        new = clients[state.label[clients] < 0]
-        label = state.label
-        if len(new):  # arrived after the clustering
-            label = label.index_copy(0, new, engine.loss(state.models, new, rnd).argmin(1))
+        # some have arrived after the clustering
+        label, sent = join_cheapest(state.models, state.label, clients, engine, rnd)
         cohort = self._sample(label, clients, rnd)
         local = engine.train(state.models, label[cohort], cohort, self.solver, rnd)
         models, report = average(local, state.models, label[cohort], cohort, rnd, self.aggregation)
-        report = replace(report, models_down=report.models_down + len(new) * len(models))
+        report = replace(report, models_down=report.models_down + sent)
         return replace(state, models=models, label=label), report
 
     def _sample(self, label: Tensor, clients: Tensor, rnd: Round) -> Tensor:

@@ -1,10 +1,11 @@
-"""Agglomerative clustering: the two closest clusters are merged until k are left."""
+"""Agglomerative clustering: the two closest clusters are merged until k are left, or all are far apart."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 
@@ -23,11 +24,14 @@ class Agglomerative:
         num_clusters: k, or "auto".
         linkage: distance of two clusters: the `average`, largest (`complete`) or least (`single`) distance
             of their members.
+        threshold: no clusters at this distance or a larger one are merged, however many are left then; null
+            merges until num_clusters are left.
         max_clusters, min_silhouette: of auto, see `fedclust.cluster_methods.cluster`.
     """
 
     num_clusters: Count
     linkage: Linkage = "average"
+    threshold: float | None = None
     max_clusters: int = 10
     min_silhouette: float = 0.25
 
@@ -35,6 +39,10 @@ class Agglomerative:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)
         allowed = "one of " + ", ".join(get_args(Linkage))
         require(self.linkage in get_args(Linkage), "cluster_method.linkage", self.linkage, allowed)
+        above = "a distance above 0, or null to use num_clusters"
+        require(
+            self.threshold is None or self.threshold > 0, "cluster_method.threshold", self.threshold, above
+        )
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
         """See `fedclust.types.ClusterMethod`."""
@@ -44,5 +52,12 @@ class Agglomerative:
             model = AgglomerativeClustering(n_clusters=k, metric="precomputed", linkage=self.linkage)
             return model.fit_predict(matrix)
 
+        if self.threshold is not None:
+            if len(matrix) < 2:
+                return as_labels(np.zeros(len(matrix), np.int64), distance)
+            model = AgglomerativeClustering(
+                None, metric="precomputed", linkage=self.linkage, distance_threshold=self.threshold
+            )
+            return as_labels(model.fit_predict(matrix), distance)
         found = cluster(matrix, self.num_clusters, self.max_clusters, self.min_silhouette, split)
         return as_labels(found, distance)

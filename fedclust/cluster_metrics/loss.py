@@ -1,11 +1,17 @@
-"""How much worse clients' models fit each other's data than their own: LCFL, arXiv:2407.09360, eq. (2)."""
+"""How much worse clients' models fit each other's data than their own: LCFL, arXiv:2407.09360, eq. (2).
+
+Differs from the paper: with `landmarks` the table of losses has a column for some of the models only, so that
+its cost grows with the number of clients and no longer with its square.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from fedclust.errors import require
 from fedclust.types import Engine, Round
 
 
@@ -15,14 +21,47 @@ class Loss:
 
     L_i is the mean training loss of client i and v_i its model. A dissimilarity, not a metric: the triangle
     inequality does not hold in general.
+
+    With L landmarks, clients drawn at random, every model v_j is replaced by that of its representative: of
+    all landmark models the one that fits the data of client j best, which for a landmark is its own. So
+        d(i, j) = |L_i(r_i) - L_i(r_j)| + |L_j(r_i) - L_j(r_j)|,  r_i = argmin over landmarks v of L_i(v),
+    which is eq. (2) when all are landmarks. Clients with the same representative are at distance 0, and a
+    cluster without a landmark cannot be told apart: L should be several times the number of clusters.
+
+    Attributes:
+        landmarks: L, at least 2; null, or as many as there are clients, takes all.
     """
+
+    landmarks: int | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.landmarks is None or self.landmarks >= 2,
+            "cluster_metric.landmarks",
+            self.landmarks,
+            "at least 2, or null for all clients",
+        )
 
     def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
         """[C, C] float32 nats per example; see `fedclust.types.ClusterMetric`."""
+        if self.landmarks is not None and self.landmarks < len(clients):
+            return self._by_landmarks(engine, models, clients, rnd)
         table = engine.loss(models, clients, rnd)  # [C, C], table[i, j] = L_i(v_j)
         half = table.sub(table.diagonal().unsqueeze(1)).abs_()  # what client i computes alone
         return half + half.T  # eq. (2)
 
     def transfers(self, num_clients: int) -> tuple[int, int]:
-        """Every model goes to the server once and from there to all other clients."""
-        return num_clients * (num_clients - 1), num_clients
+        """Every landmark's model goes to the server once and from there to all other clients."""
+        chosen = num_clients if self.landmarks is None else min(self.landmarks, num_clients)
+        return chosen * (num_clients - 1), chosen
+
+    def _by_landmarks(self, engine: Engine, models: Tensor, clients: Tensor, rnd: Round) -> Tensor:
+        """Distances [C, C] from the losses of the landmarks' models only."""
+        priority = (rnd.stream("landmarks").keys(clients) >> 1).argsort(stable=True)
+        chosen = priority[: self.landmarks].sort().values  # [L] rows
+        table = engine.loss(models[chosen], clients, rnd)  # [C, L]
+        stands_for = table.argmin(1)
+        stands_for[chosen] = torch.arange(len(chosen), device=chosen.device)
+        own = table.gather(1, stands_for.unsqueeze(1))  # [C, 1], L_i(r_i)
+        half = table.sub(own).abs_()[:, stands_for]
+        return half + half.T

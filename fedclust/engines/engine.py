@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fedclust.errors import DivergedError
-from fedclust.rng import Stream
+from fedclust.rng import Stream, permutations
 from fedclust.solver import Solver
 from fedclust.types import Backend, Evaluation, LocalResult, Round, Served, Shards, Split
 
@@ -17,6 +17,16 @@ def shards_of(split: Split, clients: Tensor, rnd: Round, purpose: str) -> Shards
     """The data of some clients, each with the key of its randomness this round."""
     index, count = split.take(clients)
     return Shards(index=index, count=count, key=rnd.stream(purpose).keys(clients))
+
+
+def batch_of(clients: Tensor, rnd: Round, batch_size: int) -> Shards:
+    """One batch of min(batch_size, count) random training examples of each client, its own every round."""
+    shards = shards_of(rnd.fed.train, clients, rnd, "batch")
+    longest = shards.index.shape[1]
+    order = permutations(shards.key, shards.count, longest)[:, :batch_size]  # the real examples come first
+    count = shards.count.clamp(max=batch_size)
+    inside = torch.arange(order.shape[1], device=count.device) < count.unsqueeze(1)
+    return replace(shards, index=shards.index.gather(1, order).masked_fill(~inside, 0), count=count)
 
 
 @dataclass(frozen=True)
@@ -47,14 +57,15 @@ class SeedEngine:
         rnd: Round,
         slots: Tensor | None = None,
         purpose: str = "train",
+        anchor: Tensor | None = None,
     ) -> LocalResult:
-        """Local training of `clients` [C], client i from models[label[i]].
+        """Local training of `clients` [C], client i from models[label[i]], each as far as it gets this round.
 
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
-        shards = shards_of(rnd.fed.train, clients, rnd, purpose)
-        result = self.backend.train(models, label, shards, solver, solver.rate(rnd.t), slots)
+        shards = replace(shards_of(rnd.fed.train, clients, rnd, purpose), work=rnd.work[clients])
+        result = self.backend.train(models, label, shards, solver, solver.rate(rnd.t), slots, anchor)
         finite = torch.isfinite(result.loss)
         if not bool(finite.all()):
             row = int((~finite).nonzero()[0])
@@ -64,13 +75,21 @@ class SeedEngine:
             )
         return result
 
-    def loss(self, models: Tensor, clients: Tensor, rnd: Round) -> Tensor:
+    def loss(self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None) -> Tensor:
         """Mean training loss of every model for every client, [C, K] nats per example."""
-        return self.backend.loss(models, shards_of(rnd.fed.train, clients, rnd, "loss"))
+        return self.backend.loss(models, self._read(clients, rnd, "loss", batch_size))
 
-    def grad(self, models: Tensor, label: Tensor, clients: Tensor, rnd: Round) -> Tensor:
-        """Full-batch training gradient of models[label[i]] for client i, [C, P]."""
-        return self.backend.grad(models, label, shards_of(rnd.fed.train, clients, rnd, "grad"))
+    def grad(
+        self, models: Tensor, label: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None
+    ) -> Tensor:
+        """Gradient of the mean training loss of models[label[i]] for client i, [C, P]."""
+        return self.backend.grad(models, label, self._read(clients, rnd, "grad", batch_size))
+
+    def _read(self, clients: Tensor, rnd: Round, purpose: str, batch_size: int | None) -> Shards:
+        """All training data of the clients, or a batch that does not depend on the purpose."""
+        if batch_size is None:
+            return shards_of(rnd.fed.train, clients, rnd, purpose)
+        return batch_of(clients, rnd, batch_size)
 
     def evaluate(self, served: Served, rnd: Round) -> Evaluation:
         """Test results of what is served, for every client that has a label and test data."""

@@ -45,6 +45,7 @@ class LoopBackend:
         solver: Solver,
         lr: float,
         slots: Tensor | None = None,
+        anchor: Tensor | None = None,
     ) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]] and, with momentum, slots[label[i]]."""
         plan = schedule(shards, solver)
@@ -55,13 +56,15 @@ class LoopBackend:
         for row in range(len(shards)):
             if plan.steps[row] > 0:
                 velocity = None if moving is None else moving[row]
-                loss[row] = self._train_row(params[row], velocity, row, shards, plan, solver, lr)
+                pull = params[row].clone() if anchor is None else anchor[row]
+                loss[row] = self._train_row(params[row], velocity, pull, row, shards, plan, solver, lr)
         return LocalResult(params=params, slots=moving, loss=loss, steps=plan.steps)
 
     def _train_row(
         self,
         params: Tensor,
         velocity: Tensor | None,
+        anchor: Tensor,
         row: int,
         shards: Shards,
         plan: Schedule,
@@ -70,7 +73,7 @@ class LoopBackend:
     ) -> Tensor:
         """Mean loss of the steps of one row; `params` [P] and `velocity` [P] are moved in place."""
         model = self._load(params)
-        start = unflatten(params.clone(), self.layout)
+        centre = unflatten(anchor, self.layout)
         sgd = torch.optim.SGD(
             model.parameters(), lr=lr, momentum=solver.momentum, weight_decay=solver.weight_decay
         )
@@ -90,7 +93,7 @@ class LoopBackend:
             for name, value in model.named_parameters():
                 assert value.grad is not None
                 if solver.proximal:
-                    value.grad.add_(value.detach() - start[name], alpha=solver.proximal)
+                    value.grad.add_(value.detach() - centre[name], alpha=solver.proximal)
                 if name in model.l2:
                     value.grad.add_(value.detach(), alpha=2 * model.l2[name])
             sgd.step()

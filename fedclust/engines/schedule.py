@@ -29,8 +29,15 @@ class Schedule:
     ordered: bool
 
 
-def num_steps(count: Tensor, solver: Solver) -> Tensor:
-    """Local steps of clients with `count` [C] examples, [C] int64; a client without examples takes none."""
+def num_steps(shards: Shards, solver: Solver) -> Tensor:
+    """Local steps of every row, [C] int64: ceil(work * all its steps); a row without examples takes none."""
+    steps = _all_steps(shards.count, solver)
+    # in float32 a product such as 0.2 * 10 rounds to 2; in float64, float32's 0.2 would make it 2.00000003
+    return steps if shards.work is None else (shards.work * steps).ceil().to(torch.int64)
+
+
+def _all_steps(count: Tensor, solver: Solver) -> Tensor:
+    """Local steps of clients with `count` [C] examples that do all their work, [C] int64."""
     if solver.epochs is None:
         assert solver.steps is not None
         return torch.where(count > 0, solver.steps, 0)
@@ -44,10 +51,11 @@ def schedule(shards: Shards, solver: Solver) -> Schedule:
 
     With `epochs`, every pass is a fresh permutation cut into batches, the last one short. With `steps`, the
     passes are joined end to end and cut into batches of min(batch_size, count), so that none is short.
+    A row that does part of the work takes the first of these steps.
     """
     count, device = shards.count, shards.count.device
     longest = shards.index.shape[1]
-    steps = num_steps(count, solver)
+    steps = num_steps(shards, solver)
     most = int(steps.max()) if len(steps) else 0
     step = torch.arange(most, device=device)
     running = step < steps.unsqueeze(1)  # [C, S]
@@ -61,7 +69,7 @@ def schedule(shards: Shards, solver: Solver) -> Schedule:
     batch = count.clamp(max=width).unsqueeze(1)  # [C, 1] examples of a full batch
     nonzero = count.clamp(min=1).unsqueeze(1)
     if solver.epochs is not None:
-        per_epoch = (steps // solver.epochs).clamp(min=1).unsqueeze(1)
+        per_epoch = (_all_steps(count, solver) // solver.epochs).clamp(min=1).unsqueeze(1)
         first = (step % per_epoch) * batch  # [C, S] where the batch begins within its pass
         size = torch.where(running, torch.minimum(batch, count.unsqueeze(1) - first), 0)
         begin = (step // per_epoch) * nonzero + first

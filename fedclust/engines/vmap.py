@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -53,9 +54,10 @@ class VmapBackend:
         solver: Solver,
         lr: float,
         slots: Tensor | None = None,
+        anchor: Tensor | None = None,
     ) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]] and, with momentum, slots[label[i]]."""
-        steps = num_steps(shards.count, solver)
+        steps = num_steps(shards, solver)
         params = models.new_empty(len(shards), self.num_params)
         moving = torch.empty_like(params) if solver.momentum else None
         loss = torch.zeros(len(shards), device=models.device)
@@ -65,7 +67,8 @@ class VmapBackend:
             velocity = None
             if moving is not None:
                 velocity = torch.zeros_like(part) if slots is None else slots[label[rows]]
-            loss[rows] = self._train_rows(part, velocity, _take(shards, rows), solver, lr)
+            pull = None if anchor is None else anchor[rows]
+            loss[rows] = self._train_rows(part, velocity, pull, _take(shards, rows), solver, lr)
             params[rows] = part
             if moving is not None and velocity is not None:
                 moving[rows] = velocity
@@ -77,11 +80,19 @@ class VmapBackend:
         return LocalResult(params=params, slots=moving, loss=loss, steps=steps)
 
     def _train_rows(
-        self, flat: Tensor, velocity: Tensor | None, shards: Shards, solver: Solver, lr: float
+        self,
+        flat: Tensor,
+        velocity: Tensor | None,
+        anchor: Tensor | None,
+        shards: Shards,
+        solver: Solver,
+        lr: float,
     ) -> Tensor:
         """Mean loss of the steps [R]; `flat` and `velocity` [R, P] are moved in place, steps descending."""
         plan = schedule(shards, solver)
-        start = unflatten(flat.clone(), self.layout) if solver.proximal else {}
+        centre: Mapping[str, Tensor] = {}
+        if solver.proximal:
+            centre = unflatten(flat.clone() if anchor is None else anchor, self.layout)
         params = unflatten(flat, self.layout)
         moving = {} if velocity is None else unflatten(velocity, self.layout)
         total = torch.zeros(len(shards), device=flat.device)
@@ -100,7 +111,7 @@ class VmapBackend:
                 if decay:
                     gradient = gradient.add(value, alpha=decay)
                 if solver.proximal:
-                    gradient = gradient.add(value - start[name][:active], alpha=solver.proximal)
+                    gradient = gradient.add(value - centre[name][:active], alpha=solver.proximal)
                 if moving:
                     gradient = moving[name][:active].mul_(solver.momentum).add_(gradient)
                 value.add_(gradient, alpha=-lr)
@@ -200,7 +211,8 @@ def _take(shards: Shards, rows: Tensor) -> Shards:
     """The shards of some rows, cut to the longest of them."""
     count = shards.count[rows]
     longest = int(count.max()) if len(rows) else 0
-    return Shards(index=shards.index[rows, :longest], count=count, key=shards.key[rows])
+    work = None if shards.work is None else shards.work[rows]
+    return Shards(index=shards.index[rows, :longest], count=count, key=shards.key[rows], work=work)
 
 
 def _blocks(shards: Shards, width: int) -> list[tuple[Tensor, Tensor]]:

@@ -27,8 +27,10 @@ from fedclust.types import Federation
 
 ABSENT = (4, 11)
 NEEDS_GROUPS = {"oracle"}
+# their clients have no cluster before they are sampled for the first time
+JOIN_WHEN_SAMPLED = {"fesem", "fesem_mig", "flexcfl_rcc", "ifca_flex", "ifca_mig"}
 # IFCA may merge groups from any random start, which is a fact about IFCA; see test_ifca.py
-RECOVERING = ("lcfl", "diffnorm", "gradcos", "oracle")
+RECOVERING = ("lcfl", "diffnorm", "gradcos", "oracle", "flexcfl", "fedgroup", "flexcfl_rac")
 
 
 @pytest.fixture(params=ALGORITHMS)
@@ -40,7 +42,9 @@ def test_shapes_and_types(name: str) -> None:
     fed, algorithm = federation(), configured(name, "participation=0.5")
     engine, rounds = engine_for(fed), rounds_of(fed, participation=0.5, absent=ABSENT)
     states, reports = simulate(algorithm, fed, rounds)
+    sampled = torch.zeros(CLIENTS, dtype=torch.bool)
     for rnd, state in zip(rounds, states, strict=True):
+        sampled[rnd.cohort] = True
         assert type(state) is algorithm.State
         served = algorithm.serve(state, engine, rnd)
         assert served.models.ndim == 2
@@ -51,7 +55,10 @@ def test_shapes_and_types(name: str) -> None:
         assert served.label.dtype == torch.int64
         assert served.label.max() < len(served.models)
         assert (served.label[list(ABSENT)] == -1).all()
-        assert (served.label[rnd.present] >= 0).all()
+        if name in JOIN_WHEN_SAMPLED:
+            assert (served.label[sampled] >= 0).all()
+        else:
+            assert (served.label[rnd.present] >= 0).all()
     assert len(reports) == ROUNDS + 1
     for report in reports:
         for cost in (report.models_down, report.models_up, report.gradient_steps):

@@ -92,7 +92,8 @@ def test_from_a_start_near_the_groups_it_finds_them(seed: int) -> None:
     rounds, engine = rounds_of(fed, 6, seed=seed), engine_for(fed)
     near, _ = simulate(configured("oracle"), fed, rounds[:1])
     algorithm: Any = configured("ifca")
-    states, _ = simulate(algorithm, fed, rounds[1:], algorithm.State(models=near[0].models))
+    start = algorithm.State(models=near[0].models, label=torch.full((CLIENTS,), -1))
+    states, _ = simulate(algorithm, fed, rounds[1:], start)
     served = algorithm.serve(states[-1], engine, rounds[-1])
     assert torch.equal(served.label, fed.group)
 
@@ -145,7 +146,7 @@ def test_restart_gives_up_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fed = federation()
-    monkeypatch.setattr("fedclust.algorithms.ifca._MAX_DRAWS", 3)
+    monkeypatch.setattr("fedclust.algorithms.start._MAX_DRAWS", 3)
     rnd = replace(rounds_of(fed, 1)[0], cohort=torch.tensor([0]))  # one client cannot fill two clusters
     algorithm: Any = configured("ifca", "num_clusters=2", "algorithm.restart_fraction=0.5")
     with caplog.at_level(logging.WARNING):

@@ -53,3 +53,17 @@ def test_clusters_are_the_rotations_and_pay_off(rotated: Federation) -> None:
 def test_auto_finds_the_number_of_rotations(rotated: Federation) -> None:
     label, _, _ = run("lcfl", rotated, "cluster_method.num_clusters=auto")
     assert partition_of(label) == partition_of(rotated.group)
+
+
+def test_directions_of_early_training_tell_the_rotations(rotated: Federation) -> None:
+    """FlexCFL by either measure, and FeSEM once its models begin apart."""
+    _, fedavg, _ = run("fedavg", rotated)
+    madc = (
+        "cluster_metric@algorithm.cold_start.metric=madc",
+        "cluster_method@algorithm.cold_start.method=agglomerative",
+    )
+    pretrained = ("algorithm.first_assignment=kmeans_pretrained",)
+    for name, overrides in (("flexcfl", ()), ("fedgroup", madc), ("fesem", pretrained)):
+        label, accuracy, _ = run(name, rotated, *overrides)
+        assert partition_of(label) == partition_of(rotated.group), name
+        assert accuracy > fedavg + 0.03, name

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.cluster_methods.dbscan import Dbscan
 from fedclust.cluster_methods.hdbscan import Hdbscan
+from fedclust.cluster_methods.kmeans import KMeans
 from fedclust.cluster_methods.kmedoids import KMedoids, alternate
 from fedclust.cluster_methods.kmedoids_sklearn_extra import KMedoidsSklearnExtra
 from fedclust.cluster_methods.optics import Optics
@@ -27,7 +28,7 @@ CONF = Path(__file__).parents[2] / "conf" / "cluster_method"
 STREAM = Stream.of(0, "clustering", 5)
 NEEDS_EXTRA = "kmedoids_sklearn_extra"
 NAMES = sorted(file.stem for file in CONF.glob("*.yaml") if file.stem != NEEDS_EXTRA)
-WITH_AUTO = [KMedoids, Agglomerative, Spectral]
+WITH_AUTO = [KMedoids, Agglomerative, Spectral, KMeans]
 
 
 def configured(name: str, num_clusters: int, **overrides: Any) -> Any:
@@ -197,6 +198,8 @@ def test_dbscan_radius() -> None:
         (lambda: Spectral(num_clusters=2, min_silhouette=2), "cluster_method.min_silhouette"),
         (lambda: Dbscan(num_clusters=1), "cluster_method.eps"),
         (lambda: Dbscan(num_clusters=3, eps=0), "cluster_method.eps"),
+        (lambda: KMeans(num_clusters=2, starts=0), "cluster_method.starts"),
+        (lambda: KMeans(num_clusters=2, max_iter=0), "cluster_method.max_iter"),
         (lambda: Hdbscan(min_cluster_size=1), "cluster_method.min_cluster_size"),
         (lambda: Hdbscan()(torch.zeros(3, 3), STREAM), "cluster_method.min_samples"),
         (lambda: Optics(xi=0), "cluster_method.xi"),

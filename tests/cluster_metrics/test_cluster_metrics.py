@@ -9,18 +9,29 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedclust.cluster_metrics.edc import EDC
 from fedclust.cluster_metrics.grad_cosine import GradCosine
 from fedclust.cluster_metrics.loss import Loss
 from fedclust.cluster_metrics.loss_cross import LossCross
+from fedclust.cluster_metrics.madc import MADC
 from fedclust.cluster_metrics.param_norm import ParamNorm
 from fedclust.engines.engine import SeedEngine
 from fedclust.engines.loop import LoopBackend
 from fedclust.errors import ConfigError
 from fedclust.models.mlp import mlp
-from fedclust.types import Federation, Pool, Round, Split
+from fedclust.scenarios.static import Static
+from fedclust.types import Federation, Pool, Split
 
-METRICS: list[Any] = [Loss(), LossCross(), ParamNorm(), GradCosine(), GradCosine(gradient="local")]
-NAMES = ["loss", "loss_cross", "param_norm", "grad_cosine", "grad_cosine_local"]
+METRICS: list[Any] = [
+    Loss(),
+    LossCross(),
+    ParamNorm(),
+    GradCosine(),
+    GradCosine(gradient="local"),
+    EDC(num_components=3),
+    MADC(),
+]
+NAMES = ["loss", "loss_cross", "param_norm", "grad_cosine", "grad_cosine_local", "edc", "madc"]
 
 
 @dataclass
@@ -139,7 +150,7 @@ def test_softmax_shift_changes_the_norm_and_not_the_loss() -> None:
     pool = Pool(x=x, y=y, scale=torch.ones(1), shift=torch.zeros(1), num_classes=3)
     split = Split.of(list(torch.arange(30).chunk(3)))
     fed = Federation(pool=pool, train=split, test=split, group=torch.zeros(3, dtype=torch.int64))
-    rnd = Round(t=0, seed=0, fed=fed, cohort=torch.arange(3), present=torch.ones(3, dtype=torch.bool))
+    rnd = next(Static().rounds(fed, 0))
     engine = SeedEngine(LoopBackend(mlp((6,), 3, hidden=[]), pool))
     models = engine.init(rnd.stream("init"), 3)
     shifted = models.clone()

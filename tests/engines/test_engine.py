@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice, pairwise
+from dataclasses import replace
+from itertools import combinations, islice, pairwise
 
 import pytest
 import torch
@@ -105,3 +106,84 @@ def test_the_engine_is_chosen_by_name(name: str, chosen: str) -> None:
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ConfigError, match="engine=warp"):
         make_backend("warp", shipped("linear", SHAPE), federation().pool)
+
+
+def straggling(rnd: Round, work: tuple[float, ...]) -> Round:
+    return replace(rnd, work=torch.tensor(work))
+
+
+def test_a_straggler_takes_part_of_its_steps_and_nobody_else_notices() -> None:
+    engine, (rnd, _) = engine_and_rounds()
+    models, zeros = engine.init(rnd.stream("init"), 1), torch.zeros(4, dtype=torch.int64)
+    solver = replace(SOLVER, epochs=4)
+    whole = engine.train(models, zeros, torch.arange(4), solver, rnd)
+    part = engine.train(models, zeros, torch.arange(4), solver, straggling(rnd, (1.0, 0.5, 1.0, 0.3)))
+    assert whole.steps.tolist() == [4, 8, 4, 8]
+    assert part.steps.tolist() == [4, 4, 4, 3]
+    assert torch.equal(part.params[[0, 2]], whole.params[[0, 2]])
+    half = engine.train(models, zeros[:1], torch.tensor([1]), replace(solver, epochs=2), rnd)
+    assert torch.equal(part.params[1], half.params[0])
+
+
+def test_work_follows_the_client_and_not_the_row() -> None:
+    engine, (rnd, _) = engine_and_rounds()
+    models, zeros = engine.init(rnd.stream("init"), 1), torch.zeros(2, dtype=torch.int64)
+    late = straggling(rnd, (1.0, 0.5, 1.0, 0.3))
+    some = engine.train(models, zeros, torch.tensor([3, 1]), replace(SOLVER, epochs=4), late)
+    assert some.steps.tolist() == [3, 4]
+
+
+def batch_of_client(engine: SeedEngine, models: torch.Tensor, client: int, rnd: Round, size: int) -> set[int]:
+    """The only set of `size` training examples whose mean loss is that of the client's batch."""
+    found = engine.loss(models, torch.tensor([client]), rnd, batch_size=size)
+    sets = list(combinations(rnd.fed.train.of_client(client).tolist(), size))
+    each = Split.of([torch.tensor(some) for some in sets])
+    fed = replace(rnd.fed, train=each, test=each, group=torch.zeros(len(sets), dtype=torch.int64))
+    table = engine.loss(models, torch.arange(len(sets)), replace(rnd, fed=fed))
+    (fitting,) = torch.isclose(table, found, rtol=1e-5, atol=1e-6).all(1).nonzero().squeeze(1).tolist()
+    return set(sets[fitting])
+
+
+def test_a_batch_is_a_random_set_of_examples_the_same_for_every_model() -> None:
+    engine, rounds = engine_and_rounds(12)
+    models = engine.init(rounds[0].stream("init"), 3)
+    batches = [batch_of_client(engine, models, 1, rnd, 3) for rnd in rounds]
+    assert len({frozenset(b) for b in batches}) > 6, "another one in every round"
+    assert len(set().union(*batches)) >= 8, "of 9 examples"
+    assert batch_of_client(engine, models[1:], 1, rounds[0], 3) == batches[0]
+    whole = engine.loss(models, torch.arange(4), rounds[0])
+    assert torch.allclose(engine.loss(models, torch.arange(4), rounds[0], batch_size=9), whole)
+
+
+def test_loss_and_gradient_see_the_same_batch() -> None:
+    engine, (rnd, _) = engine_and_rounds()
+    models = engine.init(rnd.stream("init"), 1)
+    clients, zeros = torch.arange(4), torch.zeros(4, dtype=torch.int64)
+    gradient = engine.grad(models, zeros, clients, rnd, batch_size=2)
+    assert not torch.allclose(gradient, engine.grad(models, zeros, clients, rnd), atol=1e-3)
+    step = 1e-2 * gradient / gradient.norm(dim=1, keepdim=True)
+    ahead = engine.loss(models + step, clients, rnd, batch_size=2).diagonal()
+    behind = engine.loss(models - step, clients, rnd, batch_size=2).diagonal()
+    torch.testing.assert_close((ahead - behind) / 2e-2, gradient.norm(dim=1), rtol=1e-2, atol=1e-3)
+
+
+def test_a_batch_does_not_depend_on_the_company() -> None:
+    engine, (rnd, _) = engine_and_rounds()
+    models = engine.init(rnd.stream("init"), 2)
+    together = engine.loss(models, torch.tensor([0, 1, 3]), rnd, batch_size=4)
+    assert torch.equal(together[2:], engine.loss(models, torch.tensor([3]), rnd, batch_size=4))
+    gradient = engine.grad(models, torch.tensor([1, 0]), torch.tensor([3, 1]), rnd, batch_size=4)
+    alone = engine.grad(models, torch.tensor([1]), torch.tensor([3]), rnd, batch_size=4)
+    assert torch.equal(gradient[:1], alone)
+
+
+@pytest.mark.parametrize("name", ["vmap", "fused"])
+def test_batches_are_the_same_on_every_engine(name: str) -> None:
+    loop, (rnd, _) = engine_and_rounds()
+    fast = SeedEngine(make_backend(name, shipped("linear", SHAPE), rnd.fed.pool))
+    models, clients = loop.init(rnd.stream("init"), 2), torch.arange(4)
+    want, got = (e.loss(models, clients, rnd, batch_size=3) for e in (loop, fast))
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    label = torch.tensor([0, 1, 1, 0])
+    want, got = (e.grad(models, label, clients, rnd, batch_size=3) for e in (loop, fast))
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
+import pytest
 import torch
-from engine_toys import RAGGED, ragged_shards, row_of
+from engine_toys import RAGGED, SOLVERS, ragged_shards, row_of
 
 from fedclust.engines.schedule import Schedule, num_steps, schedule
 from fedclust.solver import Solver
@@ -99,7 +101,29 @@ def test_every_example_comes_first_equally_often() -> None:
 
 
 def test_step_counts() -> None:
-    count = torch.tensor([0, 1, 10, 11])
-    assert num_steps(count, Solver(lr=0.1, batch_size=10, epochs=3)).tolist() == [0, 3, 3, 6]
-    assert num_steps(count, Solver(lr=0.1, batch_size=None, epochs=3)).tolist() == [0, 3, 3, 3]
-    assert num_steps(count, Solver(lr=0.1, batch_size=10, epochs=None, steps=4)).tolist() == [0, 4, 4, 4]
+    shards = ragged_shards((0, 1, 10, 11))
+    assert num_steps(shards, Solver(lr=0.1, batch_size=10, epochs=3)).tolist() == [0, 3, 3, 6]
+    assert num_steps(shards, Solver(lr=0.1, batch_size=None, epochs=3)).tolist() == [0, 3, 3, 3]
+    assert num_steps(shards, Solver(lr=0.1, batch_size=10, epochs=None, steps=4)).tolist() == [0, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("work", "steps"),
+    [(0.25, [0, 3, 3, 5]), (0.3, [0, 3, 3, 6]), (1e-6, [0, 1, 1, 1]), (1.0, [0, 10, 10, 20])],
+)
+def test_part_of_the_work_is_rounded_up_to_steps(work: float, steps: list[int]) -> None:
+    shards = replace(ragged_shards((0, 1, 10, 11)), work=torch.full((4,), work))
+    assert num_steps(shards, Solver(lr=0.1, batch_size=10, epochs=10)).tolist() == steps
+
+
+@pytest.mark.parametrize("name", sorted(SOLVERS))
+def test_who_does_part_of_the_work_meets_the_same_batches_first(name: str) -> None:
+    shards, solver = ragged_shards(), SOLVERS[name]
+    whole = schedule(shards, solver)
+    work = torch.tensor([1.0, 0.5, 0.5, 0.7, 0.4])
+    part = schedule(replace(shards, work=work), solver)
+    assert torch.equal(part.steps, (work * whole.steps).ceil().long())
+    for row, steps in enumerate(part.steps.tolist()):
+        assert torch.equal(part.size[row, :steps], whole.size[row, :steps])
+        assert torch.equal(part.position[row, :steps], whole.position[row, :steps])
+        assert not part.size[row, steps:].any()

@@ -12,6 +12,7 @@ from fedclust.errors import ConfigError
 from fedclust.metrics import METRICS, document, meaning
 from fedclust.metrics.accuracy import accuracy
 from fedclust.metrics.recovery import contingency, recovery, sizes
+from fedclust.scenarios.static import Static
 from fedclust.types import Evaluation, Federation, Pool, Round, Served, Split
 
 
@@ -32,7 +33,7 @@ def case(
     )
     split = Split.of([torch.zeros(1, dtype=torch.int64)] * size)
     fed = Federation(pool=pool, train=split, test=split, group=torch.tensor(group))
-    rnd = Round(t=0, seed=0, fed=fed, cohort=torch.arange(size), present=torch.ones(size, dtype=torch.bool))
+    rnd = next(Static().rounds(fed, 0))
     tested = torch.tensor(count or [10] * size)
     return Evaluation(
         served=Served(models=torch.zeros(models, 3), label=torch.tensor(label)),

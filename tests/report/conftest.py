@@ -44,7 +44,10 @@ def evaluation(label: Tensor, accuracy: Tensor | float, models: int) -> Evaluati
 
 def round_of(fed: Federation, seed: int, t: int) -> Round:
     everybody = torch.arange(fed.num_clients)
-    return Round(t=t, seed=seed, fed=fed, cohort=everybody, present=everybody >= 0)
+    yes = everybody >= 0
+    return Round(
+        t=t, seed=seed, fed=fed, cohort=everybody, present=yes, shifted=~yes, work=yes.float(), dropped=~yes
+    )
 
 
 def labels(name: str, group: Tensor, seed: int, t: int) -> Tensor:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.fused.network import Network, Stack, obstacle
-from fedclust.engines.fused.scoring import Grouped, load_models, loss_block, owners, score_chunk
-from fedclust.engines.fused.training import Batches, gradient_chunk, load, rule_of, train_chunk
-from fedclust.engines.fused.weights import Accumulate, Weight
-from fedclust.engines.schedule import schedule
+from fedclust.engines.fused.scoring import Grouped, loss_block, owners, score_chunk
+from fedclust.engines.fused.training import Batches, gradient_chunk, rule_of, train_chunk
+from fedclust.engines.fused.weights import Accumulate, Rule
+from fedclust.engines.schedule import num_steps, schedule
 from fedclust.errors import require
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
@@ -19,6 +23,8 @@ from fedclust.types import LocalResult, Pool, Shards
 
 _BLOCK_CPU = 8 << 20  # bytes of the widest activation of one block: small enough for the cache
 _BLOCK_CUDA = 1 << 30
+_BATCH = 256  # examples of a row at once that are counted as memory; more are taken in blocks where possible
+_WASTE = 0.1
 
 
 class FusedBackend:
@@ -65,6 +71,7 @@ class FusedBackend:
         solver: Solver,
         lr: float,
         slots: Tensor | None = None,
+        anchor: Tensor | None = None,
     ) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]] and, with momentum, slots[label[i]]."""
         result = LocalResult(
@@ -73,22 +80,25 @@ class FusedBackend:
             loss=models.new_zeros(len(shards)),
             steps=torch.zeros_like(shards.count),
         )
-        rule = rule_of(solver, lr)
+        rule, stacks = rule_of(solver, lr), _Stacks(self.network, self.pool.x.device)
         computed = torch.zeros(2, dtype=torch.int64)  # all examples, real examples
 
         def work(rows: Tensor) -> None:
             here = _take(shards, rows)
             plan = schedule(here, solver)
-            weights = load(self.network, models, label[rows], solver, slots)
-            batches = Batches.of(self.pool, here, plan)
-            result.loss[rows] = train_chunk(Stack(self.network, weights, here.key, rule), batches)
+            stack = stacks.of(len(rows), rule)
+            stack.load(models, label[rows], slots, None if anchor is None else anchor[rows])
+            stack.key.copy_(here.key)
+            batches = Batches.of(self.pool, here, plan, stack)
+            result.loss[rows] = train_chunk(stack, batches)
             result.steps[rows] = plan.steps
-            self._store(weights, rows, result.params, result.slots)
+            stack.store(rows, result.params, result.slots)
             computed.add_(torch.tensor([batches.computed, int(plan.size.sum())]))
 
-        batch = solver.batch_size or shards.index.shape[1]
-        copies = 1 + bool(solver.momentum) + bool(solver.proximal)
-        each_chunk(shards.count, self._rows(len(shards), copies, batch, shards.index.shape[1]), work)
+        width = shards.count if solver.batch_size is None else shards.count.clamp(max=solver.batch_size)
+        # by steps first, so that the rows still running are always the first ones of a chunk
+        size = num_steps(shards, solver) * (shards.index.shape[1] + 1) + shards.count
+        self._each(size, width, 1 + bool(solver.momentum) + bool(solver.proximal), work)
         self.padding = 1 - float(computed[1] / computed[0].clamp(min=1)) if computed[0] else 0.0
         return result
 
@@ -96,49 +106,50 @@ class FusedBackend:
     def loss(self, models: Tensor, shards: Shards) -> Tensor:
         """Mean loss of every model [K, P] on every shard, [C, K] nats per example."""
         owner, index = owners(shards)
+        stacks = _Stacks(self.network, self.pool.x.device)
         sums = torch.zeros(len(models), len(shards), dtype=torch.float64, device=models.device)
 
         def work(which: Tensor) -> None:
             part = sums.new_zeros(len(which), len(shards))
-            stack = load_models(self.network, models, which)
+            stack = stacks.of(len(which), None)
+            stack.load(models, which)
             loss_block(stack, self.pool, owner, index, self._block(len(which)), part)
             sums[which] = part
 
         like = torch.zeros(len(models), dtype=torch.int64, device=models.device)
-        each_chunk(like, self._rows(len(models), 1, 0, 0), work)
+        self._each(like, like, 1, work)
         return (sums.T / shards.count.clamp(min=1).unsqueeze(1)).to(torch.float32)
 
     @torch.no_grad()
     def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
         """Full-batch gradient of the mean loss of models[label[i]] on shard i, [C, P]."""
+        stacks = _Stacks(self.network, self.pool.x.device)
         gradient = models.new_empty(len(shards), self.num_params)
 
         def work(rows: Tensor) -> None:
             here = _take(shards, rows)
-            weights = {}
-            for name, field in self.network.fields.items():
-                value = field.load(models, label[rows])
-                weights[name] = Weight(value=value, slot=torch.zeros_like(value))
-            stack = Stack(self.network, weights, here.key, Accumulate())
+            stack = stacks.of(len(rows), Accumulate())
+            stack.load(models, label[rows])
             gradient_chunk(stack, self.pool, here, self._block(len(rows)))
-            self._store(weights, rows, None, gradient)
+            stack.store(rows, None, gradient)
 
-        longest = shards.index.shape[1]
-        each_chunk(shards.count, self._rows(len(shards), 2, min(longest, 256), 0), work)
+        self._each(shards.count, shards.count, 2, work)
         return gradient
 
     @torch.no_grad()
     def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
         """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard i."""
+        stacks = _Stacks(self.network, self.pool.x.device)
         grouped = Grouped.of(label, shards)
         loss = torch.zeros(len(grouped.index), dtype=torch.float64, device=models.device)
         hit = torch.zeros_like(grouped.index)
 
         def work(rows: Tensor) -> None:
-            stack = load_models(self.network, models, grouped.used[rows])
+            stack = stacks.of(len(rows), None)
+            stack.load(models, grouped.used[rows])
             score_chunk(stack, self.pool, grouped, rows, self._block(1), (loss, hit))
 
-        each_chunk(grouped.count, self._rows(len(grouped.used), 1, 0, 0), work)
+        self._each(grouped.count, grouped.count, 1, work)
         return (
             torch.zeros(len(shards), dtype=torch.float64, device=models.device).index_add_(
                 0, grouped.owner, loss
@@ -146,34 +157,27 @@ class FusedBackend:
             torch.zeros_like(shards.count).index_add_(0, grouped.owner, hit),
         )
 
-    def _store(
-        self, weights: dict[str, Weight], rows: Tensor, params: Tensor | None, slots: Tensor | None
-    ) -> None:
-        """Write stacks back to the rows of flat results."""
-        for name, field in self.network.fields.items():
-            if params is not None:
-                field.store(weights[name].value, params, rows)
-            if slots is not None:
-                slot = weights[name].slot
-                assert slot is not None
-                field.store(slot, slots, rows)
-
-    def _rows(self, rows: int, copies: int, batch: int, examples: int) -> int:
-        """Rows of one chunk, so that all chunks are about equally large.
+    def _each(self, size: Tensor, width: Tensor, copies: int, work: Callable[[Tensor], None]) -> None:
+        """Calls `work` on chunks of rows of like width, sizes descending.
 
         Args:
-            rows: rows of the call.
+            size: [C] int64 what sorts the rows of a chunk.
+            width: [C] int64 examples of a row's largest batch.
             copies: parameter-sized tensors of a row.
-            batch: examples of a row at once.
-            examples: examples of a row kept as float32.
+            work: see `each_chunk`.
         """
-        most = self._max_rows
-        if most is None:
-            floats = copies * self.num_params + 2 * batch * self.network.activations
-            floats += examples * self.pool.x[0].numel()
-            most = auto_rows(4 * floats, self.pool.x.device)
-        chunks = -(-rows // most)
-        return max(1, -(-rows // max(chunks, 1)))
+        for bucket in buckets(width):
+            each = self._max_rows or self._auto_rows(len(bucket), int(width[bucket[0]]), copies)
+            each_chunk(size[bucket], each, partial(_among, work, bucket))
+
+    def _auto_rows(self, rows: int, width: int, copies: int) -> int:
+        """Rows of a chunk so that a call of `rows` rows falls into chunks of about equal size."""
+        device = self.pool.x.device
+        floats = copies * self.num_params + 2 * min(width, _BATCH) * self.network.activations
+        chunks = -(-rows // auto_rows(4 * floats, device))
+        # a batched product gives whole rows to threads, so their number should divide the rows
+        threads = torch.get_num_threads() if device.type == "cpu" else 1
+        return -(-rows // (chunks * threads)) * threads
 
     def _block(self, models: int) -> int:
         """Examples per model that `models` models look at together."""
@@ -181,8 +185,48 @@ class FusedBackend:
         return max(32, size // (4 * self.network.widest * models))
 
 
+class _Stacks:
+    """The stack of the last chunk, used again by the next one of as many rows."""
+
+    def __init__(self, network: Network, device: torch.device) -> None:
+        self._network, self._device = network, device
+        self._last: dict[int, Stack] = {}
+
+    def of(self, rows: int, rule: Rule | None) -> Stack:
+        """A stack of `rows` rows with any content; all calls give the same rule."""
+        if rows not in self._last:
+            self._last.clear()  # before the next one is made, so that there is never room for two
+            self._last[rows] = Stack(self._network, rows, self._device, rule)
+        return self._last[rows]
+
+
 def _take(shards: Shards, rows: Tensor) -> Shards:
     """The shards of some rows, no wider than the longest of them."""
     count = shards.count[rows]
     longest = int(count.max()) if len(count) else 0
-    return Shards(index=shards.index[rows, :longest], count=count, key=shards.key[rows])
+    work = None if shards.work is None else shards.work[rows]
+    return Shards(index=shards.index[rows, :longest], count=count, key=shards.key[rows], work=work)
+
+
+def _among(work: Callable[[Tensor], None], bucket: Tensor, rows: Tensor) -> None:
+    """`work` on some rows of a bucket."""
+    work(bucket[rows])
+
+
+def buckets(width: Tensor) -> list[Tensor]:
+    """Rows by descending width, cut where batches of one width would be more than a tenth padding.
+
+    Args:
+        width: [C] int64 examples of every row's largest batch.
+
+    Returns:
+        Tensors of rows, together every row once.
+    """
+    order = width.argsort(descending=True, stable=True)
+    cuts, widest, real = [0], 0, 0
+    for place, here in enumerate(width[order].tolist()):
+        if real + here < (1 - _WASTE) * widest * (place + 1 - cuts[-1]):
+            cuts.append(place)
+            widest = real = 0
+        widest, real = max(widest, here), real + here
+    return [order[a:b] for a, b in pairwise([*cuts, len(order)]) if b > a]

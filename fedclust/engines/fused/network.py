@@ -117,24 +117,66 @@ class Frame:
 
 
 class Stack:
-    """R models ready to compute, and their steps for every batch size met.
+    """Room for R models, and their steps for every batch size met; used again from chunk to chunk.
+
+    Fresh memory is expensive: the system clears it page by page when it is first written.
 
     Args:
         network: the architecture.
-        weights: parameters by name.
-        key: [R] int64 row keys for dropout masks.
+        rows: R.
+        device: where to compute.
         rule: what becomes of gradients; None for a stack that only looks forward.
 
     Attributes:
         clock: local step for dropout masks.
     """
 
-    def __init__(self, network: Network, weights: dict[str, Weight], key: Tensor, rule: Rule | None) -> None:
-        self.network, self.weights, self.key, self.rule = network, weights, key, rule
+    def __init__(self, network: Network, rows: int, device: torch.device, rule: Rule | None) -> None:
+        self.network, self.rule, self.by_row = network, rule, _by_row(device)
         self.clock = Clock()
-        self.by_row = _by_row(key.device)
+        self.key = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.weights = {
+            name: Weight(value=field.empty(rows, device))
+            if rule is None
+            else rule.weight(field, rows, device)
+            for name, field in network.fields.items()
+        }
         self._frames: dict[tuple[int, int], Frame] = {}
         self._rooms: dict[str, Tensor] = {}
+
+    def load(
+        self, models: Tensor, label: Tensor, slots: Tensor | None = None, anchor: Tensor | None = None
+    ) -> None:
+        """Take parameters, and what the rule keeps beside them.
+
+        Args:
+            models: [K, P].
+            label: [R] int64 model of every row.
+            slots: [K, P] likewise; None for zeros.
+            anchor: [R, P] where the proximal term pulls to; None for the models themselves.
+        """
+        own = torch.arange(len(label), device=label.device)
+        for name, field in self.network.fields.items():
+            weight = self.weights[name]
+            field.load(models, label, weight.value)
+            if weight.anchor is not None and anchor is not None:
+                field.load(anchor, own, weight.anchor)
+            elif weight.anchor is not None:
+                weight.anchor.copy_(weight.value)
+            if weight.slot is not None and slots is not None:
+                field.load(slots, label, weight.slot)
+            elif weight.slot is not None:
+                weight.slot.zero_()
+
+    def store(self, rows: Tensor, params: Tensor | None, slots: Tensor | None) -> None:
+        """Write parameters and slots into the rows `rows` [R] of flat tensors [C, P]."""
+        for name, field in self.network.fields.items():
+            weight = self.weights[name]
+            if params is not None:
+                field.store(weight.value, params, rows)
+            if slots is not None:
+                assert weight.slot is not None
+                field.store(weight.slot, slots, rows)
 
     def frame(self, rows: int, batch: int) -> Frame:
         """The first `rows` models for batches of `batch` examples; made once per pair."""

@@ -7,15 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.network import Network, Stack
-from fedclust.engines.fused.weights import Weight
+from fedclust.engines.fused.network import Stack
 from fedclust.types import Pool, Shards
-
-
-def load_models(network: Network, models: Tensor, which: Tensor) -> Stack:
-    """The models `which` [R] of models [K, P], ready to look at examples."""
-    weights = {name: Weight(value=field.load(models, which)) for name, field in network.fields.items()}
-    return Stack(network, weights, torch.zeros_like(which), None)
 
 
 def _log_probabilities(stack: Stack, x: Tensor) -> Tensor:

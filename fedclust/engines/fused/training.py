@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.network import Frame, Network, Stack
-from fedclust.engines.fused.weights import Descent, HeavyBall, Rule, Weight
+from fedclust.engines.fused.network import Frame, Stack
+from fedclust.engines.fused.weights import Descent, HeavyBall, Rule
 from fedclust.engines.schedule import Schedule
 from fedclust.solver import Solver
 from fedclust.types import Pool, Shards
@@ -19,26 +19,13 @@ _RESIDENT = 256 << 20  # bytes of a chunk's converted examples; beyond it every 
 def rule_of(solver: Solver, lr: float) -> Rule:
     """What a solver does with a gradient."""
     if solver.momentum:
-        return HeavyBall(lr=lr, momentum=solver.momentum, proximal=solver.proximal)
-    return Descent(lr=lr, proximal=solver.proximal)
-
-
-def load(
-    network: Network, models: Tensor, label: Tensor, solver: Solver, slots: Tensor | None
-) -> dict[str, Weight]:
-    """The parameters of models[label] [R, P] as stacks by name, with what the solver needs beside them."""
-    weights = {}
-    for name, field in network.fields.items():
-        value, slot = field.load(models, label), None
-        if solver.momentum:
-            slot = torch.zeros_like(value) if slots is None else field.load(slots, label)
-        weights[name] = Weight(
-            value=value,
-            decay=solver.weight_decay + solver.proximal + 2 * field.l2,
-            start=value.clone() if solver.proximal else None,
-            slot=slot,
+        return HeavyBall(
+            lr=lr,
+            momentum=solver.momentum,
+            proximal=solver.proximal,
+            weight_decay=solver.weight_decay,
         )
-    return weights
+    return Descent(lr=lr, proximal=solver.proximal, weight_decay=solver.weight_decay)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +53,8 @@ class Batches:
     ordered: bool
 
     @classmethod
-    def of(cls, pool: Pool, shards: Shards, plan: Schedule) -> Batches:
-        """The batches that `plan` gives to `shards`, whose counts descend."""
+    def of(cls, pool: Pool, shards: Shards, plan: Schedule, stack: Stack) -> Batches:
+        """The batches that `plan` gives to `shards`, whose steps descend; `stack` has room for the data."""
         rows, longest = shards.index.shape
         size, position = plan.size.T.unsqueeze(2), plan.position.transpose(0, 1)  # [S, R, 1], [S, R, B]
         inside = torch.arange(position.shape[2], device=size.device) < size
@@ -75,7 +62,9 @@ class Batches:
         source = shards.index.reshape(-1)
         label, data = pool.y[source][place].unsqueeze(3), None
         if source.numel() * pool.x[0].numel() * 4 <= _RESIDENT:
-            data = pool.inputs(shards.index)
+            # as `Pool.inputs`, in memory that was written before
+            data = stack.room("data", rows, longest, *pool.shape)
+            data.copy_(pool.x.index_select(0, source).view_as(data)).mul_(pool.scale).add_(pool.shift)
         return cls(
             pool=pool,
             place=(place.contiguous() if data is not None else source[place]).unbind(),
@@ -93,7 +82,7 @@ class Batches:
         return sum(rows * width for rows, width in zip(self.rows, self.width, strict=True))
 
     def inputs(self, step: int, room: Tensor) -> Tensor:
-        """What the models see at a step, [R, B, *shape] of the active rows; `room`, that large, may be used."""
+        """What the models see at a step, [R, B, *shape] of the active rows, possibly in `room`."""
         rows, width = room.shape[:2]
         if self.data is not None and self.ordered:
             return self.data[:rows, :width]

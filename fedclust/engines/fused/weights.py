@@ -17,13 +17,13 @@ class Weight:
     Attributes:
         value: [R, *shape], a bias as [R, 1, o]; contiguous but for the order of a convolution's channels.
         decay: factor of `value` in the gradient: weight decay, proximal pull and the model's own L2 together.
-        start: the values the call began with, kept for the proximal term only.
+        anchor: where the proximal term pulls to, None without that term.
         slot: momentum, or whatever else the rule accumulates.
     """
 
     value: Tensor
     decay: float = 0.0
-    start: Tensor | None = None
+    anchor: Tensor | None = None
     slot: Tensor | None = None
 
     def rows(self, low: int, high: int) -> Weight:
@@ -31,13 +31,17 @@ class Weight:
         return Weight(
             value=self.value[low:high],
             decay=self.decay,
-            start=None if self.start is None else self.start[low:high],
+            anchor=None if self.anchor is None else self.anchor[low:high],
             slot=None if self.slot is None else self.slot[low:high],
         )
 
 
 class Rule(Protocol):
     """What becomes of a gradient; called once per parameter and step."""
+
+    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
+        """Room for a parameter of `rows` rows and for what the rule keeps beside it."""
+        ...
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """Use the gradient a @ b, where a is [R, o, B], b [R, B, i] and the parameter [R, o, i]."""
@@ -50,44 +54,64 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Descent:
-    """Gradient descent w = w - lr * (g + decay * w - proximal * w0); a dense gradient is never stored.
+    """Gradient descent w = w - lr * (g + decay * w - proximal * a); a dense gradient is never stored.
 
     Attributes:
         lr: learning rate of the call.
         proximal: mu of FedProx, whose part of the pull on w itself is in `Weight.decay`.
+        weight_decay: coefficient of w in the gradient.
     """
 
     lr: float
     proximal: float
+    weight_decay: float
+
+    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
+        """See `Rule`."""
+        return Weight(
+            value=field.empty(rows, device),
+            decay=self.weight_decay + self.proximal + 2 * field.l2,
+            anchor=field.empty(rows, device) if self.proximal else None,
+        )
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """One step, fused into the product that is the gradient."""
         weight.value.baddbmm_(a, b, beta=1 - self.lr * weight.decay, alpha=-self.lr)
-        if weight.start is not None:
-            weight.value.add_(weight.start, alpha=self.lr * self.proximal)
+        if weight.anchor is not None:
+            weight.value.add_(weight.anchor, alpha=self.lr * self.proximal)
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         """One step with a gradient at hand."""
         if weight.decay:
             weight.value.mul_(1 - self.lr * weight.decay)
         weight.value.add_(gradient, alpha=-self.lr)
-        if weight.start is not None:
-            weight.value.add_(weight.start, alpha=self.lr * self.proximal)
+        if weight.anchor is not None:
+            weight.value.add_(weight.anchor, alpha=self.lr * self.proximal)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeavyBall:
-    """Momentum u = momentum * u + g + decay * w - proximal * w0; w = w - lr * u.
+    """Momentum u = momentum * u + g + decay * w - proximal * a; w = w - lr * u.
 
     Attributes:
         lr: learning rate of the call.
         momentum: coefficient of the old u.
-        proximal: as in `Descent`.
+        proximal, weight_decay: as in `Descent`.
     """
 
     lr: float
     momentum: float
     proximal: float
+    weight_decay: float
+
+    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
+        """See `Rule`."""
+        return Weight(
+            value=field.empty(rows, device),
+            decay=self.weight_decay + self.proximal + 2 * field.l2,
+            anchor=field.empty(rows, device) if self.proximal else None,
+            slot=field.empty(rows, device),
+        )
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """One step, the gradient fused into the momentum's update."""
@@ -104,14 +128,18 @@ class HeavyBall:
     def _move(self, weight: Weight, slot: Tensor) -> None:
         if weight.decay:
             slot.add_(weight.value, alpha=weight.decay)
-        if weight.start is not None:
-            slot.add_(weight.start, alpha=-self.proximal)
+        if weight.anchor is not None:
+            slot.add_(weight.anchor, alpha=-self.proximal)
         weight.value.add_(slot, alpha=-self.lr)
 
 
 @dataclass(frozen=True)
 class Accumulate:
     """Sums gradients in the slot and leaves the parameters alone."""
+
+    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
+        """See `Rule`."""
+        return Weight(value=field.empty(rows, device), slot=field.empty(rows, device))
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """Add a @ b."""
@@ -154,15 +182,13 @@ class Field:
         strides = (self.size, self.size // out, 1, width * channels, channels)
         return torch.empty_strided((rows, *self.shape), strides, device=device)
 
-    def load(self, flat: Tensor, label: Tensor) -> Tensor:
-        """The parameter of the models `label` [R] of flat [K, P], copied: [R, *shape]."""
+    def load(self, flat: Tensor, label: Tensor, stack: Tensor) -> None:
+        """Copy the parameter of the models `label` [R] of flat [K, P] into the stack [R, *shape]."""
         part = flat[:, self.offset : self.offset + self.size]
-        stack = self.empty(len(label), flat.device)
         if stack.is_contiguous():
             torch.index_select(part, 0, label, out=stack.view(len(label), -1))
         else:
             stack.copy_(part.index_select(0, label).view(stack.shape))
-        return stack
 
     def store(self, stack: Tensor, flat: Tensor, rows: Tensor) -> None:
         """Write the stack [R, *shape] into the rows `rows` [R] of flat [C, P]."""

@@ -1,0 +1,58 @@
+"""FedAvg with momentum on the server: Hsu, Qi, Brown 2019, arXiv:1909.06335."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms import arrived, average, zeros
+from fedclust.errors import require
+from fedclust.solver import Solver
+from fedclust.types import Engine, Report, Round, Served
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerMomentum:
+    """One model for everybody that goes on in the direction of earlier rounds.
+
+    Attributes:
+        solver: local work.
+        beta: what is left of the velocity after a round, in [0, 1); 0 is FedAvg.
+    """
+
+    solver: Solver
+    beta: float = 0.9
+
+    @dataclass(frozen=True, kw_only=True)
+    class State:
+        """All that changes, as tensors: it is saved and restored without further code.
+
+        Attributes:
+            model: [1, P].
+            velocity: [1, P] sum of the mean updates so far, older ones weighing less.
+        """
+
+        model: Tensor
+        velocity: Tensor
+
+    def __post_init__(self) -> None:
+        require(0 <= self.beta < 1, "algorithm.beta", self.beta, "in [0, 1)")
+
+    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """A fresh model at rest."""
+        model = engine.init(rnd.stream("init"), 1)
+        return self.State(model=model, velocity=torch.zeros_like(model)), Report()
+
+    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """Local training of the cohort, its mean update, and a step with momentum."""
+        label = zeros(rnd.cohort)
+        local = engine.train(state.model, label, rnd.cohort, self.solver, rnd)
+        mean, report = average(local, state.model, label, rnd.cohort, rnd, "uniform")
+        velocity = self.beta * state.velocity + (mean - state.model)
+        return self.State(model=state.model + velocity, velocity=velocity), report
+
+    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+        """The one model for every client that is there."""
+        return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))

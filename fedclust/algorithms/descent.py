@@ -1,0 +1,55 @@
+"""One step per cluster with what its participants send: gradient averaging (option I of IFCA and CFL-MGD)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.ops import cluster_sum
+from fedclust.solver import Solver
+from fedclust.types import Round
+
+Averaging = Literal["model", "gradient"]
+Denominator = Literal["all", "participants", "cluster"]
+
+
+def check_plain_step(solver: Solver, option: str, *, momentum: bool = False) -> None:
+    """Raise `ConfigError` if the solver asks for more than `option` has: one step per round, plain or not.
+
+    Args:
+        solver: what the user configured.
+        option: key and value that imply the single step.
+        momentum: whether it may have momentum.
+    """
+    why = f"0, because {option} takes one plain gradient step per round"
+    require(momentum or solver.momentum == 0, "solver.momentum", solver.momentum, why)
+    require(solver.weight_decay == 0, "solver.weight_decay", solver.weight_decay, why)
+
+
+def descend(
+    models: Tensor, direction: Tensor, label: Tensor, rate: float, denominator: Denominator, rnd: Round
+) -> Tensor:
+    """The models after a step against the summed directions of their participants, [K, P].
+
+    w_c = w_c - rate / denominator * sum over the participants i of cluster c of direction_i; a cluster
+    without participants keeps its model.
+
+    Args:
+        models: [K, P].
+        direction: [C, P] gradients, or momenta.
+        label: [C] int64 in [0, K), cluster of every participant.
+        rate: learning rate of the round.
+        denominator: the number of `all` clients, of the round's `participants`, or of the participants in
+            that `cluster`.
+        rnd: the round.
+    """
+    total = cluster_sum(direction, label, len(models))
+    if denominator == "cluster":
+        count = label.bincount(minlength=len(models)).clamp(min=1).unsqueeze(1)  # [K, 1]
+    else:
+        number = rnd.fed.num_clients if denominator == "all" else len(label)
+        count = torch.tensor([number], device=label.device)
+    return models - rate * total / count

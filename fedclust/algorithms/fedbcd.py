@@ -1,0 +1,82 @@
+"""FedBCD, federated block coordinate descent: Wu, Scaglione, Wai, Karakoc, Hreinsson, Ma, AAAI 2021.
+
+https://arxiv.org/abs/2012.13900; a baseline of CFL-MGD (Electronics 2023, 12, 1972). Minimises
+sum_i f_i(w_i) + rho / 2 * |w_i - x|^2 in turn over the clients' models w_i, by local steps, and over the
+server's model x, exactly. The coefficient rho is `solver.proximal`.
+
+Differs from the paper:
+- One synchronous server; the paper has several, which agree on x among themselves, and an asynchronous form.
+- Clients are drawn as for every method here, and the others enter the mean with the model they sent last.
+- The local solver is the run's, so it may use mini-batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms import arrived, check_choice, clients_with_data, zeros
+from fedclust.ops import cluster_mean
+from fedclust.solver import Solver
+from fedclust.types import Engine, Report, Round, Served
+
+ServedModel = Literal["global", "personal"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedBCD:
+    """One model for the server and one for every client, tied by a quadratic penalty; keeps [M, P].
+
+    Attributes:
+        solver: local work; its proximal coefficient is rho.
+        served: what is tested: the `global` model x, or every client's `personal` one.
+    """
+
+    solver: Solver
+    served: ServedModel = "global"
+
+    @dataclass(frozen=True, kw_only=True)
+    class State:
+        """Both blocks of variables.
+
+        Attributes:
+            model: [1, P] the server's, x.
+            local: [M, P] the clients', w_i.
+        """
+
+        model: Tensor
+        local: Tensor
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.served", self.served, ServedModel)
+
+    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """The same fresh model for everybody."""
+        model = engine.init(rnd.stream("init"), 1)
+        return self.State(model=model, local=model.repeat(rnd.fed.num_clients, 1)), Report()
+
+    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """Steps of the participants on f_i(w) + rho / 2 * |w - x|^2, each from its own w_i; then x."""
+        cohort = rnd.cohort
+        anchor = state.model.expand(len(cohort), -1)
+        trained = engine.train(state.local, cohort, cohort, self.solver, rnd, anchor=anchor)
+        local = state.local.index_copy(0, cohort, trained.params)
+        clients = clients_with_data(rnd)  # the others never hold anything but the initial model
+        own = local if len(clients) == len(local) else local[clients]
+        report = Report(
+            models_down=len(cohort),
+            models_up=len(cohort),
+            gradient_steps=int(trained.steps.sum()),
+            train_loss=float(trained.loss.mean()),
+        )
+        return self.State(model=cluster_mean(own, zeros(clients), empty=state.model), local=local), report
+
+    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+        """The server's model for everybody, or everybody's own."""
+        if self.served == "global":
+            return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))
+        own = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
+        return Served(models=state.local, label=arrived(own, rnd))

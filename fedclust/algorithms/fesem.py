@@ -1,0 +1,122 @@
+"""FeSEM: Xie, Long, Shen, Zhou, Wang, Jiang, Zhang, Multi-center federated learning, 2020.
+
+https://arxiv.org/abs/2005.01026, Algorithm 1 (stochastic expectation maximisation), as FlexCFL
+(arXiv:2108.09749) compares with it.
+
+Differs from the paper:
+- Only the sampled clients are assigned anew in a round.
+- All clients begin at one common model, as in FlexCFL's code; then all first assignments coincide, and one
+  cluster tends to keep everybody. `first_assignment: kmeans_pretrained` begins with k-means on pre-trained
+  models, and a new client pre-trains before it is assigned.
+Differs from the released code (morningD/FlexCFL):
+- A cluster takes the mean of all its participants; the code's mean keeps one (`aggregation: first_client`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms import FlexAggregation, arrived, average, check_choice, shifted_members
+from fedclust.algorithms.cold_start import ColdStart
+from fedclust.errors import require
+from fedclust.ops import distances
+from fedclust.solver import Solver
+from fedclust.types import Engine, Report, Round, Served
+
+FirstAssignment = Literal["init_model", "kmeans_pretrained"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeSEM:
+    """K models; a client joins the one nearest to its own last model. Keeps M models in memory.
+
+    Attributes:
+        solver: local work.
+        num_clusters: number of clusters.
+        cold_start: of `kmeans_pretrained`: pre-training and clustering.
+        first_assignment: see above.
+        migration: whether clients whose data changed are assigned anew at once, which cannot help much: the
+            criterion does not look at the data.
+        aggregation: `uniform` mean over a cluster's participants, weighted `by_samples`, or `first_client`.
+    """
+
+    solver: Solver
+    num_clusters: int
+    cold_start: ColdStart
+    first_assignment: FirstAssignment = "init_model"
+    migration: bool = False
+    aggregation: FlexAggregation = "uniform"
+
+    @dataclass(frozen=True, kw_only=True)
+    class State:
+        """Clusters, and the clients' own models.
+
+        Attributes:
+            models: [K, P].
+            local: [M, P] last local model of every client, the common one before its first training.
+            label: [M] int64 last cluster, -1 for clients that were never sampled.
+        """
+
+        models: Tensor
+        local: Tensor
+        label: Tensor
+
+    def __post_init__(self) -> None:
+        require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
+        check_choice("algorithm.first_assignment", self.first_assignment, FirstAssignment)
+        check_choice("algorithm.aggregation", self.aggregation, FlexAggregation)
+
+    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """Independent cluster models, or the means of clustered pre-trained models."""
+        common = engine.init(rnd.stream("common"), 1)
+        local = common.repeat(rnd.fed.num_clients, 1)
+        label = torch.full_like(rnd.fed.group, -1)
+        if self.first_assignment == "init_model":
+            models = engine.init(rnd.stream("init"), self.num_clusters)
+            return self.State(models=models, local=local, label=label), Report()
+        groups = self.cold_start.groups(engine, common, self.num_clusters, rnd)
+        state = self.State(
+            models=groups.models,
+            local=local.index_copy(0, groups.clients, groups.local.params),
+            label=label.index_copy(0, groups.clients, groups.label),
+        )
+        return state, groups.report
+
+    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """Assignment by distance, then one round of FedAvg in every cluster."""
+        state, starting = self._pretrain(state, engine, rnd)
+        moving = shifted_members(state.label, rnd) if self.migration else rnd.cohort[:0]
+        assigned = torch.cat([moving, rnd.cohort])  # one that is in both gets the same twice
+        nearest = distances(state.local[assigned], state.models).argmin(1)  # E-step
+        every = state.label.index_copy(0, assigned, nearest)
+        label = every[rnd.cohort]
+        local = engine.train(state.models, label, rnd.cohort, self.solver, rnd)
+        models, report = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)  # M-step
+        report = replace(
+            report,
+            models_down=report.models_down + starting.models_down,
+            models_up=report.models_up + starting.models_up,
+            gradient_steps=report.gradient_steps + starting.gradient_steps,
+            notes={**report.notes, "migrated": int((every[moving] != state.label[moving]).sum())},
+        )
+        kept = state.local.index_copy(0, rnd.cohort, local.params)
+        return self.State(models=models, local=kept, label=every), report
+
+    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+        """The client's last cluster; nobody serves a client before it was first sampled."""
+        return Served(models=state.models, label=arrived(state.label, rnd))
+
+    def _pretrain(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+        """New clients of the cohort pre-train from the common model where the first ones did."""
+        new = rnd.cohort[state.label[rnd.cohort] < 0]
+        if self.first_assignment == "init_model" or not len(new):
+            return state, Report()
+        own = torch.arange(len(new), device=new.device)
+        solver = self.cold_start.solver
+        local = engine.train(state.local[new], own, new, solver, rnd, purpose="pretrain")
+        report = Report(models_down=len(new), models_up=len(new), gradient_steps=int(local.steps.sum()))
+        return replace(state, local=state.local.index_copy(0, new, local.params)), report

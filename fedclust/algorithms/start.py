@@ -1,0 +1,125 @@
+"""Where K cluster models begin: what the methods that assign clients by loss share."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedclust.algorithms import check_choice, zeros
+from fedclust.errors import require
+from fedclust.solver import Solver
+from fedclust.types import Engine, Report, Round
+
+Start = Literal["independent", "shared", "kmeans++"]
+
+_MAX_DRAWS = 100
+_log = logging.getLogger(__name__)
+
+
+def check_start(start: Start, restart_fraction: float | None, num_clusters: int) -> None:
+    """Raise `ConfigError` unless `initial_models` can carry the options out."""
+    require(num_clusters >= 1, "num_clusters", num_clusters, "at least 1")
+    check_choice("algorithm.start", start, Start)
+    if restart_fraction is not None:
+        require(
+            0 < restart_fraction <= 1 / num_clusters and start == "independent",
+            "algorithm.restart_fraction",
+            restart_fraction,
+            f"null, or, with start=independent, up to {1 / num_clusters:.3g} = 1/num_clusters",
+        )
+
+
+def initial_models(
+    engine: Engine,
+    rnd: Round,
+    *,
+    num_clusters: int,
+    start: Start,
+    restart_fraction: float | None,
+    solver: Solver,
+) -> tuple[Tensor, Report]:
+    """K initial models [K, P], and what finding them cost.
+
+    Args:
+        engine: what computes.
+        rnd: round 0.
+        num_clusters: K.
+        start: `independent` models, one `shared` by all clusters (then only rounding breaks the tie), or
+            `kmeans++`: see `_spread`.
+        restart_fraction: redraw independent models until every cluster attracts at least this fraction of
+            the first cohort; None takes the first draw.
+        solver: local work of `kmeans++`.
+    """
+    if start == "kmeans++":
+        return _spread(engine, rnd, num_clusters, solver)
+    if start == "shared":
+        return engine.init(rnd.stream("init"), 1).repeat(num_clusters, 1), Report()
+    models = engine.init(rnd.stream("init"), num_clusters)
+    if restart_fraction is None:
+        return models, Report()
+    models, draws = _redraw(models, engine, rnd, restart_fraction)
+    return models, Report(models_down=draws * num_clusters * len(rnd.cohort))
+
+
+def _redraw(models: Tensor, engine: Engine, rnd: Round, fraction: float) -> tuple[Tensor, int]:
+    """The first draw that gives every cluster its fraction of the cohort, else the evenest; and draws."""
+    best, most, num_clusters = models, -1.0, len(models)
+    for draw in range(1, _MAX_DRAWS + 1):
+        size = engine.loss(models, rnd.cohort, rnd).argmin(1).bincount(minlength=num_clusters)
+        least = int(size.min()) / len(rnd.cohort)
+        if least > most:
+            best, most = models, least
+        if least >= fraction:
+            return best, draw
+        models = engine.init(rnd.stream("init", draw), num_clusters)
+    _log.warning(
+        "seed %d: none of %d initial draws gave every cluster %g of the first cohort; "
+        "going on with the evenest, whose smallest cluster has %g (algorithm.restart_fraction)",
+        rnd.seed,
+        _MAX_DRAWS,
+        fraction,
+        most,
+    )
+    return best, _MAX_DRAWS
+
+
+def _spread(engine: Engine, rnd: Round, num_clusters: int, solver: Solver) -> tuple[Tensor, Report]:
+    """Initial models spread as k-means++ spreads its centres (Arthur, Vassilvitskii, SODA 2007).
+
+    The first centre is a common fresh model trained locally by a random client of the first cohort. Each
+    next one is that common model trained by a client drawn with a probability proportional to its loss
+    under the best centre so far: clients that no centre fits are the likely ones.
+    """
+    cohort, chosen = rnd.cohort, list[int]()
+    require(
+        len(cohort) >= num_clusters,
+        "num_clusters",
+        num_clusters,
+        f"at most the {len(cohort)} clients of the first cohort with algorithm.start=kmeans++",
+    )
+    common = engine.init(rnd.stream("init"), 1)
+    generator = rnd.stream("spread").numpy()
+    probability = np.full(len(cohort), 1 / len(cohort))
+    centres, steps = list[Tensor](), 0
+    loss = torch.full_like(cohort, torch.inf, dtype=torch.float64)
+    while len(centres) < num_clusters:
+        if centres:
+            loss = loss.minimum(engine.loss(centres[-1], cohort, rnd).squeeze(1).double())
+            left = loss.cpu().numpy().copy()
+            left[chosen] = 0
+            probability = left / left.sum()
+        chosen.append(int(generator.choice(len(cohort), p=probability)))
+        client = cohort[chosen[-1:]]
+        local = engine.train(common, zeros(client), client, solver, rnd, purpose="spread")
+        centres.append(local.params)
+        steps += int(local.steps.sum())
+    report = Report(
+        models_down=num_clusters + (num_clusters - 1) * len(cohort),
+        models_up=num_clusters,
+        gradient_steps=steps,
+    )
+    return torch.cat(centres), report

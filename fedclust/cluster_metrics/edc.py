@@ -1,0 +1,71 @@
+"""Euclidean distance of decomposed cosine similarity (EDC): FlexCFL, arXiv:2108.09749, eq. (7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import DivergedError, require
+from fedclust.ops import gram
+from fedclust.types import Engine, Round
+
+_TINY_NORM = 1e-12  # below this an update has no direction
+
+
+@dataclass(frozen=True, kw_only=True)
+class EDC:
+    """d(i, j) = ||e_i - e_j|| / m, where e_i holds the cosines of client i's update with m common directions.
+
+    The update of client i is v_i minus the common model. The directions are the m leading left singular
+    vectors of the matrix whose columns are the updates, without centring; their signs do not matter.
+
+    Attributes:
+        num_components: m, at most the number of clients to cluster.
+    """
+
+    num_components: int
+
+    def __post_init__(self) -> None:
+        require(self.num_components >= 1, "cluster_metric.num_components", self.num_components, "at least 1")
+
+    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
+        """[C, C] float32 in [0, 2 / sqrt(m)]; see `fedclust.types.ClusterMetric`."""
+        require(
+            self.num_components <= len(models),
+            "cluster_metric.num_components",
+            self.num_components,
+            f"at most the {len(models)} clients to cluster",
+        )
+        place = embedding(models, common, self.num_components)
+        distance = torch.cdist(place, place, compute_mode="donot_use_mm_for_euclid_dist")
+        return (distance / self.num_components).float()
+
+    def transfers(self, num_clients: int) -> tuple[int, int]:
+        """Every update goes to the server once."""
+        return 0, num_clients
+
+
+def embedding(models: Tensor, common: Tensor, num_components: int) -> Tensor:
+    """Cosines of every update with the leading singular directions, [C, m] float64.
+
+    With the updates as rows, A = U S V', the directions are the columns of V and A V = U S: the products of
+    the updates among themselves, A A' = U S^2 U', say all, and V, as long as a model, is never made.
+
+    Args:
+        models: [C, P] the clients' models.
+        common: [1, P] the model they began with.
+        num_components: m in [1, C].
+
+    Raises:
+        DivergedError: if an update is not finite.
+    """
+    products = gram(models, common).cpu()
+    if not bool(torch.isfinite(products).all()):
+        raise DivergedError("an update of a client is not finite; a smaller solver.lr may help")
+    square, vector = torch.linalg.eigh(products)  # ascending
+    scores = vector[:, -num_components:] * square[-num_components:].clamp(min=0).sqrt()  # U S
+    norm = products.diagonal().sqrt().unsqueeze(1)
+    cosines: Tensor = (scores / norm.clamp(min=_TINY_NORM)).masked_fill(norm < _TINY_NORM, 0)
+    return cosines.to(models.device)

@@ -1,0 +1,43 @@
+"""Mean of absolute differences of pairwise cosines (MADC): FlexCFL, arXiv:2108.09749."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.ops import gram
+from fedclust.types import Engine, Round
+
+_TINY_NORM = 1e-12  # below this an update has no direction
+
+
+@dataclass(frozen=True, kw_only=True)
+class MADC:
+    """d(i, j) = mean over the other clients z of |S_iz - S_jz|, S the cosines between the clients' updates.
+
+    The update of client i is v_i minus the common model. Two clients are near if the others look alike from
+    both, which in many dimensions tells more than the angle between the two. Costs C^3.
+    """
+
+    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
+        """[C, C] float32 in [0, 2]; see `fedclust.types.ClusterMetric`."""
+        size = len(models)
+        require(size >= 3, "cluster_metric", "madc", f"it compares at least 3 clients, and there are {size}")
+        products = gram(models, common)
+        norm = products.diagonal().sqrt()
+        known = norm >= _TINY_NORM
+        scale = known / norm.clamp(min=_TINY_NORM)  # an update without direction has the cosine 0
+        similarity = (products * scale * scale.unsqueeze(1)).clamp(-1, 1)
+        total = torch.cdist(similarity, similarity, p=1)
+        # z = i and z = j do not count
+        own = (similarity.diagonal().unsqueeze(1) - similarity).abs()
+        distance = ((total - own - own.T) / (size - 2)).clamp(min=0)
+        # sums need not be symmetric to the last bit
+        return distance.maximum(distance.T).fill_diagonal_(0).float()
+
+    def transfers(self, num_clients: int) -> tuple[int, int]:
+        """Every update goes to the server once."""
+        return 0, num_clients

@@ -1,0 +1,57 @@
+"""Distance of clients' updates: FL+HC, Briggs, Fan, Andras, IJCNN 2020, arXiv:2004.11791."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.ops import distances, gram
+from fedclust.types import Engine, Round
+
+Norm = Literal["l1", "l2", "cosine"]
+_TINY_NORM = 1e-12  # below this an update has no direction
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateDistance:
+    """d(i, j) = ||u_i - u_j||, or 1 - cos(u_i, u_j), of the updates u_i = v_i - w of the common model w.
+
+    In a norm w drops out, so that `l2` is the distance of the models. An update of length 0 is at cosine
+    distance 1 from all others. `l1` costs C * C * P operations without a matrix product.
+
+    Attributes:
+        norm: l1, l2 or cosine.
+    """
+
+    norm: Norm = "l2"
+
+    def __post_init__(self) -> None:
+        allowed = "one of " + ", ".join(get_args(Norm))
+        require(self.norm in get_args(Norm), "cluster_metric.norm", self.norm, allowed)
+
+    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
+        """[C, C] float32; see `fedclust.types.ClusterMetric`."""
+        if self.norm == "cosine":
+            distance = _angles(models, common)
+        else:
+            distance = torch.cdist(models, models, p=1) if self.norm == "l1" else distances(models, models)
+        # a matrix product need not be symmetric to the last bit
+        return distance.maximum(distance.T).fill_diagonal_(0)
+
+    def transfers(self, num_clients: int) -> tuple[int, int]:
+        """Every update goes to the server once."""
+        return 0, num_clients
+
+
+def _angles(models: Tensor, common: Tensor) -> Tensor:
+    """One minus the cosines of the updates, [C, C] float32."""
+    products = gram(models, common)
+    norm = products.diagonal().sqrt()
+    scale = norm.unsqueeze(1) * norm
+    still = (norm < _TINY_NORM).unsqueeze(1) | (norm < _TINY_NORM)
+    cosines = (products / scale.masked_fill(still, 1)).masked_fill(still, 0)
+    return 1 - cosines.clamp(-1, 1).float()

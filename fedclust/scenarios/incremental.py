@@ -1,0 +1,73 @@
+"""Training data are released step by step: "incremental" of Duan et al., FlexCFL, TPDS 2022.
+
+https://arxiv.org/abs/2108.09749, section 5.3. Differs from the code (morningD/FlexCFL): there, a step takes
+its fraction of the current data, not of all, so that clients hold 25, 12.5, 9.4 and 9.4 % of them.
+`shrink_current` does what the code does; the paper's Table IV fits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.rng import Stream, fold
+from fedclust.scenarios.sampling import Sampling
+from fedclust.types import Federation, Round, Split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incremental(Sampling):
+    """A client has the first part of its shuffled training data, a larger one every so many rounds.
+
+    Test data are complete from the start. Parts are rounded up to whole examples.
+
+    Attributes:
+        fraction: of a client's training data, what is released at once.
+        every: rounds between two releases; the first is in round 0.
+        shrink_current: a release of the part p leaves p of what the client has, instead of p of all.
+        participation, clients_per_round, selection: see `Sampling`.
+    """
+
+    fraction: float = 0.25
+    every: int = 50
+    shrink_current: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.fraction <= 1, "scenario.fraction", self.fraction, "a fraction in (0, 1]")
+        require(self.every >= 1, "scenario.every", self.every, "at least 1 round")
+
+    def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
+        """Rounds without end; what is there in round 0 is not a shift."""
+        everything = _shuffled(fed.train, Stream.of(seed, "release"))
+
+        def release(rnd: Round, seen: Tensor) -> Round:  # noqa: ARG001
+            if rnd.t % self.every:
+                return rnd
+            before = rnd.fed.train.count
+            part = min(1.0, self.fraction * (1 + rnd.t // self.every))
+            whole = before if self.shrink_current else everything.count
+            # in binary 0.1 * 3 * 10 is a little more than 3, which must not become 4
+            count = (whole.double() * part - 1e-9).ceil().to(torch.int64)
+            changed = replace(rnd.fed, train=_first(everything, count))
+            return replace(rnd, fed=changed, shifted=(count != before) & (rnd.t > 0))
+
+        return self.play(fed, seed, release)
+
+
+def _shuffled(split: Split, stream: Stream) -> Split:
+    """The split with the rows of every client in random order."""
+    owner, within = split.owner_and_place()
+    order = (fold(stream.keys(owner), within) >> 1).argsort(stable=True)
+    order = order[owner[order].argsort(stable=True)]  # back to client after client, without padding
+    return Split(split.index[order], split.start)
+
+
+def _first(split: Split, count: Tensor) -> Split:
+    """The first `count` [M] rows of every client."""
+    owner, within = split.owner_and_place()
+    return Split(split.index[within < count[owner]], torch.cat([count.new_zeros(1), count.cumsum(0)]))

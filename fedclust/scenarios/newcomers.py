@@ -1,0 +1,68 @@
+"""Some clients arrive later: they are not served, sampled or clustered before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.rng import Stream
+from fedclust.scenarios.sampling import Sampling
+from fedclust.types import Federation, Round
+
+
+@dataclass(frozen=True, kw_only=True)
+class Newcomers(Sampling):
+    """A random part of the clients with training data is away at first and arrives in equal parts.
+
+    Attributes:
+        fraction: of the clients, who arrives later; at least one client, and one is there from the start.
+        arrive_at: rounds of arrival, ascending; the clients are divided among them.
+        participation, clients_per_round, selection: see `Sampling`; of the clients that have arrived.
+    """
+
+    fraction: float = 0.2
+    arrive_at: Sequence[int] = (10,)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.fraction < 1, "scenario.fraction", self.fraction, "a fraction in (0, 1)")
+        ascending = all(a < b for a, b in pairwise([0, *self.arrive_at]))
+        require(
+            len(self.arrive_at) > 0 and ascending,
+            "scenario.arrive_at",
+            list(self.arrive_at),
+            "one or more ascending rounds from 1, such as [10,20]",
+        )
+
+    def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
+        """Rounds without end, the clients that are still away not present.
+
+        Raises:
+            ConfigError: if there are too few clients for that.
+        """
+        arrival = self._arrival(fed, seed)
+
+        def arrive(rnd: Round, seen: Tensor) -> Round:  # noqa: ARG001
+            return replace(rnd, present=arrival <= rnd.t) if rnd.t in (0, *self.arrive_at) else rnd
+
+        return self.play(fed, seed, arrive)
+
+    def _arrival(self, fed: Federation, seed: int) -> Tensor:
+        """The round of arrival of every client, [M] int64, 0 for those that are there from the start."""
+        clients = fed.train.count.nonzero().squeeze(1)
+        late = min(max(len(self.arrive_at), round(self.fraction * len(clients))), len(clients) - 1)
+        require(
+            late >= len(self.arrive_at),
+            "scenario.arrive_at",
+            list(self.arrive_at),
+            f"at most {len(clients) - 1} rounds of arrival for {len(clients)} clients with training data",
+        )
+        order = (Stream.of(seed, "newcomers").keys(clients) >> 1).argsort(stable=True)
+        rounds = torch.tensor(list(self.arrive_at), device=clients.device)
+        turn = torch.arange(late, device=clients.device) * len(rounds) // late
+        return torch.zeros_like(fed.group).index_copy(0, clients[order[:late]], rounds[turn])

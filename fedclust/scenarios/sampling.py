@@ -1,0 +1,111 @@
+"""Which clients take part in a round: what all scenarios share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.types import Federation, Round
+
+Selection = Literal["random", "round_robin_first"]
+Change = Callable[[Round, Tensor], Round]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Uniform cohorts without replacement, of the clients that have arrived and own training data.
+
+    Attributes:
+        participation: fraction of the clients in a round, at least one client.
+        clients_per_round: number of clients instead of the fraction.
+        selection: `random`, or `round_robin_first`: in the order of the client list until everyone was
+            sampled once, the list beginning again where the last of these rounds needs it, then random.
+    """
+
+    participation: float = 1.0
+    clients_per_round: int | None = None
+    selection: Selection = "random"
+
+    def __post_init__(self) -> None:
+        require(0 < self.participation <= 1, "participation", self.participation, "a fraction in (0, 1]")
+        require(
+            self.clients_per_round is None or self.clients_per_round >= 1,
+            "clients_per_round",
+            self.clients_per_round,
+            "at least 1, or null to use participation",
+        )
+        choices = get_args(Selection)
+        require(
+            self.selection in choices, "scenario.selection", self.selection, "one of " + ", ".join(choices)
+        )
+
+    def cohort_size(self, available: int) -> int:
+        """Clients of one round out of `available`.
+
+        Raises:
+            ConfigError: if more are asked for than there are.
+        """
+        if self.clients_per_round is None:
+            return max(1, round(self.participation * available))
+        require(
+            self.clients_per_round <= available,
+            "clients_per_round",
+            self.clients_per_round,
+            f"the federation has {available} clients with training data at that time",
+        )
+        return self.clients_per_round
+
+    def cohort(self, rnd: Round, seen: Tensor) -> Tensor:
+        """The clients of a round, [C] int64 sorted.
+
+        Args:
+            rnd: the round, of which the cohort is not read.
+            seen: [M] bool, who has been in a cohort before.
+        """
+        among = (rnd.present & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
+        size = self.cohort_size(len(among))
+        if self.selection == "round_robin_first" and not bool(seen[among].all()):
+            in_turn = among[seen[among].to(torch.int8).argsort(stable=True)]  # those never sampled come first
+            return rnd.staying(in_turn[:size]).sort().values
+        return rnd.sample(size, among) if size < len(among) else rnd.staying(among)
+
+    def play(self, fed: Federation, seed: int, change: Change) -> Iterator[Round]:
+        """Rounds without end.
+
+        Args:
+            fed: the data before round 0.
+            seed: the run's seed.
+            change: what happens at the start of a round. It gets the round as it would be if nothing
+                happened, with an empty cohort, and [M] bool who has been in a cohort before.
+
+        Raises:
+            ConfigError: at once, if round 0 cannot be.
+        """
+        stream = self._rounds(fed, seed, change)
+        return chain([next(stream)], stream)
+
+    def _rounds(self, fed: Federation, seed: int, change: Change) -> Iterator[Round]:
+        everyone = torch.ones_like(fed.group, dtype=torch.bool)
+        nobody, all_work = ~everyone, everyone.to(torch.float32)
+        present, seen = everyone, nobody
+        for t in count():
+            blank = Round(
+                t=t,
+                seed=seed,
+                fed=fed,
+                cohort=fed.group[:0],
+                present=present,
+                shifted=nobody,
+                work=all_work,
+                dropped=nobody,
+            )
+            rnd = change(blank, seen)
+            rnd = replace(rnd, cohort=self.cohort(rnd, seen))
+            fed, present, seen = rnd.fed, rnd.present, seen.index_fill(0, rnd.cohort, True)
+            yield rnd

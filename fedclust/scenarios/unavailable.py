@@ -1,0 +1,54 @@
+"""Clients that do not answer, and clients that do not get far: heterogeneous systems as in FedProx.
+
+Li et al., Federated optimization in heterogeneous networks, MLSys 2020, https://arxiv.org/abs/1812.06127,
+section 5.2. Differs from the paper: it counts stragglers' work in epochs, this in local steps, and it either
+drops all stragglers or none, which here are two independent things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.rng import uniform
+from fedclust.scenarios.sampling import Sampling
+from fedclust.types import Federation, Round
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unavailable(Sampling):
+    """In every round some clients drop out if sampled, and some do only part of their local steps.
+
+    Both are drawn anew per client and round. Of a cohort in which everybody would drop out, one client stays.
+
+    Attributes:
+        dropout: probability that a sampled client drops out; nothing is sent to or from it.
+        stragglers: probability that a client does part of its work only.
+        min_work: that part is uniform in [min_work, 1), rounded up to whole steps.
+        participation, clients_per_round, selection: see `Sampling`.
+    """
+
+    dropout: float = 0.1
+    stragglers: float = 0.0
+    min_work: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.dropout < 1, "scenario.dropout", self.dropout, "a probability in [0, 1)")
+        require(0 <= self.stragglers <= 1, "scenario.stragglers", self.stragglers, "a probability in [0, 1]")
+        require(0 < self.min_work <= 1, "scenario.min_work", self.min_work, "a fraction in (0, 1]")
+
+    def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
+        """Rounds without end, each with drop-outs and stragglers of its own."""
+        return self.play(fed, seed, self._disturb)
+
+    def _disturb(self, rnd: Round, seen: Tensor) -> Round:  # noqa: ARG002
+        clients = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
+        late, part = uniform(rnd.stream("straggler").keys(clients), 2).unbind(1)
+        dropped = uniform(rnd.stream("dropout").keys(clients), 1).squeeze(1) < self.dropout
+        some = self.min_work + (1 - self.min_work) * part
+        return replace(rnd, work=torch.where(late < self.stragglers, some, rnd.work), dropped=dropped)

@@ -1,0 +1,136 @@
+"""Models that every method sends, against its formula; N clients, K in each of T rounds, C clusters."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+import torch
+from planted import CLIENTS, GROUPS, configured, federation, rounds_of, simulate
+from torch import Tensor
+
+from fedclust.engines.engine import SeedEngine
+from fedclust.rng import Stream, uniform
+from fedclust.scenarios.static import Static
+from fedclust.scenarios.swap_all import SwapAll
+from fedclust.solver import Solver
+from fedclust.types import Algorithm, Federation, LocalResult, Pool, Report, Round, Shards, Split
+
+N, K, T, C = CLIENTS, CLIENTS // 2, 7, GROUPS
+WARMUP = 5  # rounds of FedAvg before the one-shot methods cluster
+
+
+def sent(reports: list[Report]) -> int:
+    return sum(report.models_down + report.models_up for report in reports)
+
+
+@pytest.mark.parametrize(
+    ("name", "models"),
+    [
+        ("local", 0),
+        ("fedavg", 2 * K * T),
+        ("fedprox", 2 * K * T),
+        ("oracle", 2 * K * T),
+        ("fesem", 2 * K * T),
+        ("fesem_mig", 2 * K * T),
+        ("ifca", K * (C + 1) * T),
+        ("ifca_mig", K * (C + 1) * T),
+        ("jgl", K * (C + 1) * T),
+        ("cfl_mgd", K * (C + 3) * T),
+        ("lcfl", 2 * K * WARMUP + N**2 + 2 * K * (T - WARMUP)),
+        ("diffnorm", 2 * K * T + N),
+        ("gradcos", 2 * K * T + N),
+        ("fedgroup", 2 * K * T + N * C + 2 * N),  # all twelve clients form the groups
+        ("flexcfl", 2 * K * T + N * C + 2 * N),
+        ("flexcfl_rcc", 2 * K * T + N * C + 2 * C),
+    ],
+)
+def test_models_sent_without_shifts(name: str, models: int) -> None:
+    fed = federation()
+    _, reports = simulate(configured(name, "participation=0.5"), fed, rounds_of(fed, T, participation=0.5))
+    assert sent(reports) == models
+
+
+class Free:
+    """A backend that moves every row to a random place in no time."""
+
+    name = "free"
+    num_params = 8
+
+    def init(self, stream: Stream) -> Tensor:
+        return torch.randn(self.num_params, generator=stream.torch())
+
+    def train(
+        self,
+        models: Tensor,
+        label: Tensor,
+        shards: Shards,
+        solver: Solver,
+        lr: float,
+        slots: Tensor | None = None,
+        anchor: Tensor | None = None,
+    ) -> LocalResult:
+        params = models[label] + uniform(shards.key, self.num_params) - 0.5
+        return LocalResult(params=params, slots=None, loss=torch.ones(len(shards)), steps=shards.count)
+
+    def loss(self, models: Tensor, shards: Shards) -> Tensor:
+        return uniform(shards.key, len(models))
+
+    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
+        return models[label]
+
+    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
+        return torch.zeros(len(shards), dtype=torch.float64), shards.count
+
+
+def many(num_clients: int) -> Federation:
+    """Clients with two examples, both of one class, another one than that of the next client."""
+    y = torch.arange(num_clients) % 10
+    one, zero = torch.ones(1), torch.zeros(1)
+    pool = Pool(x=torch.zeros(num_clients, 1), y=y, scale=one, shift=zero, num_classes=10)
+    split = Split.of([torch.tensor([i, i]) for i in range(num_clients)])
+    return Federation(pool=pool, train=split, test=split, group=torch.zeros(num_clients, dtype=torch.int64))
+
+
+def published(algorithm: Algorithm, scenario: Static | SwapAll, num_clients: int) -> tuple[int, list[Round]]:
+    """Models sent in 300 rounds, and the rounds; 20 clients at a time, as in FlexCFL's tables."""
+    fed, engine = many(num_clients), SeedEngine(Free())
+    rounds = list(islice(scenario.rounds(fed, 0), 300))
+    state, report = algorithm.init(engine, rounds[0])
+    reports = [report]
+    for rnd in rounds:
+        state, report = algorithm.round(state, engine, rnd)
+        reports.append(report)
+    return sent(reports), rounds
+
+
+FEDAVG = 2 * 20 * 300
+IN_TURN = Static(clients_per_round=20, selection="round_robin_first")
+SWAPPING = SwapAll(clients_per_round=20, selection="round_robin_first")
+
+
+def test_flexcfl_sends_a_quarter_more_than_fedavg() -> None:
+    """FlexCFL, Fig. 6 (a): MNIST, 1000 clients, 3 groups, data swapped: 1.26 times FedAvg."""
+    models, rounds = published(configured("flexcfl", "num_clusters=3"), SWAPPING, 1000)
+    assert any(rnd.shifted.any() for rnd in rounds), "moving to another group costs nothing"
+    assert models == FEDAVG + 1000 * 3 + 2 * 20 * 3
+    assert models / FEDAVG == pytest.approx(1.26)
+
+
+def test_exchange_between_groups_costs_a_ninth() -> None:
+    """FlexCFL, Fig. 6 (b): FEMNIST, 200 clients, 5 groups: 11.4 % more with exchange between the groups."""
+    plain, _ = published(configured("flexcfl", "num_clusters=5"), IN_TURN, 200)
+    rate = configured("flexcfl", "num_clusters=5", "algorithm.inter_group.rate=5.0")
+    exchanging, _ = published(rate, IN_TURN, 200)
+    assert plain == FEDAVG + 200 * 5 + 2 * 20 * 5
+    assert (exchanging - plain) / plain == pytest.approx(0.114, abs=5e-4)
+
+
+def test_migration_makes_ifca_expensive() -> None:
+    """FlexCFL, Fig. 6 (a): IFCA-MIG sends 5.43 times as much as FedAvg in the mean; 5.48 were printed."""
+    models, rounds = published(configured("ifca_mig", "num_clusters=3"), SWAPPING, 1000)
+    swapped = sum(int(rnd.shifted.sum()) for rnd in rounds)
+    assert models == 20 * (3 + 1) * 300 + 3 * swapped
+    # 13,725 in the mean, standard deviation 161
+    assert models / FEDAVG == pytest.approx(5.43, abs=5 * 3 * 161 / FEDAVG)
+    assert abs(5.48 - 5.43) < 2 * 3 * 161 / FEDAVG

@@ -1,0 +1,96 @@
+"""FedBCD: both blocks by hand, its limits, and what it minimises."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from planted import CLIENTS, LR, STEPS, configured, engine_for, federation, rounds_of, simulate
+from torch import Tensor
+
+from fedclust.errors import ConfigError
+from fedclust.types import Engine, Round
+
+FULL = ("solver.batch_size=null", "solver.epochs=1")
+
+
+def test_a_round_by_hand() -> None:
+    """w_i = w_i - eta (gradient_i + rho (w_i - x)) for the participants, then x = mean of all w_i."""
+    fed, rho = federation(), 0.4
+    engine, rounds = engine_for(fed), rounds_of(fed, 2, participation=0.5)
+    algorithm = configured("fedbcd", *FULL, f"algorithm.solver.proximal={rho}")
+    states, reports = simulate(algorithm, fed, rounds)
+    before, rnd = states[0], rounds[1]
+    assert not torch.equal(before.local, before.model.expand(CLIENTS, -1))
+    local = before.local.clone()
+    pull = rho * (before.local[rnd.cohort] - before.model)
+    local[rnd.cohort] -= LR * (engine.grad(before.local, rnd.cohort, rnd.cohort, rnd) + pull)
+    torch.testing.assert_close(states[1].local, local, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(states[1].model, local.mean(0, keepdim=True), rtol=1e-5, atol=1e-6)
+    assert (reports[2].models_down, reports[2].models_up, reports[2].gradient_steps) == (6, 6, 6)
+
+
+def test_it_goes_down_on_its_objective() -> None:
+    fed, rho = federation(), 0.3
+    engine, rounds = engine_for(fed), rounds_of(fed, 15)
+    settings = ("solver.batch_size=null", "solver.epochs=3", f"algorithm.solver.proximal={rho}")
+    states, _ = simulate(configured("fedbcd", *settings), fed, rounds)
+    values = [_objective(engine, state, rho, rounds[0]) for state in states]
+    assert all(after < before for before, after in pairwise(values))
+    assert values[-1] < 0.95 * values[0]
+
+
+def _objective(engine: Engine, state: Any, rho: float, rnd: Round) -> float:
+    losses: Tensor = engine.loss(state.local, rnd.cohort, rnd).diagonal()
+    return float(losses.sum() + rho / 2 * (state.local - state.model).square().sum())
+
+
+def test_without_penalty_it_is_local_training() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 3, participation=0.5)
+    alone, _ = simulate(configured("local", "algorithm.participants=cohort"), fed, rounds)
+    untied, reports = simulate(configured("fedbcd", "algorithm.solver.proximal=0"), fed, rounds)
+    assert all(torch.equal(a.models, b.local) for a, b in zip(alone, untied, strict=True))
+    assert reports[1].gradient_steps == 6 * STEPS
+
+
+def test_a_larger_penalty_keeps_the_models_together() -> None:
+    fed = federation()
+    spread = []
+    for rho in (0, 0.1, 0.5, 1.5):
+        states, _ = simulate(configured("fedbcd", f"algorithm.solver.proximal={rho}"), fed, rounds_of(fed, 5))
+        spread.append(float((states[-1].local - states[-1].model).norm()))
+    assert spread == sorted(spread, reverse=True)
+    assert spread[-1] < 0.5 * spread[0]
+
+
+def test_either_model_can_be_tested() -> None:
+    fed = federation()
+    engine, rounds = engine_for(fed), rounds_of(fed, 8, absent=(3,))
+    algorithm = configured("fedbcd")
+    states, _ = simulate(algorithm, fed, rounds)
+    server = algorithm.serve(states[-1], engine, rounds[-1])
+    own = configured("fedbcd", "algorithm.served=personal").serve(states[-1], engine, rounds[-1])
+    assert torch.equal(server.models, states[-1].model)
+    assert server.label.tolist() == [0, 0, 0, -1, *[0] * 8]
+    assert torch.equal(own.models, states[-1].local)
+    assert own.label.tolist() == [0, 1, 2, -1, *range(4, CLIENTS)]
+    correct = [int(engine.evaluate(served, rounds[-1]).correct.sum()) for served in (server, own)]
+    assert correct[1] > correct[0] + 10, "three groups disagree about every label"
+
+
+def test_clients_that_have_not_arrived_do_not_enter_the_mean() -> None:
+    fed = federation()
+    absent = (3, 7)
+    states, _ = simulate(configured("fedbcd"), fed, rounds_of(fed, 2, absent=absent))
+    here = [client for client in range(CLIENTS) if client not in absent]
+    expected = states[-1].local[here].mean(0, keepdim=True)
+    torch.testing.assert_close(states[-1].model, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_wrong_options_name_their_key() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.served") as error:
+        configured("fedbcd", "algorithm.served=local")
+    assert "\n" not in str(error.value)

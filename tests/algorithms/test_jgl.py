@@ -1,0 +1,274 @@
+"""JGL: IFCA on mini-batches without gradients, scores and steps by hand, signs, and empty clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from planted import CLIENTS, GROUPS, LR, configured, engine_for, federation, rounds_of, simulate
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedclust.errors import ConfigError
+from fedclust.ops import cluster_mean
+from fedclust.types import Engine, Round
+
+BATCH = 12
+REST = "algorithm.empty_cluster=none"
+
+
+def initial(algorithm: Any, engine: Engine, rnd: Round, models: Tensor, previous: Tensor) -> Any:
+    """A state in which the clusters have just gone from `previous` to `models` in one step."""
+    state, _ = algorithm.init(engine, rnd)
+    return replace(state, models=models, previous=previous, pace=torch.full((len(models),), LR))
+
+
+def gradients(engine: Engine, models: Tensor, rnd: Round) -> Tensor:
+    """Mini-batch gradients of every model for every participant, [C, K, P]."""
+    labels = [torch.full_like(rnd.cohort, k) for k in range(len(models))]
+    return torch.stack([engine.grad(models, label, rnd.cohort, rnd, BATCH) for label in labels], 1)
+
+
+def test_without_gradients_it_is_ifca_on_mini_batches() -> None:
+    fed = federation(equal=False)
+    engine, rounds = engine_for(fed), rounds_of(fed, 5, participation=0.75)
+    states, reports = simulate(configured("jgl", "algorithm.gradient_weight=0", REST), fed, rounds)
+    models = engine.init(rounds[0].stream("init"), GROUPS)
+    for rnd, state, report in zip(rounds, states, reports[1:], strict=True):
+        loss = engine.loss(models, rnd.cohort, rnd, batch_size=BATCH)
+        label = loss.argmin(1)
+        gradient = engine.grad(models, label, rnd.cohort, rnd, batch_size=BATCH)
+        models = models - LR * cluster_mean(gradient, label, empty=torch.zeros_like(models))
+        torch.testing.assert_close(state.models, models, rtol=1e-6, atol=1e-7)
+        assert torch.equal(state.label[rnd.cohort], label)
+        assert report.train_loss == pytest.approx(float(loss.amin(1).mean()), rel=1e-6)
+        assert (report.models_down, report.models_up, report.gradient_steps) == (9 * GROUPS, 9, 9)
+    assert len(label.unique()) > 1
+
+
+def test_without_gradients_and_with_a_local_solver_it_is_ifca() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 4, participation=0.5)
+    whole = ("solver.batch_size=null", "solver.epochs=3")
+    ifca, ifca_reports = simulate(configured("ifca", *whole), fed, rounds)
+    settings = (*whole, "algorithm.gradient_weight=0", "algorithm.local=solver", REST)
+    states, reports = simulate(configured("jgl", *settings), fed, rounds)
+    assert all(torch.equal(a.models, b.models) for a, b in zip(ifca, states, strict=True))
+    for ours, theirs in zip(reports[1:], ifca_reports[1:], strict=True):
+        assert (ours.models_down, ours.models_up) == (theirs.models_down, theirs.models_up)
+        assert (ours.gradient_steps, ours.train_loss) == (theirs.gradient_steps, theirs.train_loss)
+        assert ours.notes["discrepancy"] == theirs.notes["discrepancy"]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+@pytest.mark.parametrize("sign", ["consistent", "literal"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("weight", [0.2, 0.7, 1.0])
+def test_scores_by_hand(similarity: str, sign: str, reduction: str, weight: float) -> None:
+    fed = federation()
+    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    algorithm: Any = configured(
+        "jgl",
+        REST,
+        f"algorithm.similarity={similarity}",
+        f"algorithm.sign={sign}",
+        f"algorithm.loss_reduction={reduction}",
+        f"algorithm.gradient_weight={weight}",
+    )
+    models = engine.init(rnd.stream("init"), GROUPS)
+    previous = engine.init(rnd.stream("before"), GROUPS)
+    state, _ = algorithm.round(initial(algorithm, engine, rnd, models, previous), engine, rnd)
+    size = BATCH if reduction == "sum" else 1
+    gradient = size * gradients(engine, models, rnd)
+    step = models - previous
+    if similarity == "cosine":
+        value = F.cosine_similarity(gradient, step, dim=2) * (-1 if sign == "consistent" else 1)
+    else:
+        value = -(gradient - (-step / LR if sign == "consistent" else step)).norm(dim=2)
+    loss = size * engine.loss(models, rnd.cohort, rnd, batch_size=BATCH)
+    score = weight * value + (1 - weight) * -loss
+    best = score.topk(2).values
+    assert float((best[:, 0] - best[:, 1]).min()) > 1e-4, "a tie: the case proves nothing"
+    label = score.argmax(1)
+    assert torch.equal(state.label, label)
+    own = gradient[torch.arange(CLIENTS), label]
+    expected = models - LR * cluster_mean(own, label, empty=torch.zeros_like(models))
+    torch.testing.assert_close(state.models, expected, rtol=1e-5, atol=1e-6)
+    assert torch.equal(state.previous, models)
+
+
+def separated(engine: Engine, rnd: Round, clusters: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Equal models whose last steps are those of the groups; models, models before, true cluster."""
+    group = torch.arange(CLIENTS) % GROUPS % clusters
+    model = engine.init(rnd.stream("init"), 1)
+    gradient = engine.grad(model, torch.zeros_like(group), rnd.cohort, rnd)
+    mean = cluster_mean(gradient, group, empty=torch.zeros(clusters, model.shape[1]))
+    models = model.repeat(clusters, 1)
+    return models, models + LR * mean, group
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+def test_the_consistent_sign_finds_the_groups_in_one_step(similarity: str) -> None:
+    fed = federation()
+    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    settings = (f"algorithm.similarity={similarity}", "solver.batch_size=null")
+    models, previous, group = separated(engine, rnd, GROUPS)
+    algorithm: Any = configured("jgl", *settings)
+    state, _ = algorithm.round(initial(algorithm, engine, rnd, models, previous), engine, rnd)
+    assert torch.equal(state.label, group)
+
+
+def test_the_literal_sign_inverts_them() -> None:
+    """Of two groups every device takes the wrong one; of three, none takes the right one."""
+    fed = federation()
+    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    algorithm: Any = configured("jgl", "solver.batch_size=null", "algorithm.sign=literal")
+    models, previous, group = separated(engine, rnd, GROUPS)
+    state, _ = algorithm.round(initial(algorithm, engine, rnd, models, previous), engine, rnd)
+    assert (state.label != group).all()
+    pair = ("solver.batch_size=null", "num_clusters=2")
+    cohort = replace(rnd, cohort=rnd.cohort[rnd.cohort % GROUPS < 2])
+    labels = {}
+    for sign in ("consistent", "literal"):
+        algorithm = configured("jgl", *pair, f"algorithm.sign={sign}")
+        before = initial(algorithm, engine, rnd, models[:2], previous[:2])
+        labels[sign] = algorithm.round(before, engine, cohort)[0].label[cohort.cohort]
+    assert torch.equal(labels["consistent"], cohort.cohort % GROUPS)
+    assert torch.equal(labels["literal"], 1 - labels["consistent"])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("local", ["step", "solver"])
+def test_from_a_start_near_the_groups_it_finds_them(seed: int, local: str) -> None:
+    fed = federation(seed)
+    rounds, engine = rounds_of(fed, 6, seed=seed), engine_for(fed)
+    near, _ = simulate(configured("oracle"), fed, rounds[:1])
+    algorithm: Any = configured("jgl", f"algorithm.local={local}")
+    before = initial(algorithm, engine, rounds[1], near[0].models, near[0].models)
+    states, _ = simulate(algorithm, fed, rounds[1:], before)
+    assert torch.equal(algorithm.serve(states[-1], engine, rounds[-1]).label, fed.group)
+
+
+def test_without_a_last_step_the_loss_decides() -> None:
+    fed = federation()
+    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    for similarity in ("cosine", "euclidean"):
+        settings = (f"algorithm.similarity={similarity}", "algorithm.gradient_weight=0.9")
+        algorithm: Any = configured("jgl", *settings)
+        state, _ = algorithm.init(engine, rnd)
+        after, _ = algorithm.round(state, engine, rnd)
+        assert torch.equal(after.label, engine.loss(state.models, rnd.cohort, rnd, BATCH).argmin(1))
+
+
+@pytest.mark.parametrize("empty", ["refill", "anchor_all", "none"])
+def test_an_empty_cluster(empty: str) -> None:
+    """Cluster 1 fits nobody: who works in it, what is counted, and what is served."""
+    fed = federation()
+    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    algorithm: Any = configured("jgl", f"algorithm.empty_cluster={empty}")
+    state, _ = algorithm.init(engine, rnd)
+    hopeless = state.models.clone()
+    hopeless[1] *= 50
+    state = replace(state, models=hopeless, previous=hopeless)
+    after, report = algorithm.round(state, engine, rnd)
+    assert 1 not in after.label, "the record is what the devices chose"
+    assert torch.equal(algorithm.serve(after, engine, rnd).label, after.label)
+    assert torch.equal(after.models[1], hopeless[1]) == (empty == "none")
+    moved = {"refill": {1}, "anchor_all": {1, 2, 3}, "none": {0}}[empty]
+    assert report.notes["moved"] in moved
+    if empty == "refill":
+        one = [
+            hopeless[1] - LR * engine.grad(hopeless, torch.tensor([1]), torch.tensor([i]), rnd, BATCH)[0]
+            for i in range(CLIENTS)
+        ]
+        gap = (torch.stack(one) - after.models[1]).abs().amax(1)
+        assert int((gap < 1e-5).sum()) == 1, "exactly one device trains it"
+
+
+def test_refilling_moves_random_devices_of_clusters_that_can_spare_them() -> None:
+    fed = federation()
+    algorithm: Any = configured("jgl")
+    chosen = torch.tensor([0] * 10 + [2, 2])
+    taken = set()
+    for rnd in rounds_of(fed, 120):
+        label = algorithm._filled(chosen, rnd)
+        moved = (label != chosen).nonzero().squeeze(1).tolist()
+        assert len(moved) == 1
+        assert label[moved[0]] == 1
+        assert sorted(label.bincount().tolist()) in ([1, 2, 9], [1, 1, 10])
+        taken |= set(moved)
+    assert taken == set(range(CLIENTS))
+    rnd = rounds_of(fed, 1)[0]
+    assert torch.equal(algorithm._filled(torch.arange(12) % 3, rnd), torch.arange(12) % 3)
+    assert algorithm._filled(torch.tensor([2, 2]), rnd).bincount(minlength=3).tolist() == [1, 0, 1]
+
+
+def test_anchors_put_one_device_into_every_cluster() -> None:
+    algorithm: Any = configured("jgl", "algorithm.empty_cluster=anchor_all")
+    for rnd in rounds_of(federation(), 20):
+        label = algorithm._filled(torch.zeros(12, dtype=torch.int64), rnd)
+        assert label.bincount(minlength=3).tolist() == [10, 1, 1]
+
+
+def test_the_sum_makes_the_step_as_much_larger_as_the_batch() -> None:
+    fed = federation(equal=False)  # the first client has 12 examples, the last one 34
+    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    for batch, sizes in (("12", [12] * 12), ("20", [12, 14, 16, 18] + [20] * 8), ("null", fed.train.count)):
+        settings = ("num_clusters=1", "algorithm.loss_reduction=sum", f"solver.batch_size={batch}")
+        algorithm: Any = configured("jgl", *settings)
+        state, _ = algorithm.init(engine, rnd)
+        after, _ = algorithm.round(state, engine, rnd)
+        size = None if batch == "null" else int(batch)
+        gradient = engine.grad(state.models, torch.zeros_like(rnd.cohort), rnd.cohort, rnd, size)
+        expected = state.models - LR * (torch.as_tensor(sizes).unsqueeze(1) * gradient).mean(0)
+        torch.testing.assert_close(after.models, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_pace_is_rate_times_steps() -> None:
+    fed = federation(equal=False)
+    rounds = rounds_of(fed, 2)
+    settings = ("num_clusters=1", "solver.decay=0.5", "solver.epochs=2")
+    step, _ = simulate(configured("jgl", *settings), fed, rounds)
+    solver, reports = simulate(configured("jgl", *settings, "algorithm.local=solver"), fed, rounds)
+    assert [float(state.pace) for state in step] == [LR, LR / 2]
+    mean_steps = reports[1].gradient_steps / CLIENTS
+    assert mean_steps > 4
+    assert [float(state.pace) for state in solver] == pytest.approx([LR * mean_steps, LR / 2 * mean_steps])
+
+
+def test_clients_keep_the_cluster_they_were_in() -> None:
+    fed = federation()
+    engine, rounds = engine_for(fed), rounds_of(fed, 4, participation=0.25, absent=(0,))
+    algorithm: Any = configured("jgl")
+    states, _ = simulate(algorithm, fed, rounds)
+    seen = torch.cat([rnd.cohort for rnd in rounds]).unique()
+    never = torch.tensor([i for i in range(1, CLIENTS) if i not in seen])
+    assert len(never), "everybody took part: the case is too easy"
+    label = algorithm.serve(states[-1], engine, rounds[-1]).label
+    assert torch.equal(label[seen], states[-1].label[seen])
+    assert torch.equal(label[never], engine.loss(states[-1].models, never, rounds[-1]).argmin(1))
+    assert label[0] == -1
+    before, after = states[2].label, states[3].label
+    resting = [i for i in range(CLIENTS) if i not in rounds[3].cohort]
+    assert torch.equal(before[resting], after[resting])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["algorithm.gradient_weight=1.1"], "algorithm.gradient_weight"),
+        (["algorithm.gradient_weight=-0.1"], "algorithm.gradient_weight"),
+        (["algorithm.similarity=dot"], "algorithm.similarity"),
+        (["algorithm.empty_cluster=fill"], "algorithm.empty_cluster"),
+        (["solver.momentum=0.9"], "solver.momentum"),
+        (["solver.weight_decay=0.1"], "solver.weight_decay"),
+        (["algorithm.local=solver", "algorithm.loss_reduction=sum"], "algorithm.loss_reduction"),
+        (["num_clusters=0"], "num_clusters"),
+    ],
+)
+def test_wrong_options_name_their_key(overrides: list[str], key: str) -> None:
+    with pytest.raises(ConfigError, match=key) as error:
+        configured("jgl", *overrides)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,122 @@
+"""PACFL: principal angles in closed form, planted subspaces, newcomers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from planted import CLIENTS, FEATURES, configured, engine_for, federation, partition_of, rounds_of, simulate
+from torch import Tensor
+
+from fedclust.algorithms.subspaces import principal_angles, principal_vectors
+from fedclust.errors import ConfigError
+from fedclust.types import Federation
+
+
+def planted_subspaces(noise: float = 0.05) -> Federation:
+    """The planted federation with inputs of group g near a plane of its own: features 2 g and 2 g + 1."""
+    fed = federation()
+    x = fed.pool.x.clone()
+    for client in range(CLIENTS):
+        group = int(fed.group[client])
+        outside = [f for f in range(FEATURES) if f // 2 != group]
+        rows = torch.cat([fed.train.of_client(client), fed.test.of_client(client)])
+        x[rows.unsqueeze(1), torch.tensor(outside)] *= noise
+    return replace(fed, pool=replace(fed.pool, x=x))
+
+
+def basis(*columns: Tensor) -> Tensor:
+    return torch.stack(columns, 1)
+
+
+def test_angles_in_closed_form() -> None:
+    e = torch.eye(4)
+    tilt = math.cos(0.5) * e[1] + math.sin(0.5) * e[2]
+    a, b = basis(e[0], e[1]), basis(e[0], tilt)
+    expected = torch.tensor([0.0, math.degrees(0.5)])
+    torch.testing.assert_close(principal_angles(a[None], b[None])[0, 0], expected, atol=0.05, rtol=1e-4)
+    across = principal_angles(a[None], basis(e[2], e[3])[None])[0, 0]
+    torch.testing.assert_close(across, torch.tensor([90.0, 90.0]))
+
+
+def test_signs_order_and_rotation_of_a_basis_do_not_matter() -> None:
+    draw = torch.Generator().manual_seed(0)
+    u = torch.linalg.qr(torch.randn(3, 8, 3, generator=draw)).Q
+    turn = torch.linalg.qr(torch.randn(3, 3, generator=draw)).Q
+    torch.testing.assert_close(principal_angles(u @ turn, u), principal_angles(u, u), atol=0.1, rtol=1e-3)
+    torch.testing.assert_close(principal_angles(-u, u), principal_angles(u, u), atol=0.1, rtol=1e-3)
+    assert float(principal_angles(u @ turn, u).diagonal().max()) < 0.1
+
+
+@pytest.mark.parametrize("count", [4, 30])
+def test_vectors_are_the_leading_singular_ones(count: int) -> None:
+    x = torch.randn(count, 9, generator=torch.Generator().manual_seed(1))
+    found = principal_vectors(x, 3)
+    expected = torch.linalg.svd(x.T).U[:, :3]
+    torch.testing.assert_close((found * expected).sum(0).abs(), torch.ones(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.T @ found, torch.eye(3), atol=1e-5, rtol=0)
+
+
+def test_vectors_past_the_rank_are_zero() -> None:
+    x = torch.outer(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 0.0]))
+    found = principal_vectors(x, 3)
+    torch.testing.assert_close(found[:, 0].abs(), torch.tensor([0.6, 0.8, 0.0]))
+    assert (found[:, 1:] == 0).all()
+    assert (principal_vectors(torch.zeros(2, 3), 2) == 0).all()
+
+
+@pytest.mark.parametrize("angle", ["smallest", "sum"])
+def test_planted_subspaces_are_found_before_the_first_round(angle: str) -> None:
+    fed = planted_subspaces()
+    algorithm = configured("pacfl", "algorithm.num_vectors=2", f"algorithm.angle={angle}")
+    states, reports = simulate(algorithm, fed, rounds_of(fed, 2))
+    assert partition_of(states[0].label) == partition_of(fed.group)
+    distance = reports[0].arrays["distance"]
+    together = fed.group.unsqueeze(1) == fed.group
+    assert float(distance[together].max()) < float(distance[~together].min())
+    assert reports[0].notes["num_clusters_found"] == 3
+    assert reports[0].notes["signature_bytes"] == 4 * CLIENTS * FEATURES * 2
+    assert (reports[0].models_down, reports[0].models_up) == (0, 0)
+    assert (reports[1].models_down, reports[1].models_up) == (CLIENTS, CLIENTS)
+
+
+def test_a_threshold_finds_the_number_of_clusters() -> None:
+    fed = planted_subspaces()
+    options = ("algorithm.num_vectors=2", "algorithm.method.threshold=60")
+    states, _ = simulate(configured("pacfl", *options), fed, rounds_of(fed, 1))
+    assert partition_of(states[0].label) == partition_of(fed.group)
+
+
+def test_one_cluster_is_fedavg_and_groups_are_the_oracle() -> None:
+    fed = planted_subspaces()
+    rounds = rounds_of(fed, 3, participation=0.5)
+    one, _ = simulate(configured("pacfl", "num_clusters=1"), fed, rounds)
+    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
+    assert all(torch.equal(a.models, b.model) for a, b in zip(one, fedavg, strict=True))
+    three, _ = simulate(configured("pacfl", "algorithm.num_vectors=2"), fed, rounds)
+    oracle, _ = simulate(configured("oracle"), fed, rounds)
+    assert torch.equal(three[-1].models[three[-1].label], oracle[-1].models[fed.group])
+
+
+def test_newcomers_join_the_cluster_of_their_subspace() -> None:
+    fed, late = planted_subspaces(), (2, 9)
+    algorithm: Any = configured("pacfl", "algorithm.num_vectors=2")
+    early, complete = rounds_of(fed, 2, absent=late), rounds_of(fed, 4)
+    states, reports = simulate(algorithm, fed, [*early, *complete[2:]])
+    assert (states[1].label[list(late)] == -1).all()
+    assert partition_of(states[2].label) == partition_of(fed.group)
+    assert reports[3].notes["signature_bytes"] == 4 * 2 * FEATURES * 2
+    assert "signature_bytes" not in reports[4].notes
+    served = algorithm.serve(states[2], engine_for(fed), complete[2])
+    assert torch.equal(served.label, states[2].label)
+
+
+def test_wrong_values_name_their_key() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.num_vectors=0"):
+        configured("pacfl", "algorithm.num_vectors=0")
+    fed = federation()
+    with pytest.raises(ConfigError, match="num_clusters=13"):
+        simulate(configured("pacfl", "num_clusters=13"), fed, rounds_of(fed, 1))

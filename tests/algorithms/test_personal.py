@@ -1,0 +1,128 @@
+"""Personal models: Ditto's limits, and fine-tuning of any method."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from planted import CLIENTS, STEPS, configured, engine_for, federation, rounds_of, same, simulate
+
+from fedclust.errors import ConfigError
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_ditto_without_pull_is_fedavg_and_local_training_side_by_side(participation: float) -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 4, participation=participation)
+    ditto, reports = simulate(configured("ditto", "algorithm.personal.proximal=0"), fed, rounds)
+    fedavg, averaged = simulate(configured("fedavg"), fed, rounds)
+    local, _ = simulate(configured("local", "algorithm.participants=cohort"), fed, rounds)
+    for mine, common, alone in zip(ditto, fedavg, local, strict=True):
+        assert torch.equal(mine.model, common.model)
+        assert torch.equal(mine.personal, alone.models)
+    assert [r.models_down for r in reports] == [r.models_down for r in averaged]
+    assert reports[1].gradient_steps == 2 * averaged[1].gradient_steps
+
+
+def test_ditto_with_a_strong_pull_ends_at_what_the_round_began_with() -> None:
+    fed = federation()
+    # lr * lambda = 1 forgets the personal model in every step: v = w - lr * gradient
+    strong = ("algorithm.personal.proximal=200", "algorithm.personal.lr=0.005")
+    states, _ = simulate(configured("ditto", *strong), fed, rounds_of(fed, 3))
+    distance = (states[2].personal - states[1].model).norm(dim=1).max()
+    assert float(distance) < 0.05 * float((states[2].model - states[0].model).norm())
+
+
+def test_ditto_in_one_step_by_hand() -> None:
+    """v <- v - eta * (grad F(v) + lambda * (v - w)), w as the round found it."""
+    fed = federation()
+    one_step = [
+        f"algorithm.{part}.{key}" for part in ("personal",) for key in ("batch_size=null", "epochs=1")
+    ]
+    algorithm: Any = configured("ditto", *one_step, "algorithm.personal.proximal=0.3")
+    rounds, engine = rounds_of(fed, 3), engine_for(fed)
+    states, _ = simulate(algorithm, fed, rounds)
+    v, w, everybody = states[1].personal, states[1].model, torch.arange(CLIENTS)
+    gradient = engine.grad(v, everybody, everybody, rounds[2])
+    torch.testing.assert_close(states[2].personal, v - 0.5 * (gradient + 0.3 * (v - w)))
+
+
+def test_ditto_serves_the_common_model_to_who_never_took_part() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 1, participation=0.25)
+    algorithm = configured("ditto")
+    states, _ = simulate(algorithm, fed, rounds)
+    served = algorithm.serve(states[0], engine_for(fed), rounds[0])
+    own = served.models[served.label]
+    for client in range(CLIENTS):
+        taken_part = client in rounds[0].cohort.tolist()
+        expected = states[0].personal[client] if taken_part else states[0].model[0]
+        assert torch.equal(own[client], expected)
+
+
+@pytest.mark.parametrize("base", ["fedavg", "ifca", "lcfl"])
+def test_fine_tuning_leaves_training_alone_and_none_is_the_base(base: str) -> None:
+    fed = federation()
+    rounds, engine = rounds_of(fed, 3, participation=0.5), engine_for(fed)
+    plain = configured(base)
+    states, reports = simulate(plain, fed, rounds)
+    for epochs in (0, 2):
+        tuned: Any = configured("finetune", f"algorithm@algorithm.base={base}", f"algorithm.epochs={epochs}")
+        again, costs = simulate(tuned, fed, rounds)
+        assert all(same(a, b) for a, b in zip(states, again, strict=True))
+        assert [r.gradient_steps for r in costs] == [r.gradient_steps for r in reports]
+    without: Any = configured("finetune", f"algorithm@algorithm.base={base}", "algorithm.epochs=0")
+    expected = plain.serve(states[-1], engine, rounds[-1])
+    got = without.serve(states[-1], engine, rounds[-1])
+    assert torch.equal(got.models, expected.models)
+    assert torch.equal(got.label, expected.label)
+
+
+def test_fine_tuned_models_are_the_served_ones_trained_further() -> None:
+    fed = federation()
+    rounds, engine = rounds_of(fed, 2, absent=(4,)), engine_for(fed)
+    algorithm: Any = configured("finetune", "algorithm.epochs=2")
+    states, _ = simulate(algorithm, fed, rounds)
+    served = algorithm.serve(states[-1], engine, rounds[-1])
+    here = rounds[-1].present.nonzero().squeeze(1)
+    local = engine.train(
+        states[-1].model, torch.zeros_like(here), here, algorithm.solver, rounds[-1], purpose="finetune"
+    )
+    assert int(local.steps.min()) == STEPS
+    assert torch.equal(served.models[served.label[here]], local.params)
+    assert served.label[4] == -1
+
+
+def test_fine_tuning_fits_the_clients_better() -> None:
+    fed = federation()
+    rounds, engine = rounds_of(fed, 5), engine_for(fed)
+    everybody = torch.arange(CLIENTS)
+
+    def training_loss(name: str) -> float:
+        algorithm = configured(name)
+        states, _ = simulate(algorithm, fed, rounds)
+        served = algorithm.serve(states[-1], engine, rounds[-1])
+        return float(engine.loss(served.models[served.label], everybody, rounds[-1]).diagonal().mean())
+
+    assert training_loss("finetune") < 0.8 * training_loss("fedavg")
+
+
+def test_a_client_without_training_data_keeps_the_common_model() -> None:
+    fed = federation()
+    start = fed.train.start.clone()
+    start[1:] -= start[1].clone()  # client 0 loses its examples
+    train = replace(fed.train, start=start, index=fed.train.index[int(fed.train.start[1]) :])
+    emptied = replace(fed, train=train)
+    rounds, engine = rounds_of(emptied, 1), engine_for(emptied)
+    algorithm = configured("finetune")
+    states, _ = simulate(algorithm, emptied, rounds)
+    served = algorithm.serve(states[0], engine, rounds[0])
+    assert torch.equal(served.models[served.label[0]], states[0].model[0])
+    assert not torch.equal(served.models[served.label[1]], states[0].model[0])
+
+
+def test_negative_epochs_name_their_key() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.epochs=-1"):
+        configured("finetune", "algorithm.epochs=-1")

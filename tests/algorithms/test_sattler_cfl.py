@@ -1,0 +1,144 @@
+"""CFL: when it splits, how, and what partial participation does to the decision."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from planted import CLIENTS, configured, federation, partition_of, rounds_of, simulate
+
+from fedclust.algorithms.sattler_cfl import bipartition
+from fedclust.errors import ConfigError
+
+SPLITTING = ("algorithm.eps1=0.3", "algorithm.eps2=0.6")
+
+
+def first(states: list[Any], clusters: int) -> Any:
+    """The first state with so many models."""
+    return next(state for state in states if len(state.models) >= clusters)
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_without_a_split_it_is_fedavg(participation: float) -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 5, participation=participation)
+    never, _ = simulate(configured("sattler_cfl", "algorithm.eps1=0"), fed, rounds)
+    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
+    assert all(torch.equal(a.models, b.model) for a, b in zip(never, fedavg, strict=True))
+    assert (never[-1].label == 0).all()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_two_splits_separate_three_groups(seed: int) -> None:
+    fed = federation(seed)
+    states, reports = simulate(configured("sattler_cfl", *SPLITTING), fed, rounds_of(fed, 16, seed=seed))
+    halves, thirds = first(states, 2), first(states, 3)
+    for group in range(3):
+        assert len(halves.label[fed.group == group].unique()) == 1, "no split goes through a group"
+    assert partition_of(thirds.label) == partition_of(fed.group)
+    for before, report in zip(states, reports[2:], strict=False):
+        if report.notes["num_clusters_found"] > len(before.models):
+            assert report.notes["mean_update_norm"] < 0.3
+            assert report.notes["max_update_norm"] > 0.6
+
+
+def test_both_norms_must_agree() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 6)
+    for overrides in (
+        ("algorithm.eps1=1e-9", "algorithm.eps2=0"),
+        ("algorithm.eps1=99", "algorithm.eps2=99"),
+    ):
+        states, _ = simulate(configured("sattler_cfl", *overrides), fed, rounds)
+        assert len(states[-1].models) == 1
+    eager = ("algorithm.eps1=99", "algorithm.eps2=0")
+    states, _ = simulate(configured("sattler_cfl", *eager, "algorithm.gamma_max=0"), fed, rounds)
+    assert len(states[-1].models) > 3
+    states, _ = simulate(configured("sattler_cfl", *eager, "algorithm.gamma_max=0.999"), fed, rounds)
+    assert len(states[-1].models) == 1, "no split is that clear"
+
+
+def test_children_begin_with_the_parents_model_and_their_own_mean() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 16)
+    states, _ = simulate(configured("sattler_cfl", *SPLITTING), fed, rounds)
+    t = next(t for t, state in enumerate(states) if len(state.models) == 2)
+    for cluster in (0, 1):
+        members = states[t].label == cluster
+        expected = states[t - 1].models[0] + states[t].update[members].mean(0)
+        torch.testing.assert_close(states[t].models[cluster], expected)
+    assert states[t].born.tolist() == [t, t]
+
+
+def test_who_did_not_decide_joins_by_loss_and_absent_clients_wait() -> None:
+    fed = federation()
+    eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.gamma_max=0.5", "algorithm.memory=1")
+    algorithm: Any = configured("sattler_cfl", *eager)
+    rounds = rounds_of(fed, 8, participation=0.5)
+    states, reports = simulate(algorithm, fed, rounds)
+    t = next(t for t, state in enumerate(states) if len(state.models) == 2)
+    cohort = set(rounds[t].cohort.tolist())
+    outside = [client for client in range(CLIENTS) if client not in cohort]
+    assert (states[t].label >= 0).all()
+    assert reports[t + 1].models_down == len(cohort) + 2 * len(outside), "both models go to those who ask"
+    absent = (outside[0],)
+    away = torch.ones(CLIENTS, dtype=torch.bool)
+    away[list(absent)] = False
+    gone, _ = simulate(algorithm, fed, [replace(rnd, present=away) for rnd in rounds[: t + 1]])
+    assert gone[t].label[absent[0]] == -1
+    back, _ = simulate(algorithm, fed, rounds[t + 1 :], gone[t])
+    assert back[0].label[absent[0]] >= 0
+
+
+def test_updates_of_the_parent_and_old_ones_do_not_decide() -> None:
+    fed = federation()
+    eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.gamma_max=0", "algorithm.memory=2")
+    algorithm: Any = configured("sattler_cfl", *eager)
+    state, _ = simulate(algorithm, fed, rounds_of(fed, 1))
+    rnd = rounds_of(fed, 3)[2]
+    one = replace(state[0], models=state[0].models[:1], label=torch.zeros(CLIENTS, dtype=torch.int64))
+    born = torch.tensor([0])
+
+    def decided(updated: list[int]) -> int:
+        given = replace(one, born=born, updated=torch.tensor(updated))
+        return len(algorithm._split(given, rnd)[0].models)
+
+    assert decided([2, 1] + [0] * 10) == 2, "rounds 1 and 2 began with this cluster's model"
+    assert decided([2] + [0] * 11) == 1, "one client alone cannot be split"
+    late = replace(rnd, t=9)
+    assert (
+        len(algorithm._split(replace(one, born=born, updated=torch.full((CLIENTS,), 7)), late)[0].models) == 1
+    )
+
+
+def test_optimal_bipartition_is_the_best_of_all() -> None:
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        rows = torch.nn.functional.normalize(torch.randn(6, 3, generator=draw))
+        similarity = rows @ rows.T
+        best = min(
+            float(similarity[list(side)][:, [j for j in range(6) if j not in side]].max())
+            for size in (1, 2, 3)
+            for side in itertools.combinations(range(6), size)
+        )
+        side, across = bipartition(similarity, "optimal")
+        assert across == pytest.approx(best)
+        assert 0 < int(side.sum()) < 6
+        assert bipartition(similarity, "complete")[1] >= across
+
+
+def test_equal_similarities_are_still_cut_in_two() -> None:
+    for how in ("optimal", "complete"):
+        side, across = bipartition(torch.full((4, 4), 0.25).fill_diagonal_(1), how)  # type: ignore[arg-type]
+        assert 0 < int(side.sum()) < 4
+        assert across == 0.25
+        assert not side[0]
+
+
+@pytest.mark.parametrize("override", ["eps1=-1", "eps2=-0.1", "gamma_max=1", "memory=0"])
+def test_wrong_values_name_their_key(override: str) -> None:
+    with pytest.raises(ConfigError, match="algorithm." + override.replace(".", r"\.")):
+        configured("sattler_cfl", "algorithm." + override)

@@ -1,0 +1,86 @@
+"""Clients whose training always moves a model by the same vector: what methods do then is known by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedclust.rng import Stream
+from fedclust.scenarios.static import Static
+from fedclust.solver import Solver
+from fedclust.types import Federation, LocalResult, Pool, Round, Split
+
+SOLVER = Solver(lr=0.1)
+
+
+@dataclass
+class ToyEngine:
+    """Training adds `pull` [M, P] of the client; `target` [M, P] is where its loss is 0.
+
+    `start` [K, P]: init returns the first rows, or the last one where one model is asked for.
+    """
+
+    pull: Tensor
+    start: Tensor
+    target: Tensor | None = None
+
+    @property
+    def num_params(self) -> int:
+        return self.pull.shape[1]
+
+    def init(self, stream: Stream, k: int) -> Tensor:
+        return self.start[:k].clone() if k > 1 else self.start[-1:].clone()
+
+    def train(
+        self,
+        models: Tensor,
+        label: Tensor,
+        clients: Tensor,
+        solver: Solver,
+        rnd: Round,
+        slots: Tensor | None = None,
+        purpose: str = "train",
+    ) -> LocalResult:
+        one = torch.ones(len(clients))
+        return LocalResult(
+            params=models[label] + self.pull[clients], slots=None, loss=one, steps=one.to(torch.int64)
+        )
+
+    def loss(self, models: Tensor, clients: Tensor, rnd: Round) -> Tensor:
+        assert self.target is not None
+        return torch.cdist(self.target[clients], models)
+
+
+def toy_federation(labels: Sequence[Sequence[int]], num_classes: int = 3) -> Federation:
+    """Client i owns training examples with the classes labels[i], and no test examples."""
+    y = torch.tensor([c for mine in labels for c in mine])
+    ends = torch.tensor([0] + [len(mine) for mine in labels]).cumsum(0).tolist()
+    train = [torch.arange(a, b) for a, b in pairwise(ends)]
+    one = torch.ones(1)
+    pool = Pool(x=torch.zeros(len(y), 1), y=y, scale=one, shift=0 * one, num_classes=num_classes)
+    test = Split.of([torch.empty(0, dtype=torch.int64)] * len(labels))
+    group = torch.zeros(len(labels), dtype=torch.int64)
+    return Federation(pool=pool, train=Split.of(train), test=test, group=group)
+
+
+def toy_round(fed: Federation, cohort: Sequence[int], t: int = 0, shifted: Sequence[int] = ()) -> Round:
+    """Round t with this cohort; the data of the clients `shifted` have just changed."""
+    first = next(Static().rounds(fed, 0))
+    changed = torch.zeros(fed.num_clients, dtype=torch.bool)
+    changed[list(shifted)] = True
+    return replace(first, t=t, cohort=torch.tensor(cohort, dtype=torch.int64), shifted=changed)
+
+
+def total_cost(algorithm: Any, engine: Any, fed: Federation, cohorts: Sequence[Sequence[int]]) -> int:
+    """Models sent in both directions over rounds with these cohorts."""
+    state, report = algorithm.init(engine, toy_round(fed, cohorts[0]))
+    models = report.models_down + report.models_up
+    for t, cohort in enumerate(cohorts):
+        state, report = algorithm.round(state, engine, toy_round(fed, cohort, t))
+        models += report.models_down + report.models_up
+    return int(models)

@@ -1,0 +1,136 @@
+"""The loss metric from a few models only, and distances of updates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedclust.cluster_methods.kmedoids import KMedoids
+from fedclust.cluster_metrics.loss import Loss
+from fedclust.cluster_metrics.update_distance import UpdateDistance
+from fedclust.errors import ConfigError
+from fedclust.rng import Stream
+from fedclust.scenarios.static import Static
+from fedclust.types import Federation, Pool, Round, Split
+
+
+@dataclass
+class Groups:
+    """An engine of clients with squared loss around a target of their group; it counts what it computes."""
+
+    target: Tensor
+    entries: int = 0
+
+    def loss(self, models: Tensor, clients: Tensor, rnd: Any) -> Tensor:
+        self.entries += len(models) * len(clients)
+        return torch.cdist(self.target[clients], models).square()
+
+
+def clients_of(groups: int, each: int, seed: int = 0) -> tuple[Groups, Tensor, Tensor]:
+    """An engine, the clients' trained models and their groups."""
+    draw = torch.Generator().manual_seed(seed)
+    group = torch.arange(groups * each) % groups
+    target = 3 * torch.randn(groups, 4, generator=draw)[group]
+    target += 0.3 * torch.randn(len(group), 4, generator=draw)
+    return Groups(target), target + 0.2 * torch.randn(len(group), 4, generator=draw), group
+
+
+def a_round(clients: int, seed: int = 0) -> Round:
+    pool = Pool(
+        x=torch.zeros(clients, 1),
+        y=torch.zeros(clients, dtype=torch.int64),
+        scale=torch.ones(1),
+        shift=torch.zeros(1),
+        num_classes=1,
+    )
+    split = Split.of(list(torch.arange(clients).split(1)))
+    fed = Federation(pool=pool, train=split, test=split, group=torch.full((clients,), -1))
+    return next(islice(Static().rounds(fed, seed), 1))
+
+
+def measured(metric: Any, engine: Any, models: Tensor, rnd: Round) -> Tensor:
+    distance: Tensor = metric(engine, models, models[:1], torch.arange(len(models)), rnd)
+    return distance
+
+
+def test_all_landmarks_give_the_same_bits() -> None:
+    engine, models, _ = clients_of(3, 5)
+    rnd, everybody = a_round(15), torch.arange(15)
+    whole = measured(Loss(), engine, models, rnd)
+    assert torch.equal(Loss(landmarks=15)._by_landmarks(engine, models, everybody, rnd), whole)  # type: ignore[arg-type]
+    assert torch.equal(measured(Loss(landmarks=40), engine, models, rnd), whole)
+
+
+def test_entries_equal_their_definition_and_landmarks_stand_for_themselves() -> None:
+    engine, models, _ = clients_of(3, 5)
+    rnd, everybody = a_round(15), torch.arange(15)
+    distance = measured(Loss(landmarks=6), engine, models, rnd)
+    table = engine.loss(models, everybody, rnd)
+    chosen = (rnd.stream("landmarks").keys(everybody) >> 1).argsort()[:6].tolist()
+    stands = [i if i in chosen else min(chosen, key=lambda j, i=i: float(table[i, j])) for i in range(15)]  # type: ignore[misc]
+    for i in range(15):
+        for j in range(15):
+            mine, theirs = stands[i], stands[j]
+            expected = (table[i, mine] - table[i, theirs]).abs() + (table[j, mine] - table[j, theirs]).abs()
+            assert float(distance[i, j]) == pytest.approx(float(expected), abs=1e-5)
+    assert torch.equal(distance, distance.T)
+    assert (distance.diagonal() == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_fifth_of_the_models_recovers_planted_groups(seed: int) -> None:
+    engine, models, group = clients_of(4, 25, seed)
+    distance = measured(Loss(landmarks=20), engine, models, a_round(100, seed))
+    assert engine.entries == 100 * 20
+    label = KMedoids(num_clusters=4)(distance, Stream.of(0, "clustering"))
+    pairs = (label.unsqueeze(1) == label) == (group.unsqueeze(1) == group)
+    assert bool(pairs.all())
+
+
+def test_landmarks_are_those_of_the_seed_not_of_the_company() -> None:
+    engine, models, _ = clients_of(3, 5)
+    first, again = (measured(Loss(landmarks=4), engine, models, a_round(15, seed)) for seed in (0, 0))
+    other = measured(Loss(landmarks=4), engine, models, a_round(15, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_transfers_grow_with_the_landmarks() -> None:
+    assert Loss(landmarks=10).transfers(100) == (990, 10)
+    assert Loss(landmarks=100).transfers(100) == Loss().transfers(100) == (9900, 100)
+    assert Loss(landmarks=500).transfers(100) == (9900, 100)
+    with pytest.raises(ConfigError, match=r"cluster_metric\.landmarks=1"):
+        Loss(landmarks=1)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "cosine"])
+def test_distances_of_updates_equal_their_definitions(norm: str) -> None:
+    draw = torch.Generator().manual_seed(3)
+    models, common = torch.randn(6, 50, generator=draw), torch.randn(1, 50, generator=draw)
+    update = models - common
+    gap = update.unsqueeze(1) - update
+    expected = {
+        "l1": gap.abs().sum(2),
+        "l2": gap.square().sum(2).sqrt(),
+        "cosine": 1 - torch.nn.functional.cosine_similarity(update.unsqueeze(1), update, dim=2),
+    }[norm].fill_diagonal_(0)
+    metric: Any = UpdateDistance(norm=norm)  # type: ignore[arg-type]
+    found = metric(None, models, common, torch.arange(6), None)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(found, found.T)
+    assert metric.transfers(6) == (0, 6)
+
+
+def test_an_update_of_length_zero_has_no_direction() -> None:
+    common = torch.ones(1, 3)
+    models = torch.cat([common, common + 1, common + 2])
+    metric: Any = UpdateDistance(norm="cosine")
+    found = metric(None, models, common, torch.arange(3), None)
+    torch.testing.assert_close(found, torch.tensor([[0.0, 1, 1], [1, 0, 0], [1, 0, 0]]), atol=1e-6, rtol=0)
+    with pytest.raises(ConfigError, match=r"cluster_metric\.norm=l3"):
+        UpdateDistance(norm="l3")  # type: ignore[arg-type]

@@ -1,0 +1,323 @@
+"""What is particular to the fused engine: its layers, blocks, groups and memory."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+import torch
+from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
+from torch import Tensor, nn
+
+from fedclust.engines.fused import FusedBackend, backend, network, training
+from fedclust.engines.loop import LoopBackend
+from fedclust.errors import ConfigError
+from fedclust.models.sequence import Model
+from fedclust.rng import Stream
+from fedclust.solver import Solver
+from fedclust.types import Backend, Shards
+
+# every option of every layer that the shipped models leave at its usual value
+ODD = {
+    "strided": [nn.Conv2d(2, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 5)],
+    "oblong": [nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(2, 1)), nn.Flatten(), nn.Linear(150, 5)],
+    "dilated": [nn.Conv2d(2, 3, 3, padding=1, dilation=2), nn.ReLU(), nn.Flatten(), nn.Linear(108, 5)],
+    "no_bias": [nn.Conv2d(2, 3, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(108, 5, bias=False)],
+    "overlapping_pool": [
+        nn.Conv2d(2, 3, 3),
+        nn.MaxPool2d(3, 2, padding=1, ceil_mode=True),
+        nn.Flatten(),
+        nn.Linear(48, 5),
+    ],
+    "pool_first": [nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 5), nn.ReLU(), nn.Linear(5, 5)],
+    "one_sided_padding": [
+        nn.ZeroPad2d((1, 2, 0, 3)),
+        nn.Conv2d(2, 4, 3),
+        nn.ReLU(),
+        nn.ZeroPad2d((0, 1, 2, 0)),
+        nn.Conv2d(4, 2, 5),
+        nn.Flatten(),
+        nn.Linear(84, 5),
+    ],
+    "even_response_norm": [
+        nn.Conv2d(2, 7, 3),
+        nn.LocalResponseNorm(4, alpha=0.5, beta=0.6, k=2.0),
+        nn.ReLU(),
+        nn.LocalResponseNorm(3, alpha=2.0),
+        nn.Flatten(),
+        nn.Linear(252, 5),
+    ],
+    "dropout_everywhere": [
+        nn.Conv2d(2, 3, 3),
+        nn.Dropout(0.2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(108, 9),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(9, 5),
+    ],
+}
+
+
+def odd(name: str) -> Model:
+    """One of `ODD` for images of shape (2, 8, 8), with an L2 penalty on its first kernel."""
+    layers, x = ODD[name], torch.zeros(1, 2, 8, 8)
+    shapes = [tuple(x.shape[1:])]
+    for layer in layers:
+        x = layer(x)
+        shapes.append(tuple(x.shape[1:]))
+    first = next(name for name, _ in nn.Sequential(*layers).named_parameters())
+    return Model(layers, shapes, [], {first: 0.05})
+
+
+def models_of(engine: Backend, count: int = 3) -> Tensor:
+    return 0.2 * torch.randn(count, engine.num_params, generator=torch.Generator().manual_seed(5))
+
+
+def everything(engine: Backend, models: Tensor, shards: Shards, solver: Solver) -> list[Tensor]:
+    """All that the verbs return."""
+    label = labels(len(shards))
+    result = engine.train(models, label, shards, solver, solver.lr)
+    read = engine.loss(models, shards), engine.grad(models, label, shards)
+    slots = [] if result.slots is None else [result.slots]
+    evaluation = engine.evaluate(models, label, shards)
+    return [result.params, *slots, result.loss, result.steps, *read, *evaluation]
+
+
+def close(got: list[Tensor], want: list[Tensor], tolerance: float) -> None:
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.fixture(params=["by_row", "stacked"])
+def _images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to compute convolutions: that of CPUs, and that of GPUs."""
+    monkeypatch.setattr(network, "_by_row", lambda device: request.param == "by_row")
+
+
+@pytest.mark.usefixtures("_images")
+@pytest.mark.parametrize("solver", ["sgd", "everything"])
+@pytest.mark.parametrize("name", ODD)
+def test_every_layer_option_equals_the_loop(name: str, solver: str) -> None:
+    model, pool, shards = odd(name), toy_pool((2, 8, 8)), ragged_shards()
+    pool.y.remainder_(5)
+    loop, fused = LoopBackend(model, pool), FusedBackend(model, pool)
+    models = models_of(loop)
+    want = everything(loop, models, shards, SOLVERS[solver])
+    close(everything(fused, models, shards, SOLVERS[solver]), want, 2e-5)
+
+
+@pytest.mark.parametrize("name", ["cnn_femnist_tiny", "flex_mnist_cnn", "tf_cifar"])
+def test_stacked_convolutions_equal_those_by_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, pool, shards = shipped(name), toy_pool(shape_of(name)), ragged_shards()
+    engine = FusedBackend(model, pool)
+    by_row = everything(engine, starts(engine), shards, SOLVERS["sgd"])
+    monkeypatch.setattr(network, "_by_row", lambda device: False)
+    close(everything(engine, starts(engine), shards, SOLVERS["sgd"]), by_row, 2e-5)
+
+
+@pytest.mark.parametrize("name", ["mlp128", "flex_mnist_cnn"])
+@pytest.mark.parametrize("max_rows", [1, 2, 3])
+def test_chunk_size_is_irrelevant(name: str, max_rows: int) -> None:
+    model, pool, shards = shipped(name), toy_pool(shape_of(name)), ragged_shards()
+    whole, cut = FusedBackend(model, pool), FusedBackend(model, pool, max_rows=max_rows)
+    for solver in ("everything", "full_batch"):
+        want = everything(whole, starts(whole), shards, SOLVERS[solver])
+        close(everything(cut, starts(cut), shards, SOLVERS[solver]), want, 1e-6)
+
+
+def test_block_size_is_irrelevant(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, shards = FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
+    whole = everything(engine, starts(engine), shards, SOLVERS["sgd"])
+    monkeypatch.setattr(FusedBackend, "_block", lambda self, models: 2)
+    close(everything(engine, starts(engine), shards, SOLVERS["sgd"]), whole, 1e-6)
+
+
+def test_examples_converted_batch_by_batch_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, shards = FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
+    for solver in (SOLVERS["everything"], SOLVERS["full_batch"]):
+        monkeypatch.undo()
+        resident = everything(engine, starts(engine), shards, solver)
+        monkeypatch.setattr(training, "_RESIDENT", 0)
+        close(everything(engine, starts(engine), shards, solver), resident, 1e-6)
+
+
+def test_equal_calls_give_equal_bits() -> None:
+    for name in ("mlp128", "flex_mnist_cnn"):
+        engine, shards = FusedBackend(shipped(name), toy_pool(shape_of(name))), ragged_shards()
+        first, again = (everything(engine, starts(engine), shards, SOLVERS["everything"]) for _ in range(2))
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+def test_merged_calls_equal_separate_ones() -> None:
+    """Two calls laid end to end, models and labels shifted, as seeds in lockstep are."""
+    engine = FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8)))
+    one, two = ragged_shards(), ragged_shards((12, 2, 5, 5, 9))
+    models, label = starts(engine, 6), labels(5)
+    both = Shards(
+        index=torch.cat([one.index, two.index]),
+        count=torch.cat([one.count, two.count]),
+        key=torch.cat([one.key, two.key + 1]),
+    )
+    two = Shards(index=two.index, count=two.count, key=two.key + 1)
+    how = SOLVERS["everything"]
+    merged = engine.train(models, torch.cat([label, label + 3]), both, how, how.lr)
+    for shards, part, rows in ((one, models[:3], slice(0, 5)), (two, models[3:], slice(5, 10))):
+        alone = engine.train(part, label, shards, how, how.lr)
+        close([merged.params[rows], merged.loss[rows]], [alone.params, alone.loss], 1e-6)
+        first = 3 * (rows.start // 5)
+        close([engine.loss(models, both)[rows, first : first + 3]], [engine.loss(part, shards)], 1e-6)
+
+
+def test_stragglers_and_an_anchor_equal_the_loop() -> None:
+    """Rows with many examples and few steps, so that steps do not follow counts."""
+    model, pool, shards = shipped("mlp128"), toy_pool((1, 8, 8)), ragged_shards((12, 9, 9, 4, 0, 2))
+    work = torch.tensor([0.2, 1.0, 0.6, 1.0, 1.0, 0.5])
+    part = Shards(index=shards.index, count=shards.count, key=shards.key, work=work)
+    loop, fused = LoopBackend(model, pool), FusedBackend(model, pool)
+    models, label, anchor = starts(loop), labels(6), starts(loop, 6).flip(0)
+    for name in ("everything", "proximal", "full_batch"):
+        how = SOLVERS[name]
+        want, got = (e.train(models, label, part, how, how.lr, None, anchor) for e in (loop, fused))
+        assert want.steps.argsort(descending=True, stable=True).tolist() != list(range(6))
+        close([got.params, got.loss], [want.params, want.loss], 1e-5)
+        assert torch.equal(got.steps, want.steps)
+
+
+@pytest.mark.parametrize("num_models", [1, 2, 40])
+def test_evaluation_groups_rows_that_share_a_model(num_models: int) -> None:
+    """From one model for all rows to one for each, models unused included."""
+    counts = tuple(1 + 7 * i % 11 for i in range(20))
+    model, pool = shipped("mlp128"), toy_pool((1, 8, 8), num_examples=sum(counts))
+    loop, fused = LoopBackend(model, pool), FusedBackend(model, pool, max_rows=3)
+    shards, models = ragged_shards(counts), starts(loop, num_models)
+    label = torch.arange(20) * 3 % num_models
+    (loss, correct), (want_loss, want_correct) = (
+        engine.evaluate(models, label, shards) for engine in (fused, loop)
+    )
+    assert 0 < correct.sum() < shards.count.sum()
+    torch.testing.assert_close(loss, want_loss, rtol=1e-6, atol=1e-6)
+    assert torch.equal(correct, want_correct)
+
+
+def test_a_diverged_model_spoils_no_other_entry() -> None:
+    engine, shards = FusedBackend(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((3, 7, 2))
+    models, label = starts(engine), torch.arange(3)
+    clean = engine.loss(models, shards), *engine.evaluate(models, label, shards)
+    models[1] = float("nan")
+    table, (loss, _) = engine.loss(models, shards), engine.evaluate(models, label, shards)
+    assert table[:, 1].isnan().all()
+    assert torch.equal(table[:, [0, 2]], clean[0][:, [0, 2]])
+    assert loss[1].isnan()
+    assert torch.equal(loss[[0, 2]], clean[1][[0, 2]])
+    trained = engine.train(models, label, shards, SOLVERS["sgd"], 0.05)
+    assert trained.loss.isnan().tolist() == [False, True, False]
+
+
+def test_feature_vectors_need_no_flatten() -> None:
+    model = Model([nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 10)], [(6,), (4,), (4,), (10,)], [], {})
+    pool, shards = toy_pool((6,)), ragged_shards()
+    loop, fused = LoopBackend(model, pool), FusedBackend(model, pool)
+    want = everything(loop, models_of(loop), shards, SOLVERS["sgd"])
+    close(everything(fused, models_of(fused), shards, SOLVERS["sgd"]), want, 1e-5)
+
+
+def test_padding_is_small_on_power_law_counts() -> None:
+    sizes = (20 * (1 - torch.rand(400, generator=torch.Generator().manual_seed(0))) ** -0.7).long()
+    counts = tuple(sizes.clamp(max=400).tolist())
+    engine = FusedBackend(shipped("linear"), toy_pool((1, 8, 8), num_examples=sum(counts)))
+    shards = ragged_shards(counts)
+    full = torch.zeros(len(shards), dtype=torch.int64)
+    models = starts(engine, 1)
+    engine.train(models, full, shards, Solver(lr=0.1, batch_size=10), 0.1)
+    assert 0 < engine.padding < 0.1
+    engine.train(models, full, shards, Solver(lr=0.1, batch_size=None), 0.1)
+    assert 0 < engine.padding < 0.1
+    engine.train(models, full[:2], ragged_shards((20, 20)), Solver(lr=0.1, batch_size=10), 0.1)
+    assert engine.padding == 0
+
+
+def test_out_of_memory_gives_the_same_result(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, shards, how = (
+        FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8))),
+        ragged_shards(),
+        SOLVERS["sgd"],
+    )
+    models, label = starts(engine), labels(5)
+    want = engine.train(models, label, shards, how, how.lr)
+    train_chunk = backend.train_chunk
+
+    def small(stack: network.Stack, batches: training.Batches) -> Tensor:
+        loss = train_chunk(stack, batches)
+        if len(stack.key) > 1:
+            raise torch.OutOfMemoryError("too many rows")
+        return loss
+
+    monkeypatch.setattr(backend, "train_chunk", small)
+    with caplog.at_level(logging.WARNING):
+        got = engine.train(models, label, shards, how, how.lr)
+    assert "out of memory" in caplog.text
+    close([got.params, got.loss], [want.params, want.loss], 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("layers", "shapes", "words"),
+    [
+        ([nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)], [(4,)] * 3 + [(2,)], "before layer 0 (ReLU)"),
+        ([nn.Flatten()], [(4,), (4,)], "a layer with parameters"),
+        ([nn.Linear(4, 4), nn.Flatten()], [(2, 4), (2, 4), (8,)], "Flatten before layer 0 (Linear)"),
+        (
+            [nn.Conv2d(2, 2, 3, groups=2), nn.Flatten(), nn.Linear(72, 2)],
+            [(2, 8, 8), (2, 6, 6), (72,), (2,)],
+            "groups=1",
+        ),
+    ],
+)
+def test_what_it_cannot_run_is_said(
+    layers: list[nn.Module], shapes: list[tuple[int, ...]], words: str
+) -> None:
+    model = Model(layers, shapes, [], {})
+    assert words in FusedBackend.obstacle(model)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        FusedBackend(model, toy_pool(shapes[0]))
+
+
+def test_it_can_run_every_shipped_model() -> None:
+    for name in ("linear", "mlp200", "cnn", "tf_cifar", "flex_femnist_cnn"):
+        assert not FusedBackend.obstacle(shipped(name, (3, 32, 32)))
+
+
+def test_training_holds_no_start_rows_of_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the result, memory does not grow with the rows: every tensor made has a chunk's size."""
+    engine = FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8)), max_rows=4)
+    largest = 0
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            fresh = isinstance(out, Tensor) and out.is_floating_point() and out._base is None
+            if fresh and out.untyped_storage().nbytes() > 4 * 4 * engine.num_params:
+                largest += 1
+            return out
+
+    shards = ragged_shards((2,) * 30)
+    models, label = starts(engine, 1), torch.zeros(30, dtype=torch.int64)
+    with Watch():
+        result = engine.train(models, label, shards, SOLVERS["sgd"], 0.05)
+    assert result.params.shape == (30, engine.num_params)
+    assert largest <= 2  # the result, made once and perhaps seen twice
+
+
+def test_key_and_start_decide_a_row_and_nothing_else_does() -> None:
+    engine, shards = FusedBackend(shipped("flex_mnist_cnn"), toy_pool((1, 8, 8))), ragged_shards((5, 5))
+    same = Shards(index=shards.index[[0, 0]], count=shards.count, key=shards.key[[0, 0]])
+    other = Shards(index=same.index, count=same.count, key=Stream.of(4, "train").keys(torch.arange(2)))
+    models, label, how = starts(engine), torch.zeros(2, dtype=torch.int64), SOLVERS["sgd"]
+    params = engine.train(models, label, same, how, how.lr).params
+    torch.testing.assert_close(params[0], params[1], rtol=1e-6, atol=1e-6)
+    assert not torch.allclose(engine.train(models, label, other, how, how.lr).params[0], params[0], atol=1e-4)

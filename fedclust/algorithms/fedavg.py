@@ -5,8 +5,8 @@ is the same class with `solver.proximal` above 0.
 
 Differs from the papers:
 - FedAvg weights by examples; here `aggregation` also offers the plain mean.
-- FedProx draws clients with probability n_i / n and tolerates partial work; here clients are drawn uniformly
-  and all of them do the whole local work.
+- FedProx draws clients with probability n_i / n; here clients are drawn uniformly. Partial work is a matter of
+  the scenario (`scenario=unavailable`), the same for every method.
 """
 
 from __future__ import annotations

@@ -108,6 +108,8 @@ def test_updates_of_the_parent_and_old_ones_do_not_decide() -> None:
 
     assert decided([2, 1] + [0] * 10) == 2, "rounds 1 and 2 began with this cluster's model"
     assert decided([2] + [0] * 11) == 1, "one client alone cannot be split"
+    younger = replace(one, born=torch.tensor([1]), updated=torch.tensor([2] + [1] * 11))
+    assert len(algorithm._split(younger, rnd)[0].models) == 1, "round 1 began with the parent's model"
     late = replace(rnd, t=9)
     assert (
         len(algorithm._split(replace(one, born=born, updated=torch.full((CLIENTS,), 7)), late)[0].models) == 1

@@ -16,7 +16,8 @@ from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import Backend, Pool, Shards
+from fedclust.types import Pool, Shards
+from fedclust.verbs import Backend
 
 _SHAPE, _CLASSES = (1, 28, 28), 10
 

@@ -23,7 +23,8 @@ from fedclust import federation
 from fedclust.engines.choose import make_backend
 from fedclust.errors import ConfigError, UserError, require
 from fedclust.trackers import Tracker
-from fedclust.types import Algorithm, Backend, Dataset, Federation, Partition, Scenario
+from fedclust.types import Dataset, Federation
+from fedclust.verbs import Algorithm, Backend, Partition, Scenario
 
 _GROUPS = ("dataset", "partition", "scenario", "model", "algorithm", "tracker")
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedclust.errors import DataError, require
 from fedclust.rng import Stream
-from fedclust.types import Dataset, Federation, Partition, Pool, Split
+from fedclust.types import Dataset, Federation, Pool, Split
+from fedclust.verbs import Partition
 
 _COLUMNS = ("split", "client", "row")
 

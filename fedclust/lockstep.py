@@ -20,7 +20,8 @@ from torch.nn.functional import pad
 
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import Backend, LocalResult, Shards
+from fedclust.types import LocalResult, Shards
+from fedclust.verbs import Backend
 
 T = TypeVar("T")
 

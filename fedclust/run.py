@@ -19,7 +19,8 @@ from fedclust.folder import RunFolder
 from fedclust.lockstep import Lockstep
 from fedclust.progress import Progress
 from fedclust.recorder import Recorder
-from fedclust.types import Algorithm, Engine, Evaluation, Federation, Report, Round
+from fedclust.types import Evaluation, Federation, Report, Round
+from fedclust.verbs import Algorithm, Engine
 
 
 @dataclass

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, discrepancy
-from fedclust.types import Engine, LocalResult, Report, Round, Served
+from fedclust.types import LocalResult, Report, Round, Served
+from fedclust.verbs import Engine
 
 Aggregation = Literal["uniform", "by_samples"]
 FlexAggregation = Literal["uniform", "by_samples", "first_client"]

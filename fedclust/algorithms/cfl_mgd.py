@@ -31,7 +31,8 @@ from fedclust.algorithms.start import Start, check_start, initial_models
 from fedclust.errors import require
 from fedclust.ops import cluster_mean
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Engine
 
 Owner = Literal["cluster", "client"]
 MomentumGradient = Literal["current", "lagged"]

@@ -15,7 +15,8 @@ from fedclust.algorithms import check_choice, clients_with_data, zeros
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, cosine
 from fedclust.solver import Solver
-from fedclust.types import ClusterMethod, ClusterMetric, Engine, LocalResult, Report, Round
+from fedclust.types import LocalResult, Report, Round
+from fedclust.verbs import ClusterMethod, ClusterMetric, Engine
 
 Grouping = Literal["clustered", "random_centres"]
 

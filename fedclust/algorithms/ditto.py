@@ -18,7 +18,8 @@ from torch import Tensor
 
 from fedclust.algorithms import Aggregation, arrived, average, check_choice, zeros
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Engine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ is the same class with `solver.proximal` above 0.
 
 Differs from the papers:
 - FedAvg weights by examples; here `aggregation` also offers the plain mean.
-- FedProx draws clients with probability n_i / n; here clients are drawn uniformly. Partial work is a matter of
+- FedProx draws clients with probability n_i / n; here they are drawn uniformly. Partial work is a matter of
   the scenario (`scenario=unavailable`), the same for every method.
 """
 
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from fedclust.algorithms import Aggregation, arrived, average, check_choice, zeros
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Engine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,8 @@ from fedclust.algorithms.cold_start import ColdStart
 from fedclust.errors import require
 from fedclust.ops import distances
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Engine
 
 FirstAssignment = Literal["init_model", "kmeans_pretrained"]
 

@@ -16,7 +16,8 @@ import torch
 
 from fedclust.errors import require
 from fedclust.solver import Solver
-from fedclust.types import Algorithm, Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Algorithm, Engine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,8 @@ from fedclust.algorithms.shift import ShiftTest
 from fedclust.errors import require
 from fedclust.federation import label_histogram
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Engine
 
 GroupInit = Literal["pretrained_mean", "common"]
 Joining = Literal["direction", "random"]

@@ -32,7 +32,8 @@ from fedclust.algorithms.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.start import Start, check_start, initial_models
 from fedclust.errors import require
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Engine
 
 Choice = Literal["train_loss", "test_loss", "last"]
 

@@ -32,7 +32,8 @@ from fedclust.algorithms.descent import check_plain_step, descend
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, cosine, distances
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Engine
 
 Similarity = Literal["cosine", "euclidean"]
 Sign = Literal["consistent", "literal"]

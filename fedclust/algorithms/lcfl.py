@@ -37,7 +37,8 @@ from fedclust.algorithms import (
 )
 from fedclust.errors import require
 from fedclust.solver import Solver
-from fedclust.types import ClusterMethod, ClusterMetric, Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import ClusterMethod, ClusterMetric, Engine
 
 Mode = Literal["federated", "local"]
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedclust.algorithms import arrived, check_choice, clients_with_data
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Engine
 
 Participants = Literal["all", "cohort"]
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from fedclust.algorithms import Aggregation, arrived, average, check_choice
 from fedclust.errors import require
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Engine
 
 
 @dataclass(frozen=True, kw_only=True)

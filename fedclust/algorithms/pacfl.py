@@ -26,7 +26,8 @@ from fedclust.algorithms import Aggregation, arrived, average, check_choice, cli
 from fedclust.algorithms.subspaces import principal_angles, signatures
 from fedclust.errors import require
 from fedclust.solver import Solver
-from fedclust.types import ClusterMethod, Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import ClusterMethod, Engine
 
 Angle = Literal["smallest", "sum"]
 

@@ -38,7 +38,8 @@ from fedclust.algorithms import (
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, cosine
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round, Served
+from fedclust.types import Report, Round, Served
+from fedclust.verbs import Engine
 
 Bipartition = Literal["optimal", "complete"]
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from fedclust.algorithms import check_choice, zeros
 from fedclust.errors import require
 from fedclust.solver import Solver
-from fedclust.types import Engine, Report, Round
+from fedclust.types import Report, Round
+from fedclust.verbs import Engine
 
 Start = Literal["independent", "shared", "kmeans++"]
 

@@ -45,7 +45,7 @@ class Agglomerative:
         )
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
-        """See `fedclust.types.ClusterMethod`."""
+        """See `fedclust.verbs.ClusterMethod`."""
         matrix = as_matrix(distance)
 
         def split(k: int) -> Any:

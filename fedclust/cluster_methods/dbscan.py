@@ -42,7 +42,7 @@ class Dbscan:
         )
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
-        """See `fedclust.types.ClusterMethod`."""
+        """See `fedclust.verbs.ClusterMethod`."""
         matrix = as_matrix(distance)
         eps = self.eps
         if eps is None:

@@ -38,7 +38,7 @@ class Hdbscan:
         )
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
-        """See `fedclust.types.ClusterMethod`.
+        """See `fedclust.verbs.ClusterMethod`.
 
         Raises:
             ConfigError: if there are fewer clients than min_samples.

@@ -52,7 +52,7 @@ class KMeans:
         require(self.max_iter >= 1, "cluster_method.max_iter", self.max_iter, "at least 1")
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """See `fedclust.types.ClusterMethod`."""
+        """See `fedclust.verbs.ClusterMethod`."""
         matrix = as_matrix(distance)
         points = coordinates(matrix)
 

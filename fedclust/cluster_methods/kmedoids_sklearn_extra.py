@@ -60,7 +60,7 @@ class KMedoidsSklearnExtra:
         _estimator()
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """See `fedclust.types.ClusterMethod`."""
+        """See `fedclust.verbs.ClusterMethod`."""
         matrix, estimator = as_matrix(distance), _estimator()
 
         def split(k: int) -> Any:

@@ -31,7 +31,7 @@ class Optics:
         require(0 < self.xi < 1, "cluster_method.xi", self.xi, "a fraction in (0, 1)")
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
-        """See `fedclust.types.ClusterMethod`.
+        """See `fedclust.verbs.ClusterMethod`.
 
         Raises:
             ConfigError: if there are fewer clients than min_samples.

@@ -40,7 +40,7 @@ class Spectral:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """See `fedclust.types.ClusterMethod`."""
+        """See `fedclust.verbs.ClusterMethod`."""
         matrix = as_matrix(distance)
         affinity = _affinity(matrix)
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fedclust.errors import DivergedError, require
 from fedclust.ops import gram
-from fedclust.types import Engine, Round
+from fedclust.types import Round
+from fedclust.verbs import Engine
 
 _TINY_NORM = 1e-12  # below this an update has no direction
 
@@ -31,7 +32,7 @@ class EDC:
         require(self.num_components >= 1, "cluster_metric.num_components", self.num_components, "at least 1")
 
     def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
-        """[C, C] float32 in [0, 2 / sqrt(m)]; see `fedclust.types.ClusterMetric`."""
+        """[C, C] float32 in [0, 2 / sqrt(m)]; see `fedclust.verbs.ClusterMetric`."""
         require(
             self.num_components <= len(models),
             "cluster_metric.num_components",

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.ops import cosine
-from fedclust.types import Engine, Round
+from fedclust.types import Round
+from fedclust.verbs import Engine
 
 Where = Literal["common", "local"]
 
@@ -35,7 +36,7 @@ class GradCosine:
         require(self.gradient in get_args(Where), "cluster_metric.gradient", self.gradient, allowed)
 
     def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:
-        """[C, C] float32 in [0, 2]; see `fedclust.types.ClusterMetric`."""
+        """[C, C] float32 in [0, 2]; see `fedclust.verbs.ClusterMetric`."""
         if self.gradient == "common":
             gradient = engine.grad(common, torch.zeros_like(clients), clients, rnd)
         else:

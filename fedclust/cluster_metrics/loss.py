@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
-from fedclust.types import Engine, Round
+from fedclust.types import Round
+from fedclust.verbs import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class Loss:
         )
 
     def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
-        """[C, C] float32 nats per example; see `fedclust.types.ClusterMetric`."""
+        """[C, C] float32 nats per example; see `fedclust.verbs.ClusterMetric`."""
         if self.landmarks is not None and self.landmarks < len(clients):
             return self._by_landmarks(engine, models, clients, rnd)
         table = engine.loss(models, clients, rnd)  # [C, C], table[i, j] = L_i(v_j)

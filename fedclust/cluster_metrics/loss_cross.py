@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedclust.types import Engine, Round
+from fedclust.types import Round
+from fedclust.verbs import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,7 @@ class LossCross:
     """
 
     def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
-        """[C, C] float32 nats per example; see `fedclust.types.ClusterMetric`."""
+        """[C, C] float32 nats per example; see `fedclust.verbs.ClusterMetric`."""
         table = engine.loss(models, clients, rnd)  # [C, C], table[i, j] = L_i(v_j)
         half = table.sub(table.diagonal()).abs_()  # |L_i(v_j) - L_j(v_j)|
         return half + half.T  # eq. (6)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.ops import gram
-from fedclust.types import Engine, Round
+from fedclust.types import Round
+from fedclust.verbs import Engine
 
 _TINY_NORM = 1e-12  # below this an update has no direction
 
@@ -23,7 +24,7 @@ class MADC:
     """
 
     def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
-        """[C, C] float32 in [0, 2]; see `fedclust.types.ClusterMetric`."""
+        """[C, C] float32 in [0, 2]; see `fedclust.verbs.ClusterMetric`."""
         size = len(models)
         require(size >= 3, "cluster_metric", "madc", f"it compares at least 3 clients, and there are {size}")
         products = gram(models, common)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedclust.ops import distances
-from fedclust.types import Engine, Round
+from fedclust.types import Round
+from fedclust.verbs import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +16,7 @@ class ParamNorm:
     """d(i, j) = ||v_i - v_j||_2 over all parameters."""
 
     def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
-        """[C, C] float32; see `fedclust.types.ClusterMetric`."""
+        """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
         distance = distances(models, models)
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)

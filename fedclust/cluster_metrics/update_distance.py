@@ -10,7 +10,8 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.ops import distances, gram
-from fedclust.types import Engine, Round
+from fedclust.types import Round
+from fedclust.verbs import Engine
 
 Norm = Literal["l1", "l2", "cosine"]
 _TINY_NORM = 1e-12  # below this an update has no direction
@@ -34,7 +35,7 @@ class UpdateDistance:
         require(self.norm in get_args(Norm), "cluster_metric.norm", self.norm, allowed)
 
     def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
-        """[C, C] float32; see `fedclust.types.ClusterMetric`."""
+        """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
         if self.norm == "cosine":
             distance = _angles(models, common)
         else:

@@ -10,7 +10,8 @@ from fedclust.engines.loop import LoopBackend
 from fedclust.engines.vmap import VmapBackend
 from fedclust.errors import require
 from fedclust.models.sequence import Model
-from fedclust.types import Backend, Pool
+from fedclust.types import Pool
+from fedclust.verbs import Backend
 
 ENGINES = ("auto", "fused", "vmap", "loop")
 

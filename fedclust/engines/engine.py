@@ -10,7 +10,8 @@ from torch import Tensor
 from fedclust.errors import DivergedError
 from fedclust.rng import Stream, permutations
 from fedclust.solver import Solver
-from fedclust.types import Backend, Evaluation, LocalResult, Round, Served, Shards, Split
+from fedclust.types import Evaluation, LocalResult, Round, Served, Shards, Split
+from fedclust.verbs import Backend
 
 
 def shards_of(split: Split, clients: Tensor, rnd: Round, purpose: str) -> Shards:
@@ -31,7 +32,7 @@ def batch_of(clients: Tensor, rnd: Round, batch_size: int) -> Shards:
 
 @dataclass(frozen=True)
 class SeedEngine:
-    """Translates client ids of one seed into rows of a `Backend`; see `fedclust.types.Engine` for the verbs.
+    """Translates client ids of one seed into rows of a `Backend`; see `fedclust.verbs.Engine` for the verbs.
 
     Attributes:
         backend: what computes; possibly shared with other seeds through `fedclust.lockstep`.

@@ -20,7 +20,7 @@ _BLOCK = 1000  # examples of one forward pass outside training, which bounds its
 
 
 class LoopBackend:
-    """Plain PyTorch, row by row; see `fedclust.types.Backend` for the verbs.
+    """Plain PyTorch, row by row; see `fedclust.verbs.Backend` for the verbs.
 
     A row without examples takes no step and returns its start, with loss and gradient 0.
     """

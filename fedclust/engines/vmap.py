@@ -25,7 +25,7 @@ _Masks = dict[int, Tensor]
 
 
 class VmapBackend:
-    """Stacked rows by `vmap`; see `fedclust.types.Backend` for the verbs.
+    """Stacked rows by `vmap`; see `fedclust.verbs.Backend` for the verbs.
 
     A row without examples takes no step and returns its start, with loss and gradient 0.
 

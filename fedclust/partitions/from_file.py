@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fedclust.federation import read_table
 from fedclust.rng import Stream
-from fedclust.types import Dataset, Partition, Pool, Split
+from fedclust.types import Dataset, Pool, Split
+from fedclust.verbs import Partition
 
 
 @dataclass(frozen=True, kw_only=True)

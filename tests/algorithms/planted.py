@@ -19,7 +19,8 @@ from fedclust.engines.engine import SeedEngine
 from fedclust.engines.loop import LoopBackend
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
-from fedclust.types import Algorithm, Federation, Pool, Report, Round, Split
+from fedclust.types import Federation, Pool, Report, Round, Split
+from fedclust.verbs import Algorithm
 
 CONF = Path(__file__).parents[2] / "conf"
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))

@@ -14,7 +14,8 @@ from fedclust.rng import Stream, uniform
 from fedclust.scenarios.static import Static
 from fedclust.scenarios.swap_all import SwapAll
 from fedclust.solver import Solver
-from fedclust.types import Algorithm, Federation, LocalResult, Pool, Report, Round, Shards, Split
+from fedclust.types import Federation, LocalResult, Pool, Report, Round, Shards, Split
+from fedclust.verbs import Algorithm
 
 N, K, T, C = CLIENTS, CLIENTS // 2, 7, GROUPS
 WARMUP = 5  # rounds of FedAvg before the one-shot methods cluster

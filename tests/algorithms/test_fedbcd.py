@@ -11,7 +11,8 @@ from planted import CLIENTS, LR, STEPS, configured, engine_for, federation, roun
 from torch import Tensor
 
 from fedclust.errors import ConfigError
-from fedclust.types import Engine, Round
+from fedclust.types import Round
+from fedclust.verbs import Engine
 
 FULL = ("solver.batch_size=null", "solver.epochs=1")
 

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from fedclust.errors import ConfigError
 from fedclust.ops import cluster_mean
-from fedclust.types import Engine, Round
+from fedclust.types import Round
+from fedclust.verbs import Engine
 
 BATCH = 12
 REST = "algorithm.empty_cluster=none"

@@ -12,7 +12,8 @@ from torch import Tensor
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import Backend, Pool, Shards, Split
+from fedclust.types import Pool, Shards, Split
+from fedclust.verbs import Backend
 
 CONF = Path(__file__).parents[2] / "conf"
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))

@@ -16,7 +16,8 @@ from fedclust.engines.vmap import VmapBackend
 from fedclust.lockstep import Lockstep
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
-from fedclust.types import Backend, Pool
+from fedclust.types import Pool
+from fedclust.verbs import Backend
 
 BACKENDS: dict[str, Callable[[Model, Pool], Backend]] = {
     "loop": LoopBackend,

@@ -14,7 +14,8 @@ from fedclust.engines.loop import LoopBackend
 from fedclust.engines.vmap import VmapBackend
 from fedclust.models.params import Layout, unflatten
 from fedclust.models.sequence import Model
-from fedclust.types import Backend, Pool
+from fedclust.types import Pool
+from fedclust.verbs import Backend
 
 BACKENDS: dict[str, Callable[[Model, Pool], Backend]] = {"vmap": VmapBackend, "fused": FusedBackend}
 DIFFERENT_KINDS = ["linear", "mlp128", "cnn_femnist_tiny", "flex_mnist_cnn"]

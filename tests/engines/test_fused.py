@@ -16,7 +16,8 @@ from fedclust.errors import ConfigError
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import Backend, Shards
+from fedclust.types import Shards
+from fedclust.verbs import Backend
 
 # every option of every layer that the shipped models leave at its usual value
 ODD = {

@@ -14,7 +14,8 @@ from fedclust.engines.loop import LoopBackend
 from fedclust.engines.vmap import VmapBackend
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
-from fedclust.types import Backend, Pool, Shards
+from fedclust.types import Pool, Shards
+from fedclust.verbs import Backend
 
 BACKENDS: dict[str, Callable[[Model, Pool], Backend]] = {
     "loop": LoopBackend,

@@ -17,7 +17,8 @@ from fedclust.partitions.iid import IID
 from fedclust.partitions.natural import Natural
 from fedclust.partitions.power_law import PowerLaw
 from fedclust.partitions.rotated import Rotated
-from fedclust.types import Dataset, Partition
+from fedclust.types import Dataset
+from fedclust.verbs import Partition
 
 PARTITIONS: dict[str, Partition] = {
     "rotated": Rotated(num_clients=12, num_rotations=4),

@@ -11,7 +11,8 @@ from fedclust.partitions.femnist10 import Femnist10
 from fedclust.partitions.from_file import FromFile
 from fedclust.partitions.iid import IID
 from fedclust.partitions.rotated import Rotated
-from fedclust.types import Dataset, Partition
+from fedclust.types import Dataset
+from fedclust.verbs import Partition
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])

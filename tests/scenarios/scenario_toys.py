@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedclust.types import Federation, Pool, Round, Scenario, Split
+from fedclust.types import Federation, Pool, Round, Split
+from fedclust.verbs import Scenario
 
 CLASSES = 6
 

@@ -14,7 +14,7 @@ from scenario_toys import federation, numbers, play
 from fedclust.errors import ConfigError
 from fedclust.scenarios.newcomers import Newcomers
 from fedclust.scenarios.static import Static
-from fedclust.types import Scenario
+from fedclust.verbs import Scenario
 
 CONF = Path(__file__).parents[2] / "conf" / "scenario"
 SCENARIOS = sorted(file.stem for file in CONF.glob("*.yaml"))

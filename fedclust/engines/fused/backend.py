@@ -28,7 +28,7 @@ _WASTE = 0.1
 
 
 class FusedBackend:
-    """The fastest engine, for models that are a sequence of known layers; see `fedclust.types.Backend`.
+    """The fastest engine, for models that are a sequence of known layers; see `fedclust.verbs.Backend`.
 
     Args:
         model: the architecture.

@@ -1,0 +1,64 @@
+"""Every experiment runs end to end on the real data in seconds, and its report says what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedclust.commands.names import CONF
+
+SMOKE = sorted(str(f.parent.relative_to(CONF / "scaled")) for f in (CONF / "scaled").rglob("smoke.yaml"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", SMOKE)
+def test_every_experiment_at_smoke_scale(
+    fedclust: Callable[..., object], tmp_path: Path, data_root: Path, experiment: str
+) -> None:
+    done = fedclust(
+        "run", f"experiment={experiment}", "scale=smoke", "progress=false", f"data.root={data_root}"
+    )
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    report = tmp_path / "outputs" / f"{experiment}-smoke" / "report"
+    assert "compare orderings, not values" in (report / "table.md").read_text()
+    assert (report / "report.html").stat().st_size > 50_000
+    again = fedclust(
+        "run", f"experiment={experiment}", "scale=smoke", "progress=false", f"data.root={data_root}"
+    )
+    assert again.status == 0, again.err  # type: ignore[attr-defined]
+    assert "is done already" in again.err  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_lcfl_table_2_has_its_structure(
+    fedclust: Callable[..., object], tmp_path: Path, data_root: Path
+) -> None:
+    done = fedclust(
+        "run", "experiment=lcfl/table2", "scale=smoke", "progress=false", f"data.root={data_root}"
+    )
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    folder = tmp_path / "outputs" / "lcfl" / "table2-smoke"
+    accuracy = {}
+    for arm in ("lcfl", "fedavg"):
+        rounds = pd.read_csv(folder / arm / "rounds.csv", dtype=str)
+        rounds = rounds[(rounds["metric"] == "accuracy") & (rounds["round"].astype(int) < 5)]
+        accuracy[arm] = rounds.sort_values(["seed", "round"])["value"].tolist()
+    assert accuracy["lcfl"] == accuracy["fedavg"], "LCFL is FedAvg through its warm-up, bit by bit"
+    table = (folder / "report" / "table.md").read_text()
+    assert "89.66" in table, "the published value stands beside ours"
+    claims = (folder / "report" / "claims.md").read_text()
+    assert next(line for line in claims.splitlines() if "warm-up" in line).count("holds") == 1
+
+
+@pytest.mark.slow
+def test_the_quickstart_finds_the_rotations(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    done = fedclust("run", "experiment=quickstart", "progress=false", "rounds=7", "seeds=2")
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    rounds = pd.read_csv(tmp_path / "outputs" / "quickstart" / "lcfl,rounds=7,seeds=2" / "rounds.csv")
+    last = rounds[rounds["round"] == 6].set_index(["metric", "seed"])["value"]
+    assert last["purity"].tolist() == [1.0, 1.0]
+    assert last["ari"].tolist() == [1.0, 1.0]
+    assert "lcfl" in done.out or "lcfl" in done.err  # type: ignore[attr-defined]

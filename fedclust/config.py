@@ -40,7 +40,7 @@ class RunConfig:
         eval_every: rounds between two evaluations; the last round is always evaluated.
         participation: fraction of the clients sampled in a round.
         clients_per_round: number of clients instead of the fraction.
-        num_clusters: k, for every algorithm and clustering method.
+        num_clusters: k, for every algorithm and clustering method; auto for methods that find it.
         engine: auto, fused, vmap or loop.
         device: auto, cpu, cuda or cuda:N.
         threads: CPU threads; null leaves PyTorch's choice.
@@ -56,7 +56,7 @@ class RunConfig:
     eval_every: int = 1
     participation: float = 1.0
     clients_per_round: int | None = None
-    num_clusters: int = 4
+    num_clusters: Any = 4
     engine: str = "auto"
     device: str = "auto"
     threads: int | None = None
@@ -157,7 +157,9 @@ def check_scalars(config: Mapping[str, Any]) -> None:
     seed_list(config["seeds"])
     require(config["rounds"] >= 1, "rounds", config["rounds"], "at least 1")
     require(config["eval_every"] >= 1, "eval_every", config["eval_every"], "at least 1")
-    require(config["num_clusters"] >= 1, "num_clusters", config["num_clusters"], "at least 1")
+    k = config["num_clusters"]
+    whole = isinstance(k, int) and not isinstance(k, bool)
+    require(k == "auto" or (whole and k >= 1), "num_clusters", k, "a number of at least 1, or auto")
     require(
         0 < config["participation"] <= 1, "participation", config["participation"], "a fraction in (0, 1]"
     )

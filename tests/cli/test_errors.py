@@ -39,6 +39,8 @@ BAD = [
     (["participation=1.5"], "participation=1.5"),
     (["participation=0"], "participation=0"),
     (["num_clusters=0"], "num_clusters=0"),
+    (["num_clusters=many"], "num_clusters=many"),
+    (["num_clusters=auto", "algorithm=ifca"], "num_clusters=auto"),
     (["solver.lr=-1"], "solver.lr=-1"),
     (["solver.lr=nan"], "solver.lr=nan"),
     (["solver.momentum=1.2"], "solver.momentum=1.2"),

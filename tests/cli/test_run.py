@@ -61,6 +61,14 @@ def test_seeds_alone_or_in_company_are_the_same(fedclust: Callable[..., object],
     pd.testing.assert_frame_equal(together, alone)
 
 
+def test_k_need_not_be_known(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    done = fedclust("run", *TINY, "solver.epochs=5", "num_clusters=auto", "hydra.run.dir=here")
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    rounds = pd.read_csv(tmp_path / "here" / "rounds.csv")
+    found = rounds[rounds["metric"] == "num_clusters_found"]["value"].tolist()
+    assert found == [4.0]
+
+
 def test_the_config_can_be_shown(fedclust: Callable[..., object], tmp_path: Path) -> None:
     shown = fedclust("run", "--cfg", "job", "algorithm=ifca")
     assert shown.status == 0  # type: ignore[attr-defined]

@@ -57,12 +57,14 @@ class Job:
         config: its resolved config.
         status: what status.json says; state unknown where there is none.
         curves: every recorded metric.
+        parts: the jobs it was joined from, see `fedclust.report.pooling`; none for a single folder.
     """
 
     folder: Path
     config: Mapping[str, Any]
     status: Mapping[str, Any]
     curves: Mapping[str, Curve]
+    parts: tuple[Job, ...] = ()
 
     @property
     def choices(self) -> dict[str, str]:
@@ -88,6 +90,8 @@ class Job:
     @cached_property
     def final_clients(self) -> pd.DataFrame:
         """The client rows of every seed's last evaluation; empty where none were written yet."""
+        if self.parts:
+            return pd.concat([part.final_clients for part in self.parts], ignore_index=True)
         path = self.folder / "clients.parquet"
         files = [path] if path.is_file() else sorted((self.folder / "clients").glob("part-*.parquet"))
         if not files:
@@ -98,6 +102,8 @@ class Job:
 
     def flow(self, seed: int, rounds: list[int]) -> pd.DataFrame:
         """The client rows of one seed at some rounds: columns seed, round, client, group, label."""
+        if self.parts:
+            return self._part(seed).flow(seed, rounds)
         path = self.folder / "clients.parquet"
         files = [path] if path.is_file() else sorted((self.folder / "clients").glob("part-*.parquet"))
         filters = [("seed", "==", seed), ("round", "in", rounds)]
@@ -106,6 +112,8 @@ class Job:
 
     def array(self, seed: int, name: str) -> NDArray[Any] | None:
         """An array the run kept, or None."""
+        if self.parts:
+            return self._part(seed).array(seed, name)
         path = self.folder / "arrays" / f"seed={seed}" / f"{name}.npy"
         if not path.is_file():
             return None
@@ -114,6 +122,9 @@ class Job:
         except (OSError, ValueError) as error:
             raise DataError(f"{path} cannot be read ({error}); delete it and report again") from error
         return loaded
+
+    def _part(self, seed: int) -> Job:
+        return next(part for part in self.parts if seed in part.seeds)
 
     def _client_rows(self, file: Path, filters: list[Any]) -> pd.DataFrame:
         try:

@@ -12,6 +12,7 @@ from fedclust.report.arms import Arm, arms
 from fedclust.report.figures import draw
 from fedclust.report.jobs import Job, read_jobs
 from fedclust.report.page import Page, render
+from fedclust.report.pooling import pool_seeds
 from fedclust.report.scores import headline
 from fedclust.report.spec import Spec
 from fedclust.report.table import Table
@@ -44,7 +45,7 @@ def contents(folder: Path) -> Contents:
         RunFolderError: when the folder holds no job with results.
         DataError: when a file cannot be read.
     """
-    jobs = read_jobs(folder)
+    jobs = pool_seeds(read_jobs(folder))
     spec = Spec.of(jobs[0].config)
     found = arms(jobs, spec.order)
     scales = sorted({_scale(job) for job in jobs})
@@ -138,7 +139,7 @@ def _banners(folder: Path, found: Sequence[Arm], scales: Sequence[str]) -> list[
         banners += [
             f"{arm.label}: seed {seed} failed: {error}" for seed, error in sorted(arm.job.failed.items())
         ]
-    known = {arm.job.folder for arm in found}
+    known = {job.folder for arm in found for job in arm.job.parts or (arm.job,)}
     for config in sorted(folder.rglob("config.yaml")):
         if ".hydra" not in config.parts and config.parent not in known:
             banners.append(f"{config.parent.relative_to(folder)} has no results yet")

@@ -50,6 +50,17 @@ def test_a_sweep_ends_with_its_report(fedclust: Callable[..., object], tmp_path:
     assert again.status == 0, again.err  # type: ignore[attr-defined]
 
 
+def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    arms = ("algorithm=fedavg,local", "eval_every=3")
+    assert fedclust("run", "-m", *TINY, *arms, "seeds=[0],[1]", "name=grid").status == 0  # type: ignore[attr-defined]
+    assert fedclust("run", "-m", *TINY, *arms, "seeds=2", "name=together").status == 0  # type: ignore[attr-defined]
+    grid, together = (tmp_path / "outputs" / name / "report" for name in ("grid", "together"))
+    assert (grid / "recovery.csv").read_text() == (together / "recovery.csv").read_text()
+    assert (grid / "table.csv").read_text() == (together / "table.csv").read_text()
+    assert "no results yet" not in (grid / "report.html").read_text()
+    assert len(list((tmp_path / "outputs" / "grid").glob("*/rounds.csv"))) == 4
+
+
 def test_seeds_alone_or_in_company_are_the_same(fedclust: Callable[..., object], tmp_path: Path) -> None:
     loop = ("engine=loop", *TINY)
     assert fedclust("run", *loop, "seeds=3", "hydra.run.dir=together").status == 0  # type: ignore[attr-defined]

@@ -1,0 +1,70 @@
+"""Jobs that differ in their seeds alone, as one."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedclust.report.jobs import Curve, Job
+
+# what may differ between two jobs whose seeds belong to one mean
+_BESIDE = ("seeds", "overrides", "hash", "checkpoint_seconds", "progress", "tracker", "data")
+
+
+def pool_seeds(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs, those with equal configs and disjoint seeds joined; in the order of their first parts.
+
+    A grid with one job per seed gives the same tables as one job with all seeds.
+    """
+    alike: dict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        config = {key: value for key, value in job.config.items() if key not in _BESIDE}
+        alike[json.dumps(config, sort_keys=True, default=str)].append(job)
+    pooled = []
+    for group in alike.values():
+        seeds = [seed for job in group for seed in job.seeds]
+        apart = len(group) == 1 or len(set(seeds)) < len(seeds)
+        pooled += group if apart else [_joined(sorted(group, key=lambda job: job.seeds))]
+    return pooled
+
+
+def _joined(parts: Sequence[Job]) -> Job:
+    """One job with the seeds of all parts."""
+    first = parts[0]
+    seeds = sorted(seed for part in parts for seed in part.seeds)
+    given = first.config.get("overrides") or []
+    overrides = [text for text in given if str(text).partition("=")[0] != "seeds"]
+    names = dict.fromkeys(name for part in parts for name in part.curves)
+    return Job(
+        folder=first.folder,
+        config={**first.config, "seeds": seeds, "overrides": overrides},
+        status=_status(parts),
+        curves={name: _curve([part.curves.get(name) for part in parts], parts) for name in names},
+        parts=tuple(parts),
+    )
+
+
+def _status(parts: Sequence[Job]) -> Mapping[str, Any]:
+    """Done when all parts are; else that of the first part that is not, with what is known of every seed."""
+    seeds = {seed: what for part in parts for seed, what in (part.status.get("seeds") or {}).items()}
+    unfinished = [part.status for part in parts if part.status.get("state") != "done"]
+    return {**(unfinished or [parts[0].status])[0], "seeds": seeds}
+
+
+def _curve(curves: Sequence[Curve | None], parts: Sequence[Job]) -> Curve:
+    """One metric of all parts; NaN where a part has no value."""
+    known = [curve for curve in curves if curve is not None]
+    rounds = np.unique(np.concatenate([curve.rounds for curve in known]))
+    columns: dict[int, np.ndarray[Any, np.dtype[np.float64]]] = {}
+    for curve, part in zip(curves, parts, strict=True):
+        for column, seed in enumerate(curve.seeds if curve else part.seeds):
+            values = np.full(len(rounds), np.nan)
+            if curve is not None:
+                values[np.searchsorted(rounds, curve.rounds)] = curve.values[:, column]
+            columns[seed] = values
+    seeds = tuple(sorted(columns))
+    return Curve(rounds, seeds, np.stack([columns[seed] for seed in seeds], axis=1))

@@ -28,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not given or given[0] in ("-h", "--help", "help"):
         print(USAGE)
         return
+    if given[0] in ("report", "list") and {"-h", "--help"} & set(given[1:]):
+        print(USAGE)
+        return
     if given[0] not in COMMANDS:
         _fail(f"fedclust has no command {given[0]!r}: it has {', '.join(COMMANDS)}", 2)
     command: Callable[[Sequence[str]], None] = import_module(f"fedclust.commands.{given[0]}").main
@@ -60,6 +63,7 @@ def _explain(error: Exception) -> str:
         cause = cause.__cause__
     head, detail = _one_line(error), _one_line(cause)
     head = head.split(" Config search path:")[0].split(" See https")[0].split(" Set the environment")[0]
+    head = head.split(" To append to your")[0].rstrip(".")
     return head if detail in head or cause is error else f"{head}: {detail.split(' full_key:')[0]}"
 
 

@@ -29,6 +29,8 @@ from fedclust.files import atomic_write
 # keys that change where, what beside and how often something is written, never a result
 _BESIDE_THE_RESULT = (
     "name",
+    "choices",
+    "scale",
     "tracker",
     "checkpoint_seconds",
     "report",
@@ -60,7 +62,7 @@ class RunFolder:
     path: Path
     config: Mapping[str, Any]
     _lock: BinaryIO | None = None
-    _made: bool = False
+    _ours: bool = False
 
     @property
     def status(self) -> dict[str, Any]:
@@ -94,7 +96,7 @@ class RunFolder:
             RunFolderError: if the folder cannot be written, is locked, or belongs to another config.
         """
         self.check()
-        self._made = not (self.path / "config.yaml").is_file()
+        self._ours = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("wb")
@@ -117,9 +119,14 @@ class RunFolder:
             self._lock = None
 
     def abandon(self) -> None:
-        """Delete the folder's files if this process made them: the job turned out to be impossible."""
-        if self._made:
+        """Delete the folder if it was missing or empty before: the job turned out to be impossible.
+
+        A folder that held anything keeps everything but the claim that it belongs to this job.
+        """
+        if self._ours:
             shutil.rmtree(self.path)
+        elif not (self.path / "checkpoints" / "latest.json").is_file():
+            (self.path / "config.yaml").unlink(missing_ok=True)
 
     def write_status(self, **status: Any) -> None:
         """Replace status.json."""

@@ -100,7 +100,7 @@ class Shown:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=t + 1, description=line)
         if (self._bar is None and (t + 1) % max(1, self._rounds // 20) == 0) or not left:
-            end = f" · {_clock(spent)}" if not left else ""
+            end = f" · in {_clock(spent)}" if not left else ""
             self._console.print(
                 f"  round {t + 1}/{self._rounds} · {line}{end}", highlight=False, soft_wrap=True
             )

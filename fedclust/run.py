@@ -111,9 +111,12 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
                     seeds.interrupt(t, signals.received)
             recorder.finish()
             seeds.status("done", job.rounds - 1)
-    except UserError:
+    except UserError as error:
         recorder.close()
-        folder.abandon()
+        if seeds.has_begun:
+            folder.write_status(state="failed", error=str(error), rounds=job.rounds)
+        else:
+            folder.abandon()
         raise
     except Exception as error:
         if not isinstance(error, Interrupted):
@@ -145,6 +148,7 @@ class _Seeds:
         self._alive = {s: Simulation.of(s, job, fed, self._lockstep) for s, fed in job.federations.items()}
         self._failed: dict[int, str] = {}
         self._saved = time.monotonic()
+        self.has_begun = False
 
     def load(self, recorder: Recorder) -> int:
         """Restore the newest checkpoint; returns the round to run next."""
@@ -152,6 +156,7 @@ class _Seeds:
         if checkpoint is None:
             recorder.start()
             return 0
+        self.has_begun = True
         t, contents, position = checkpoint
         recorder.resume(position, {seed: content["recorder"] for seed, content in contents.items()})
         for seed, content in contents.items():
@@ -185,6 +190,7 @@ class _Seeds:
         if not self._alive:
             last = next(reversed(self._failed.values()))
             raise DivergedError(f"every seed has failed; the last one: {last}")
+        self.has_begun = True
         progress.round(t, recorder.latest())
 
     def is_save_due(self) -> bool:

@@ -113,8 +113,20 @@ def test_an_abandoned_folder_is_gone_but_never_one_that_was_there(tmp_path: Path
     kept.release()
     again = folder(tmp_path / "kept")
     again.acquire({})
+    again.save(0, {0: {"state": {}}}, {})
     again.abandon()
     assert (tmp_path / "kept" / "config.yaml").is_file()
+
+
+def test_an_abandoned_folder_keeps_what_a_user_had_in_it(tmp_path: Path) -> None:
+    thesis = tmp_path / "mine" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("years of work")
+    run = folder(thesis.parent)
+    run.acquire({})
+    run.abandon()
+    assert thesis.read_text() == "years of work"
+    assert not (thesis.parent / "config.yaml").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_named() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedclust.commands.names import CONF
 from fedclust.errors import require
@@ -50,5 +51,5 @@ def main(arguments: Sequence[str]) -> None:
         table.add_column(style="cyan", no_wrap=True)
         table.add_column(overflow="fold")
         for name, description in choices(group):
-            table.add_row(f"  {name}", description)
+            table.add_row(f"  {name}", Text(description))  # a bracket is no markup
         console.print(table)

@@ -40,10 +40,13 @@ def main(arguments: Sequence[str]) -> None:
         os.environ["FEDCLUST_USER_DIR"] = str(folder)  # reaches the workers of a launcher
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are instead of being printed
     sys.argv = ["fedclust run", *arguments]
+    _not_run.clear()
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
     except _Stopped as stopped:
         raise stopped.reason from stopped.reason.__cause__
+    if _not_run:
+        sys.exit(max(_not_run.values()))
 
 
 def user_dir(arguments: Sequence[str]) -> Path | None:
@@ -55,6 +58,10 @@ def user_dir(arguments: Sequence[str]) -> Path | None:
             if argument.startswith(flag + "="):
                 return Path(argument.split("=", 1)[1]).resolve()
     return None
+
+
+# what the jobs of this process's sweep could not do, with the exit status it means
+_not_run: dict[str, int] = {}
 
 
 class _Stopped(BaseException):
@@ -72,17 +79,21 @@ class _Stopped(BaseException):
 def job(config: DictConfig) -> None:
     """One job, from the composed config to its finished folder.
 
-    A job whose every seed diverges ends a single run with exit status 1; a sweep says so and goes on.
+    A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once, goes on with
+    the other jobs and ends with the exit status of the worst.
     """
     console = Console(stderr=True)
     try:
         _job(config, console)
-    except DivergedError as error:
+    except Interrupted as interruption:
+        raise _Stopped(interruption) from None
+    except (DivergedError, UserError) as error:
         if HydraConfig.get().mode is not RunMode.MULTIRUN:
             raise _Stopped(error) from None
-        console.print(f"  failed: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
-    except (UserError, Interrupted) as error:
-        raise _Stopped(error) from None
+        line = " ".join(f"fedclust: {error}".split())
+        if line not in _not_run:
+            console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
+        _not_run[line] = 2 if isinstance(error, UserError) else 1
 
 
 def _job(config: DictConfig, console: Console) -> None:

@@ -92,7 +92,9 @@ def checked(dataset: Dataset) -> Dataset:
                 f"{name}: {len(x)} {part} examples but {len(y)} {part} labels: one label each is needed"
             )
         _check_labels(f"{name}: {part} labels", y, dataset.num_classes)
-    if dataset.x_train.is_floating_point() and not bool(torch.isfinite(dataset.x_train).all()):
+    if not all(
+        bool(torch.isfinite(x).all()) for x in (dataset.x_train, dataset.x_test) if x.is_floating_point()
+    ):
         raise DataError(
             f"{name}: training examples hold values that are not finite: replace them in the file"
         )

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from fedclust.report.jobs import Curve, Job
 
+# overrides that never tell two arms apart
+_NOT_TELLING = ("checkpoint_seconds", "data", "hydra", "name", "progress", "tracker")
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -101,7 +104,11 @@ def _settings(jobs: Sequence[Job]) -> list[str]:
 
 def _overrides(job: Job) -> Mapping[str, str]:
     pairs = (str(text).lstrip("+~").partition("=") for text in job.config.get("overrides") or ())
-    return {key: value for key, _, value in pairs if key != "algorithm"}
+    return {
+        key: value
+        for key, _, value in pairs
+        if key.partition(".")[0] not in _NOT_TELLING and key != "algorithm"
+    }
 
 
 def _natural(text: str) -> list[tuple[int, float, str]]:

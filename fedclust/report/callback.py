@@ -9,6 +9,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.console import Console
 
+from fedclust.errors import RunFolderError
+
 
 class ReportAfterSweep(Callback):
     """Writes the report of a sweep when its last job has ended, and prints the summary."""
@@ -21,6 +23,12 @@ class ReportAfterSweep(Callback):
 
         folder = Path(config.hydra.sweep.dir)
         console = Console()
-        page = make_report(folder)
+        if not folder.is_dir():  # no job could run, and each has said why
+            return
+        try:
+            page = make_report(folder)
+        except RunFolderError as error:
+            console.print(f"no report: {error}", highlight=False, soft_wrap=True, markup=False)
+            return
         print_summary(folder, console)
         console.print(f"report: {page}", highlight=False, soft_wrap=True)

@@ -149,11 +149,23 @@ def read_jobs(folder: Path) -> list[Job]:
     configs = sorted(path for path in folder.rglob("config.yaml") if path.with_name("rounds.csv").is_file())
     jobs = [_read_job(path.parent) for path in configs if ".hydra" not in path.parts]
     jobs = [job for job in jobs if job.curves]
+    if not jobs and configs:
+        reasons = "; ".join(f"{path.parent.name} {without_results(path.parent)}" for path in configs)
+        raise RunFolderError(f"{folder} holds no job with results: {reasons}")
     if not jobs:
         raise RunFolderError(
             f"{folder} holds no job with results (config.yaml and rounds.csv); run an experiment first"
         )
     return jobs
+
+
+def without_results(job: Path) -> str:
+    """Why a job's folder holds no results, in words."""
+    try:
+        status = json.loads((job / "status.json").read_text())
+    except (OSError, ValueError):
+        return "has no results yet"
+    return f"failed: {status.get('error')}" if status.get("state") == "failed" else "has no results yet"
 
 
 def _read_job(folder: Path) -> Job:

@@ -30,7 +30,7 @@ def words(arm: Arm) -> str:
     return f"{arm.label} {where} (purity {purity})"
 
 
-_ONE = "one model serves everybody, so groups cannot be told apart"
+_ONE = "everybody is in one cluster, so groups cannot be told apart"
 _OWN = "every client has its own model, so purity says nothing"
 _ALONE = "there is one group only"
 

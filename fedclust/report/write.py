@@ -10,7 +10,7 @@ from typing import Any
 from fedclust.files import atomic_write
 from fedclust.report.arms import Arm, arms
 from fedclust.report.figures import draw
-from fedclust.report.jobs import Job, read_jobs
+from fedclust.report.jobs import Job, read_jobs, without_results
 from fedclust.report.page import Page, render
 from fedclust.report.pooling import pool_seeds
 from fedclust.report.scores import headline
@@ -142,7 +142,12 @@ def _banners(folder: Path, found: Sequence[Arm], scales: Sequence[str]) -> list[
     known = {job.folder for arm in found for job in arm.job.parts or (arm.job,)}
     for config in sorted(folder.rglob("config.yaml")):
         if ".hydra" not in config.parts and config.parent not in known:
-            banners.append(f"{config.parent.relative_to(folder)} has no results yet")
+            banners.append(f"{config.parent.relative_to(folder)} {without_results(config.parent)}")
+    names = {str(arm.job.config.get("name")) for arm in found}
+    if len(names) > 1:
+        banners.append(
+            f"{len(names)} runs are mixed here ({', '.join(sorted(names))}): report each by itself"
+        )
     switches: dict[str, list[str]] = {}
     for arm in found:
         for switch in _compat(arm.job.config):

@@ -65,7 +65,7 @@ BAD = [
     (["dataset=mnist", "data.root=nowhere"], "nowhere"),
     (["dataset=npz", "dataset.path=missing.npz"], "missing.npz"),
     (["partition=from_file", "partition.path=missing.csv"], "missing.csv"),
-    (["dataset=image_folder", "dataset.root=nowhere"], "nowhere"),
+    (["dataset=image_folder", "dataset.path=nowhere"], "nowhere"),
     # code from elsewhere
     (["algorithm._target_=os.system"], "algorithm._target_=os.system"),
     (["--config-dir", "nowhere"], "nowhere"),

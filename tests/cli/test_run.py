@@ -50,6 +50,25 @@ def test_a_sweep_ends_with_its_report(fedclust: Callable[..., object], tmp_path:
     assert again.status == 0, again.err  # type: ignore[attr-defined]
 
 
+def test_a_sweep_goes_on_after_a_bad_and_a_diverging_job(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
+    arms = ("algorithm=fedavg", "solver.lr=0.1,-1,1e9", "name=mixed")
+    done = fedclust("run", "-m", *TINY, *arms)
+    assert done.status == 2  # type: ignore[attr-defined]
+    assert done.err.count("solver.lr=-1.0 is not allowed") == 1 or "solver.lr=-1 " in done.err  # type: ignore[attr-defined]
+    assert "every seed has failed" in done.err  # type: ignore[attr-defined]
+    folders = sorted(f.name for f in (tmp_path / "outputs" / "mixed").iterdir() if f.is_dir())
+    assert len(folders) == 3, "two jobs and the report"
+    table = (tmp_path / "outputs" / "mixed" / "report" / "table.md").read_text()
+    assert "failed: DivergedError" in table
+    alone = fedclust("run", *TINY, "algorithm=fedavg", "solver.lr=1e9", "hydra.run.dir=alone")
+    assert alone.status == 1  # type: ignore[attr-defined]
+    report = fedclust("report", "alone")
+    assert report.status == 2  # type: ignore[attr-defined]
+    assert "failed: DivergedError" in report.err  # type: ignore[attr-defined]
+
+
 def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., object], tmp_path: Path) -> None:
     arms = ("algorithm=fedavg,local", "eval_every=3")
     assert fedclust("run", "-m", *TINY, *arms, "seeds=[0],[1]", "name=grid").status == 0  # type: ignore[attr-defined]

@@ -102,7 +102,7 @@ def test_recovery_in_plain_words(sweep: Path) -> None:
     assert "ifca merges true groups in 2 of 3 seeds" in text
     assert "(purity 0.75, 0.75, 1.00)" in text
     assert "lcfl recovers the true groups exactly in 3 of 3 seeds" in text
-    assert "fedavg: one model serves everybody" in text
+    assert "fedavg: everybody is in one cluster" in text
     assert "local: every client has its own model" in text
     rows = {r["arm"]: r for r in table(sweep, "recovery")}
     assert (rows["ifca"]["pure_seeds"], rows["lcfl"]["pure_seeds"]) == ("1", "3")
@@ -271,7 +271,7 @@ def test_the_callback_reports_a_sweep(tmp_path: Path, job: Job, capsys: pytest.C
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
     ReportAfterSweep().on_multirun_end(config)
     assert (tmp_path / "report" / "report.html").is_file()
-    assert "one model serves everybody" in capsys.readouterr().out
+    assert "everybody is in one cluster" in capsys.readouterr().out
 
 
 def test_the_report_of_a_report_does_not_grow(sweep: Path) -> None:

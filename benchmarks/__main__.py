@@ -25,7 +25,8 @@ def table_of(results: Sequence[Result]) -> Table:
     table = Table(
         title=f"{first.engine} on {first.device}, {first.threads} threads",
         caption="limit: a 2048 x 2048 float32 product; plain loop: deepcopy, autograd, optim.SGD; "
-        "medians of interleaved rounds in one process; set-up not in the rates",
+        "medians of interleaved rounds in one process; set-up not in the rates; GFLOP/s: of the steps as "
+        "written, so more than the limit where the engine needs fewer operations",
     )
     for name in ("workload", "what one call does"):
         table.add_column(name)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from benchmarks import plain
 from fedclust.engines.choose import make_backend
 from fedclust.models.cnn import cnn
+from fedclust.models.flops import forward_flops, step_flops
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
@@ -30,7 +31,7 @@ class Case:
         fast: one call of the engine.
         plain: the same kind of work in the plain loop, possibly on fewer clients.
         fast_units, plain_units: units of work of one call.
-        flops: floating-point operations of one unit that no implementation can avoid.
+        flops: floating-point operations of one unit, its steps taken one after the other as written.
         backend: the engine, for its padding.
         single: one seed of a workload with several, or None.
     """
@@ -81,23 +82,6 @@ def shards(rows: int, count: int, num_examples: int, device: torch.device) -> Sh
         count=torch.full((rows,), count, device=device),
         key=Stream.of(0, "train", 0).keys(torch.arange(rows)).to(device),
     )
-
-
-def forward_flops(model: Model) -> list[int]:
-    """Multiplications and additions of every layer with parameters for one example, in order."""
-    flops = []
-    for place, layer in enumerate(model):
-        if isinstance(layer, nn.Linear):
-            flops.append(2 * layer.weight.numel())
-        elif isinstance(layer, nn.Conv2d):
-            flops.append(2 * layer.weight.numel() * math.prod(model.shapes[place + 1][1:]))
-    return flops
-
-
-def step_flops(model: Model) -> int:
-    """Operations of a gradient step for one example: the first layer needs no gradient of its input."""
-    flops = forward_flops(model)
-    return 3 * sum(flops) - flops[0]
 
 
 def _loaded(model: Model, flat: Tensor) -> Model:

@@ -14,6 +14,7 @@ USAGE = """usage: fedclust COMMAND …
   fedclust run [KEY=VALUE …] [-m]    run a job or a sweep; `fedclust run --help` shows the config
   fedclust report FOLDER …           tables and figures again, from the files alone
   fedclust list [GROUP …]            what there is: algorithms, data sets, experiments, …
+                                     with --config-dir DIR also what is in your folder
   fedclust --version"""
 
 COMMANDS = ("run", "report", "list")

@@ -40,7 +40,13 @@ class RunConfig:
         eval_every: rounds between two evaluations; the last round is always evaluated.
         participation: fraction of the clients sampled in a round.
         clients_per_round: number of clients instead of the fraction.
+        warmup_participation: fraction sampled in a round of LCFL's warm-up and its relatives'; null as above.
+        aggregation: how FedAvg and FedProx average, uniform or by_samples.
         num_clusters: k, for every algorithm and clustering method; auto for methods that find it.
+        cluster_choice: what IFCA and CFL-MGD choose a client's served model by, train_loss or test_loss.
+        restart_fraction: of IFCA and CFL-MGD, the part of the first cohort that every initial model attracts.
+        swap_probability: of each pair of clients and round, where a scenario swaps data.
+        release_every: rounds between two releases, where a scenario releases data in parts.
         engine: auto, fused, vmap or loop.
         device: auto, cpu, cuda or cuda:N.
         threads: CPU threads; null leaves PyTorch's choice.
@@ -56,7 +62,13 @@ class RunConfig:
     eval_every: int = 1
     participation: float = 1.0
     clients_per_round: int | None = None
+    warmup_participation: float | None = None
+    aggregation: str = "uniform"
     num_clusters: Any = 4
+    cluster_choice: str = "train_loss"
+    restart_fraction: float | None = None
+    swap_probability: float = 0.05
+    release_every: int = 50
     engine: str = "auto"
     device: str = "auto"
     threads: int | None = None
@@ -163,6 +175,11 @@ def check_scalars(config: Mapping[str, Any]) -> None:
     require(
         0 < config["participation"] <= 1, "participation", config["participation"], "a fraction in (0, 1]"
     )
+    for key in ("warmup_participation", "restart_fraction"):
+        value = config[key]
+        require(value is None or 0 < value <= 1, key, value, "a fraction in (0, 1], or null")
+    choice = config["cluster_choice"]
+    require(choice in ("train_loss", "test_loss"), "cluster_choice", choice, "train_loss or test_loss")
     for key in ("threads", "max_rows"):
         require(config[key] is None or config[key] >= 1, key, config[key], "at least 1, or null")
     require(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from fedclust.rng import Stream
 from fedclust.types import Dataset, Federation, Pool, Split
 from fedclust.verbs import Partition
 
+_AT_ONCE = 4096  # clients whose labels are counted together
 _COLUMNS = ("split", "client", "row")
 
 
@@ -171,6 +173,34 @@ def describe(fed: Federation) -> dict[str, float]:
         numbers[f"{name}_min"] = int(count.min())
         numbers[f"{name}_mean"] = float(count.double().mean())
         numbers[f"{name}_max"] = int(count.max())
+    return numbers
+
+
+def summary(fed: Federation) -> dict[str, Any]:
+    """What a report says about a federation, JSON-able.
+
+    clients, groups; `train` and `test`: examples in total and mean, std, min and max per client (ddof=0);
+    `classes`: mean, min and max of the classes a client has training examples of; `examples`: training
+    examples of every class per true group, with the group "-1" for clients without one.
+    """
+    everybody = torch.arange(fed.num_clients, device=fed.group.device)
+    some = [everybody[first : first + _AT_ONCE] for first in range(0, fed.num_clients, _AT_ONCE)]
+    histogram = torch.cat([label_histogram(fed, clients) for clients in some])
+    owned = (histogram > 0).sum(1).double()
+    numbers: dict[str, Any] = {"clients": fed.num_clients, "groups": len(set(fed.group.tolist()) - {-1})}
+    for name, split in (("train", fed.train), ("test", fed.test)):
+        count = split.count.double()
+        numbers[name] = {
+            "total": int(count.sum()),
+            "mean": float(count.mean()),
+            "std": float(count.std(correction=0)),
+            "min": int(count.min()),
+            "max": int(count.max()),
+        }
+    numbers["classes"] = {"mean": float(owned.mean()), "min": int(owned.min()), "max": int(owned.max())}
+    numbers["examples"] = {
+        str(group): histogram[fed.group == group].sum(0).tolist() for group in sorted(set(fed.group.tolist()))
+    }
     return numbers
 
 

@@ -38,11 +38,10 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _describe(values: Mapping[str, float]) -> str:
-    """The few numbers that tell how a run is doing."""
+def _describe(values: Mapping[str, float]) -> list[str]:
+    """The few numbers that tell how a run is doing; none before the first evaluation."""
     shown = [f"accuracy {100 * values['accuracy']:5.1f} %"] if "accuracy" in values else []
-    shown += [f"{name} {values[name]:.2f}" for name in ("purity", "ari") if name in values]
-    return " · ".join(shown)
+    return shown + [f"{name} {values[name]:.2f}" for name in ("purity", "ari") if name in values]
 
 
 class Silent:
@@ -96,7 +95,8 @@ class Shown:
         """See `Progress.round`."""
         done, left = t + 1 - self._first, self._rounds - t - 1
         spent = time.monotonic() - self._began
-        line = f"{_describe(values)} · {_clock(spent / done * left)} left" if left else _describe(values)
+        time_left = [f"{_clock(spent / done * left)} left"] if left else []
+        line = " · ".join([*_describe(values), *time_left])
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=t + 1, description=line)
         if (self._bar is None and (t + 1) % max(1, self._rounds // 20) == 0) or not left:

@@ -78,7 +78,10 @@ class Recorder:
         self._add(seed, t, "models_down", report.models_down)
         self._add(seed, t, "models_up", report.models_up)
         self._add(seed, t, "bytes", 4 * self._num_params * transfers)
+        self._add(seed, t, "scalars_up", report.scalars_up)
         self._add(seed, t, "gradient_steps", report.gradient_steps)
+        self._add(seed, t, "forward_passes", report.forward_passes)
+        self._add(seed, t, "backward_passes", report.backward_passes)
         values = {name: float(value) for name, value in report.notes.items()}
         if not math.isnan(report.train_loss):
             values["train_loss"] = report.train_loss

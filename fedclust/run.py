@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -14,13 +15,14 @@ from typing import Any
 from fedclust.config import Job
 from fedclust.engines.engine import SeedEngine
 from fedclust.errors import DivergedError, Interrupted, UserError
-from fedclust.federation import write_table
+from fedclust.federation import summary, write_table
+from fedclust.files import atomic_write
 from fedclust.folder import RunFolder
 from fedclust.lockstep import Lockstep
 from fedclust.progress import Progress
 from fedclust.recorder import Recorder
 from fedclust.types import Evaluation, Federation, Report, Round
-from fedclust.verbs import Algorithm, Engine
+from fedclust.verbs import Algorithm
 
 
 @dataclass
@@ -29,7 +31,7 @@ class Simulation:
 
     seed: int
     algorithm: Algorithm
-    engine: Engine
+    engine: SeedEngine
     rounds: Iterator[Round]
     state: Any = None
 
@@ -47,11 +49,18 @@ class Simulation:
     def step(self, evaluated: bool) -> tuple[Round, list[Report], Evaluation | None]:
         """One round: reports of what it cost, and the test results where the round is evaluated."""
         rnd, reports = next(self.rounds), []
+        before = replace(self.engine.passes)
         if rnd.t == 0:
             self.state, report = self.algorithm.init(self.engine, rnd)
             reports.append(report)
         self.state, report = self.algorithm.round(self.state, self.engine, rnd)
         reports.append(report)
+        done = self.engine.passes  # what serving needs besides belongs to the test
+        reports.append(
+            Report(
+                forward_passes=done.forward - before.forward, backward_passes=done.backward - before.backward
+            )
+        )
         if not evaluated:
             return rnd, reports, None
         served = self.algorithm.serve(self.state, self.engine, rnd)
@@ -129,7 +138,12 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
 
 
 def write_partitions(job: Job, folder: RunFolder) -> None:
-    """Write who owns what, a table per seed that partition=from_file reads."""
+    """Write who owns what, a table per seed that partition=from_file reads, and what a report says of it."""
+    described = folder.path / "federation.json"
+    if not described.is_file():
+        seeds = {str(seed): summary(fed) for seed, fed in job.federations.items()}
+        content = {"parameters": job.backend.num_params, "seeds": seeds}
+        atomic_write(described, json.dumps(content) + "\n")
     for seed, fed in job.federations.items():
         target = folder.path / "partition" / f"seed={seed}.parquet"
         if not target.is_file():

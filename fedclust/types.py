@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fedclust.datasets.view import View
 from fedclust.rng import Stream
 
 
@@ -28,6 +29,7 @@ class Dataset:
         num_classes: number of classes.
         scale, shift: float32, broadcastable to `shape`; a model sees `x * scale + shift`.
         owner: [N_train] int64 natural device of every training example, or None where there is none.
+        view: what a model sees of an image besides; None for all of it as it is.
     """
 
     name: str
@@ -39,10 +41,11 @@ class Dataset:
     scale: Tensor
     shift: Tensor
     owner: Tensor | None = None
+    view: View | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one example."""
+        """Shape of one stored example."""
         return tuple(self.x_train.shape[1:])
 
 
@@ -55,6 +58,7 @@ class Pool:
         y: [N] int64.
         scale, shift: float32, broadcastable to `shape`.
         num_classes: number of classes.
+        view: see `Dataset`.
     """
 
     x: Tensor
@@ -62,16 +66,35 @@ class Pool:
     scale: Tensor
     shift: Tensor
     num_classes: int
+    view: View | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one example."""
-        return tuple(self.x.shape[1:])
+        """Shape of what a model sees of one example."""
+        stored = tuple(self.x.shape[1:])
+        return stored if self.view is None else self.view.shape(stored)
 
     def inputs(self, index: Tensor) -> Tensor:
         """What a model sees of the examples `index` [...]: [..., *shape] float32."""
+        if self.view is not None:
+            cut = self.view.middle(self.x, index.reshape(-1)).mul_(self.scale).add_(self.shift)
+            return self.view.finish(cut).view(*index.shape, *self.shape)
         rows = self.x.index_select(0, index.reshape(-1)).to(torch.float32)
         return rows.mul_(self.scale).add_(self.shift).view(*index.shape, *self.shape)
+
+    def training_inputs(self, index: Tensor, key: Tensor, step: int) -> Tensor:
+        """What models see of the examples `index` [R, B] in a local step: [R, B, *shape] float32.
+
+        Args:
+            index: [R, B] int64 rows of the pool.
+            key: [R] int64 randomness of every row of the call, see `Shards`.
+            step: 0-based local step.
+        """
+        if self.view is None or self.view.augment == "none":
+            return self.inputs(index)
+        cut, contrast = self.view.drawn(self.x, index, key, step)
+        x = self.view.finish(cut.mul_(self.scale).add_(self.shift), contrast)
+        return x.view(*index.shape, *self.shape)
 
     def to(self, device: torch.device) -> Pool:
         """The pool on another device."""
@@ -166,6 +189,7 @@ class Round:
         shifted: [M] bool, whose data changed at the start of this round.
         work: [M] float32 in (0, 1], the fraction of its local steps a client manages in this round.
         dropped: [M] bool, who drops out of this round if sampled.
+        share: the fraction of the clients with data that is sampled, before anybody drops out.
     """
 
     t: int
@@ -176,6 +200,7 @@ class Round:
     shifted: Tensor
     work: Tensor
     dropped: Tensor
+    share: float = 1.0
 
     def stream(self, purpose: str, *identities: int) -> Stream:
         """Randomness of this round for one purpose."""
@@ -270,7 +295,13 @@ class Report:
 
     Attributes:
         models_down, models_up: model transfers from and to clients.
+        scalars_up: single numbers that clients send, such as losses, or the cluster a client has chosen.
+            Not those the server could know anyway: how many examples a client has, or what follows from a
+            model it has sent. No method here sends clients single numbers.
         gradient_steps: local steps of all clients.
+        forward_passes: (model, client) pairs whose loss on the client's training data, or on a batch of them,
+            was computed apart from local training. Algorithms leave it to the engine, which counts.
+        backward_passes: likewise gradients, also those a server takes its step with.
         train_loss: mean over the cohort of the local training loss, nats per example; NaN where unknown.
         notes: further numbers by metric name, e.g. discrepancy.
         arrays: arrays to keep beside the run by name, e.g. the distance matrix.
@@ -278,7 +309,10 @@ class Report:
 
     models_down: int = 0
     models_up: int = 0
+    scalars_up: int = 0
     gradient_steps: int = 0
+    forward_passes: int = 0
+    backward_passes: int = 0
     train_loss: float = float("nan")
     notes: Mapping[str, float] = field(default_factory=dict)
     arrays: Mapping[str, Tensor] = field(default_factory=dict)

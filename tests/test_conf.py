@@ -35,6 +35,7 @@ CHOICES = [
 EXPERIMENTS = sorted(
     str(f.relative_to(CONF / "experiment").with_suffix("")) for f in (CONF / "experiment").rglob("*.yaml")
 )
+CASES = sorted(str(f.relative_to(CONF / "case").with_suffix("")) for f in (CONF / "case").rglob("*.yaml"))
 SCALED = sorted(
     str(f.relative_to(CONF / "scaled").with_suffix("")) for f in (CONF / "scaled").rglob("*.yaml")
 )
@@ -68,24 +69,42 @@ def test_every_choice_shows_all_defaults_and_says_what_it_is(group: str, name: s
     }
 
 
+def _arms(groups: list[list[str]]) -> set[tuple[str, ...]]:
+    """Every choice of every group, beside the first choices of the others."""
+    first = [choices[0] for choices in groups]
+    return {
+        (*first[:place], choice, *first[place + 1 :])
+        for place, choices in enumerate(groups)
+        for choice in choices
+    }
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_composes_for_every_arm(experiment: str) -> None:
-    node = yaml.safe_load((CONF / "experiment" / f"{experiment}.yaml").read_text())
+    text = (CONF / "experiment" / f"{experiment}.yaml").read_text()
+    node = yaml.safe_load(text)
+    assert text.startswith("# @package _global_\n# ")
     assert node["hydra"]["mode"] == "MULTIRUN"
-    for algorithm in node["hydra"]["sweeper"]["params"]["algorithm"].split(","):
-        config = composed(f"experiment={experiment}", f"algorithm={algorithm}")
+    params = node["hydra"]["sweeper"]["params"]
+    groups = [
+        [f"{g}={choice}" for choice in params[g].split(",")] for g in ("algorithm", "case") if g in params
+    ]
+    for arm in _arms(groups):
+        config = composed(f"experiment={experiment}", *arm)
         for group in ("algorithm", "partition", "scenario"):
             make(config[group], group, None)
-    assert (CONF / "experiment" / f"{experiment}.yaml").read_text().startswith("# ")
+        for group in ("dataset", "model"):
+            check_targets(config[group], group, None)
 
 
 @pytest.mark.parametrize("scaled", SCALED)
-def test_every_scaled_experiment_changes_sizes_only(scaled: str) -> None:
-    experiment, scale = scaled.rsplit("/", 1)
-    assert experiment in EXPERIMENTS
-    paper = composed(f"experiment={experiment}")
-    small = composed(f"experiment={experiment}", f"scale={scale}")
-    assert small["name"] == f"{experiment}-{scale}"
+def test_every_scaled_experiment_or_case_changes_sizes_only(scaled: str) -> None:
+    name, scale = scaled.rsplit("/", 1)
+    chosen = f"case={name.removeprefix('case/')}" if name.startswith("case/") else f"experiment={name}"
+    assert chosen.split("=")[1] in (*CASES, *EXPERIMENTS)
+    paper, small = composed(chosen), composed(chosen, f"scale={scale}")
+    if chosen.startswith("experiment"):
+        assert small["name"] == f"{name}-{scale}"
     for group in GROUPS:
         targets = [c[group].get("_target_") for c in (paper, small)]
         assert targets[0] == targets[1]
@@ -118,3 +137,29 @@ def test_interpolations_reach_the_algorithms() -> None:
     config = composed("num_clusters=7", "algorithm=ifca")
     assert config["algorithm"]["num_clusters"] == 7
     assert config["algorithm"]["solver"] == config["solver"]
+
+
+def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> None:
+    given = {"warmup_participation": 0.6, "cluster_choice": "test_loss", "restart_fraction": 0.2}
+    overrides = [f"{key}={value}" for key, value in given.items()]
+    for algorithm in ("lcfl", "diffnorm", "gradcos"):
+        assert composed(*overrides, f"algorithm={algorithm}")["algorithm"]["warmup"]["participation"] == 0.6
+    for algorithm in ("ifca", "cfl_mgd"):
+        node = composed(*overrides, f"algorithm={algorithm}")["algorithm"]
+        assert (node["cluster_choice"], node["restart_fraction"]) == ("test_loss", 0.2)
+    for algorithm in ("fedavg", "fedbcd", "local"):
+        with_them, without = (composed(*o, f"algorithm={algorithm}")["algorithm"] for o in (overrides, []))
+        assert with_them == without
+    for algorithm in ("fedavg", "fedprox"):
+        assert composed("aggregation=by_samples", f"algorithm={algorithm}")["algorithm"]["aggregation"] == (
+            "by_samples"
+        )
+    shifts = ("swap_probability=0.3", "release_every=7")
+    for scenario, key, value in (
+        ("swap_all", "probability", 0.3),
+        ("swap_part", "probability", 0.3),
+        ("incremental", "every", 7),
+    ):
+        assert composed(*shifts, f"scenario={scenario}")["scenario"][key] == value
+    # methods whose definition fixes the choice keep theirs
+    assert composed(*overrides, "algorithm=ifca_flex")["algorithm"]["cluster_choice"] == "last"

@@ -109,15 +109,19 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def test_costs_of_a_round_add_up_and_bytes_are_four_per_parameter(tmp_path: Path) -> None:
     recorder = started(tmp_path, num_params=7)
-    recorder.cost(0, 0, Report(models_down=1, models_up=2, gradient_steps=3))
+    recorder.cost(0, 0, Report(models_down=1, models_up=2, gradient_steps=3, scalars_up=4))
     recorder.cost(0, 0, Report(models_down=10, models_up=20, gradient_steps=30, train_loss=0.1))
+    recorder.cost(0, 0, Report(scalars_up=1, forward_passes=6, backward_passes=7))
     recorder.commit()
     values = {row["metric"]: float(row["value"]) for row in rows(tmp_path)}
     assert values == {
         "models_down": 11,
         "models_up": 22,
         "bytes": 4 * 7 * 33,
+        "scalars_up": 5,
         "gradient_steps": 33,
+        "forward_passes": 6,
+        "backward_passes": 7,
         "train_loss": 0.1,
     }
 

@@ -122,11 +122,11 @@ class CFLMGD:
         label = loss.argmin(1)  # lines 4-5: cluster identity estimate
         step = self._average_models if self.averaging == "model" else self._average_gradients
         state, report = step(state, label, engine, rnd)
-        # every participant gets K models and one momentum, and estimates its cluster from the models
+        # every participant gets K models and one momentum, and says which cluster it estimates
         down = len(rnd.cohort) * (self.num_clusters + 1)
         if self.averaging == "gradient":
             report = replace(report, train_loss=float(loss.amin(1).mean()))
-        return state, replace(report, models_down=down)
+        return state, replace(report, models_down=down, scalars_up=len(rnd.cohort))
 
     def serve(self, state: State, engine: Engine, rnd: Round) -> Served:
         """Each client's model of least loss."""

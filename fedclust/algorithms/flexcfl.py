@@ -151,6 +151,8 @@ class FlexCFL:
             report,
             models_down=report.models_down + self._directions(state) * len(new),
             models_up=report.models_up + (len(models) if self.inter_group.rate else 0),
+            # who looks for a group alone says which it found
+            scalars_up=len(starting) if self.joining == "direction" else 0,
             gradient_steps=report.gradient_steps + steps,
             notes={
                 **report.notes,

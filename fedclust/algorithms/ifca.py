@@ -125,6 +125,7 @@ class IFCA:
         report = replace(
             report,
             models_down=(len(rnd.cohort) + len(moving)) * self.num_clusters,
+            scalars_up=len(rnd.cohort) + len(moving),  # line 8: the cluster each has chosen
             notes={**report.notes, "migrated": migrated} if self.migration else report.notes,
         )
         return self.State(models=models, label=known.index_copy(0, rnd.cohort, label)), report

@@ -133,6 +133,7 @@ class JGL:
             report,
             models_down=self.num_clusters * len(rnd.cohort),
             models_up=len(rnd.cohort),
+            scalars_up=len(rnd.cohort),  # the cluster each has chosen
             notes={**report.notes, "moved": int((label != chosen).sum())},
         )
 

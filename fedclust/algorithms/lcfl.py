@@ -46,8 +46,8 @@ Mode = Literal["federated", "local"]
 class CostedMetric(ClusterMetric, Protocol):
     """A cluster metric that knows what it sends."""
 
-    def transfers(self, num_clients: int) -> tuple[int, int]:
-        """Models sent to and from `num_clients` clients to obtain the distances."""
+    def transfers(self, num_clients: int) -> tuple[int, int, int]:
+        """Models sent to and from `num_clients` clients for the distances, and numbers from them."""
         ...
 
 
@@ -109,7 +109,8 @@ class LCFL:
         solver: local work.
         metric: dissimilarity of two clients.
         method: dissimilarities to clusters; knows their number.
-        participation: fraction of a cluster's clients in a round, at least one client.
+        participation: fraction of a cluster's clients in a round, at least one client; None for the fraction
+            that the run samples.
         warmup: how the clients get the models that are compared.
         aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
     """
@@ -117,7 +118,7 @@ class LCFL:
     solver: Solver
     metric: CostedMetric
     method: ClusterMethod
-    participation: float
+    participation: float | None
     warmup: Warmup
     aggregation: Aggregation = "uniform"
 
@@ -138,7 +139,12 @@ class LCFL:
         trained: Tensor
 
     def __post_init__(self) -> None:
-        require(0 < self.participation <= 1, "participation", self.participation, "a fraction in (0, 1]")
+        require(
+            self.participation is None or 0 < self.participation <= 1,
+            "algorithm.participation",
+            self.participation,
+            "a fraction in (0, 1], or null to sample as the run does",
+        )
         check_choice("algorithm.aggregation", self.aggregation, Aggregation)
 
     def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
@@ -211,10 +217,11 @@ class LCFL:
         distance = self.metric(engine, models, state.models, clients, rnd)
         found = self.method(distance, rnd.stream("clustering"))
         num_clusters = int(found.max()) + 1
-        down, up = self.metric.transfers(len(clients))
+        down, up, scalars = self.metric.transfers(len(clients))
         report = Report(
             models_down=down,
             models_up=up,
+            scalars_up=scalars,
             notes={"num_clusters_found": num_clusters},
             arrays={"distance": distance},
         )
@@ -242,15 +249,16 @@ class LCFL:
         cohort = self._sample(label, clients, rnd)
         local = engine.train(state.models, label[cohort], cohort, self.solver, rnd)
         models, report = average(local, state.models, label[cohort], cohort, rnd, self.aggregation)
-        report = replace(report, models_down=report.models_down + sent)
+        chosen = sent // len(state.models)  # whoever was sent all models says which it chose
+        report = replace(report, models_down=report.models_down + sent, scalars_up=chosen)
         return replace(state, models=models, label=label), report
 
     def _sample(self, label: Tensor, clients: Tensor, rnd: Round) -> Tensor:
         """The round's participants, at least one of every cluster with clients, [C] int64 sorted."""
-        cohorts = []
+        cohorts, share = [], rnd.share if self.participation is None else self.participation
         for cluster in range(int(label.max()) + 1):
             members = clients[label[clients] == cluster]
-            count = max(1, round(self.participation * len(members)))
+            count = max(1, round(share * len(members)))
             cohorts.append(rnd.sample(count, among=members))
         return torch.cat(cohorts).sort().values
 
@@ -260,6 +268,7 @@ def _joined(first: Report, second: Report) -> Report:
     return Report(
         models_down=first.models_down + second.models_down,
         models_up=first.models_up + second.models_up,
+        scalars_up=first.scalars_up + second.scalars_up,
         gradient_steps=first.gradient_steps + second.gradient_steps,
         train_loss=first.train_loss if math.isnan(second.train_loss) else second.train_loss,
         notes={**first.notes, **second.notes},

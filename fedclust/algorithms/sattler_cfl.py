@@ -123,6 +123,8 @@ class SattlerCFL:
         report = replace(
             report,
             models_down=report.models_down + asked + asked_again,
+            # whoever was sent all models says which it chose
+            scalars_up=asked // len(state.models) + asked_again // len(models),
             notes={**report.notes, **norms, "num_clusters_found": len(models)},
         )
         return replace(state, models=models, label=label), report

@@ -63,7 +63,8 @@ def initial_models(
     if restart_fraction is None:
         return models, Report()
     models, draws = _redraw(models, engine, rnd, restart_fraction)
-    return models, Report(models_down=draws * num_clusters * len(rnd.cohort))
+    asked = draws * len(rnd.cohort)  # each gets all models and says which it would choose
+    return models, Report(models_down=num_clusters * asked, scalars_up=asked)
 
 
 def _redraw(models: Tensor, engine: Engine, rnd: Round, fraction: float) -> tuple[Tensor, int]:
@@ -121,6 +122,7 @@ def _spread(engine: Engine, rnd: Round, num_clusters: int, solver: Solver) -> tu
     report = Report(
         models_down=num_clusters + (num_clusters - 1) * len(cohort),
         models_up=num_clusters,
+        scalars_up=(num_clusters - 1) * len(cohort),  # losses
         gradient_steps=steps,
     )
     return torch.cat(centres), report

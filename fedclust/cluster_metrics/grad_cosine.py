@@ -1,7 +1,8 @@
 """Angle between clients' gradients: GradCos in the figures of LCFL, arXiv:2407.09360.
 
-Differs from the released code (wenh06/LCFL): the gradient is that of the whole training set; the code takes
-what the last mini-batch of the last local training left behind, which is close to noise.
+Differs from the released code (wenh06/LCFL): the gradient is by default that of the whole training set; the
+code takes what the last mini-batch of the last local training left behind, which is close to noise. The
+published curves show that: `gradient: last_batch`.
 """
 
 from __future__ import annotations
@@ -17,21 +18,25 @@ from fedclust.ops import cosine
 from fedclust.types import Round
 from fedclust.verbs import Engine
 
-Where = Literal["common", "local"]
+Where = Literal["common", "local", "last_batch"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradCosine:
-    """d(i, j) = 1 - cos(g_i, g_j), g_i the full training gradient of client i.
+    """d(i, j) = 1 - cos(g_i, g_j), g_i a training gradient of client i.
 
     Attributes:
-        gradient: taken at the server's `common` model, as the paper's formula, or at each client's `local`
-            model.
+        gradient: of all training data at the server's `common` model, as the paper's formula, or at each
+            client's `local` model; or of one random mini-batch at each client's model, `last_batch`.
+        batch_size: examples of that mini-batch; None for all.
     """
 
     gradient: Where = "common"
+    batch_size: int | None = None
 
     def __post_init__(self) -> None:
+        size = self.batch_size
+        require(size is None or size >= 1, "cluster_metric.batch_size", size, "at least 1, or null for all")
         allowed = "one of " + ", ".join(get_args(Where))
         require(self.gradient in get_args(Where), "cluster_metric.gradient", self.gradient, allowed)
 
@@ -41,11 +46,12 @@ class GradCosine:
             gradient = engine.grad(common, torch.zeros_like(clients), clients, rnd)
         else:
             own = torch.arange(len(clients), device=clients.device)
-            gradient = engine.grad(models, own, clients, rnd)
+            batch_size = self.batch_size if self.gradient == "last_batch" else None
+            gradient = engine.grad(models, own, clients, rnd, batch_size)
         distance = 1 - cosine(gradient, gradient)
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)
 
-    def transfers(self, num_clients: int) -> tuple[int, int]:
+    def transfers(self, num_clients: int) -> tuple[int, int, int]:
         """Every gradient goes to the server once."""
-        return 0, num_clients
+        return 0, num_clients, 0

@@ -51,10 +51,14 @@ class Loss:
         half = table.sub(table.diagonal().unsqueeze(1)).abs_()  # what client i computes alone
         return half + half.T  # eq. (2)
 
-    def transfers(self, num_clients: int) -> tuple[int, int]:
-        """Every landmark's model goes to the server once and from there to all other clients."""
+    def transfers(self, num_clients: int) -> tuple[int, int, int]:
+        """Every landmark's model goes to the server once and from there to all other clients.
+
+        Every client sends back its half of the distance to every other, or with landmarks all losses.
+        """
         chosen = num_clients if self.landmarks is None else min(self.landmarks, num_clients)
-        return chosen * (num_clients - 1), chosen
+        scalars = num_clients * (num_clients - 1) if chosen == num_clients else num_clients * chosen
+        return chosen * (num_clients - 1), chosen, scalars
 
     def _by_landmarks(self, engine: Engine, models: Tensor, clients: Tensor, rnd: Round) -> Tensor:
         """Distances [C, C] from the losses of the landmarks' models only."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedclust.errors import ConfigError
-from fedclust.report import make_report, print_summary
+from fedclust.report import all_contents, make_report, print_summary
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -21,6 +21,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ConfigError("fedclust report needs a folder, such as outputs/quickstart")
     console = Console()
     for argument in arguments:
-        made = make_report(Path(argument))
-        print_summary(Path(argument), console)
+        said = all_contents(Path(argument))
+        made = make_report(Path(argument), said)
+        print_summary(Path(argument), console, said)
         console.print(f"report: {made}", highlight=False, soft_wrap=True)

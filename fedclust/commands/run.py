@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from fedclust.commands.names import CONF, job_folder
+from fedclust.commands.names import CONF, job_folder, user_dir
 from fedclust.config import build, register_schema, resolve, seed_list
 from fedclust.errors import ConfigError, DivergedError, Interrupted, UserError, require
 from fedclust.folder import RunFolder
@@ -40,28 +41,25 @@ def main(arguments: Sequence[str]) -> None:
         os.environ["FEDCLUST_USER_DIR"] = str(folder)  # reaches the workers of a launcher
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are instead of being printed
     sys.argv = ["fedclust run", *arguments]
-    _not_run.clear()
-    try:
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
-    except _Stopped as stopped:
-        raise stopped.reason from stopped.reason.__cause__
-    if _not_run:
-        sys.exit(max(_not_run.values()))
+    with tempfile.TemporaryDirectory(prefix="fedclust-") as said:
+        os.environ[_NOT_RUN] = str(Path(said, "not_run"))
+        try:
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
+        except _Stopped as stopped:
+            raise stopped.reason from stopped.reason.__cause__
+        if _not_run():
+            sys.exit(max(_not_run().values()))
 
 
-def user_dir(arguments: Sequence[str]) -> Path | None:
-    """The folder given with --config-dir, None without."""
-    for position, argument in enumerate(arguments):
-        for flag in ("--config-dir", "-cd"):
-            if argument == flag and position + 1 < len(arguments):
-                return Path(arguments[position + 1]).resolve()
-            if argument.startswith(flag + "="):
-                return Path(argument.split("=", 1)[1]).resolve()
-    return None
+# names a file for what the jobs of a sweep could not do, since a launcher may run them in other processes
+_NOT_RUN = "FEDCLUST_NOT_RUN"
 
 
-# what the jobs of this process's sweep could not do, with the exit status it means
-_not_run: dict[str, int] = {}
+def _not_run() -> dict[str, int]:
+    """What jobs of this sweep said before they gave up, with the exit status it means."""
+    file = Path(os.environ[_NOT_RUN])
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
 
 
 class _Stopped(BaseException):
@@ -91,9 +89,10 @@ def job(config: DictConfig) -> None:
         if HydraConfig.get().mode is not RunMode.MULTIRUN:
             raise _Stopped(error) from None
         line = " ".join(f"fedclust: {error}".split())
-        if line not in _not_run:
+        if line not in _not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        _not_run[line] = 2 if isinstance(error, UserError) else 1
+        with Path(os.environ[_NOT_RUN]).open("a") as file:
+            file.write(f"{2 if isinstance(error, UserError) else 1} {line}\n")
 
 
 def _job(config: DictConfig, console: Console) -> None:

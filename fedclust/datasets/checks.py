@@ -53,8 +53,8 @@ def fetch(what: str, files: list[Path], root: Path, download: bool, work: Callab
         ) from error
 
 
-def read(what: str, where: Path, work: Callable[[], T]) -> T:
-    """What `work` reads from `where`.
+def read(what: str, where: Path, work: Callable[[], T], key: str = "data.root") -> T:
+    """What `work` reads from `where`, which the config key `key` decides.
 
     Raises:
         DataError: the file is corrupt or cannot be opened.
@@ -65,7 +65,7 @@ def read(what: str, where: Path, work: Callable[[], T]) -> T:
         raise
     except Exception as error:  # a damaged file raises whatever its parser happens to meet first
         raise DataError(
-            f"{what}: cannot read {where} ({one_line(error)}): replace it, or change data.root"
+            f"{what}: cannot read {where} ({one_line(error)}): replace it, or change {key}"
         ) from error
 
 

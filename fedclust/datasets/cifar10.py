@@ -10,7 +10,8 @@ import torchvision
 from torch import Tensor
 
 from fedclust.datasets.checks import checked, fetch, read
-from fedclust.datasets.normalise import affine, check_word
+from fedclust.datasets.normalise import WORDS, affine, check_word
+from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.types import Dataset
 
 # channel statistics of the 50,000 training images, as LCFL's simulator has them
@@ -25,15 +26,20 @@ class CIFAR10:
     Attributes:
         root: folder that holds `cifar-10-batches-py/`.
         download: fetch missing files.
-        normalise: mean_std (per channel), unit, pixel (statistics of the training images) or inverted.
+        normalise: mean_std (per channel), unit, pixel (statistics of the training images), inverted or
+            per_image (every image minus its own mean, over its own standard deviation).
+        crop, augment: see `fedclust.datasets.view.View`.
     """
 
     root: str
     download: bool = False
     normalise: str = "mean_std"
+    crop: int | None = None
+    augment: Augment = "none"
 
     def __post_init__(self) -> None:
-        check_word(self.normalise)
+        check_word(self.normalise, (*WORDS, PER_IMAGE))
+        check_view(self.normalise, self.crop, self.augment)
 
     def load(self) -> Dataset:
         """The arrays.
@@ -59,6 +65,7 @@ class CIFAR10:
                 num_classes=10,
                 scale=scale,
                 shift=shift,
+                view=view_of((3, 32, 32), self.normalise, self.crop, self.augment),
             )
         )
 

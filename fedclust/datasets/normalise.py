@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedclust.datasets.view import PER_IMAGE
 from fedclust.errors import require
 
 # kept as one affine map, so that the pool stays uint8 and the engine pays one fused multiply-add per gather
@@ -23,13 +24,14 @@ def affine(
     """Scale and shift, float32, broadcastable to one example.
 
     Args:
-        word: mean_std (x/255, then minus mean, over std), unit (x/255), inverted (1 - x/255) or
-            pixel ((x - mu) / (sigma + 0.001) for every pixel, on raw values).
+        word: mean_std (x/255, then minus mean, over std), unit (x/255), inverted (1 - x/255),
+            pixel ((x - mu) / (sigma + 0.001) for every pixel, on raw values) or per_image (x/255 here; the
+            rest is `fedclust.datasets.view`).
         images: [N, *shape] the examples whose statistics `pixel` and a `mean_std` without constants use.
         mean, std: constants of `mean_std` per channel, in units of x/255; None takes them from `images`.
     """
     one = torch.ones([1] * (images.dim() - 1), dtype=torch.float64)
-    if word == "unit":
+    if word in ("unit", PER_IMAGE):
         scale, shift = one / 255, one * 0
     elif word == "inverted":
         scale, shift = one / -255, one

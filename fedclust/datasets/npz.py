@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.normalise import WORDS, affine, check_word
+from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.errors import DataError, require
 from fedclust.types import Dataset
 
@@ -27,14 +28,19 @@ class Npz:
     Attributes:
         path: the npz file, written by `np.savez` or `np.savez_compressed`.
         normalise: mean_std (per channel or feature) and pixel take the statistics of the training examples;
-            unit and inverted need uint8; none leaves the values as they are.
+            unit, inverted and per_image (every image minus its own mean, over its own standard deviation)
+            need uint8; none leaves the values as they are.
+        crop, augment: of images, see `fedclust.datasets.view.View`.
     """
 
     path: str
     normalise: str = "mean_std"
+    crop: int | None = None
+    augment: Augment = "none"
 
     def __post_init__(self) -> None:
-        check_word(self.normalise, (*WORDS, "none"))
+        check_word(self.normalise, (*WORDS, PER_IMAGE, "none"))
+        check_view(self.normalise, self.crop, self.augment)
 
     def load(self) -> Dataset:
         """The arrays: uint8 stays uint8, everything else becomes float32; the classes are those of y_train.
@@ -47,7 +53,7 @@ class Npz:
             raise DataError(
                 f"npz: {path} not found: set dataset.path to a file that holds {', '.join(_KEYS)}"
             )
-        arrays = read("npz", path, lambda: _arrays(path))
+        arrays = read("npz", path, lambda: _arrays(path), key="dataset.path")
         x_train, x_test = (_examples(path, key, arrays[key]) for key in ("x_train", "x_test"))
         y_train, y_test = (_labels(path, key, arrays[key]) for key in ("y_train", "y_test"))
         if len(x_train) == 0 or len(y_train) == 0:
@@ -67,12 +73,13 @@ class Npz:
                 num_classes=int(y_train.max()) + 1,
                 scale=scale,
                 shift=shift,
+                view=view_of(tuple(x_train.shape[1:]), self.normalise, self.crop, self.augment),
             )
         )
 
     def _affine(self, x_train: Tensor) -> tuple[Tensor, Tensor]:
         require(
-            x_train.dtype == torch.uint8 or self.normalise not in ("unit", "inverted"),
+            x_train.dtype == torch.uint8 or self.normalise not in ("unit", "inverted", PER_IMAGE),
             "dataset.normalise",
             self.normalise,
             "mean_std, pixel or none when x_train is not uint8",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -30,15 +30,25 @@ def batch_of(clients: Tensor, rnd: Round, batch_size: int) -> Shards:
     return replace(shards, index=shards.index.gather(1, order).masked_fill(~inside, 0), count=count)
 
 
+@dataclass
+class Passes:
+    """(model, client) pairs computed so far apart from local training and testing: losses and gradients."""
+
+    forward: int = 0
+    backward: int = 0
+
+
 @dataclass(frozen=True)
 class SeedEngine:
     """Translates client ids of one seed into rows of a `Backend`; see `fedclust.verbs.Engine` for the verbs.
 
     Attributes:
         backend: what computes; possibly shared with other seeds through `fedclust.lockstep`.
+        passes: counts what `loss` and `grad` are asked for.
     """
 
     backend: Backend
+    passes: Passes = field(default_factory=Passes)
 
     @property
     def num_params(self) -> int:
@@ -78,12 +88,14 @@ class SeedEngine:
 
     def loss(self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None) -> Tensor:
         """Mean training loss of every model for every client, [C, K] nats per example."""
+        self.passes.forward += len(models) * len(clients)
         return self.backend.loss(models, self._read(clients, rnd, "loss", batch_size))
 
     def grad(
         self, models: Tensor, label: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None
     ) -> Tensor:
         """Gradient of the mean training loss of models[label[i]] for client i, [C, P]."""
+        self.passes.backward += len(clients)
         return self.backend.grad(models, label, self._read(clients, rnd, "grad", batch_size))
 
     def _read(self, clients: Tensor, rnd: Round, purpose: str, batch_size: int | None) -> Shards:

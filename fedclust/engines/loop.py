@@ -86,7 +86,8 @@ class LoopBackend:
             size = int(plan.size[row, step])
             index = shards.index[row, plan.position[row, step, :size]]
             masks = model.masks(shards.key[row : row + 1], step, size)
-            logits = model(self.pool.inputs(index), {layer: mask[0] for layer, mask in masks.items()})
+            x = self.pool.training_inputs(index.unsqueeze(0), shards.key[row : row + 1], step).squeeze(0)
+            logits = model(x, {layer: mask[0] for layer, mask in masks.items()})
             loss = F.cross_entropy(logits, self.pool.y[index])
             sgd.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -103,7 +103,8 @@ class VmapBackend:
             index = shards.index[:active].gather(1, plan.position[:active, step])
             masks = self.model.masks(shards.key[:active], step, index.shape[1])
             now = {name: value[:active] for name, value in params.items()}
-            grads, loss = descend(now, self.pool.inputs(index), self.pool.y[index], size, masks)
+            x = self.pool.training_inputs(index, shards.key[:active], step)
+            grads, loss = descend(now, x, self.pool.y[index], size, masks)
             total[:active] += loss
             for name, value in now.items():
                 gradient = grads[name]

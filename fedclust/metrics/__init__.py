@@ -18,7 +18,8 @@ class Meaning:
 
     Attributes:
         text: one line for tables and axes' captions.
-        unit: fraction, nats/example, models, bytes, steps, seconds, clients, clusters, or "" for none
+        unit: fraction, nats/example, models, numbers, bytes, steps, passes, seconds, clients, clusters, or
+            "" for none
         better: which direction is good, or neither.
     """
 
@@ -59,7 +60,20 @@ METRICS: dict[str, Meaning] = {
     "models_down": Meaning("models sent from the server to clients in this round", "models", "lower"),
     "models_up": Meaning("models sent from clients to the server in this round", "models", "lower"),
     "bytes": Meaning("4 bytes per parameter and model sent in either direction", "bytes", "lower"),
+    "scalars_up": Meaning(
+        "single numbers that clients sent in this round: losses, chosen clusters",
+        "numbers",
+        "lower",
+    ),
     "gradient_steps": Meaning("local steps of all clients in this round", "steps", "lower"),
+    "forward_passes": Meaning(
+        "(model, client) pairs whose training loss was computed apart from local training and testing",
+        "passes",
+        "lower",
+    ),
+    "backward_passes": Meaning(
+        "(model, client) pairs whose gradient was computed apart from the local solver", "passes", "lower"
+    ),
     "seconds": Meaning(
         "wall-clock time of the round, divided among the seeds that ran together", "seconds", "lower"
     ),

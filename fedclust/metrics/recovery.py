@@ -7,25 +7,9 @@ information and Hungarian-matched accuracy as usual.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
+from fedclust.metrics.contingency import contingency
 from fedclust.types import Evaluation, Round
-
-
-def contingency(label: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Clients per used cluster and occurring group, [used clusters, groups] int64.
-
-    Args:
-        label: [M] cluster of every client.
-        group: [M] true group of every client.
-    """
-    clusters, row = np.unique(label, return_inverse=True)
-    groups, column = np.unique(group, return_inverse=True)
-    table = np.zeros((len(clusters), len(groups)), dtype=np.int64)
-    np.add.at(table, (row, column), 1)
-    return table
 
 
 def recovery(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
@@ -34,6 +18,11 @@ def recovery(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
     Only clients with a group and a label count; without any such client all four are absent. A method that
     gives every client its own model is treated like any other: its purity is 1, its ARI 0.
     """
+    from scipy.optimize import linear_sum_assignment
+
+    # a second to import, which a start that finds everything done does not need
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
     label = evaluation.served.label.cpu().numpy()
     group = rnd.fed.group.cpu().numpy()
     known = (label >= 0) & (group >= 0)

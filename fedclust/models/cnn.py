@@ -54,52 +54,79 @@ def cnn(
     return of_images(what, tuple(int(size) for size in in_shape), build)
 
 
-def flex_femnist_cnn(in_shape: Sequence[int], num_classes: int, *, dropout: float, l2: float) -> Model:
+def flex_femnist_cnn(
+    in_shape: Sequence[int],
+    num_classes: int,
+    *,
+    channels: Sequence[int],
+    hidden: Sequence[int],
+    dropout: float,
+    l2: float,
+) -> Model:
     """FlexCFL's network for FEMNIST: six convolutions, strided ones in place of pooling.
 
     Args:
-        in_shape: (channels, height, width), at least 13 x 13.
+        in_shape: (channels, height, width), at least 13 x 13 for two blocks.
         num_classes: Y.
-        dropout: rate of the three dropout layers.
-        l2: c of the penalty c·ΣW² on the kernels of the two fully connected layers.
+        channels: output channels of each block of three convolutions; none gives a fully connected network.
+        hidden: widths of the hidden fully connected layers.
+        dropout: rate after every block and every hidden layer.
+        l2: c of the penalty c·ΣW² on the kernels of the fully connected layers.
 
     Raises:
         ConfigError: for smaller images, or a value out of range.
     """
+    for name, widths in (("channels", channels), ("hidden", hidden)):
+        require(all(w >= 1 for w in widths), f"model.{name}", list(widths), "widths of at least 1")
     require(l2 >= 0, "model.l2", l2, "at least 0")
 
     def build(shape: Shape) -> Model:
         stack = Stack(shape, keras_default)
-        for width in (32, 64):
+        for width in channels:
             stack.conv(width, 3).relu().conv(width, 3).relu().conv_same(width, 5, stride=2).relu()
             stack.dropout(dropout)
-        stack.linear(128, l2=l2).relu().dropout(dropout)
+        for width in hidden:
+            stack.linear(width, l2=l2).relu().dropout(dropout)
         return stack.linear(num_classes, l2=l2).model()
 
     return of_images("flex_femnist_cnn", tuple(int(size) for size in in_shape), build)
 
 
-def tf_cifar(in_shape: Sequence[int], num_classes: int, *, l2: float) -> Model:
+def tf_cifar(
+    in_shape: Sequence[int], num_classes: int, *, channels: Sequence[int], hidden: Sequence[int], l2: float
+) -> Model:
     """The network of the TensorFlow CIFAR-10 tutorial, as IFCA's released code uses it on 24 x 24 crops.
 
     Args:
         in_shape: (channels, height, width).
         num_classes: Y.
-        l2: c of the penalty c·ΣW² on the kernels of the two hidden fully connected layers.
+        channels: output channels of the two convolutions; none gives a fully connected network.
+        hidden: widths of the hidden fully connected layers.
+        l2: c of the penalty c·ΣW² on the kernels of the hidden fully connected layers.
 
     Raises:
-        ConfigError: when the examples are no images, or l2 is negative.
+        ConfigError: when the examples are no images, or a value is out of range.
     """
+    require(
+        len(channels) in (0, 2) and all(width >= 1 for width in channels),
+        "model.channels",
+        list(channels),
+        "two widths of at least 1, or none",
+    )
+    require(all(width >= 1 for width in hidden), "model.hidden", list(hidden), "widths of at least 1")
     require(l2 >= 0, "model.l2", l2, "at least 0")
 
     def build(shape: Shape) -> Model:
         stack = Stack(shape, keras_default)
-        stack.conv(64, 5, padding=2, init=truncated_normal(0.05, 0.0)).relu()
-        stack.pool(3, 2, same=True).response_norm(9, alpha=0.001, beta=0.75, k=1.0)
-        stack.conv(64, 5, padding=2, init=truncated_normal(0.05, 0.1)).relu()
-        stack.response_norm(9, alpha=0.001, beta=0.75, k=1.0).pool(3, 2, same=True)
-        for width in (384, 192):
+        if channels:
+            first, second = channels
+            stack.conv(first, 5, padding=2, init=truncated_normal(0.05, 0.0)).relu()
+            stack.pool(3, 2, same=True).response_norm(9, alpha=0.001, beta=0.75, k=1.0)
+            stack.conv(second, 5, padding=2, init=truncated_normal(0.05, 0.1)).relu()
+            stack.response_norm(9, alpha=0.001, beta=0.75, k=1.0).pool(3, 2, same=True)
+        for width in hidden:
             stack.linear(width, l2=l2, init=truncated_normal(0.04, 0.1)).relu()
-        return stack.linear(num_classes, init=truncated_normal(1 / 192, 0.0)).model()
+        last = 1 / hidden[-1] if hidden else 0.04  # 1 / 192 in the tutorial
+        return stack.linear(num_classes, init=truncated_normal(last, 0.0)).model()
 
     return of_images("tf_cifar", tuple(int(size) for size in in_shape), build)

@@ -42,7 +42,8 @@ class ClassSubsets:
     Attributes:
         num_clients: M, a multiple of the number of clusters.
         subsets: classes of every cluster, or "random": drawn by the seed until every class has an owner.
-        num_clusters, classes_per_cluster: what "random" draws.
+        num_clusters, classes_per_cluster: what "random" draws; below 1, the part of all classes that a
+            cluster owns, rounded down.
         cluster_sizes: "equal" divides a class equally among its owners; a list gives the training examples of
             every cluster, for which class shares as close as possible to those of the classes are solved.
         examples_per_client: at most this many training examples per client, None for all.
@@ -51,7 +52,7 @@ class ClassSubsets:
     num_clients: int
     subsets: str | Sequence[Sequence[int]]
     num_clusters: int = 4
-    classes_per_cluster: int = 8
+    classes_per_cluster: int | float = 8
     cluster_sizes: str | Sequence[int] = "equal"
     examples_per_client: int | None = None
 
@@ -72,6 +73,13 @@ class ClassSubsets:
             "partition.num_clients",
             self.num_clients,
             f"a multiple of the {self.clusters} clusters of partition.subsets",
+        )
+        each = self.classes_per_cluster
+        require(
+            each > 0 and (each < 1 or each == int(each)),
+            "partition.classes_per_cluster",
+            each,
+            "a number of classes, or a part of them below 1",
         )
         sizes = self.cluster_sizes
         require(
@@ -118,15 +126,17 @@ class ClassSubsets:
         num_classes = dataset.num_classes
         owns = np.zeros((self.clusters, num_classes))
         if isinstance(self.subsets, str):
+            each = self.classes_per_cluster
+            owned = int(each if each >= 1 else each * num_classes)
             require(
-                1 <= self.classes_per_cluster <= num_classes <= self.classes_per_cluster * self.clusters,
+                1 <= owned <= num_classes <= owned * self.clusters,
                 "partition.classes_per_cluster",
                 self.classes_per_cluster,
                 f"enough that {self.clusters} clusters own all {num_classes} classes of "
                 f"dataset={dataset.name}, and at most {num_classes}",
             )
             while not owns.any(0).all():
-                chosen = rng.random(owns.shape).argsort(1)[:, : self.classes_per_cluster]
+                chosen = rng.random(owns.shape).argsort(1)[:, :owned]
                 owns[:] = 0
                 np.put_along_axis(owns, chosen, 1.0, axis=1)
             return owns

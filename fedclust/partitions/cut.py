@@ -24,6 +24,7 @@ def plain_pool(dataset: Dataset) -> Pool:
         scale=dataset.scale,
         shift=dataset.shift,
         num_classes=dataset.num_classes,
+        view=dataset.view,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import replace as changed
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,8 @@ from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
 _CLASSES, _OWNED = 10, 3
+# of EMNIST byclass, whose classes are the ten digits, A to Z, then a to z; the published file holds a to j
+_LETTERS_FROM = {62: 36, _CLASSES: 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +47,15 @@ class Femnist10:
         num_clients: M.
         total: examples of all clients, met within 1 %; None leaves the sizes as drawn.
         sharing: disjoint, or prefix as published.
-        first_class: the dataset's class that becomes class 0.
+        first_class: the dataset's class that becomes class 0; `auto` is 36, the letter a, among the 62
+            classes of EMNIST byclass, and 0 where there are ten classes.
         max_per_class: images of a class that are used at all.
     """
 
     num_clients: int
     total: int | None = 18_345
     sharing: str = "disjoint"
-    first_class: int = 0
+    first_class: int | Literal["auto"] = "auto"
     max_per_class: int = 4000
 
     def __post_init__(self) -> None:
@@ -59,7 +63,13 @@ class Femnist10:
         require(
             self.sharing in ("disjoint", "prefix"), "partition.sharing", self.sharing, "disjoint or prefix"
         )
-        require(self.first_class >= 0, "partition.first_class", self.first_class, "a class, at least 0")
+        first = self.first_class
+        require(
+            first == "auto" or (isinstance(first, int) and first >= 0),
+            "partition.first_class",
+            first,
+            "a class, at least 0, or auto",
+        )
         check_cap("partition.max_per_class", self.max_per_class)
         least = 2 * _OWNED * self.num_clients
         require(
@@ -98,16 +108,28 @@ class Femnist10:
         train, test = hold_out(rows, sizes, 0.9, stream.fold(2).numpy())
         return train, test, torch.from_numpy(client % _CLASSES)
 
-    def _relabelled(self, dataset: Dataset) -> Tensor:
-        """Labels 0 to 9 of the training images, -1 for those of other classes, [N_train]."""
-        last = dataset.num_classes - _CLASSES
+    def _first(self, dataset: Dataset) -> int:
+        """The dataset's class that becomes class 0."""
+        if self.first_class == "auto":
+            require(
+                dataset.num_classes in _LETTERS_FROM,
+                "partition.first_class",
+                "auto",
+                f"a class, because dataset={dataset.name} has {dataset.num_classes} classes, "
+                f"not {' or '.join(map(str, sorted(_LETTERS_FROM)))}",
+            )
+            return _LETTERS_FROM[dataset.num_classes]
         require(
-            self.first_class <= last,
+            self.first_class <= dataset.num_classes - _CLASSES,
             "partition.first_class",
             self.first_class,
             f"ten classes from there on are needed, but dataset={dataset.name} has {dataset.num_classes}",
         )
-        y = dataset.y_train - self.first_class
+        return self.first_class
+
+    def _relabelled(self, dataset: Dataset) -> Tensor:
+        """Labels 0 to 9 of the training images, -1 for those of other classes, [N_train]."""
+        y = dataset.y_train - self._first(dataset)
         return y.masked_fill((y < 0) | (y >= _CLASSES), -1)
 
     def _narrowed(self, dataset: Dataset) -> Dataset:
@@ -137,9 +159,10 @@ class Femnist10:
         fits: Rows = (counts * share).astype(np.int64)
         if ((fits == 0) & (counts > 0)).any():
             short = int((supply - demand).argmin())
+            lacking = short + self._first(dataset)
             raise too_few(
                 dataset,
-                f"{int(supply[short])} of class {short + self.first_class}, asked for {int(demand[short])}",
+                f"{int(supply[short])} of class {lacking}, asked for {int(demand[short])}",
                 "lower partition.total or partition.num_clients",
             )
         return fits

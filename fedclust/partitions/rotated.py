@@ -81,6 +81,7 @@ class Rotated:
             scale=dataset.scale,
             shift=dataset.shift,
             num_classes=dataset.num_classes,
+            view=dataset.view,
         )
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:

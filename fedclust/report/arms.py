@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,31 @@ from numpy.typing import NDArray
 from fedclust.report.jobs import Curve, Job
 
 # overrides that never tell two arms apart
-_NOT_TELLING = ("checkpoint_seconds", "data", "hydra", "name", "progress", "tracker")
+_NOT_TELLING = (
+    "checkpoint_seconds",
+    "data",
+    "experiment",
+    "hydra",
+    "name",
+    "progress",
+    "report",
+    "tracker",
+)
+# what every method meets alike; all other overrides are part of the method
+_FEDERATION = (
+    "case",
+    "clients_per_round",
+    "dataset",
+    "eval_every",
+    "model",
+    "participation",
+    "partition",
+    "rounds",
+    "scale",
+    "scenario",
+    "seeds",
+)
+SEPARATOR = ", "  # between the pieces of a setting
 
 
 @dataclass(frozen=True)
@@ -21,8 +45,9 @@ class Arm:
 
     Attributes:
         job: the job.
-        name: the algorithm choice.
-        setting: the overrides in which it differs from other jobs of the same algorithm, or "".
+        name: the algorithm choice, and the options in which it differs from its other jobs: "jgl
+            gradient_weight=0.2".
+        setting: the federation where not all jobs of the report have the same one: "MNIST-MCLR, swap all".
     """
 
     job: Job
@@ -32,11 +57,46 @@ class Arm:
     @property
     def label(self) -> str:
         """Name and setting."""
-        return f"{self.name} {self.setting}".strip()
+        return SEPARATOR.join(part for part in (self.name, self.setting) if part)
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm choice."""
+        return self.job.choices.get("algorithm") or self.name
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job has run to its end; one that says nothing of its state has."""
+        return bool(self.job.status.get("state", "done") == "done")
+
+    @property
+    def stand_in(self) -> str:
+        """The data set the experiment is about, where the job used another in its place; else ""."""
+        meant = str(self.job.asked.get("dataset") or "")
+        return "" if meant == self.job.choices.get("dataset") else meant
+
+    @property
+    def cell(self) -> Mapping[str, str]:
+        """What tells the cells of a printed table apart: choices by group, and classes per client."""
+        partition = self.job.config.get("partition") or {}
+        classes = "10" if self.job.choices.get("partition") == "iid" else partition.get("classes_per_client")
+        meant = {"dataset": self.stand_in} if self.stand_in else {}
+        return {**self.job.choices, "classes": str(classes), **meant}
 
     def curve(self, metric: str) -> Curve | None:
-        """One metric of the arm, or None where it was not recorded."""
-        return self.job.curves.get(metric)
+        """One metric of the arm without the seeds that failed on the way, or None where it was not recorded.
+
+        "models" is the sum of models_down and models_up.
+        """
+        curve = self._sent() if metric == "models" else self.job.curves.get(metric)
+        return curve.without(self.job.failed) if curve else None
+
+    def _sent(self) -> Curve | None:
+        """The models sent in either direction."""
+        down, up = self.job.curves.get("models_down"), self.job.curves.get("models_up")
+        if down is None or up is None or down.values.shape != up.values.shape:
+            return None
+        return replace(down, values=down.values + up.values)
 
     def last(self, metric: str) -> NDArray[np.float64]:
         """[S] newest value per seed, without the seeds that have none."""
@@ -49,57 +109,96 @@ class Arm:
         return np.nansum(curve.values, axis=0) if curve else np.empty(0)
 
     def best(self, metric: str) -> NDArray[np.float64]:
-        """[S] maximum over rounds per seed, from the first round on in which every client is served."""
+        """[S] maximum over the rounds that count, see `counted`, without the seeds that have none."""
+        curve = self.counted(metric)
+        return _known(np.fmax.reduce(curve.values, axis=0)) if curve else np.empty(0)
+
+    def counted(self, metric: str) -> Curve | None:
+        """The curve from the first round on in which every client is served, NaN before."""
         curve, served = self.curve(metric), self.curve("served")
-        if curve is None:
-            return np.empty(0)
-        values = curve.values.copy()
-        if served is not None and served.values.shape == values.shape:
-            included = np.maximum.accumulate(np.nan_to_num(served.values), axis=0) >= 1
-            # a run in which somebody is never served is scored over all of its rounds
-            values[~included & included.any(axis=0)] = np.nan
-        return _known(np.fmax.reduce(values, axis=0))
+        if curve is None or served is None or served.values.shape != curve.values.shape:
+            return curve
+        included = np.maximum.accumulate(np.nan_to_num(served.values), axis=0) >= 1
+        # a run in which somebody is never served is scored over all of its rounds
+        values = np.where(~included & included.any(axis=0), np.nan, curve.values)
+        return replace(curve, values=values)
 
 
 def arms(jobs: Sequence[Job], order: Sequence[str] = ()) -> list[Arm]:
-    """The arms of some jobs; those named in `order` first, then by label; equal settings stay together.
+    """The arms of some jobs by setting; in a setting those named in `order` first, then by label.
 
     Args:
         jobs: the jobs.
-        order: algorithm choices or whole labels, in row order.
+        order: algorithm choices, names, whole labels or pieces of settings, in row order.
     """
-    by_name: dict[str, list[Job]] = defaultdict(list)
+    federation = _told_apart(jobs, lambda key: key.partition(".")[0] in _FEDERATION)
+    settings = [
+        SEPARATOR.join(_piece(job, key, name) for key, name in federation.items() if _value(job, key))
+        for job in jobs
+    ]
+    by_algorithm: dict[str, list[Job]] = defaultdict(list)
     for job in jobs:
-        by_name[job.choices.get("algorithm") or job.folder.name].append(job)
+        by_algorithm[_algorithm(job)].append(job)
+    options = {
+        algorithm: _told_apart(group, lambda key: key.partition(".")[0] not in _FEDERATION)
+        for algorithm, group in by_algorithm.items()
+    }
+    names = [_name(job, options[_algorithm(job)]) for job in jobs]
+    alike = Counter(zip(names, settings, strict=True))
     found = [
-        Arm(job, name, setting)
-        for name, group in by_name.items()
-        for job, setting in zip(group, _settings(group), strict=True)
+        # where nothing in the configs tells two jobs apart, their folders do
+        Arm(job, name if alike[name, setting] == 1 else f"{name} ({job.folder.name})", setting)
+        for job, name, setting in zip(jobs, names, settings, strict=True)
     ]
     rank = {name: position for position, name in enumerate(order)}
-    settings = list(dict.fromkeys(sorted((arm.setting for arm in found), key=_natural)))
 
-    def key(arm: Arm) -> tuple[int, int, str]:
-        place = rank.get(arm.label, rank.get(arm.name, len(rank)))
-        return (settings.index(arm.setting), place, arm.label)
+    def key(arm: Arm) -> tuple[list[int], list[tuple[int, float, str]], int, list[tuple[int, float, str]]]:
+        pieces = [rank.get(piece, len(rank)) for piece in arm.setting.split(SEPARATOR)]
+        place = min(rank.get(name, len(rank)) for name in (arm.label, arm.name, arm.algorithm))
+        return pieces, _natural(arm.setting), place, _natural(arm.name)
 
     return sorted(found, key=key)
 
 
-def _settings(jobs: Sequence[Job]) -> list[str]:
-    """For jobs of one algorithm, the overrides that tell them apart, as `key=value key=value`."""
-    overrides = [_overrides(job) for job in jobs]
-    keys = dict.fromkeys(key for given in overrides for key in given)
-    differing = [key for key in keys if len({given.get(key) for given in overrides}) > 1]
-    short = [key.rpartition(".")[2] for key in differing]
-    names = [s if short.count(s) == 1 else key for s, key in zip(short, differing, strict=True)]
-    labels = [
-        " ".join(f"{name}={given[key]}" for name, key in zip(names, differing, strict=True) if key in given)
-        for given in overrides
-    ]
-    if len(set(labels)) < len(labels):  # nothing in the configs tells them apart: their folders do
-        return [f"{label} ({job.folder.name})".strip() for label, job in zip(labels, jobs, strict=True)]
-    return labels
+def settings_of(arms: Sequence[Arm]) -> list[str]:
+    """The settings of some arms, in their order."""
+    return list(dict.fromkeys(arm.setting for arm in arms))
+
+
+def _algorithm(job: Job) -> str:
+    return job.choices.get("algorithm") or job.folder.name
+
+
+def _name(job: Job, options: Mapping[str, str]) -> str:
+    given = [f"{short}={_value(job, key)}" for key, short in options.items() if _value(job, key)]
+    return " ".join([_algorithm(job), *given])
+
+
+def _piece(job: Job, key: str, short: str) -> str:
+    """One difference between federations in words."""
+    value = _value(job, key)
+    if key == "case":
+        return str(job.asked.get("case") or value.rpartition("/")[2])
+    return value.replace("_", " ") if key in job.choices else f"{short}={value}"
+
+
+def _told_apart(jobs: Sequence[Job], wanted: Callable[[str], bool]) -> dict[str, str]:
+    """The overridden keys that are wanted and differ among the jobs, each with its shortest clear name."""
+    given = dict.fromkeys(key for job in jobs for key in _overrides(job) if wanted(key))
+    differing = [key for key in given if len({_comparable(_value(job, key)) for job in jobs}) > 1]
+    short = Counter(key.rpartition(".")[2] for key in differing)
+    return {key: s if short[s := key.rpartition(".")[2]] == 1 else key for key in differing}
+
+
+def _value(job: Job, key: str) -> str:
+    """What the job has for a key, given or by default; "" where it has none."""
+    given = _overrides(job).get(key) or job.choices.get(key)
+    if given is not None:
+        return given
+    node: object = job.config
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return "" if node is None or isinstance(node, Mapping) else str(node)
 
 
 def _overrides(job: Job) -> Mapping[str, str]:
@@ -107,13 +206,21 @@ def _overrides(job: Job) -> Mapping[str, str]:
     return {
         key: value
         for key, _, value in pairs
-        if key.partition(".")[0] not in _NOT_TELLING and key != "algorithm"
+        if key != "algorithm" and key.partition(".")[0] not in _NOT_TELLING
     }
+
+
+def _comparable(text: str) -> float | str:
+    """The number a text stands for, so that 1e-1 and 0.1 are the same; else the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _natural(text: str) -> list[tuple[int, float, str]]:
     """A sort key in which 9 comes before 10."""
-    pieces = text.replace("=", " ").split()
+    pieces = text.replace("=", " ").replace(",", " ").split()
     return [(0, float(p), "") if p.replace(".", "", 1).isdigit() else (1, 0.0, p) for p in pieces]
 
 

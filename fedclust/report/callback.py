@@ -19,16 +19,17 @@ class ReportAfterSweep(Callback):
         """See `fedclust.report.make_report` and `print_summary`."""
         # matplotlib and pandas cost a second; a run that never reports does not pay it
         from fedclust.report.terminal import print_summary
-        from fedclust.report.write import make_report
+        from fedclust.report.write import all_contents, make_report
 
         folder = Path(config.hydra.sweep.dir)
         console = Console()
         if not folder.is_dir():  # no job could run, and each has said why
             return
         try:
-            page = make_report(folder)
+            said = all_contents(folder)
+            page = make_report(folder, said)
         except RunFolderError as error:
             console.print(f"no report: {error}", highlight=False, soft_wrap=True, markup=False)
             return
-        print_summary(folder, console)
+        print_summary(folder, console, said)
         console.print(f"report: {page}", highlight=False, soft_wrap=True)

@@ -6,6 +6,7 @@ over seeds, and the number of seeds in which it holds is given beside.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -14,11 +15,13 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.errors import ConfigError
+from fedclust.errors import ConfigError, require
 from fedclust.metrics import METRICS, meaning
-from fedclust.report.arms import Arm
+from fedclust.report.arms import SEPARATOR, Arm
 from fedclust.report.jobs import Curve
-from fedclust.report.wording import in_percent, show
+from fedclust.report.wording import factor, in_percent, show
+
+_NOT_OVER = "not run to the end"
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,21 @@ class Claim(Protocol):
         """The arms it speaks of."""
         ...
 
+    @property
+    def setting(self) -> str:
+        """What the titles of the settings it is about contain."""
+        ...
+
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """What became of it; `arms` in the order of `names`."""
         ...
 
 
-def _common(arms: Sequence[Arm], metric: str) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]] | None:
+def _common(
+    arms: Sequence[Arm], metric: str, pick: Callable[[Arm, str], Curve | None] = Arm.curve
+) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]] | None:
     """Rounds [R] and, per arm, values [R, S] that all arms have, seeds matched; None where there are none."""
-    curves = [arm.curve(metric) for arm in arms]
+    curves = [pick(arm, metric) for arm in arms]
     if any(curve is None for curve in curves):
         return None
     present = [curve for curve in curves if curve is not None]
@@ -93,21 +103,65 @@ def _verdict(
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualUntil:
-    """Two arms agree through an iteration, to `tolerance` in the metric's unit (0.0005: they print alike)."""
+class Statement:
+    """What every claim has.
 
-    kind: ClassVar[str] = "equal_until"
+    Attributes:
+        metric: what it is about.
+        text: the claim in words, in place of the words made from its numbers.
+        setting: the claim is checked in settings of which this holds: every piece begins a piece of the
+            title, as "FEMNIST, swap all" does of "FEMNIST-MLP, swap all"; "" for all.
+    """
+
+    metrics: ClassVar[Mapping[str, Any]] = METRICS  # those that the kind allows
+    metric: str = "accuracy"
+    text: str = ""
+    setting: str = ""
+
+    def __post_init__(self) -> None:
+        if self.metrics is METRICS:
+            meaning(self.metric, "report.claims: metric")
+        require(
+            self.metric in self.metrics,
+            "report.claims: metric",
+            self.metric,
+            f"one of {', '.join(self.metrics)}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair(Statement):
+    """A claim about two arms."""
+
     left: str
     right: str
-    iteration: int
-    metric: str = "accuracy"
-    tolerance: float = 5e-4
-    text: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
         """See `Claim`."""
         return (self.left, self.right)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Single(Statement):
+    """A claim about one arm and a value."""
+
+    arm: str
+    value: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See `Claim`."""
+        return (self.arm,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualUntil(Pair):
+    """Two arms agree through an iteration, to `tolerance` in the metric's unit (0.0005: they print alike)."""
+
+    kind: ClassVar[str] = "equal_until"
+    iteration: int
+    tolerance: float = 5e-4
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
@@ -124,13 +178,11 @@ class EqualUntil:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrderAtEnd:
+class OrderAtEnd(Statement):
     """The arms end in this order, best first."""
 
     kind: ClassVar[str] = "order_at_end"
     best_to_worst: tuple[str, ...]
-    metric: str = "accuracy"
-    text: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -139,35 +191,29 @@ class OrderAtEnd:
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
-        claimed = self.text or f"{' > '.join(self.best_to_worst)} at the end ({self.metric})"
+        better = " < " if METRICS[self.metric].better == "lower" else " > "
+        claimed = self.text or f"{better.join(self.best_to_worst)} at the end ({self.metric})"
         common = _common(arms, self.metric)
         if common is None:
             return _unknown(claimed, f"no common rounds with {self.metric}")
+        if not all(arm.finished for arm in arms):
+            return _unknown(claimed, _NOT_OVER)
         values = [v[-1:] for v in common[1]]
         sign = -1.0 if METRICS[self.metric].better == "lower" else 1.0
         means = [float(np.nanmean(v)) for v in values]
         ranked = sorted(zip(self.names, means, strict=True), key=lambda pair: -sign * pair[1])
-        measured = " > ".join(f"{name} {show(self.metric, value)}" for name, value in ranked)
+        measured = better.join(f"{name} {show(self.metric, value)}" for name, value in ranked)
         return _verdict(
             claimed, measured, lambda v: all(sign * a[0] > sign * b[0] for a, b in pairwise(v)), values
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overtakes:
+class Overtakes(Pair):
     """`left` is behind `right` at the first iteration of `between` and ahead at the second."""
 
     kind: ClassVar[str] = "overtakes"
-    left: str
-    right: str
     between: tuple[int, int]
-    metric: str = "accuracy"
-    text: str = ""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """See `Claim`."""
-        return (self.left, self.right)
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
@@ -186,20 +232,11 @@ class Overtakes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reaches:
+class Reaches(Single):
     """An arm reaches a value by an iteration; one later still holds, since figures are read by eye."""
 
     kind: ClassVar[str] = "reaches"
-    arm: str
-    value: float
     iteration: int
-    metric: str = "accuracy"
-    text: str = ""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """See `Claim`."""
-        return (self.arm,)
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
@@ -220,19 +257,10 @@ class Reaches:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtLeast:
+class AtLeast(Single):
     """An arm ends with at least a value."""
 
     kind: ClassVar[str] = "at_least"
-    arm: str
-    value: float
-    metric: str = "accuracy"
-    text: str = ""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """See `Claim`."""
-        return (self.arm,)
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
@@ -242,12 +270,147 @@ class AtLeast:
         common = _common(arms, self.metric)
         if common is None:
             return _unknown(claimed, f"{self.metric} not recorded")
+        if not arms[0].finished:
+            return _unknown(claimed, _NOT_OVER)
         values = [v[-1:] for v in common[1]]
         measured = show(self.metric, float(np.nanmean(values[0])))
         return _verdict(claimed, measured, lambda v: bool(v[0][0] >= self.value), values)
 
 
-KINDS: dict[str, type[Any]] = {c.kind: c for c in (EqualUntil, OrderAtEnd, Overtakes, Reaches, AtLeast)}
+@dataclass(frozen=True, kw_only=True)
+class FewerIterations(Pair):
+    """`left` needs at least `percent` fewer iterations than `right` to reach `value` in the mean over seeds.
+
+    The reduction is 1 - t_left / t_right with t the first such iteration, counted from 1; half a percent is
+    allowed, since papers print whole percents. Where `right` never gets there, its last iteration bounds the
+    reduction from below.
+    """
+
+    kind: ClassVar[str] = "fewer_iterations"
+    value: float
+    percent: float
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        goal = f"{show(self.metric, self.value)} {self.metric}"
+        claimed = (
+            self.text or f"{self.left} needs {self.percent:g} % fewer iterations than {self.right} to {goal}"
+        )
+        common = _common(arms, self.metric)
+        if common is None:
+            return _unknown(claimed, f"{self.metric} not recorded")
+        rounds, values = common
+
+        def reduction(pair: Sequence[NDArray[np.float64]]) -> float:
+            """The reduction in percent, or a lower bound; NaN where `left` does not get there."""
+            left, right = (self._first(rounds, one) for one in pair)
+            return math.nan if left is None else 100 * (1 - left / (right or int(rounds[-1]) + 1))
+
+        known = ~np.isnan(np.stack(values)).any(axis=(0, 1))
+        if not known.any():
+            return _unknown(claimed, "no seed got this far in every arm")
+        means = [v[:, known].mean(axis=1) for v in values]
+        left, right = (self._first(rounds, mean) for mean in means)
+        last = int(rounds[-1]) + 1
+        if left is None:
+            measured = f"{self.left} does not reach it in {last} iterations"
+            if right is None:
+                return _unknown(claimed, f"neither reaches it in {last} iterations")
+        else:
+            each = [reduction([v[:, s] for v in values]) for s in np.flatnonzero(known)]
+            median = "" if len(each) == 1 else f", median over seeds {np.nanmedian(each):.1f} %"
+            more = "> " if right is None else ""
+            there = f"more than {last}" if right is None else right
+            measured = f"iteration {left} against {there}: {more}{reduction(means):.1f} %{median}"
+            if right is None and reduction(means) < self.percent - 0.5:
+                return _unknown(claimed, measured)
+        return _verdict(claimed, measured, lambda v: reduction(v) >= self.percent - 0.5, values)
+
+    def _first(self, rounds: NDArray[np.int64], mean: NDArray[np.float64]) -> int | None:
+        reached = np.flatnonzero(mean >= self.value)
+        return int(rounds[reached[0]]) + 1 if len(reached) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain(Pair):
+    """`left` leads `right` by so many points, in the last common round or by the best rounds of each.
+
+    It holds when the measured lead has the claimed sign and at least half of the claimed size.
+    """
+
+    kind: ClassVar[str] = "gain"
+    points: float
+    score: str = "last"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.score in ("last", "max"), "report.claims: gain.score", self.score, "last or max")
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        where = "at the end" if self.score == "last" else "by the best round"
+        size = f"{self.points:+g} points"
+        said = (
+            f"{self.text} ({size}; " if self.text else f"{self.left} leads {self.right} by {size} {where} ("
+        )
+        claimed = f"{said}half of it is enough)"
+        pick = Arm.counted if self.score == "max" else Arm.curve
+        common = _common(arms, self.metric, pick)
+        if common is None:
+            return _unknown(claimed, f"no common rounds with {self.metric}")
+        if not all(arm.finished for arm in arms):
+            return _unknown(claimed, _NOT_OVER)
+        scores = [v[-1:] if self.score == "last" else np.fmax.reduce(v, axis=0)[None] for v in common[1]]
+        unit = factor(self.metric)
+
+        def lead(pair: Sequence[NDArray[np.float64]]) -> float:
+            return unit * float(pair[0][0] - pair[1][0])
+
+        def enough(pair: Sequence[NDArray[np.float64]]) -> bool:
+            return lead(pair) * self.points >= 0 and abs(lead(pair)) >= abs(self.points) / 2
+
+        measured = f"{lead([np.nanmean(v, axis=1) for v in scores]):+.2f} points"
+        return _verdict(claimed, measured, enough, scores)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostRatio(Pair):
+    """`left` sends `ratio` times what `right` sends over all common rounds, within 2 percent."""
+
+    kind: ClassVar[str] = "cost_ratio"
+    metrics: ClassVar[Mapping[str, Any]] = dict.fromkeys(("models", "bytes"))
+    ratio: float
+    metric: str = "models"
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        claimed = self.text or f"{self.left} sends {self.ratio:g} times the {self.metric} of {self.right}"
+        if len({arm.job.rounds for arm in arms}) > 1:
+            return _unknown(claimed, "not the same number of iterations")
+        common = _common(arms, self.metric)
+        if common is None:
+            return _unknown(claimed, f"{self.metric} not recorded")
+        sent = [v.sum(axis=0, keepdims=True) for v in common[1]]
+        total = [float(np.nanmean(v)) for v in sent]
+        if not total[1]:
+            return _unknown(claimed, f"{self.right} sends nothing")
+        return _verdict(
+            claimed,
+            f"{total[0] / total[1]:.3g} times",
+            lambda v: bool(abs(v[0][0] - self.ratio * v[1][0]) <= 0.02 * self.ratio * v[1][0]),
+            sent,
+        )
+
+
+KINDS: dict[str, type[Any]] = {
+    c.kind: c for c in (EqualUntil, OrderAtEnd, Overtakes, Reaches, AtLeast, FewerIterations, Gain, CostRatio)
+}
+
+
+def _within(setting: str, title: str) -> bool:
+    """Whether every piece of a claim's setting begins a piece of a title."""
+    pieces = title.split(SEPARATOR)
+    return all(any(piece.startswith(wanted) for piece in pieces) for wanted in setting.split(SEPARATOR))
 
 
 def claim(entry: Mapping[str, Any]) -> Claim:
@@ -266,7 +429,6 @@ def claim(entry: Mapping[str, Any]) -> Claim:
     for key in given:
         if key not in known:
             raise ConfigError(f"report.claims: {kind}.{key} is not allowed: one of {', '.join(known)}")
-    meaning(given.get("metric", "accuracy"), "report.claims: metric")
     try:
         made: Claim = KINDS[kind](**given)
     except TypeError as error:
@@ -279,18 +441,22 @@ def claim(entry: Mapping[str, Any]) -> Claim:
 def check(claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdict]]:
     """Verdicts, each with the setting it was checked in ("" where there is one only).
 
-    A claim names algorithms or whole labels. Where an algorithm runs in several settings, the claim is
-    checked in each; an algorithm that runs in one setting only stands for itself in all of them.
+    A claim names algorithms, names of arms or whole labels, and is checked in every setting in which all of
+    its arms ran; an arm without a setting stands for itself in all of them.
     """
     checked = []
     for entry in claims:
-        pools = [[a for a in arms if name in (a.label, a.name)] for name in entry.names]
-        settings = dict.fromkeys(arm.setting for pool in pools if len(pool) > 1 for arm in pool) or {"": None}
+        pools = [[a for a in arms if name in (a.label, a.name, a.algorithm)] for name in entry.names]
+        settings = dict.fromkeys(arm.setting for pool in pools for arm in pool if arm.setting) or {"": None}
         for setting in settings:
-            chosen = [
-                next((a for a in p if a.setting == setting), p[0] if len(p) == 1 else None) for p in pools
+            present = [
+                found
+                for pool in pools
+                if (found := next((a for a in pool if a.setting in ("", setting)), None))
             ]
-            present = [arm for arm in chosen if arm is not None]
-            if len(present) == len(pools):
-                checked.append((setting, entry.check(present)))
+            if len(present) < len(pools):
+                continue
+            title = setting or str(present[0].job.asked.get("case") or "")
+            if _within(entry.setting, title):
+                checked.append((setting if len(settings) > 1 else "", entry.check(present)))
     return checked

@@ -1,9 +1,14 @@
-"""Line figures: a metric over iterations or bytes, mean over seeds with a band of one standard deviation."""
+"""Line figures: metrics over iterations or over what was sent, mean over seeds with a band of one std.
+
+One panel per metric and setting: metrics below each other and settings side by side, as the papers print;
+a single setting has its metrics side by side, and one metric in many settings takes as many rows as it needs.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,90 +17,149 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from fedclust.metrics import METRICS
 from fedclust.report import style
-from fedclust.report.arms import Arm
+from fedclust.report.arms import SEPARATOR, Arm, settings_of
 from fedclust.report.published import lookup
 from fedclust.report.spec import Spec
-from fedclust.report.wording import byte_unit, factor
+from fedclust.report.wording import axis, byte_unit, factor
 
-_TOGETHER = 8  # more arms than this are drawn in one panel per setting
-_PER_ROW = 3
+_PER_ROW = 4
+MOST_PANELS = 24
+_STRETCHED = 4.0  # a curve this many times as high as the common one may leave its panel
 
 
-def over_rounds(arms: Sequence[Arm], metric: str, label: str, published: Spec | None = None) -> Figure | None:
-    """A metric over iterations, or None where no arm recorded it.
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes.
+
+    Attributes:
+        metric: what is drawn.
+        arms: the curves, each with the number of its look.
+        title: heading; the setting.
+    """
+
+    metric: str
+    arms: Sequence[tuple[int, Arm]]
+    title: str
+
+
+def fits_one_figure(arms: Sequence[Arm], metrics: Sequence[str]) -> bool:
+    """Whether metrics by settings make one figure; else every metric is better drawn by itself."""
+    return len(metrics) == 1 or len(settings_of(arms)) <= _PER_ROW
+
+
+def draw(arms: Sequence[Arm], metrics: Sequence[str], x: str, published: Spec | None = None) -> Figure | None:
+    """Metrics in every setting, or None where nothing of it was recorded.
 
     Args:
         arms: the curves.
-        metric: what is drawn; accuracies in percent.
-        label: of the vertical axis.
+        metrics: what is drawn, from the top; accuracies in percent.
+        x: iteration, or models or bytes sent so far in either direction.
         published: where given, the numbers its paper prints are drawn as hollow marks.
     """
-    arms = [arm for arm in arms if arm.curve(metric)]
-    if not arms:
+    names = list(dict.fromkeys(arm.name for arm in arms))
+    arms = [arm for arm in arms if x == "iteration" or arm.total(x).max(initial=0) > 0]
+    metrics = [metric for metric in metrics if any(arm.curve(metric) for arm in arms)]
+    settings = settings_of(arms)
+    if not metrics:
         return None
-    figure, panels = _panels(arms, label, "iteration")
-    for axes, positions in panels:
-        for position, arm in positions:
-            curve = arm.curve(metric)
-            assert curve is not None
-            _draw(
-                axes,
-                curve.rounds.astype(np.float64) + 1,
-                factor(metric) * curve.values,
-                style.line(position),
-                arm.label,
-            )
-            if published is not None:
-                _printed(axes, arm, curve.rounds, published, style.line(position))
+    panels = [
+        Panel(metric, [(names.index(a.name), a) for a in arms if a.setting == s and a.curve(metric)], s)
+        for metric in metrics
+        for s in settings
+    ]
+    wide = _columns(settings, len(metrics))
+    high = math.ceil(len(panels) / wide)
+    figure = Figure(figsize=_size(wide, high))
+    grid: list[Axes] = figure.subplots(high, wide, squeeze=False).ravel().tolist()
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    unit, sent = _unit(arms, x)
+    for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
+        _fill(axes, panel, x, unit, published)
+        if place < wide or len(metrics) == 1:  # rows of metrics share the titles of the first
+            axes.set_title(_broken(panel.title))
+        if place % wide == 0 or len(settings) == 1:
+            axes.set_ylabel(axis(panel.metric))
+        if place + wide >= len(panels):
+            axes.set_xlabel(sent)
+    _legend(figure, grid[: len(panels)], panels)
+    return figure
+
+
+def _fill(axes: Axes, panel: Panel, x: str, unit: float, published: Spec | None) -> None:
+    """All curves of a panel."""
+    means, totals = [], []
+    for position, arm in panel.arms:
+        curve = arm.curve(panel.metric)
+        assert curve is not None
+        along = curve.rounds.astype(np.float64) + 1
+        if x != "iteration":
+            spent = arm.curve(x)
+            assert spent is not None
+            along = np.interp(curve.rounds, spent.rounds, np.nancumsum(spent.mean()) / unit)
+            totals.append(float(along.max(initial=0)))
+        values = factor(panel.metric) * curve.values
+        look = style.line(position)
+        means.append(_draw(axes, along, values, look, arm.name))
+        if published is not None and x == "iteration" and panel.metric == published.metric:
+            _printed(axes, arm, curve.rounds, published, look)
+    if x == "iteration":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
-    _legend(figure, panels)
-    return figure
-
-
-def over_bytes(arms: Sequence[Arm], metric: str, label: str) -> Figure | None:
-    """A metric over the bytes sent so far, or None where no arm recorded both."""
-    arms = [arm for arm in arms if arm.curve(metric) and arm.curve("bytes") and arm.total("bytes").max() > 0]
-    if not arms:
-        return None
-    size, unit = byte_unit(max(float(arm.total("bytes").max()) for arm in arms))
-    figure, panels = _panels(arms, label, f"sent so far, {unit} per seed")
-    for axes, positions in panels:
-        extent = []
-        for position, arm in positions:
-            curve, sent = arm.curve(metric), arm.curve("bytes")
-            assert curve is not None
-            assert sent is not None
-            total = np.interp(curve.rounds, sent.rounds, np.nancumsum(sent.mean()) / size)
-            extent += [total[total > 0].min(initial=total.max()), total.max()]
-            _draw(axes, total, factor(metric) * curve.values, style.line(position), arm.label)
-        if max(extent) > 20 * min(extent) > 0:
-            axes.set_xscale("log")
-    _legend(figure, panels)
-    return figure
+    elif totals and max(totals) > 20 * min(totals) > 0:  # else the cheap arms would be squeezed at the left
+        axes.set_xscale("log")
+    if METRICS[panel.metric].unit != "fraction":
+        _keep_readable(axes, means)
 
 
 def _draw(
     axes: Axes, x: NDArray[np.float64], values: NDArray[np.float64], look: dict[str, Any], label: str
-) -> None:
+) -> NDArray[np.float64]:
     """One arm: the mean over seeds [R, S] as a line with a few markers, ± 1 standard deviation as a band."""
+    known = np.isfinite(values).any(axis=1)
+    x, values = x[known], values[known]
     with np.errstate(all="ignore"):
-        mean, std = np.nanmean(values, axis=1), np.nanstd(values, axis=1)
-    shown = np.isfinite(mean)
-    x, mean, std = x[shown], mean[shown], std[shown]
+        mean: NDArray[np.float64] = np.nanmean(values, axis=1)
+        std = np.nanstd(values, axis=1)
     if not len(x):
-        return
+        return mean
     every = max(1, math.ceil(len(x) / 8))
     axes.plot(x, mean, label=label, markevery=every, zorder=3, **look)
     if values.shape[1] > 1:
         axes.fill_between(x, mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0, zorder=2)
+    return mean
+
+
+def _keep_readable(axes: Axes, means: Sequence[NDArray[np.float64]]) -> None:
+    """End the vertical axis above the common height of the curves where one of them stretches it."""
+    finite = [mean[np.isfinite(mean)] for mean in means]
+    # the height of a curve: where it starts or, later, all but its highest twentieth
+    heights = sorted(max(float(mean[0]), float(np.quantile(mean, 0.95))) for mean in finite if len(mean))
+    if not heights:
+        return
+    common = heights[(len(heights) - 1) // 2]
+    wanted = max(height for height in heights if height <= _STRETCHED * common or height == heights[0])
+    highest = max(float(mean.max()) for mean in finite if len(mean))
+    lowest = min(float(mean.min()) for mean in finite if len(mean))
+    if common <= 0 or lowest < 0:
+        return
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom=max(bottom, 0.0 if lowest >= 0 else bottom))
+    if top > 1.6 * wanted:
+        axes.set_ylim(top=max(1.15 * wanted, wanted + 0.1 * (wanted - lowest)))
+        if highest > axes.get_ylim()[1]:
+            axes.text(
+                0.99, 0.99, f"↑ up to {highest:.3g}", transform=axes.transAxes, ha="right", va="top",
+                fontsize=7.5, color=style.MUTED,
+            )  # fmt: skip
 
 
 def _printed(axes: Axes, arm: Arm, rounds: NDArray[np.int64], spec: Spec, look: dict[str, Any]) -> None:
     """Published numbers of the arm as hollow marks with their error bars."""
     assert spec.published is not None
     for iteration in spec.iterations or ():
-        number = lookup(spec.published, arm.name, arm.job.choices, iteration, whole=False)
+        number = lookup(spec.published, arm.algorithm, arm.cell, iteration, whole=False)
         if number is not None and iteration <= rounds[-1] + 1:
             axes.errorbar(
                 iteration,
@@ -113,39 +177,47 @@ def _printed(axes: Axes, arm: Arm, rounds: NDArray[np.int64], spec: Spec, look: 
             )
 
 
-def _panels(arms: Sequence[Arm], y: str, x: str) -> tuple[Figure, list[tuple[Axes, list[tuple[int, Arm]]]]]:
-    """The figure, and per panel its axes and the arms in it, each with the number of its look."""
-    if len(arms) <= _TOGETHER:
-        figure = Figure(figsize=(6.4, 3.9))
-        axes = figure.subplots()
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        return figure, [(axes, list(enumerate(arms)))]
-    names = list(dict.fromkeys(arm.name for arm in arms))
-    settings = list(dict.fromkeys(arm.setting for arm in arms))
-    wide = min(_PER_ROW, len(settings))
-    high = math.ceil(len(settings) / wide)
-    figure = Figure(figsize=(3.1 * wide + 0.4, 2.5 * high + 0.7))
-    grid = figure.subplots(high, wide, squeeze=False).ravel().tolist()
-    for axes in grid[len(settings) :]:
-        axes.set_axis_off()
-    panels = []
-    for axes, setting in zip(grid, settings, strict=False):
-        axes.set_title(setting.replace(" ", "\n") if len(setting) > 32 else setting)
-        panels.append((axes, [(names.index(arm.name), arm) for arm in arms if arm.setting == setting]))
-    figure.supxlabel(x, fontsize=9)
-    figure.supylabel(y, fontsize=9)
-    return figure, panels
+def _columns(settings: Sequence[str], metrics: int) -> int:
+    """How many panels stand side by side."""
+    if len(settings) == 1:
+        return min(_PER_ROW, metrics)
+    if metrics > 1 or len(settings) <= _PER_ROW:
+        return len(settings)
+    # a full table of two choices keeps its shape: cases below each other, scenarios side by side
+    last = dict.fromkeys(setting.rpartition(SEPARATOR)[2] for setting in settings)
+    first = dict.fromkeys(setting.rpartition(SEPARATOR)[0] for setting in settings)
+    full = len(first) > 1 and len(first) * len(last) == len(settings)
+    return len(last) if full and 1 < len(last) <= _PER_ROW else _PER_ROW
 
 
-def _legend(figure: Figure, panels: list[tuple[Axes, list[tuple[int, Arm]]]]) -> None:
-    """One legend above all panels; named by algorithm where settings have panels of their own."""
-    handles: dict[str, Any] = {}
-    for axes, positions in panels:
-        lines, labels = axes.get_legend_handles_labels()
-        short = {arm.label: arm.name for _, arm in positions} if len(panels) > 1 else {}
-        for drawn, label in zip(lines, labels, strict=True):
-            handles.setdefault(short.get(label, label), drawn)
-    widest = max((len(label) for label in handles), default=1)
-    columns = max(1, min(len(handles), int(figure.get_figwidth() * 13 / (widest + 7))))
-    figure.legend(list(handles.values()), list(handles), loc="outside upper left", ncols=columns)
+def _size(wide: int, high: int) -> tuple[float, float]:
+    if wide == high == 1:
+        return 6.4, 3.9
+    return (3.4 if wide < 3 else 2.9) * wide + 0.4, 2.3 * high + 0.8
+
+
+def _broken(title: str) -> str:
+    return title.replace(SEPARATOR, "\n") if len(title) > 28 else title
+
+
+def _unit(arms: Sequence[Arm], x: str) -> tuple[float, str]:
+    """The unit of the horizontal axis and its label."""
+    if x == "iteration":
+        return 1.0, "iteration"
+    largest = max((float(arm.total(x).max(initial=0)) for arm in arms), default=0.0)
+    size, unit = byte_unit(largest) if x == "bytes" else (1.0, "models")
+    return size, f"sent so far, {unit} per seed"
+
+
+def _legend(figure: Figure, grid: Sequence[Axes], panels: Sequence[Panel]) -> None:
+    """One legend above all panels, in the order of the arms."""
+    handles: dict[int, tuple[str, Any]] = {}
+    for axes, panel in zip(grid, panels, strict=True):
+        drawn = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        for position, arm in panel.arms:
+            if arm.name in drawn:
+                handles.setdefault(position, (arm.name, drawn[arm.name]))
+    named = [handles[position] for position in sorted(handles)]
+    widest = max((len(name) for name, _ in named), default=1)
+    columns = max(1, min(len(named), int(figure.get_figwidth() * 13 / (widest + 7))))
+    figure.legend([line for _, line in named], [n for n, _ in named], loc="outside upper left", ncols=columns)

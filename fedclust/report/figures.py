@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,18 @@ from matplotlib.figure import Figure
 
 from fedclust.files import atomic_write
 from fedclust.report import curves, flow, heatmaps, style
-from fedclust.report.arms import Arm
+from fedclust.report.arms import Arm, settings_of
 from fedclust.report.spec import Spec
 from fedclust.report.wording import in_percent, title
 
 _MOST_FLOWS = 8
+_MOST_SETTINGS = 1  # whose single runs are drawn
+_MOST_BESIDE = 8
+_MEANT = {
+    "train_loss": "Training loss of the cohort",
+    "purity": "Purity of the clusters (1: no cluster mixes groups)",
+    "discrepancy": "Distance of local models to the model they form",
+}
 _BAND = "Lines: mean over seeds; bands: ± 1 standard deviation."
 _FLOW = (
     "which clients are in which cluster, over iterations. Bars: clusters; bands: clients, in the colour of "
@@ -60,53 +68,68 @@ def draw(folder: Path, spec: Spec, arms: Sequence[Arm], scaled: bool) -> list[Pi
 
 
 def _figures(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Iterator[tuple[str, str, Figure]]:
-    candidates = [*_lines(spec, arms, scaled), *_matrices(arms)]
+    candidates = itertools.chain(_lines(spec, arms, scaled), _matrices(arms))
     yield from ((file, caption, figure) for file, caption, figure in candidates if figure is not None)
-    flows = ((arm, figure) for arm in arms if (figure := flow.flow(arm)) is not None)
+    few = first_settings(arms, _MOST_SETTINGS)
+    flows = ((arm, figure) for arm in few if (figure := flow.flow(arm)) is not None)
     for (arm, figure), _ in zip(flows, range(_MOST_FLOWS), strict=False):
         file = re.sub(r"[^A-Za-z0-9.=-]+", "_", arm.label)
-        yield f"flow_{file}", f"{arm.label}: {_FLOW}", figure
+        left_out = "" if len(few) == len(arms) else " The first setting only."
+        yield f"flow_{file}", f"{arm.label}: {_FLOW}{left_out}", figure
 
 
-def _lines(spec: Spec, arms: Sequence[Arm], scaled: bool) -> list[tuple[str, str, Figure | None]]:
-    name, metric = title(spec.metric), spec.metric
-    label = f"{name.lower()} (%)" if in_percent(metric) else name.lower()
-    printed = spec if spec.published and spec.iterations and not scaled and in_percent(metric) else None
-    hollow = " Hollow marks: published." if printed else ""
-    return [
-        (
-            metric,
-            f"{name} over iterations. {_BAND}{hollow}",
-            curves.over_rounds(arms, metric, label, printed),
-        ),
-        (
-            "train_loss",
-            f"Training loss of the cohort over iterations. {_BAND}",
-            curves.over_rounds(arms, "train_loss", "training loss, nats per example"),
-        ),
-        (
-            "purity",
-            f"Purity of the clusters over iterations; 1 means that no cluster mixes groups. {_BAND}",
-            curves.over_rounds(arms, "purity", "purity"),
-        ),
-        (
-            f"{metric}_bytes",
-            f"{name} against the bytes sent in both directions. {_BAND}",
-            curves.over_bytes(arms, metric, label),
-        ),
-    ]
+def first_settings(arms: Sequence[Arm], number: int) -> list[Arm]:
+    """The arms of the first settings; all of a sweep would be hundreds of pictures."""
+    shown = settings_of(arms)[:number]
+    return [arm for arm in arms if arm.setting in shown]
 
 
-def _matrices(arms: Sequence[Arm]) -> list[tuple[str, str, Figure | None]]:
-    return [
-        (
-            "contingency",
-            "Clients per cluster and true group at the end of the first seed; shade: share of the group.",
-            heatmaps.contingencies(arms),
-        ),
-        (
-            "distance",
-            "Distance of any two clients as the clustering saw it, first seed; by group, then cluster.",
-            heatmaps.distances(arms),
-        ),
-    ]
+def _lines(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Iterator[tuple[str, str, Figure | None]]:
+    rows = spec.figure.rows or (spec.metric,)
+    groups = [rows] if curves.fits_one_figure(arms, rows) else [(row,) for row in rows]
+    for metrics in groups:
+        file = "_".join(metrics) if spec.figure.x == "iteration" else "_".join((*metrics, spec.figure.x))
+        yield _curve(spec, arms, scaled, metrics, spec.figure.x, file, curves.MOST_PANELS)
+    # what nobody asked for is drawn for as many settings as are quickly looked at
+    most = _MOST_BESIDE
+    if spec.figure.x != "iteration":
+        yield _curve(spec, arms, scaled, (spec.metric,), "iteration", spec.metric, most)
+    for metric in ("train_loss", "purity"):
+        if metric not in rows:
+            yield _curve(spec, arms, scaled, (metric,), "iteration", metric, most)
+    if spec.figure.x != "bytes":
+        yield _curve(spec, arms, scaled, (spec.metric,), "bytes", f"{spec.metric}_bytes", most)
+
+
+def _curve(
+    spec: Spec, arms: Sequence[Arm], scaled: bool, metrics: Sequence[str], x: str, file: str, most: int
+) -> tuple[str, str, Figure | None]:
+    """One figure of lines with its caption."""
+    printed = spec if spec.published and spec.iterations and not scaled and in_percent(spec.metric) else None
+    shown = printed if spec.metric in metrics and x == "iteration" else None
+    names = [_MEANT.get(metric, title(metric)) for metric in metrics]
+    names[1:] = [name[0].lower() + name[1:] for name in names[1:]]
+    named = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    along = "over iterations" if x == "iteration" else f"against the {x} sent in both directions"
+    hollow = " Hollow marks: published." if shown else ""
+    few = first_settings(arms, most)
+    left_out = "" if len(few) == len(arms) else f" The first {most} settings only."
+    figure = curves.draw(few, metrics, x, shown)
+    return file, f"{named} {along}. {_BAND}{hollow}{left_out}", figure
+
+
+def _matrices(arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
+    few = first_settings(arms, _MOST_SETTINGS)
+    left_out = " The first setting only." if len(few) < len(arms) else ""
+    yield (
+        "contingency",
+        "Clients per cluster and true group at the end of the first seed; shade: share of the group."
+        + left_out,
+        heatmaps.contingencies(few),
+    )
+    yield (
+        "distance",
+        "Distance of any two clients as the clustering saw it, first seed; by group, then cluster."
+        + left_out,
+        heatmaps.distances(few),
+    )

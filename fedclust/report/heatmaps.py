@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedclust.metrics.recovery import contingency
+from fedclust.metrics.contingency import contingency
 from fedclust.report import style
 from fedclust.report.arms import Arm
 

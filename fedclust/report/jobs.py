@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +11,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.csv
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from fedclust.errors import DataError, RunFolderError
+
+_COLUMNS = {
+    "seed": pyarrow.int64(),
+    "round": pyarrow.int64(),
+    "metric": pyarrow.string(),
+    "value": pyarrow.float64(),
+}
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,13 @@ class Curve:
         """[S] values of round t, NaN where there are none."""
         where = np.flatnonzero(self.rounds == t)
         return self.values[where[0]] if len(where) else np.full(len(self.seeds), np.nan)
+
+    def without(self, seeds: Collection[int]) -> Curve:
+        """The curve without some seeds; with all of them where nothing else would be left."""
+        kept = [column for column, seed in enumerate(self.seeds) if seed not in seeds]
+        if not kept or len(kept) == len(self.seeds):
+            return self
+        return Curve(self.rounds, tuple(self.seeds[c] for c in kept), self.values[:, kept])
 
     def last(self) -> NDArray[np.float64]:
         """[S] the newest value of every seed."""
@@ -70,6 +85,11 @@ class Job:
     def choices(self) -> dict[str, str]:
         """The config group choices of the job, by group."""
         return {str(k): str(v) for k, v in (self.config.get("choices") or {}).items()}
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """What the job's config asks of a report, as written; see `fedclust.report.spec`."""
+        return self.config.get("report") or {}
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -109,6 +129,18 @@ class Job:
         filters = [("seed", "==", seed), ("round", "in", rounds)]
         frames = [self._client_rows(file, filters) for file in files]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    @cached_property
+    def federation(self) -> Mapping[str, Any]:
+        """What the run wrote about its federation, see `fedclust.federation.summary`; may be empty."""
+        path = self.folder / "federation.json"
+        if not path.is_file():
+            return {}
+        try:
+            content = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} cannot be read ({error}); delete it and report again") from error
+        return content if isinstance(content, dict) else {}
 
     def array(self, seed: int, name: str) -> NDArray[Any] | None:
         """An array the run kept, or None."""
@@ -187,26 +219,28 @@ def _read_job(folder: Path) -> Job:
 
 def _read_curves(path: Path) -> dict[str, Curve]:
     """Every metric of `rounds.csv`; a last line that is still being written is left out."""
-    text = path.read_text()
-    text = text[: text.rfind("\n") + 1]
+    text = path.read_bytes()
+    text = text[: text.rfind(b"\n") + 1]
     if not text:
         return {}
     try:
-        table = pd.read_csv(
-            io.StringIO(text),
-            dtype={"seed": np.int64, "round": np.int64, "metric": str, "value": str},
-            keep_default_na=False,
+        # arrow rounds correctly, so the bits the run wrote come back; pandas' own parser may not
+        table = pyarrow.csv.read_csv(
+            pyarrow.BufferReader(text), convert_options=pyarrow.csv.ConvertOptions(column_types=_COLUMNS)
         )
-        table = table[["seed", "round", "metric", "value"]]
-        # numpy rounds correctly, so the bits the run wrote come back; pandas' own parser may not
-        table["value"] = table["value"].to_numpy(dtype=object).astype(np.float64)
-    except (ValueError, KeyError) as error:
+        seed, t, value = (table[name].to_numpy() for name in ("seed", "round", "value"))
+        metric = table["metric"].combine_chunks().dictionary_encode()
+    except (pyarrow.ArrowException, ValueError, KeyError) as error:
         first = str(error).partition("\n")[0]
         raise DataError(f"{path} cannot be read ({first}); run the job again") from error
+    kind = metric.indices.to_numpy()
+    names = metric.dictionary.to_pylist()
     curves = {}
-    for name, rows in table.groupby("metric"):
-        grid = rows.pivot_table(index="round", columns="seed", values="value", aggfunc="last", dropna=False)
-        curves[str(name)] = Curve(
-            grid.index.to_numpy(dtype=np.int64), tuple(int(s) for s in grid.columns), grid.to_numpy(float)
-        )
+    for name in sorted(names):
+        rows = np.flatnonzero(kind == names.index(name))
+        rounds, row = np.unique(t[rows], return_inverse=True)
+        seeds, column = np.unique(seed[rows], return_inverse=True)
+        grid = np.full((len(rounds), len(seeds)), np.nan)
+        grid[row, column] = value[rows]
+        curves[name] = Curve(rounds, tuple(seeds.tolist()), grid)
     return curves

@@ -12,6 +12,9 @@ from fedclust.report.figures import Picture
 from fedclust.report.style import RC
 from fedclust.report.table import Table
 
+_COLUMN = 620  # a wider figure takes the whole page
+_MOST_BANNERS = 8  # more are folded away
+
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
@@ -21,7 +24,7 @@ class Page:
         title: heading.
         subtitle: what was run, in one line.
         banners: what a reader must know before reading a number.
-        tables: the headline table first; the last one is folded away.
+        tables: the headline table first; folded ones come after the figures.
         pictures: the figures.
     """
 
@@ -32,27 +35,75 @@ class Page:
     pictures: Sequence[Picture]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """What the page of several experiments shows of one.
+
+    Attributes:
+        title: heading.
+        link: address of the experiment's own page, relative to this one.
+        subtitle, banners, tables, pictures: see `Page`.
+    """
+
+    title: str
+    link: str
+    subtitle: str
+    banners: Sequence[str]
+    tables: Sequence[Table]
+    pictures: Sequence[Picture]
+
+
 def render(page: Page) -> str:
-    """The page as HTML text."""
+    """The page of one experiment as HTML text."""
+    figures = (
+        f"<section>\n<h2>Figures</h2>\n<div class=figures>\n{''.join(map(_figure, page.pictures))}</div>\n"
+        f"</section>\n"
+    )
+    opened = "".join(_section(table) for table in page.tables if not table.folded)
+    folded = "".join(_section(table) for table in page.tables if table.folded)
+    return _document(page.title, _header(page.subtitle, page.banners) + opened + figures + folded)
+
+
+def render_index(title: str, sections: Sequence[Section]) -> str:
+    """The page of several experiments as HTML text."""
+    body = "".join(
+        f'<article>\n<h2><a href="{html.escape(one.link)}">{html.escape(one.title)}</a></h2>\n'
+        f"{_header(one.subtitle, one.banners)}"
+        f"{''.join(_section(table, 'h3') for table in one.tables)}"
+        f"<div class=figures>\n{''.join(map(_figure, one.pictures))}</div>\n</article>\n"
+        for one in sections
+    )
+    lead = f"{len(sections)} experiments; each heading leads to the experiment's own report."
+    return _document(title, _header(lead, ()) + body)
+
+
+def _document(title: str, body: str) -> str:
     css = files("fedclust.report").joinpath("page.css").read_text(encoding="utf-8")
-    banners = "".join(f"<p class=banner>{html.escape(text)}</p>\n" for text in page.banners)
-    headline, *middle, settings = page.tables
-    sections = "".join(_section(table) for table in middle)
-    pictures = "".join(_figure(picture) for picture in page.pictures)
     return (
         f'<!doctype html>\n<html lang=en>\n<head>\n<meta charset="utf-8">\n'
         f'<meta name=viewport content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(page.title)}</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
-        f"<header>\n<h1>{html.escape(page.title)}</h1>\n<p class=lead>{html.escape(page.subtitle)}</p>\n"
-        f"{banners}</header>\n{_section(headline)}{sections}"
-        f"<section>\n<h2>Figures</h2>\n<div class=figures>\n{pictures}</div>\n</section>\n"
-        f"<section>\n<details>\n<summary>{html.escape(settings.title)}</summary>\n{settings.html()}</details>\n"
-        f"</section>\n</main>\n</body>\n</html>\n"
+        f"<title>{html.escape(title)}</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{html.escape(title)}</h1>\n{body}</main>\n</body>\n</html>\n"
     )
 
 
-def _section(table: Table) -> str:
-    return f"<section id={table.name}>\n<h2>{html.escape(table.title)}</h2>\n{table.html()}</section>\n"
+def _header(subtitle: str, banners: Sequence[str]) -> str:
+    said = "".join(f"<p class=banner>{html.escape(text)}</p>\n" for text in banners[:_MOST_BANNERS])
+    if len(banners) > _MOST_BANNERS:
+        rest = "".join(f"<p class=banner>{html.escape(text)}</p>\n" for text in banners[_MOST_BANNERS:])
+        more = len(banners) - _MOST_BANNERS
+        said += f"<details>\n<summary>{more} more warnings</summary>\n{rest}</details>\n"
+    return f"<p class=lead>{html.escape(subtitle)}</p>\n{said}"
+
+
+def _section(table: Table, heading: str = "h2") -> str:
+    title = html.escape(table.title)
+    if table.folded:
+        return (
+            f"<section class={table.name}>\n<details>\n<summary>{title}</summary>\n{table.html()}</details>\n"
+            "</section>\n"
+        )
+    return f"<section class={table.name}>\n<{heading}>{title}</{heading}>\n{table.html()}</section>\n"
 
 
 def _width(png: bytes) -> int:
@@ -63,8 +114,9 @@ def _width(png: bytes) -> int:
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.png).decode()
     caption = html.escape(picture.caption)
+    wide = " class=wide" if _width(picture.png) > _COLUMN else ""
     return (
-        f'<figure id="{html.escape(picture.name)}">\n'
+        f'<figure{wide} id="{html.escape(picture.name)}">\n'
         f'<img width={_width(picture.png)} alt="{caption}" src="data:image/png;base64,{data}">\n'
         f"<figcaption>{caption}</figcaption>\n</figure>\n"
     )

@@ -20,12 +20,16 @@ from fedclust.errors import ConfigError
 _SYNONYMS = {
     "cflmgdmcfl": ("cflmgd", "mcfl"),
     "jointgradientloss": ("jgl", "joint", "jointgradientloss"),
-    "flexcfletag": ("flexcfletag", "flexcflinter"),
+    "flexcfletag": ("flexcfletag", "flexcflinter", "flexcflinter5"),
     "flexcflrcc": ("flexcflrcc", "rcc"),
     "flexcflrac": ("flexcflrac", "rac"),
+    "ifca": ("ifca", "ifcaflex"),
     "femnist": ("femnist", "femnist10", "emnist"),
     "synthetic": ("synthetic", "synthetic11"),
 }
+
+
+_FIRST = re.compile(r"first_round_test_acc_ge_(\d+)")
 
 
 @dataclass(frozen=True)
@@ -79,15 +83,16 @@ def lookup(
     Args:
         name: "<paper>/<table>".
         algorithm: the arm's algorithm choice.
-        choices: its config group choices; dataset, model and scenario tell equal rows apart.
+        choices: its config group choices, and "classes": how many a client has; dataset, model, scenario
+            and classes tell equal rows apart.
         iteration: 1-based iteration of the measured number.
         whole: whether it scores the whole run, and so meets a table that prints one number per run.
         metric: the metric's name in the table.
     """
     rows = [r for r in table(name) if r["metric"] == metric and _same(r["algorithm"], algorithm)]
-    for column, group in (("dataset", "dataset"), ("model", "model"), ("setting", "scenario")):
+    for column in ("dataset", "model", "setting"):
         if len({r[column] for r in rows}) > 1:
-            rows = [r for r in rows if _matches(column, r[column], choices.get(group, ""))]
+            rows = [r for r in rows if _matches(column, r[column], choices)]
     if not whole or len({r["round"] for r in rows}) > 1:
         rows = [r for r in rows if r["round"] == str(iteration)]
     values = {(r["mean"], r["std"]) for r in rows if r["mean"]}
@@ -95,6 +100,12 @@ def lookup(
         return None
     mean, std = values.pop()
     return Published(float(mean), float(std) if std else None)
+
+
+def thresholds(name: str | None) -> list[int]:
+    """The accuracies, in percent, for which a table prints the first iteration that reaches them."""
+    rows = table(name) if name else ()
+    return sorted({int(found[1]) for r in rows if (found := _FIRST.fullmatch(r["metric"]))})
 
 
 def _plain(text: str) -> str:
@@ -108,10 +119,14 @@ def _same(printed: str, choice: str) -> bool:
     return plain == wanted or wanted in _SYNONYMS.get(plain, ())
 
 
-def _matches(column: str, printed: str, choice: str) -> bool:
+def _matches(column: str, printed: str, choices: Mapping[str, str]) -> bool:
     """Whether a cell's dataset, model or setting is the one chosen."""
     if column == "dataset":
-        return _same(printed, choice)
+        return _same(printed, choices.get("dataset", ""))
     if column == "model":  # "MLP" is mlp128 on one dataset and mlp512 on another
-        return _plain(printed) in _plain(choice)
-    return _plain(printed.partition(";")[0]).startswith(_plain(choice)) and bool(choice)
+        return _plain(printed) in _plain(choices.get("model", ""))
+    classes = re.match(r"(\d+)\b.* classes per client", printed)
+    if classes:
+        return classes[1] == choices.get("classes")
+    scenario = _plain(choices.get("scenario", ""))
+    return _plain(printed.partition(";")[0]).startswith(scenario) and bool(scenario)

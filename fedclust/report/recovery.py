@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from fedclust.metrics.recovery import contingency
+from fedclust.metrics.contingency import contingency
 from fedclust.report.arms import Arm
 
 

@@ -44,6 +44,8 @@ def columns(spec: Spec, arms: Sequence[Arm]) -> list[Column]:
     last = Column(_last_title(arms), lambda arm: arm.last(metric), lambda arm: arm.job.rounds, whole=True)
     if spec.score == "max":
         best = Column("best over rounds", lambda a: a.best(metric), lambda a: a.job.rounds, whole=True)
+        if _in_panels(arms):  # one number per arm and setting; the last ones are in the table over rounds
+            return [best]
         return [best, Column(last.title, last.values, last.iteration, whole=True, compared=False)]
     wanted = spec.iterations or ()
     reached = [i for i in wanted if any(len(_at(arm, metric, i)) for arm in arms)]
@@ -68,8 +70,9 @@ def headline(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
             values = scale * column.values(arm)
             printed = _published(spec, arm, column)
             best = _is_best(arm, arms, column, spec.metric)
-            cells[arm.label, column.title] = _cell(values, printed, scaled, best)
-            records.append(_record(arm, column, spec.metric, values, printed))
+            comparable = not scaled and not arm.stand_in
+            cells[arm.label, column.title] = cell(values, printed, comparable, best)
+            records.append(_record(arm, column, spec.metric, values, printed, comparable))
     heads, rows = _layout(arms, shown, cells)
     unit = " (%)" if scale == 100.0 else ""
     return Table(
@@ -124,13 +127,17 @@ def _last_title(arms: Sequence[Arm]) -> str:
 def _published(spec: Spec, arm: Arm, column: Column) -> Published | None:
     if spec.published is None or not column.compared or spec.metric not in _PRINTED:
         return None
-    return lookup(spec.published, arm.name, arm.job.choices, column.iteration(arm), whole=column.whole)
+    return lookup(spec.published, arm.algorithm, arm.cell, column.iteration(arm), whole=column.whole)
 
 
 def _is_best(arm: Arm, arms: Sequence[Arm], column: Column, metric: str) -> bool:
-    """Whether the arm has the best mean of its setting, among at least two."""
+    """Whether the arm has the best mean of its setting, among at least two.
+
+    A score of whole runs is compared among those that have ended.
+    """
     sign = -1.0 if METRICS[metric].better == "lower" else 1.0
     rivals = [a for a in arms if a.setting == arm.setting] if _in_panels(arms) else list(arms)
+    rivals = [a for a in rivals if a.finished or not column.whole]
     means = {a.label: sign * float(v.mean()) for a in rivals if len(v := column.values(a))}
     return len(means) > 1 and arm.label in means and means[arm.label] == max(means.values())
 
@@ -140,25 +147,45 @@ def _in_panels(arms: Sequence[Arm]) -> bool:
     return any(len({a.name for a in arms if a.setting == s}) > 1 for s in {a.setting for a in arms} - {""})
 
 
-def _cell(values: NDArray[np.float64], printed: Published | None, scaled: bool, best: bool) -> Cell:
-    text = plus_minus(values)
+def cell(
+    values: NDArray[np.float64],
+    printed: Published | None,
+    comparable: bool,
+    best: bool = False,
+    digits: int = 2,
+) -> Cell:
+    """Mean ± std of the seeds with the printed number and the difference.
+
+    Args:
+        values: [S] per seed, in the printed unit.
+        printed: the paper's number, or None.
+        comparable: whether agreement may be judged.
+        best: whether to set it in bold.
+        digits: decimals.
+    """
+    text = plus_minus(values, digits)
     if printed is None:
         return Cell(text=text, strong=best)
     paper = f"{printed.mean:g}" if printed.std is None else f"{printed.mean:.2f} ± {printed.std:.2f}"
     if not len(values):
         return Cell(text=text, detail=f"paper {paper}")
     mean = float(values.mean())
-    good = None if scaled else printed.agrees(mean)
+    good = printed.agrees(mean) if comparable else None
     return Cell(
         text=text,
-        detail=f"paper {paper}, {mean - printed.mean:+.2f}".replace("-", "−"),
+        detail=f"paper {paper}, {mean - printed.mean:+.{digits}f}".replace("-", "−"),
         good=good,
         strong=best,
     )
 
 
 def _record(
-    arm: Arm, column: Column, metric: str, values: NDArray[np.float64], printed: Published | None
+    arm: Arm,
+    column: Column,
+    metric: str,
+    values: NDArray[np.float64],
+    printed: Published | None,
+    comparable: bool,
 ) -> Mapping[str, Any]:
     record: dict[str, Any] = {"arm": arm.label, "column": column.title, "metric": metric, "n": len(values)}
     if len(values):
@@ -167,7 +194,8 @@ def _record(
         record |= {"published": printed.mean, "published_std": "" if printed.std is None else printed.std}
         if len(values):
             mean = float(values.mean())
-            record |= {"difference": mean - printed.mean, "agrees": printed.agrees(mean)}
+            record |= {"difference": mean - printed.mean}
+            record |= {"agrees": printed.agrees(mean)} if comparable else {}
     return record
 
 

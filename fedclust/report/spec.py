@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fedclust.errors import ConfigError, require
 from fedclust.metrics import meaning
 from fedclust.report.claims import Claim, claim
+
+_AXES = "iteration, models or bytes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """What the curves show.
+
+    Attributes:
+        rows: metrics, one row of panels each; none for the headline metric alone.
+        x: iteration, or what was sent so far in either direction: models, bytes.
+    """
+
+    rows: tuple[str, ...] = ()
+    x: str = "iteration"
+
+    def __post_init__(self) -> None:
+        for name in self.rows:
+            meaning(name, "report.figure.rows")
+        require(self.x in ("iteration", "models", "bytes"), "report.figure.x", self.x, _AXES)
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any]) -> Drawn:
+        """What a `report.figure` node asks for.
+
+        Raises:
+            ConfigError: for an unknown key, metric or axis.
+        """
+        _only_known(cls, node, "report.figure")
+        return cls(rows=tuple(node.get("rows") or ()), x=str(node.get("x") or "iteration"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +53,9 @@ class Spec:
         score: last, or max over rounds (from the first round on in which every client is served).
         order: names of arms in row order; the others follow.
         claims: statements to check.
+        figure: the curves.
+        case: title of the federation that this job belongs to, where an experiment has several.
+        dataset: the data set the experiment is about; another choice is reported as standing in for it.
     """
 
     title: str = ""
@@ -32,6 +65,9 @@ class Spec:
     score: str = "last"
     order: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
+    figure: Drawn = field(default_factory=Drawn)
+    case: str = ""
+    dataset: str = ""
 
     def __post_init__(self) -> None:
         meaning(self.metric, "report.metric")
@@ -57,13 +93,18 @@ class Spec:
             ConfigError: for an unknown key, metric or kind of claim.
         """
         node = {str(key): value for key, value in (config.get("report") or {}).items() if value is not None}
-        known = {field.name for field in fields(cls)}
-        for key in node:
-            if key not in known:
-                raise ConfigError(f"report.{key} is not allowed: one of {', '.join(sorted(known))}")
+        _only_known(cls, node, "report")
         node.setdefault("title", str(config.get("name", "")))
         for key in ("iterations", "order"):
             if key in node:
                 node[key] = tuple(node[key])
         node["claims"] = tuple(claim(entry) for entry in node.get("claims", ()))
+        node["figure"] = Drawn.of(node.get("figure", {}))
         return cls(**node)
+
+
+def _only_known(kind: type[Any], node: Mapping[str, Any], name: str) -> None:
+    known = {entry.name for entry in fields(kind)}
+    for key in node:
+        if key not in known:
+            raise ConfigError(f"{name}.{key} is not allowed: one of {', '.join(sorted(known))}")

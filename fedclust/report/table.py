@@ -57,6 +57,7 @@ class Table:
         rows: cells, one per column.
         records: the same as plain numbers, for CSV.
         notes: lines below the table.
+        folded: whether the page shows its heading only until it is opened.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     records: tuple[Mapping[str, Any], ...]
     notes: tuple[str, ...] = field(default=())
+    folded: bool = False
 
     def markdown(self) -> str:
         """The table in Markdown."""

@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 
 from fedclust.report.arms import Arm
 from fedclust.report.claims import check
+from fedclust.report.jobs import Curve
+from fedclust.report.published import Published, lookup, thresholds
 from fedclust.report.recovery import words
+from fedclust.report.scores import cell
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 from fedclust.report.wording import byte_unit, factor, plus_minus, title
 
+_MOST_NAMES = 8  # of the arms that share a value
 _NOT_A_SETTING = ("report", "overrides", "choices", "hash", "tracker", "data", "name", "checkpoint_seconds")
 
 
@@ -50,7 +54,16 @@ def recovery_table(arms: Sequence[Arm]) -> Table:
 
 def cost_table(arms: Sequence[Arm]) -> Table:
     """What every arm sent, computed and took over all rounds, per seed."""
-    names = ("models_down", "models_up", "bytes", "gradient_steps", "seconds")
+    names = (
+        "models_down",
+        "models_up",
+        "bytes",
+        "scalars_up",
+        "gradient_steps",
+        "forward_passes",
+        "backward_passes",
+        "seconds",
+    )
     rows, records = [], []
     for arm in arms:
         total = {name: arm.total(name) for name in names}
@@ -60,7 +73,10 @@ def cost_table(arms: Sequence[Arm]) -> Table:
                 Cell(text=_count(total["models_down"])),
                 Cell(text=_count(total["models_up"])),
                 Cell(text=_bytes(total["bytes"])),
+                Cell(text=_count(total["scalars_up"])),
                 Cell(text=_count(total["gradient_steps"])),
+                Cell(text=_count(total["forward_passes"])),
+                Cell(text=_count(total["backward_passes"])),
                 Cell(text=f"{total['seconds'].mean():.1f}" if len(total["seconds"]) else "–"),
             )
         )
@@ -69,50 +85,91 @@ def cost_table(arms: Sequence[Arm]) -> Table:
     return Table(
         name="cost",
         title="Cost of a whole run, mean over seeds",
-        columns=("arm", "models down", "models up", "sent", "local steps", "seconds"),
+        columns=(
+            "arm",
+            "models down",
+            "models up",
+            "sent",
+            "numbers up",
+            "local steps",
+            "forward passes",
+            "backward passes",
+            "seconds",
+        ),
         rows=tuple(rows),
         records=tuple(records),
         notes=(
-            "Sent: 4 bytes per parameter. Seconds: wall clock, divided among the seeds that ran together.",
+            "Sent: 4 bytes per parameter. Numbers up: single ones that clients send beside models, such as "
+            "losses or the cluster they chose. Passes: (model, client) pairs whose loss (forward) or "
+            "gradient (backward) is computed apart from local training and testing.",
+            "Seconds: wall clock, divided among the seeds that ran together.",
         ),
     )
 
 
-def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table:
-    """Statistics of the headline metric over rounds: last, best, median, mean of the last ten."""
+def rounds_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
+    """Statistics over rounds with the printed ones: last, best, median, mean of the last ten, drift.
+
+    For every accuracy whose first iteration the paper prints there is a column with the first iteration that
+    reaches it.
+    """
     scale = factor(spec.metric)
+    goals = thresholds(spec.published) if scale == 100.0 else []
     drift = any(arm.curve("discrepancy") for arm in arms)
     rows, records = [], []
     for arm in arms:
-        curve = arm.curve(spec.metric)
+        curve, moved = arm.curve(spec.metric), arm.curve("discrepancy")
         values = scale * curve.values if curve else np.empty((0, 0))
-        columns: dict[str, NDArray[np.float64]] = {
-            "last": scale * arm.last(spec.metric),
-            "best": scale * arm.best(spec.metric),
-            "median": _per_seed(np.nanmedian, values),
-            "mean of last 10": _per_seed(np.nanmean, values[-10:]),
+        gap = moved.values if moved else np.empty((0, 0))
+        columns: dict[str, tuple[NDArray[np.float64], str]] = {
+            "last": (scale * arm.last(spec.metric), ""),
+            "best": (scale * arm.best(spec.metric), "test_acc_max"),
+            "median": (_per_seed(np.nanmedian, values), "test_acc_median"),
+            "mean of last 10": (_per_seed(np.nanmean, values[-10:]), ""),
         }
-        cells = [Cell(text=plus_minus(column)) for column in columns.values()]
+        for goal in goals:
+            first = _first(curve, goal / scale) if curve else np.empty(0)
+            columns[f"first ≥ {goal} %"] = (first, f"first_round_test_acc_ge_{goal}")
         if drift:
-            moved = arm.curve("discrepancy")
-            gap = moved.values if moved else np.empty((0, 0))
-            spread = {"discrepancy": _per_seed(np.nanmean, gap), "its variance": _per_seed(np.nanvar, gap)}
-            cells += [Cell(text=plus_minus(column, 4)) for column in spread.values()]
-            columns |= spread
-        rows.append((Cell(text=arm.label), *cells))
+            columns["discrepancy"] = (_per_seed(np.nanmean, gap), "discrepancy_mean_over_rounds")
+            columns["its variance"] = (_per_seed(np.nanvar, gap), "discrepancy_variance_over_rounds")
+        cells = []
         record: dict[str, Any] = {"arm": arm.label}
-        for name, column in columns.items():
+        for name, (column, printed_as) in columns.items():
+            printed = _statistic(spec, arm, printed_as)
+            # a point of accuracy is a measure of agreement; for the other statistics there is none
+            comparable = not scaled and not arm.stand_in and printed_as.startswith("test_acc")
+            digits = 4 if "discrepancy" in printed_as else 2
+            cells.append(cell(column, printed, comparable, digits=digits))
             if len(column):
                 record |= {name: float(column.mean()), f"{name} std": float(column.std())}
+            if printed:
+                record[f"{name} published"] = printed.mean
+        heads = tuple(columns)
+        rows.append((Cell(text=arm.label), *cells))
         records.append(record)
-    extra = ("discrepancy", "its variance") if drift else ()
     return Table(
         name="over_rounds",
         title=f"{title(spec.metric)} over the evaluated rounds" + (" (%)" if scale == 100.0 else ""),
-        columns=("arm", "last", "best", "median", "mean of last 10", *extra),
+        columns=("arm", *heads),
         rows=tuple(rows),
         records=tuple(records),
+        notes=("First: iteration, counted from 1, over the seeds that get there.",) if goals else (),
     )
+
+
+def _statistic(spec: Spec, arm: Arm, name: str) -> Published | None:
+    """What the paper prints for a statistic over all rounds."""
+    if not name or not spec.published:
+        return None
+    return lookup(spec.published, arm.algorithm, arm.cell, arm.job.rounds, whole=True, metric=name)
+
+
+def _first(curve: Curve, goal: float) -> NDArray[np.float64]:
+    """[S] the first iteration, from 1, that reaches the goal, of the seeds that do."""
+    reached = curve.values >= goal
+    rounds: NDArray[np.float64] = curve.rounds[reached.argmax(axis=0)] + 1.0
+    return rounds[reached.any(axis=0)]
 
 
 def claims_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | None:
@@ -150,14 +207,8 @@ def settings_table(arms: Sequence[Arm]) -> Table:
     flat = [_flatten({k: v for k, v in arm.job.config.items() if k not in _NOT_A_SETTING}) for arm in arms]
     rows, records = [], []
     for key in dict.fromkeys(key for one in flat for key in one):
-        given = {arm.label: one[key] for arm, one in zip(arms, flat, strict=True) if key in one}
-        values = dict.fromkeys(given.values())
-        if len(values) == 1 and len(given) == len(arms):
-            text = next(iter(values))
-        else:
-            text = "; ".join(
-                f"{', '.join(a for a, v in given.items() if v == value)}: {value}" for value in values
-            )
+        given = [(arm, one[key]) for arm, one in zip(arms, flat, strict=True) if key in one]
+        text = _shared(given, len(arms))
         rows.append((Cell(text=key), Cell(text=text)))
         records.append({"key": key, "value": text})
     return Table(
@@ -166,7 +217,24 @@ def settings_table(arms: Sequence[Arm]) -> Table:
         columns=("key", "value"),
         rows=tuple(rows),
         records=tuple(records),
+        folded=True,
     )
+
+
+def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
+    """The values of some arms: one where all have the same, else by name, by setting or by arm."""
+    values = dict.fromkeys(value for _, value in given)
+    if len(values) == 1 and len(given) == arms:
+        return next(iter(values))
+    ways = [[str(getattr(arm, part)) for arm, _ in given] for part in ("name", "setting", "label")]
+    pairs = [list(zip(way, (value for _, value in given), strict=True)) for way in ways]
+    clear = next(pair for pair, way in zip(pairs, ways, strict=True) if len(set(pair)) == len(set(way)))
+    parts = []
+    for value in values:
+        names = list(dict.fromkeys(name for name, v in clear if v == value))
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        parts.append(f"{', '.join(names[:_MOST_NAMES])}{more}: {value}")
+    return "; ".join(parts)
 
 
 def _per_seed(function: Any, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -10,25 +11,32 @@ from rich.text import Text
 
 from fedclust.report.recovery import words
 from fedclust.report.wording import factor, in_percent, plus_minus
-from fedclust.report.write import contents
+from fedclust.report.write import Contents, all_contents
+
+_MOST_LINES = 24  # on the recovery of the groups
 
 
-def print_summary(folder: Path, console: Console) -> None:
+def print_summary(folder: Path, console: Console, said: Sequence[Contents] | None = None) -> None:
     """Prints score, purity and ARI of every arm, and what became of the groups in plain words.
 
     Args:
         folder: as for `make_report`.
         console: where to.
+        said: what `all_contents` returned for it, where that is known already.
 
     Raises:
         RunFolderError: when the folder holds no job with results.
         DataError: when a file cannot be read.
     """
-    said = contents(folder)
+    for one in said if said is not None else all_contents(folder):
+        _print(one, console)
+
+
+def _print(said: Contents, console: Console) -> None:
     metric = said.spec.metric
     unit = " %" if in_percent(metric) else ""
     grid = Grid(
-        title=said.spec.title or folder.name,
+        title=said.title,
         title_justify="left",
         title_style="bold",
         box=None,
@@ -47,7 +55,10 @@ def print_summary(folder: Path, console: Console) -> None:
     console.print(grid)
     seeds = sorted({len(arm.job.seeds) for arm in said.arms})
     console.print(Text(f"mean ± std over {seeds[-1]} seed{'' if seeds[-1] == 1 else 's'}", style="dim"))
-    for line in filter(None, map(words, said.arms)):
+    lines = list(filter(None, map(words, said.arms)))
+    for line in lines[:_MOST_LINES]:
         console.print(Text(line), soft_wrap=True)
+    if len(lines) > _MOST_LINES:
+        console.print(Text(f"… and {len(lines) - _MOST_LINES} more in the report"), soft_wrap=True)
     for banner in said.banners:
         console.print(Text(banner, style="yellow"), soft_wrap=True)

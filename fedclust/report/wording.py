@@ -20,6 +20,13 @@ def title(metric: str) -> str:
     return TITLES.get(metric, metric.replace("_", " "))
 
 
+def axis(metric: str) -> str:
+    """The label of an axis that shows the metric."""
+    if metric == "train_loss":
+        return "training loss, nats per example"
+    return f"{title(metric).lower()} (%)" if in_percent(metric) else title(metric).lower()
+
+
 def in_percent(metric: str) -> bool:
     """Whether readers expect the metric in percent."""
     return METRICS[metric].unit == "fraction" and "accuracy" in metric

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from fedclust.files import atomic_write
-from fedclust.report.arms import Arm, arms
-from fedclust.report.figures import draw
+from fedclust.report.arms import Arm, arms, settings_of
+from fedclust.report.compat import switched_on
+from fedclust.report.federations import class_table, federation_table
+from fedclust.report.figures import Picture, draw
 from fedclust.report.jobs import Job, read_jobs, without_results
-from fedclust.report.page import Page, render
+from fedclust.report.page import Page, Section, render, render_index
 from fedclust.report.pooling import pool_seeds
 from fedclust.report.scores import headline
 from fedclust.report.spec import Spec
 from fedclust.report.table import Table
 from fedclust.report.tables import claims_table, cost_table, recovery_table, rounds_table, settings_table
+
+_LONG = 24  # rows; a longer table is folded away
+_SUMMED_UP = ("table", "claims")  # what the page of several experiments shows of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +29,7 @@ class Contents:
     """All of a report but its figures.
 
     Attributes:
+        folder: where the jobs are.
         spec: what the experiment asks for.
         arms: the jobs with results.
         banners: what a reader must know before reading a number.
@@ -31,21 +37,53 @@ class Contents:
         tables: the headline table first, the settings last.
     """
 
+    folder: Path
     spec: Spec
     arms: Sequence[Arm]
     banners: Sequence[str]
     scaled: bool
     tables: Sequence[Table]
 
+    @property
+    def title(self) -> str:
+        """The heading."""
+        return self.spec.title or self.folder.resolve().name
 
-def contents(folder: Path) -> Contents:
-    """What a report on the folder says.
+
+def experiments(folder: Path) -> dict[Path, list[Job]]:
+    """The jobs of every experiment by the folder it has; all under `folder` where experiments share one.
 
     Raises:
         RunFolderError: when the folder holds no job with results.
         DataError: when a file cannot be read.
     """
-    jobs = pool_seeds(read_jobs(folder))
+    jobs = read_jobs(folder)
+    by_name: dict[str, list[Job]] = {}
+    for job in jobs:
+        by_name.setdefault(str(job.config.get("name")), []).append(job)
+    homes = [Path(os.path.commonpath([job.folder.parent for job in group])) for group in by_name.values()]
+    if len(homes) == 1 or len(set(homes)) < len(homes) or folder in homes:
+        return {folder: jobs}
+    return dict(zip(homes, by_name.values(), strict=True))
+
+
+def all_contents(folder: Path) -> list[Contents]:
+    """What the reports of all experiments in a folder say; raises as `contents`."""
+    return [_contents(one, jobs) for one, jobs in experiments(folder).items()]
+
+
+def contents(folder: Path) -> Contents:
+    """What a report on the jobs of a folder says.
+
+    Raises:
+        RunFolderError: when the folder holds no job with results.
+        DataError: when a file cannot be read.
+    """
+    return _contents(folder, read_jobs(folder))
+
+
+def _contents(folder: Path, read: Sequence[Job]) -> Contents:
+    jobs = pool_seeds(read)
     spec = Spec.of(jobs[0].config)
     found = arms(jobs, spec.order)
     scales = sorted({_scale(job) for job in jobs})
@@ -55,30 +93,62 @@ def contents(folder: Path) -> Contents:
         claims_table(spec, found, scaled),
         recovery_table(found) if any(arm.curve("purity") for arm in found) else None,
         cost_table(found),
-        rounds_table(spec, found),
+        rounds_table(spec, found, scaled),
+        federation_table(spec, found, scaled),
+        class_table(found),
         settings_table(found),
     ]
     return Contents(
+        folder=folder,
         spec=spec,
         arms=found,
         banners=_banners(folder, found, scales),
         scaled=scaled,
-        tables=[table for table in tables if table is not None],
+        tables=[
+            replace(table, folded=table.folded or (len(table.rows) > _LONG and table.name not in _SUMMED_UP))
+            for table in tables
+            if table is not None
+        ],
     )
 
 
-def make_report(folder: Path) -> Path:
+def make_report(folder: Path, said: Sequence[Contents] | None = None) -> Path:
     """The page `report/report.html`, written with all tables and figures from the files of `folder` alone.
+
+    A folder that holds several experiments, each in a folder of its own, gets a page that sums them up, and
+    each of them its own report.
 
     Args:
         folder: one job's folder, or one that holds jobs at any depth.
+        said: what `all_contents` returned for it, where that is known already.
 
     Raises:
         RunFolderError: when the folder holds no job with results.
         DataError: when a file cannot be read.
     """
-    said = contents(folder)
-    target = folder / "report"
+    sections = []
+    for one in said if said is not None else all_contents(folder):
+        pictures = _write(one)
+        page = (one.folder / "report" / "report.html").relative_to(folder)
+        sections.append(
+            Section(
+                title=one.title,
+                link=f"../{page.as_posix()}",
+                subtitle=_subtitle(one.arms),
+                banners=one.banners,
+                tables=[table for table in one.tables if table.name in _SUMMED_UP],
+                pictures=pictures[:1],
+            )
+        )
+    made = folder / "report" / "report.html"
+    if len(sections) > 1:
+        atomic_write(made, render_index(folder.resolve().name, sections))
+    return made
+
+
+def _write(said: Contents) -> list[Picture]:
+    """Tables, figures and page of one experiment; returns the figures."""
+    target = said.folder / "report"
     warning = "".join(f"> {banner}\n>\n" for banner in said.banners)
     for table in said.tables:
         atomic_write(
@@ -89,14 +159,14 @@ def make_report(folder: Path) -> Path:
         atomic_write(target / f"{table.name}.tex", comment + table.latex())
     pictures = draw(target / "figures", said.spec, said.arms, said.scaled)
     page = Page(
-        title=said.spec.title or folder.name,
+        title=said.title,
         subtitle=_subtitle(said.arms),
         banners=said.banners,
         tables=said.tables,
         pictures=pictures,
     )
     atomic_write(target / "report.html", render(page))
-    return target / "report.html"
+    return pictures
 
 
 def _scale(job: Job) -> str:
@@ -106,6 +176,7 @@ def _scale(job: Job) -> str:
 def _subtitle(found: Sequence[Arm]) -> str:
     """What was run: data, partition and model where all arms share them, arms, seeds, rounds."""
     parts = []
+    settings = len(settings_of(found))
     for group in ("dataset", "partition", "scenario", "model"):
         values = {arm.job.choices.get(group) for arm in found}
         value = values.pop() if len(values) == 1 else None
@@ -113,6 +184,8 @@ def _subtitle(found: Sequence[Arm]) -> str:
             parts.append(f"{group} {value}")
     seeds = sorted({len(arm.job.seeds) for arm in found})
     rounds = sorted({arm.job.rounds for arm in found})
+    if settings > 1:
+        parts.append(f"{settings} settings")
     parts.append(f"{len(found)} {'arm' if len(found) == 1 else 'arms'}")
     parts.append(f"{_span(seeds)} {'seed' if seeds == [1] else 'seeds'}")
     parts.append(f"{_span(rounds)} rounds")
@@ -125,6 +198,12 @@ def _span(numbers: Sequence[int]) -> str:
 
 def _banners(folder: Path, found: Sequence[Arm], scales: Sequence[str]) -> list[str]:
     banners = []
+    for used, meant in dict.fromkeys((arm.job.choices.get("dataset"), arm.stand_in) for arm in found):
+        if meant:
+            banners.append(
+                f"{used} stands in for {meant} (fetch it with scripts/fetch_data.py {meant}): not comparable "
+                "with the published numbers"
+            )
     smaller = [scale for scale in scales if scale != "paper"]
     if smaller:
         banners.append(f"scaled run ({', '.join(smaller)}): compare orderings, not values")
@@ -137,7 +216,8 @@ def _banners(folder: Path, found: Sequence[Arm], scales: Sequence[str]) -> list[
         elif state != "done":
             banners.append(f"{arm.label} is not finished ({state}, {arm.job.rounds} of {planned} rounds)")
         banners += [
-            f"{arm.label}: seed {seed} failed: {error}" for seed, error in sorted(arm.job.failed.items())
+            f"{arm.label}: seed {seed} failed and is left out of all numbers: {error}"
+            for seed, error in sorted(arm.job.failed.items())
         ]
     known = {job.folder for arm in found for job in arm.job.parts or (arm.job,)}
     for config in sorted(folder.rglob("config.yaml")):
@@ -150,19 +230,9 @@ def _banners(folder: Path, found: Sequence[Arm], scales: Sequence[str]) -> list[
         )
     switches: dict[str, list[str]] = {}
     for arm in found:
-        for switch in _compat(arm.job.config):
+        for switch in switched_on(arm.job.config):
             switches.setdefault(switch, []).append(arm.name)
     for switch, users in switches.items():
         where = "" if len(users) == len(found) else f" ({', '.join(dict.fromkeys(users))})"
-        banners.append(f"compatibility switch on: {switch}{where}")
+        banners.append(f"as published, not as is sound: {switch}{where}")
     return banners
-
-
-def _compat(node: Any, inside: bool = False) -> list[str]:
-    """The names below a node called `compat`, at any depth, that are true."""
-    if not isinstance(node, Mapping):
-        return []
-    found = [str(key) for key, value in node.items() if inside and value is True]
-    for key, value in node.items():
-        found += _compat(value, inside or key == "compat")
-    return list(dict.fromkeys(found))

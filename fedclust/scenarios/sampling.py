@@ -61,6 +61,13 @@ class Sampling:
         )
         return self.clients_per_round
 
+    def share(self, rnd: Round) -> float:
+        """The fraction of the clients with data that a cohort takes."""
+        if self.clients_per_round is None:
+            return self.participation
+        available = int((rnd.present & (rnd.fed.train.count > 0)).sum())
+        return self.cohort_size(available) / available
+
     def cohort(self, rnd: Round, seen: Tensor) -> Tensor:
         """The clients of a round, [C] int64 sorted.
 
@@ -106,6 +113,6 @@ class Sampling:
                 dropped=nobody,
             )
             rnd = change(blank, seen)
-            rnd = replace(rnd, cohort=self.cohort(rnd, seen))
+            rnd = replace(rnd, cohort=self.cohort(rnd, seen), share=self.share(rnd))
             fed, present, seen = rnd.fed, rnd.present, seen.index_fill(0, rnd.cohort, True)
             yield rnd

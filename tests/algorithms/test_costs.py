@@ -6,11 +6,12 @@ from itertools import islice
 
 import pytest
 import torch
-from planted import CLIENTS, GROUPS, configured, federation, rounds_of, simulate
+from planted import CLIENTS, GROUPS, configured, engine_for, federation, rounds_of, simulate
 from torch import Tensor
 
 from fedclust.engines.engine import SeedEngine
 from fedclust.rng import Stream, uniform
+from fedclust.run import Simulation
 from fedclust.scenarios.static import Static
 from fedclust.scenarios.swap_all import SwapAll
 from fedclust.solver import Solver
@@ -50,6 +51,63 @@ def test_models_sent_without_shifts(name: str, models: int) -> None:
     fed = federation()
     _, reports = simulate(configured(name, "participation=0.5"), fed, rounds_of(fed, T, participation=0.5))
     assert sent(reports) == models
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "losses", "gradients"),
+    [
+        ("fedavg", 0, 0, 0),
+        ("local", 0, 0, 0),
+        ("ditto", 0, 0, 0),
+        ("finetune", 0, 0, 0),
+        ("fesem", 0, 0, 0),
+        ("pacfl", 0, 0, 0),
+        ("flexcfl", 0, 0, 0),  # all twelve clients form the groups, so nobody has to look for one
+        ("ifca", K * T, K * C * T, 0),
+        ("cfl_mgd", K * T, K * C * T, 0),
+        ("lcfl", N * (N - 1), N**2, 0),
+        ("diffnorm", 0, 0, 0),
+        ("gradcos", 0, 0, N),
+    ],
+)
+def test_numbers_sent_and_passes(name: str, numbers: int, losses: int, gradients: int) -> None:
+    counted = played(configured(name, "participation=0.5"), 0.5)
+    assert sum(report.scalars_up for report in counted) == numbers
+    assert sum(report.forward_passes for report in counted) == losses
+    assert sum(report.backward_passes for report in counted) == gradients
+
+
+def test_passes_of_variants() -> None:
+    step = played(configured("ifca", "algorithm.averaging=gradient"))
+    assert sum(report.backward_passes for report in step) == N * T  # each is also the client's one step
+    by_loss = played(configured("jgl", "algorithm.gradient_weight=0"))
+    assert sum(report.forward_passes for report in by_loss) == N * C * T
+    assert sum(report.backward_passes for report in by_loss) == N * T
+    by_both = played(configured("jgl", "algorithm.gradient_weight=0.5"))
+    assert sum(report.forward_passes for report in by_both) == N * C * T
+    # but in the first round, clusters have a last step to compare with: refilling leaves none without
+    assert sum(report.backward_passes for report in by_both) == N * T + N * C * (T - 1)
+    landmarks = played(configured("lcfl", "cluster_metric.landmarks=6"))
+    assert sum(report.forward_passes for report in landmarks) == 6 * N
+    assert sum(report.scalars_up for report in landmarks) == 6 * N
+    spread = played(configured("ifca", "algorithm.start=kmeans++"))
+    assert sum(report.forward_passes for report in spread) == N * (C - 1) + N * C * T
+    assert sum(report.scalars_up for report in spread) == N * (C - 1) + N * T
+
+
+def test_clients_that_look_for_a_group_say_which_they_found() -> None:
+    counted = played(configured("flexcfl", "algorithm.cold_start.scale=2"))
+    assert sum(report.scalars_up for report in counted) == N - 2 * C
+    at_random = played(configured("flexcfl_rac", "algorithm.cold_start.scale=2"))
+    assert sum(report.scalars_up for report in at_random) == 0
+
+
+def played(algorithm: Algorithm, participation: float = 1.0) -> list[Report]:
+    """What T rounds cost, as a run records them; every round is tested, which costs nothing."""
+    fed = federation()
+    rounds = rounds_of(fed, T, participation=participation)
+    simulation = Simulation(0, algorithm, engine_for(fed), iter(rounds))
+    return [report for _ in rounds for report in simulation.step(evaluated=True)[1]]
 
 
 class Free:

@@ -9,6 +9,8 @@ import pytest
 import torch
 from planted import CLIENTS, STEPS, configured, engine_for, federation, partition_of, rounds_of, simulate
 
+from fedclust.scenarios.static import Static
+
 
 def test_clustering_happens_at_the_start_of_the_round_after_the_warmup() -> None:
     fed = federation()
@@ -55,18 +57,29 @@ def test_clusters_start_from_the_servers_model() -> None:
 def test_every_cluster_samples_its_share() -> None:
     fed = federation()
     for rate, expected in ((1.0, 4), (0.5, 2), (0.1, 1)):
-        algorithm: Any = configured("lcfl", f"participation={rate}")
+        algorithm: Any = configured("lcfl", f"algorithm.participation={rate}")
         rnd = rounds_of(fed, 1)[0]
         cohort = algorithm._sample(fed.group, torch.arange(CLIENTS), rnd)
         assert cohort.tolist() == sorted(set(cohort.tolist()))
         assert fed.group[cohort].bincount().tolist() == [expected] * 3
 
 
+def test_clusters_sample_as_the_run_does() -> None:
+    fed = federation()
+    for scenario in (Static(participation=0.5), Static(clients_per_round=6)):
+        rnd = next(iter(scenario.rounds(fed, 0)))
+        algorithm: Any = configured("lcfl")
+        assert (
+            fed.group[algorithm._sample(fed.group, torch.arange(CLIENTS), rnd)].bincount().tolist() == [2] * 3
+        )
+
+
 def test_clients_the_warmup_missed_train_once() -> None:
     fed = federation()
     rounds = rounds_of(fed, 2, participation=0.25)
-    covering: Any = configured("lcfl", "algorithm.warmup.rounds=1")
-    plain: Any = configured("lcfl", "algorithm.warmup.rounds=1", "algorithm.warmup.cover_all=false")
+    everybody = ("lcfl", "algorithm.warmup.rounds=1", "algorithm.participation=1.0")
+    covering: Any = configured(*everybody)
+    plain: Any = configured(*everybody, "algorithm.warmup.cover_all=false")
     _, with_cover = simulate(covering, fed, rounds)
     _, without = simulate(plain, fed, rounds)
     missed = CLIENTS - len(rounds[0].cohort)

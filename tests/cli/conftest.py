@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+import torchvision
 
 from fedclust.__main__ import main
 
@@ -39,3 +43,47 @@ def fedclust(
         return Finished(status, printed.out, printed.err)
 
     return call
+
+
+_SPLITS = {"byclass": 62, "bymerge": 47, "balanced": 47}
+_PER_CLASS = 150
+
+
+@pytest.fixture(scope="session")
+def every_data_root(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which every data set can be read: those of `data_root`, noise in place of what it lacks."""
+    root = tmp_path_factory.mktemp("data")
+    for folder in data_root.iterdir():
+        (root / folder.name).symlink_to(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        if not (root / "EMNIST").exists():
+            for split, classes in _SPLITS.items():
+                _write_emnist(root / "EMNIST" / "raw", split, classes)
+        if not (root / torchvision.datasets.CIFAR10.base_folder).exists():
+            _write_cifar10(root / torchvision.datasets.CIFAR10.base_folder)
+            # noise has other checksums
+            patch.setattr(torchvision.datasets.cifar, "check_integrity", lambda *_: True)
+        yield root
+
+
+def _noise(*shape: int) -> npt.NDArray[np.uint8]:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def _write_emnist(folder: Path, split: str, classes: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", _PER_CLASS * classes), ("test", _PER_CLASS * classes // 6)):
+        labels = (np.arange(count) % classes).astype(np.uint8)
+        for what, array in (("images-idx3", _noise(count, 28, 28)), ("labels-idx1", labels)):
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, dtype=">i4").tobytes()
+            (folder / f"emnist-{split}-{part}-{what}-ubyte").write_bytes(header + array.tobytes())
+
+
+def _write_cifar10(folder: Path) -> None:
+    folder.mkdir()
+    kind = torchvision.datasets.CIFAR10
+    for name, _ in kind.train_list + kind.test_list:
+        batch = {"data": _noise(1000, 3072), "labels": [i % 10 for i in range(1000)]}
+        (folder / name).write_bytes(pickle.dumps(batch))
+    names = {kind.meta["key"]: [str(i) for i in range(10)]}
+    (folder / kind.meta["filename"]).write_bytes(pickle.dumps(names))

@@ -10,23 +10,26 @@ import pytest
 
 from fedclust.commands.names import CONF
 
-SMOKE = sorted(str(f.parent.relative_to(CONF / "scaled")) for f in (CONF / "scaled").rglob("smoke.yaml"))
+EXPERIMENTS = sorted(
+    str(f.relative_to(CONF / "experiment").with_suffix("")) for f in (CONF / "experiment").rglob("*.yaml")
+)
+SMOKE = [name for name in EXPERIMENTS if (CONF / "scaled" / name / "smoke.yaml").is_file()]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", SMOKE)
 def test_every_experiment_at_smoke_scale(
-    fedclust: Callable[..., object], tmp_path: Path, data_root: Path, experiment: str
+    fedclust: Callable[..., object], tmp_path: Path, every_data_root: Path, experiment: str
 ) -> None:
     done = fedclust(
-        "run", f"experiment={experiment}", "scale=smoke", "progress=false", f"data.root={data_root}"
+        "run", f"experiment={experiment}", "scale=smoke", "progress=false", f"data.root={every_data_root}"
     )
     assert done.status == 0, done.err  # type: ignore[attr-defined]
     report = tmp_path / "outputs" / f"{experiment}-smoke" / "report"
     assert "compare orderings, not values" in (report / "table.md").read_text()
     assert (report / "report.html").stat().st_size > 50_000
     again = fedclust(
-        "run", f"experiment={experiment}", "scale=smoke", "progress=false", f"data.root={data_root}"
+        "run", f"experiment={experiment}", "scale=smoke", "progress=false", f"data.root={every_data_root}"
     )
     assert again.status == 0, again.err  # type: ignore[attr-defined]
     assert "is done already" in again.err  # type: ignore[attr-defined]

@@ -13,7 +13,15 @@ import yaml
 from fedclust.commands.names import job_folder
 
 TINY = ("progress=false", "partition.num_clients=8", "rounds=6", "solver.epochs=1")
-FILES = ("config.yaml", "versions.json", "rounds.csv", "clients.parquet", "summary.csv", "status.json")
+FILES = (
+    "config.yaml",
+    "versions.json",
+    "federation.json",
+    "rounds.csv",
+    "clients.parquet",
+    "summary.csv",
+    "status.json",
+)
 
 
 def test_a_run_leaves_its_files(fedclust: Callable[..., object], tmp_path: Path) -> None:

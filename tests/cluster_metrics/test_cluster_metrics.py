@@ -45,9 +45,11 @@ class LeastSquares:
         residual = self.x[clients] @ models.T - self.y[clients].unsqueeze(2)  # [C, n, K]
         return residual.square().mean(1)
 
-    def grad(self, models: Tensor, label: Tensor, clients: Tensor, rnd: Any) -> Tensor:
-        x, model = self.x[clients], models[label]
-        residual = (x @ model.unsqueeze(2)).squeeze(2) - self.y[clients]
+    def grad(
+        self, models: Tensor, label: Tensor, clients: Tensor, rnd: Any, batch_size: int | None = None
+    ) -> Tensor:
+        x, model = self.x[clients, :batch_size], models[label]
+        residual = (x @ model.unsqueeze(2)).squeeze(2) - self.y[clients, :batch_size]
         return 2 * (residual.unsqueeze(2) * x).mean(1)
 
     def minimisers(self) -> Tensor:
@@ -138,6 +140,18 @@ def test_grad_cosine_is_one_minus_the_cosine_there() -> None:
         torch.testing.assert_close(distance, expected.float().fill_diagonal_(0), rtol=1e-5, atol=1e-6)
 
 
+def test_grad_cosine_of_a_batch_looks_at_that_many_examples_of_each_client() -> None:
+    engine, models = least_squares(), drawn(5, 4, seed=2)
+    few = LeastSquares(engine.x[:, :2], engine.y[:, :2])
+    batch = call(GradCosine(gradient="last_batch", batch_size=2), engine, models)
+    torch.testing.assert_close(batch, call(GradCosine(gradient="local"), few, models))
+    everything = call(GradCosine(gradient="local", batch_size=2), engine, models)
+    torch.testing.assert_close(call(GradCosine(gradient="last_batch"), engine, models), everything)
+    assert not torch.allclose(batch, everything)
+    with pytest.raises(ConfigError, match=r"cluster_metric.batch_size=0 is not allowed"):
+        GradCosine(gradient="last_batch", batch_size=0)
+
+
 def test_a_client_without_gradient_is_at_distance_one() -> None:
     engine = least_squares(3)
     engine.y[1] = 0
@@ -170,8 +184,11 @@ def test_softmax_shift_changes_the_norm_and_not_the_loss() -> None:
 @pytest.mark.parametrize("metric", METRICS, ids=NAMES)
 def test_transfers(metric: Any) -> None:
     exchange = isinstance(metric, Loss | LossCross)
-    assert metric.transfers(7) == ((42, 7) if exchange else (0, 7))
-    assert sum(metric.transfers(1200)) == (1200**2 if exchange else 1200)
+    *models, numbers = metric.transfers(7)
+    assert models == ([42, 7] if exchange else [0, 7])
+    # halves of the distances to all others, or all losses
+    assert numbers == {Loss: 7 * 6, LossCross: 7 * 7}.get(type(metric), 0)
+    assert sum(metric.transfers(1200)[:2]) == (1200**2 if exchange else 1200)
 
 
 def test_unknown_gradient_names_its_key() -> None:

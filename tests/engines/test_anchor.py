@@ -41,7 +41,11 @@ def test_the_start_as_anchor_changes_nothing(engine: str, solver: str) -> None:
     own = backend(engine)
     models = starts(own)
     anchor = models[labels(len(ragged_shards()))]
-    assert torch.equal(trained(own, SOLVERS[solver], anchor), trained(own, SOLVERS[solver], None))
+    given, absent = trained(own, SOLVERS[solver], anchor), trained(own, SOLVERS[solver], None)
+    if engine == "fused":  # adds the same terms one by one or together
+        torch.testing.assert_close(given, absent, rtol=1e-5, atol=1e-6)
+    else:
+        assert torch.equal(given, absent)
 
 
 @pytest.mark.parametrize("engine", ["vmap", "fused"])

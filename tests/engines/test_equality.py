@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from engine_toys import MODELS, SOLVERS, labels, ragged_shards, row_of, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
+from fedclust.datasets.view import View
 from fedclust.engines.fused import FusedBackend
 from fedclust.engines.loop import LoopBackend
 from fedclust.engines.vmap import VmapBackend
@@ -185,3 +187,23 @@ def test_dtypes(engine: str) -> None:
     floats = result.params, result.slots, result.loss, backend.loss(models, shards)
     assert {value.dtype for value in floats} == {torch.float32}
     assert (result.steps.dtype, loss_sum.dtype, correct.dtype) == (torch.int64, torch.float64, torch.int64)
+
+
+@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("name", ["mlp", "cnn_cifar_small"])
+def test_random_crops_are_the_same_in_every_engine(engine: str, name: str) -> None:
+    view = View(crop=16, standardise=True, augment="crop_flip_contrast")
+    pool = replace(toy_pool((3, 19, 19)), view=view)
+    model, how, shards = shipped(name, pool.shape), SOLVERS["momentum"], ragged_shards()
+    loop, fast = LoopBackend(model, pool), BACKENDS[engine](model, pool)
+    still = BACKENDS[engine](model, replace(pool, view=replace(view, augment="none")))
+    models, label = starts(loop), labels(len(shards))
+    expected, got = (b.train(models, label, shards, how, how.lr) for b in (loop, fast))
+    assert_equal_but_for_kinks(got.params, expected.params, loop.layout)
+    torch.testing.assert_close(got.loss, expected.loss, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(still.train(models, label, shards, how, how.lr).loss, got.loss, rtol=1e-3)
+    # without training all see the middle
+    for one, other in zip(
+        loop.evaluate(models, label, shards), still.evaluate(models, label, shards), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

@@ -11,7 +11,8 @@ from torch import Tensor
 from fedclust.errors import ConfigError
 from fedclust.metrics import METRICS, document, meaning
 from fedclust.metrics.accuracy import accuracy
-from fedclust.metrics.recovery import contingency, recovery, sizes
+from fedclust.metrics.contingency import contingency
+from fedclust.metrics.recovery import recovery, sizes
 from fedclust.scenarios.static import Static
 from fedclust.types import Evaluation, Federation, Pool, Round, Served, Split
 

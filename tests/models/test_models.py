@@ -112,6 +112,8 @@ def test_convolutions_refuse_feature_vectors(name: str) -> None:
         ("cnn", "padding", 5),
         ("cnn", "hidden", [0]),
         ("cnn", "dropout", 1.0),
+        ("flex_femnist_cnn", "channels", [0]),
+        ("flex_femnist_cnn", "hidden", [0]),
         ("flex_femnist_cnn", "dropout", -0.1),
         ("flex_femnist_cnn", "l2", -0.1),
         ("tf_cifar", "l2", -0.1),
@@ -198,18 +200,18 @@ def test_penalised_kernels(name: str, coefficient: float, widths: list[int]) -> 
 
 def test_strided_same_padding_is_tensorflows() -> None:
     """24 to 12 with a 5 x 5 kernel: one row above and left, two below and right; odd sizes alike."""
-    model = flex_femnist_cnn(GREY, 10, dropout=0.4, l2=0.0)
+    model = flex_femnist_cnn(GREY, 10, channels=[32, 64], hidden=[128], dropout=0.4, l2=0.0)
     pads = [layer.padding for layer in model if isinstance(layer, nn.ZeroPad2d)]
     assert pads == [(1, 2, 1, 2), (1, 2, 1, 2)]
     sides = [shape[1] for shape in model.shapes if len(shape) == 3]
     assert sorted(set(sides), reverse=True) == [28, 27, 26, 24, 12, 11, 10, 8, 4]
-    odd = flex_femnist_cnn((1, 29, 29), 10, dropout=0.0, l2=0.0)
+    odd = flex_femnist_cnn((1, 29, 29), 10, channels=[32, 64], hidden=[128], dropout=0.0, l2=0.0)
     assert not any(isinstance(layer, nn.ZeroPad2d) for layer in list(odd)[:6])
     assert odd[4].padding == (2, 2)
 
 
 def test_tf_cifar_pools_past_the_right_and_bottom_edge() -> None:
-    model = tf_cifar((3, 24, 24), 10, l2=0.0)
+    model = tf_cifar((3, 24, 24), 10, channels=[64, 64], hidden=[384, 192], l2=0.0)
     pools = [layer for layer in model if isinstance(layer, nn.MaxPool2d)]
     x = torch.randn(1, 1, 24, 24)
     padded = F.pad(x, (0, 1, 0, 1), value=float("-inf"))
@@ -220,7 +222,9 @@ def test_tf_cifar_pools_past_the_right_and_bottom_edge() -> None:
 def test_tf_cifar_response_norm_is_the_tutorials() -> None:
     """x / (1 + 0.001/9 · sum of squares over four channels either side)^0.75."""
     norm = next(
-        layer for layer in tf_cifar((3, 24, 24), 10, l2=0.0) if isinstance(layer, nn.LocalResponseNorm)
+        layer
+        for layer in tf_cifar((3, 24, 24), 10, channels=[64, 64], hidden=[384, 192], l2=0.0)
+        if isinstance(layer, nn.LocalResponseNorm)
     )
     x = 30 * torch.randn(1, 64, 2, 2)
     squares = F.pad(x.square(), (0, 0, 0, 0, 4, 4)).unfold(1, 9, 1).sum(-1)

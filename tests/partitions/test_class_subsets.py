@@ -77,6 +77,18 @@ def test_random_subsets_have_their_size_and_cover_every_class(
     assert int(overlap.min()) >= 33
 
 
+@pytest.mark.parametrize(("num_classes", "owned"), [(47, 40), (10, 8)])
+def test_a_part_of_the_classes_is_rounded_down(
+    num_classes: int, owned: int, fake: Callable[..., Dataset]
+) -> None:
+    dataset = fake(num_classes * 60, num_classes * 10, num_classes=num_classes)
+    parts = {"num_clients": 40, "subsets": "random", "num_clusters": 8}
+    as_part = build(dataset, ClassSubsets(**parts, classes_per_cluster=0.86), 0)
+    as_number = build(dataset, ClassSubsets(**parts, classes_per_cluster=owned), 0)
+    assert torch.equal(as_part.train.index, as_number.train.index)
+    assert torch.equal(as_part.test.index, as_number.test.index)
+
+
 def test_the_cap_shortens_training_sets_only(mnist_sized: Dataset) -> None:
     partition = ClassSubsets(num_clients=80, subsets=[A, B, C, D], examples_per_client=64)
     fed = build(mnist_sized, partition, 0)
@@ -113,6 +125,9 @@ def test_errors_name_the_key(fake: Callable[..., Dataset], mnist_sized: Dataset)
         ClassSubsets(num_clients=80, subsets="default")
     with pytest.raises(ConfigError, match=r"partition.cluster_sizes=.* is not allowed: equal, or 4 numbers"):
         ClassSubsets(num_clients=80, subsets=[A, B, C, D], cluster_sizes=[1, 2, 3])
+    for each in (8.5, 0.0, -0.5):
+        with pytest.raises(ConfigError, match=rf"^partition.classes_per_cluster={each} is not allowed"):
+            ClassSubsets(num_clients=80, subsets="random", classes_per_cluster=each)
     with pytest.raises(ConfigError, match=r"classes 0 to 4 of dataset=fake"):
         build(fake(100, 50, num_classes=5), ClassSubsets(num_clients=4, subsets=[A, B, C, D]), 0)
     few = ClassSubsets(num_clients=80, subsets="random", classes_per_cluster=2)

@@ -75,6 +75,21 @@ def test_letters_are_relabelled_and_other_classes_left_out(fake: Callable[..., D
         build(dataset, Femnist10(num_clients=20, total=600, first_class=53), 0)
 
 
+def test_the_first_class_is_the_letter_a_of_emnist_byclass_and_0_of_ten_classes(
+    fake: Callable[..., Dataset],
+) -> None:
+    for num_classes, first in ((62, 36), (10, 0)):
+        dataset = fake(num_classes * 100, num_classes, num_classes=num_classes)
+        fed, same = (
+            build(dataset, Femnist10(num_clients=20, total=600, first_class=choice), 0)
+            for choice in ("auto", first)
+        )
+        assert torch.equal(fed.pool.x, same.pool.x)
+        assert torch.equal(fed.train.index, same.train.index)
+    with pytest.raises(ConfigError, match=r"partition.first_class=auto is not allowed: a class, because"):
+        build(fake(4700, 47, num_classes=47), Femnist10(num_clients=20, total=600), 0)
+
+
 def test_a_class_that_runs_short_is_shared_out_without_overlap(fake: Callable[..., Dataset]) -> None:
     dataset = fake(4000, 10)
     fed = build(dataset, Femnist10(num_clients=20, total=5000), 0)  # more than there is
@@ -96,6 +111,12 @@ def test_sizes_as_drawn_and_ranges() -> None:
     each = Femnist10(num_clients=20_000, total=None)._each(np.random.default_rng(0))
     assert each.min() >= 2
     assert np.median(each) == pytest.approx((np.exp(4) + 5) / 3, rel=0.05)
-    for changes in ({"sharing": "both"}, {"total": 1199}, {"first_class": -1}, {"max_per_class": 0}):
+    for changes in (
+        {"sharing": "both"},
+        {"total": 1199},
+        {"first_class": -1},
+        {"first_class": "a"},
+        {"max_per_class": 0},
+    ):
         with pytest.raises(ConfigError, match=rf"^partition.{next(iter(changes))}="):
             Femnist10(num_clients=200, **changes)

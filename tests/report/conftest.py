@@ -165,3 +165,38 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sweep(tmp_path: Path, written: Path) -> Path:
     """Four finished jobs, and a report yet to be made."""
     return Path(shutil.copytree(written, tmp_path / "demo"))
+
+
+def write_plain(
+    folder: Path,
+    curves: Mapping[str, Sequence[Sequence[float]]],
+    *,
+    choices: Mapping[str, str],
+    overrides: Sequence[str] = (),
+    config: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+) -> Path:
+    """A finished job with just these curves, values [rounds][seeds] by metric; NaN is left out."""
+    folder.mkdir(parents=True)
+    lines = ["seed,round,metric,value"]
+    for metric, grid in curves.items():
+        for t, row in enumerate(grid):
+            lines += [f"{seed},{t},{metric},{value}" for seed, value in enumerate(row) if value == value]
+    (folder / "rounds.csv").write_text("\n".join(lines) + "\n")
+    given = [f"algorithm={choices['algorithm']}", *overrides]
+    full = {
+        "name": "demo",
+        "choices": dict(choices),
+        "overrides": given,
+        "scale": {"name": "paper"},
+        **(config or {}),
+    }
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(full)))
+    (folder / "status.json").write_text(json.dumps({"state": "done", **(status or {})}))
+    return folder
+
+
+@pytest.fixture
+def plain() -> Callable[..., Path]:
+    """`write_plain`, as a fixture since tests cannot import from here."""
+    return write_plain

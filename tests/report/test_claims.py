@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedclust.errors import ConfigError
 from fedclust.report.arms import Arm
 from fedclust.report.claims import check, claim
 from fedclust.report.jobs import Curve, Job
@@ -47,6 +48,8 @@ def test_order_of_a_metric_that_should_be_low() -> None:
     high = arm("b", [[0.3]], metric="test_loss")
     entry = {"kind": "order_at_end", "best_to_worst": ["a", "b"], "metric": "test_loss"}
     assert verdict(entry, low, high) == (True, 1, 1)
+    ((_, said),) = check([claim(entry)], [high, low])
+    assert said.measured == "a 0.200 < b 0.300"
 
 
 def test_overtakes_needs_to_be_behind_first() -> None:
@@ -89,6 +92,97 @@ def test_claims_are_checked_in_every_setting() -> None:
         ("n=1", True),
         ("n=2", False),
     ]
-    whole_label = {"kind": "at_least", "arm": "a n=2", "value": 0.7}
+    whole_label = {"kind": "at_least", "arm": "a, n=2", "value": 0.7}
     assert [(setting, v.holds) for setting, v in check([claim(whole_label)], arms)] == [("", True)]
     assert check([claim({"kind": "at_least", "arm": "nobody", "value": 0.7})], arms) == []
+
+
+def test_fewer_iterations_is_the_reduction_of_the_seed_mean() -> None:
+    entry = {"kind": "fewer_iterations", "left": "a", "right": "b", "value": 0.8}
+    fast = arm("a", [[0.8, 0.9], [0.9, 0.9], [0.9, 0.9], [0.9, 0.9]])  # iteration 1
+    slow = arm("b", [[0.1, 0.1], [0.1, 0.1], [0.1, 0.9], [0.8, 0.9]])  # iteration 4; 4 and 3
+    assert verdict(entry | {"percent": 75}, fast, slow) == (True, 1, 2)
+    assert verdict(entry | {"percent": 76}, fast, slow) == (False, 0, 2)
+    ((_, said),) = check([claim(entry | {"percent": 75})], [fast, slow])
+    assert said.measured == "iteration 1 against 4: 75.0 %, median over seeds 70.8 %"
+
+
+def test_fewer_iterations_than_an_arm_that_never_gets_there_is_a_bound() -> None:
+    entry = {"kind": "fewer_iterations", "left": "a", "right": "b", "value": 0.8}
+    fast, never = arm("a", [[0.9], [0.9]]), arm("b", [[0.1], [0.1]])
+    ((_, said),) = check([claim(entry | {"percent": 50})], [fast, never])
+    assert (said.holds, said.measured) == (True, "iteration 1 against more than 2: > 50.0 %")
+    assert verdict(entry | {"percent": 60}, fast, never)[0] is None
+    assert verdict(entry | {"percent": 50}, arm("a", [[0.1], [0.1]]), arm("b", [[0.9], [0.9]]))[0] is False
+    assert verdict(entry | {"percent": 50}, arm("a", [[0.1], [0.1]]), never)[0] is None
+
+
+@pytest.mark.parametrize(("points", "holds"), [(10, True), (5, True), (20.1, False), (-10, False)])
+def test_gain_needs_the_sign_and_half_of_the_size(points: float, holds: bool) -> None:
+    left, right = arm("a", [[0.9], [0.7]]), arm("b", [[0.2], [0.6]])
+    entry = {"kind": "gain", "left": "a", "right": "b", "points": points}
+    assert verdict(entry, left, right)[0] is holds
+    assert verdict(entry | {"score": "max", "points": 30}, left, right)[0] is True
+    assert verdict(entry | {"score": "max", "points": 61}, left, right)[0] is False
+
+
+def test_cost_ratio_is_of_totals_and_within_two_percent() -> None:
+    def sends(name: str, down: float, up: float) -> Arm:
+        curves = {
+            metric: Curve(np.arange(4), (0,), np.full((4, 1), value))
+            for metric, value in (("models_down", down), ("models_up", up))
+        }
+        return Arm(Job(Path(name), {}, {}, curves), name, "")
+
+    entry = {"kind": "cost_ratio", "left": "a", "right": "b"}
+    left, right = sends("a", 30, 20), sends("b", 20, 20)
+    assert verdict(entry | {"ratio": 1.25}, left, right) == (True, 1, 1)
+    assert verdict(entry | {"ratio": 1.27}, left, right) == (True, 1, 1)
+    assert verdict(entry | {"ratio": 1.29}, left, right) == (False, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "held"),
+    [
+        ("MNIST", ["MNIST-MLP, swap all"]),
+        ("FEMNIST", ["FEMNIST-MLP, swap all", "FEMNIST-MLP, swap part"]),
+        ("FEMNIST, swap all", ["FEMNIST-MLP, swap all"]),
+        ("swap part", ["FEMNIST-MLP, swap part"]),
+        ("MLP", []),
+    ],
+)
+def test_every_piece_of_a_claims_setting_begins_a_piece_of_the_title(setting: str, held: list[str]) -> None:
+    titles = ["MNIST-MLP, swap all", "FEMNIST-MLP, swap all", "FEMNIST-MLP, swap part"]
+    entry = {"kind": "at_least", "arm": "a", "value": 0.8, "setting": setting}
+    found = check([claim(entry)], [arm("a", [[0.9]], title) for title in titles])
+    assert [title for title, _ in found] == held
+
+
+def test_a_claim_may_be_about_some_settings() -> None:
+    titles = ("MNIST, swap all", "MNIST, swap part", "FEMNIST, swap all")
+    arms = [arm("a", [[0.9]], title) for title in titles]
+    entry = {"kind": "at_least", "arm": "a", "value": 0.8}
+    for setting, checked in (
+        ("swap all", [0, 2]),
+        ("MNIST, swap", [0, 1]),
+        ("", [0, 1, 2]),
+        ("swap none", []),
+    ):
+        found = [title for title, _ in check([claim(entry | {"setting": setting})], arms)]
+        assert found == [titles[place] for place in checked]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"kind": "gain", "left": "a", "right": "b", "points": 1, "score": "best"}, "gain.score=best"),
+        (
+            {"kind": "cost_ratio", "left": "a", "right": "b", "ratio": 1, "metric": "accuracy"},
+            "metric=accuracy",
+        ),
+        ({"kind": "at_least", "arm": "a", "value": 1, "metric": "acc"}, "metric=acc"),
+    ],
+)
+def test_a_mistake_in_a_claim_is_named(entry: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        claim(entry)

@@ -88,3 +88,51 @@ def test_an_unknown_table_is_refused() -> None:
         ConfigError, match=r"report.published=LCFL/Table 9 is not allowed: one of .*LCFL/Table II"
     ):
         table("LCFL/Table 9")
+
+
+DATASETS = {"MNIST": "mnist", "FEMNIST": "emnist", "FashionMNIST": "fashion_mnist", "Synthetic": "synthetic"}
+ALGORITHMS = {
+    "CFL-MGD (MCFL)": "cfl_mgd",
+    "IFCA": "ifca_flex",
+    "FlexCFL-RCC": "flexcfl_rcc",
+    "FlexCFL-RAC": "flexcfl_rac",
+    "FlexCFL-eta_g": "flexcfl_eta_g",
+}
+MODELS = {"MCLR": "mclr", "MLP": "mlp128", "CNN": "flex_mnist_cnn"}
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("LCFL/Table II", 20),
+        ("LCFL/Table III", 20),
+        ("CFL-MGD/Table 2", 8),
+        ("FlexCFL/Table I", 20),
+        ("FlexCFL/Table II", 16),
+        ("FlexCFL/Table III", 63),
+        ("FlexCFL/Table IV", 144),
+    ],
+)
+def test_every_cell_is_found_from_plausible_choices(name: str, cells: int) -> None:
+    found = 0
+    for row in table(name):
+        if row["metric"].endswith("_gain") or not row["mean"]:
+            continue
+        dataset = (
+            row["dataset"].partition("(")[0].replace("Rotated", "").replace("CIFAR-10", "cifar10").strip()
+        )
+        setting = row["setting"].partition(";")[0]
+        choices = {
+            "dataset": DATASETS.get(dataset, dataset.lower()),
+            "model": MODELS.get(row["model"], "cnn_femnist_tiny"),
+            "scenario": setting.replace(" ", "_"),
+            "classes": setting.partition(" ")[0],
+        }
+        algorithm = ALGORITHMS.get(row["algorithm"], row["algorithm"].lower())
+        whole = not row["round"].isdigit()
+        iteration = 300 if whole else int(row["round"])
+        number = lookup(name, algorithm, choices, iteration, whole=whole, metric=row["metric"])
+        std = float(row["std"]) if row["std"] else None
+        assert number == Published(float(row["mean"]), std), row
+        found += 1
+    assert found == cells

@@ -17,7 +17,7 @@ from rich.console import Console
 from fedclust.errors import ConfigError, DataError, RunFolderError
 from fedclust.report import make_report, print_summary
 from fedclust.report.callback import ReportAfterSweep
-from fedclust.report.curves import over_rounds
+from fedclust.report.curves import draw
 from fedclust.report.write import contents
 
 Job = Callable[..., Path]
@@ -55,7 +55,7 @@ def test_the_whole_report_of_a_sweep(sweep: Path) -> None:
     assert re.findall(r"<(?:link|script|iframe)", text) == []
     assert set(re.findall(r"(?:src|href)=\W*(\w+)", text)) == {"data"}
     assert "http" not in re.sub(r"data:image[^\"]*", "", text)
-    assert text.index("id=table") < text.index("id=claims") < text.index("<figure")
+    assert text.index("class=table") < text.index("class=claims") < text.index("<figure")
     assert text.count("<figure") == len(figures) / 2
 
 
@@ -155,7 +155,7 @@ def test_unfinished_and_failed_jobs_are_reported_and_named(tmp_path: Path, job: 
     (tmp_path / "d" / "config.yaml").write_text("name: demo\n")
     banners = contents(tmp_path).banners
     assert "lcfl is not finished (running, 6 of 12 rounds)" in banners
-    assert "ifca: seed 2 failed: loss is nan in round 3, client 7" in banners
+    assert "ifca: seed 2 failed and is left out of all numbers: loss is nan in round 3, client 7" in banners
     assert "fedavg failed after 12 of 12 rounds: OSError: disk full" in banners
     assert "d has no results yet" in banners
     text = summary(tmp_path)
@@ -187,7 +187,7 @@ def test_jobs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path: Path, jo
             overrides = [f"partition.num_clients={size}", "rounds=4"]
             job(tmp_path / f"{name}{size}", name, rounds=4, clients=size, overrides=overrides)
     said = contents(tmp_path)
-    expected = [f"{name} num_clients={size}" for size in (40, 80, 120) for name in ("ifca", "lcfl")]
+    expected = [f"{name}, num_clients={size}" for size in (40, 80, 120) for name in ("ifca", "lcfl")]
     assert [arm.label for arm in said.arms] == expected
     headline = said.tables[0]
     assert headline.columns == ("setting", "ifca", "lcfl")
@@ -200,7 +200,7 @@ def test_many_arms_are_drawn_in_panels(tmp_path: Path, job: Job) -> None:
         for name in ("lcfl", "ifca", "fedavg"):
             overrides = [f"partition.num_clients={size}"]
             job(tmp_path / f"{name}{size}", name, seeds=(0,), rounds=4, clients=size, overrides=overrides)
-    figure = over_rounds(contents(tmp_path).arms, "accuracy", "accuracy")
+    figure = draw(contents(tmp_path).arms, ["accuracy"], "iteration")
     assert figure is not None
     assert [axes.get_title() for axes in figure.axes] == [f"num_clients={size}" for size in (8, 12, 16)]
     assert [len(axes.lines) for axes in figure.axes] == [3, 3, 3]
@@ -217,11 +217,13 @@ def test_the_maximum_ignores_rounds_before_everybody_is_served(tmp_path: Path, j
     assert (row["column"], row["mean"]) == ("best over rounds", pytest.approx(80.0))
 
 
-def test_compatibility_switches_are_in_the_header(tmp_path: Path, job: Job) -> None:
-    switched = {"algorithm": {"compat": {"first_client_only": True, "literal": False}}}
+def test_unsound_published_options_are_in_the_header(tmp_path: Path, job: Job) -> None:
+    switched = {"algorithm": {"aggregation": "first_client", "cluster_choice": "train_loss"}}
     job(tmp_path / "a", "ifca", config=switched)
     job(tmp_path / "b", "lcfl")
-    assert contents(tmp_path).banners == ["compatibility switch on: first_client_only (ifca)"]
+    (banner,) = contents(tmp_path).banners
+    assert "algorithm.aggregation=first_client: a cluster takes over the model of one participant" in banner
+    assert banner.endswith("(ifca)")
 
 
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, job: Job) -> None:

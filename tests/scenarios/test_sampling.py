@@ -21,8 +21,11 @@ SCENARIOS = sorted(file.stem for file in CONF.glob("*.yaml"))
 
 
 def configured(name: str, **options: object) -> Scenario:
-    sizes = {"participation": 0.3, "clients_per_round": None}
-    scenario: Scenario = instantiate(OmegaConf.merge(OmegaConf.load(CONF / f"{name}.yaml"), sizes, options))
+    node = OmegaConf.merge(OmegaConf.load(CONF / f"{name}.yaml"), options)
+    whole = OmegaConf.merge(
+        OmegaConf.load(CONF.parent / "config.yaml"), {"participation": 0.3, "scenario": node}
+    )
+    scenario: Scenario = instantiate(whole.scenario)
     return scenario
 
 

@@ -7,11 +7,12 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.fused.network import Network, Stack, obstacle
 from fedclust.engines.fused.scoring import Grouped, loss_block, owners, score_chunk
+from fedclust.engines.fused.span import pays
 from fedclust.engines.fused.training import Batches, gradient_chunk, rule_of, train_chunk
 from fedclust.engines.fused.weights import Accumulate, Rule
 from fedclust.engines.schedule import num_steps, schedule
@@ -80,25 +81,40 @@ class FusedBackend:
             loss=models.new_zeros(len(shards)),
             steps=torch.zeros_like(shards.count),
         )
-        rule, stacks = rule_of(solver, lr), _Stacks(self.network, self.pool.x.device)
+        rule = rule_of(solver, lr)
         computed = torch.zeros(2, dtype=torch.int64)  # all examples, real examples
 
-        def work(rows: Tensor) -> None:
+        def work(spanned: bool, rows: Tensor) -> None:
             here = _take(shards, rows)
             plan = schedule(here, solver)
             stack = stacks.of(len(rows), rule)
+            if spanned:
+                stack.use_span(rule, here.index.shape[1], own_anchor=anchor is not None)
             stack.load(models, label[rows], slots, None if anchor is None else anchor[rows])
             stack.key.copy_(here.key)
             batches = Batches.of(self.pool, here, plan, stack)
             result.loss[rows] = train_chunk(stack, batches)
+            if stack.span is not None:
+                stack.span.finish(plan.steps)
             result.steps[rows] = plan.steps
             stack.store(rows, result.params, result.slots)
             computed.add_(torch.tensor([batches.computed, int(plan.size.sum())]))
 
-        width = shards.count if solver.batch_size is None else shards.count.clamp(max=solver.batch_size)
+        steps, count = num_steps(shards, solver), shards.count
+        width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
         # by steps first, so that the rows still running are always the first ones of a chunk
-        size = num_steps(shards, solver) * (shards.index.shape[1] + 1) + shards.count
-        self._each(size, width, 1 + bool(solver.momentum) + bool(solver.proximal), work)
+        size = steps * (shards.index.shape[1] + 1) + count
+        copies = 1 + bool(solver.momentum) + bool(solver.proximal)
+        chosen = self._spanned(count, steps, solver)
+        for spanned in (True, False):
+            stacks = _Stacks(self.network, self.pool.x.device)
+            self._each(
+                size,
+                count if spanned else width,
+                partial(self._span_floats if spanned else self._floats, copies),
+                partial(work, spanned),
+                (chosen == spanned).nonzero().squeeze(1),
+            )
         self.padding = 1 - float(computed[1] / computed[0].clamp(min=1)) if computed[0] else 0.0
         return result
 
@@ -117,7 +133,7 @@ class FusedBackend:
             sums[which] = part
 
         like = torch.zeros(len(models), dtype=torch.int64, device=models.device)
-        self._each(like, like, 1, work)
+        self._each(like, like, partial(self._floats, 1), work)
         return (sums.T / shards.count.clamp(min=1).unsqueeze(1)).to(torch.float32)
 
     @torch.no_grad()
@@ -133,7 +149,7 @@ class FusedBackend:
             gradient_chunk(stack, self.pool, here, self._block(len(rows)))
             stack.store(rows, None, gradient)
 
-        self._each(shards.count, shards.count, 2, work)
+        self._each(shards.count, shards.count, partial(self._floats, 2), work)
         return gradient
 
     @torch.no_grad()
@@ -149,7 +165,7 @@ class FusedBackend:
             stack.load(models, grouped.used[rows])
             score_chunk(stack, self.pool, grouped, rows, self._block(1), (loss, hit))
 
-        self._each(grouped.count, grouped.count, 1, work)
+        self._each(grouped.count, grouped.count, partial(self._floats, 1), work)
         return (
             torch.zeros(len(shards), dtype=torch.float64, device=models.device).index_add_(
                 0, grouped.owner, loss
@@ -157,23 +173,56 @@ class FusedBackend:
             torch.zeros_like(shards.count).index_add_(0, grouped.owner, hit),
         )
 
-    def _each(self, size: Tensor, width: Tensor, copies: int, work: Callable[[Tensor], None]) -> None:
+    def _each(
+        self,
+        size: Tensor,
+        width: Tensor,
+        floats: Callable[[int], int],
+        work: Callable[[Tensor], None],
+        among: Tensor | None = None,
+    ) -> None:
         """Calls `work` on chunks of rows of like width, sizes descending.
 
         Args:
             size: [C] int64 what sorts the rows of a chunk.
-            width: [C] int64 examples of a row's largest batch.
-            copies: parameter-sized tensors of a row.
+            width: [C] int64 what a row is padded in, for instance examples of its largest batch.
+            floats: numbers that a row of a width keeps busy.
             work: see `each_chunk`.
+            among: int64 the rows to work on; None for all.
         """
-        for bucket in buckets(width):
-            each = self._max_rows or self._auto_rows(len(bucket), int(width[bucket[0]]), copies)
+        among = torch.arange(len(size), device=size.device) if among is None else among
+        for part in buckets(width[among]):
+            bucket = among[part]
+            each = self._max_rows or self._auto_rows(len(bucket), floats(int(width[bucket[0]])))
             each_chunk(size[bucket], each, partial(_among, work, bucket))
 
-    def _auto_rows(self, rows: int, width: int, copies: int) -> int:
+    def _floats(self, copies: int, width: int) -> int:
+        """Numbers of a row with `copies` sets of parameters and batches of `width` examples."""
+        return copies * self.num_params + 2 * min(width, _BATCH) * self.network.activations
+
+    def _span_floats(self, copies: int, width: int) -> int:
+        """Numbers of a row with `width` examples that is trained in their span."""
+        layer = self._first_dense
+        assert layer is not None
+        rest = self.num_params - layer.weight.numel()
+        return width * (width + (1 + copies) * layer.out_features) + copies * rest
+
+    def _spanned(self, count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
+        """[C] bool rows whose first layer is trained in the span of their examples."""
+        layer = self._first_dense
+        if layer is None or self.pool.view is not None:
+            return torch.zeros_like(count, dtype=torch.bool)
+        return pays(count, steps, solver.batch_size, layer.in_features, layer.out_features)
+
+    @property
+    def _first_dense(self) -> nn.Linear | None:
+        place = self.network.first_dense
+        layer = None if place is None else self.network.layers[place]
+        return layer if isinstance(layer, nn.Linear) else None
+
+    def _auto_rows(self, rows: int, floats: int) -> int:
         """Rows of a chunk so that a call of `rows` rows falls into chunks of about equal size."""
         device = self.pool.x.device
-        floats = copies * self.num_params + 2 * min(width, _BATCH) * self.network.activations
         chunks = -(-rows // auto_rows(4 * floats, device))
         # a batched product gives whole rows to threads, so their number should divide the rows
         threads = torch.get_num_threads() if device.type == "cpu" else 1

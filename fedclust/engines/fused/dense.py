@@ -33,9 +33,16 @@ class Step(Protocol):
 
 @dataclass
 class Clock:
-    """The local step that dropout masks are drawn for, None for the model without dropout."""
+    """Where the local training of a chunk is.
+
+    Attributes:
+        step: the local step that dropout masks are drawn for, None for the model without dropout.
+        place: [R, B] int64 the batch's examples, counted through all rows of the chunk; None where every
+            batch is a row's first examples.
+    """
 
     step: int | None = None
+    place: Tensor | None = None
 
 
 class Chain:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedclust.engines.fused.dense import Chain, Clock, DropoutStep, FlattenStep, LinearStep, ReluStep, Step
+from fedclust.engines.fused.span import Span, SpanStep
 from fedclust.engines.fused.spatial import (
     PadStep,
     PoolStep,
@@ -17,7 +18,7 @@ from fedclust.engines.fused.spatial import (
     RowConvStep,
     StackedConvStep,
 )
-from fedclust.engines.fused.weights import Field, Rule, Weight
+from fedclust.engines.fused.weights import Field, Rule, TrainingRule, Weight
 from fedclust.models.sequence import KNOWN, Model
 
 _WEIGHTED = (nn.Linear, nn.Conv2d)
@@ -90,6 +91,12 @@ class Network:
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
+    def first_dense(self) -> int | None:
+        """Place of the dense layer that sees the inputs themselves; None where another layer does."""
+        places = [i for i, layer in enumerate(self.layers) if not isinstance(layer, nn.Flatten)]
+        return places[0] if places and isinstance(self.layers[places[0]], nn.Linear) else None
+
+    @property
     def first_flat(self) -> int:
         """Place after the part that sees images, which ends with Flatten; 0 where that part has no layer."""
         if not any(isinstance(layer, _IMAGES_ONLY) for layer in self.layers):
@@ -102,18 +109,28 @@ class Network:
 class Frame:
     """Some first rows of a stack for one batch size: the same operations on the same memory in every step.
 
+    Classes come first in memory where numbers are made for every class: over few neighbouring numbers a
+    softmax is several times slower on a CPU.
+
     Attributes:
         chain: the models.
-        inputs: room for a batch, [R, B, *shape].
-        logp, delta: room for log-probabilities and for the gradient of the logits, [R, B, Y].
-        minus_one: [R, B, 1], all -1.
+        inputs: room for what the models see of a batch, [R, B, *shape].
+        logp, change: room for log-probabilities and for the gradient of the losses, [Y, R, B].
+        delta: room for the gradient of the logits, [R, B, Y].
+        minus_one: [1, R, B], all -1.
     """
 
     chain: Chain
     inputs: Tensor
     logp: Tensor
+    change: Tensor
     delta: Tensor
     minus_one: Tensor
+
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        """log softmax of the logits of x [R, B, *shape], [Y, R, B] in shared memory."""
+        self.change.copy_(self.chain.forward(x).permute(2, 0, 1))
+        return torch.log_softmax(self.change, 0, out=self.logp)
 
 
 class Stack:
@@ -128,12 +145,14 @@ class Stack:
         rule: what becomes of gradients; None for a stack that only looks forward.
 
     Attributes:
-        clock: local step for dropout masks.
+        clock: where the training is.
+        span: the first layer, where it is trained in the span of the examples, see `use_span`.
     """
 
     def __init__(self, network: Network, rows: int, device: torch.device, rule: Rule | None) -> None:
         self.network, self.rule, self.by_row = network, rule, _by_row(device)
         self.clock = Clock()
+        self.span: Span | None = None
         self.key = torch.zeros(rows, dtype=torch.int64, device=device)
         self.weights = {
             name: Weight(value=field.empty(rows, device))
@@ -178,16 +197,28 @@ class Stack:
                 assert weight.slot is not None
                 field.store(weight.slot, slots, rows)
 
+    def use_span(self, rule: TrainingRule, examples: int, *, own_anchor: bool) -> None:
+        """Train the first layer in the span of up to `examples` examples of every row."""
+        if self.span is not None and self.span.examples == examples:
+            return
+        place = self.network.first_dense
+        assert place is not None
+        layer = self.weights[f"{place}.weight"]
+        self._frames.clear()
+        self.span = Span(layer, rule, self.room, examples, own_anchor=own_anchor)
+
     def frame(self, rows: int, batch: int) -> Frame:
         """The first `rows` models for batches of `batch` examples; made once per pair."""
         if (rows, batch) not in self._frames:
-            logits = (rows, batch, *self.network.shapes[-1])
+            classes = self.network.shapes[-1][0]
+            seen = self.network.shapes[0] if self.span is None else (self.span.examples,)
             self._frames[rows, batch] = Frame(
                 chain=self._build(rows, batch),
-                inputs=self.room("inputs", rows, batch, *self.network.shapes[0]),
-                logp=self.room("logp", *logits),
-                delta=self.room("delta", *logits),
-                minus_one=torch.full((1, 1, 1), -1.0, device=self.key.device).expand(rows, batch, 1),
+                inputs=self.room("inputs", rows, batch, *seen),
+                logp=self.room("logp", classes, rows, batch),
+                change=self.room("change", classes, rows, batch),
+                delta=self.room("delta", rows, batch, classes),
+                minus_one=torch.full((1, 1, 1), -1.0, device=self.key.device).expand(1, rows, batch),
             )
         return self._frames[rows, batch]
 
@@ -200,6 +231,10 @@ class Stack:
 
     def _build(self, rows: int, batch: int) -> Chain:
         split, total = self.network.first_flat, len(self.network.layers)
+        if self.span is not None:
+            place = self.network.first_dense
+            assert place is not None
+            return self._part(range(place, total), 0, rows, batch)
         if not split or not self.by_row:
             return self._part(range(total), 0, rows, batch)
         images = RowByRowStep([self._part(range(split), i, i + 1, batch) for i in range(rows)])
@@ -237,6 +272,8 @@ class Stack:
             conv = RowConvStep if self.by_row else StackedConvStep
             return conv(layer, weight, bias, self.rule, need)
         out, back = self.room(f"{place}.out", high - low, batch, layer.out_features), None
+        if self.span is not None and not need:
+            return SpanStep(self.span, bias, self.clock, out)
         if need and self.rule is not None:
             back = self.room(f"{place}.back", high - low, batch, layer.in_features)
         return LinearStep(weight, bias, self.rule, out, back)

@@ -12,9 +12,8 @@ from fedclust.types import Pool, Shards
 
 
 def _log_probabilities(stack: Stack, x: Tensor) -> Tensor:
-    """log softmax of the logits of x [R, B, *shape] under the first R models, [R, B, Y], in shared memory."""
-    frame = stack.frame(x.shape[0], x.shape[1])
-    return torch.log_softmax(frame.chain.forward(x), 2, out=frame.logp)
+    """log softmax of the logits of x [R, B, *shape] under the first R models, [Y, R, B], in shared memory."""
+    return stack.frame(x.shape[0], x.shape[1]).log_probabilities(x)
 
 
 def owners(shards: Shards) -> tuple[Tensor, Tensor]:
@@ -40,8 +39,8 @@ def loss_block(stack: Stack, pool: Pool, owner: Tensor, index: Tensor, block: in
         here = index[first : first + block]
         x = pool.inputs(here).unsqueeze(0).expand(models, -1, *(-1 for _ in pool.shape))
         logp = _log_probabilities(stack, x)
-        label = pool.y[here].view(1, -1, 1).expand(models, -1, 1)
-        loss = logp.gather(2, label).squeeze(2).to(torch.float64).neg_()  # [R, b]
+        label = pool.y[here].expand(1, models, -1)
+        loss = logp.gather(0, label).squeeze(0).to(torch.float64).neg_()  # [R, b]
         out.scatter_add_(1, owner[first : first + block].expand(models, -1), loss)
 
 
@@ -105,6 +104,6 @@ def score_chunk(
         logp = _log_probabilities(stack, pool.inputs(index))
         label = pool.y[index]
         real = example[inside]
-        out[0][real] = -logp.gather(2, label.unsqueeze(2)).squeeze(2)[inside].to(torch.float64)
-        out[1][real] = (logp.argmax(2) == label)[inside].to(torch.int64)
+        out[0][real] = -logp.gather(0, label.unsqueeze(0)).squeeze(0)[inside].to(torch.float64)
+        out[1][real] = (logp.argmax(0) == label)[inside].to(torch.int64)
         first += width

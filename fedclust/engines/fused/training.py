@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedclust.engines.fused.network import Frame, Stack
-from fedclust.engines.fused.weights import Descent, HeavyBall, Rule
+from fedclust.engines.fused.weights import Descent, HeavyBall, TrainingRule
 from fedclust.engines.schedule import Schedule
 from fedclust.solver import Solver
 from fedclust.types import Pool, Shards
@@ -16,7 +16,7 @@ from fedclust.types import Pool, Shards
 _RESIDENT = 256 << 20  # bytes of a chunk's converted examples; beyond it every batch is converted by itself
 
 
-def rule_of(solver: Solver, lr: float) -> Rule:
+def rule_of(solver: Solver, lr: float) -> TrainingRule:
     """What a solver does with a gradient."""
     if solver.momentum:
         return HeavyBall(
@@ -35,7 +35,9 @@ class Batches:
     Attributes:
         pool: all examples.
         place: [R, B] int64 per step, pool rows, or rows of `data` where that is given.
-        data: [R, n, *shape] float32 examples of the chunk, or None where they would take too much memory.
+        data: [R, n, *shape] float32 examples of the chunk, or None where they would take too much memory or
+            differ from step to step.
+        key: [R] int64 randomness of the rows.
         label: [R, B, 1] int64 classes per step.
         share: [S, R, B, 1] weight of every example in the loss of its batch, 0 in padding.
         rows: active rows by step; rows are sorted, so these are the first ones.
@@ -46,6 +48,7 @@ class Batches:
     pool: Pool
     place: tuple[Tensor, ...]
     data: Tensor | None
+    key: Tensor
     label: tuple[Tensor, ...]
     share: Tensor
     rows: list[int]
@@ -61,14 +64,20 @@ class Batches:
         place = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
         source = shards.index.reshape(-1)
         label, data = pool.y[source][place].unsqueeze(3), None
-        if source.numel() * pool.x[0].numel() * 4 <= _RESIDENT:
+        small = source.numel() * pool.x[0].numel() * 4 <= _RESIDENT
+        if pool.view is None and (small or stack.span is not None):
             # as `Pool.inputs`, in memory that was written before
             data = stack.room("data", rows, longest, *pool.shape)
             data.copy_(pool.x.index_select(0, source).view_as(data)).mul_(pool.scale).add_(pool.shift)
+        if stack.span is not None:
+            assert data is not None
+            stack.span.begin(data.flatten(2), position.shape[0])
+            data = stack.span.products
         return cls(
             pool=pool,
             place=(place.contiguous() if data is not None else source[place]).unbind(),
             data=data,
+            key=shards.key,
             label=label.unbind(),
             share=(inside / size.clamp(min=1)).unsqueeze(3),
             rows=(size.squeeze(2) > 0).sum(1).tolist(),
@@ -88,7 +97,7 @@ class Batches:
             return self.data[:rows, :width]
         place = _first(self.place[step], rows, width)
         if self.data is None:
-            return self.pool.inputs(place)
+            return self.pool.training_inputs(place, self.key[:rows], step)
         # one copy per batch: indexing would copy twice, and a shuffled copy per pass would leave the cache
         torch.index_select(self.data.flatten(0, 1), 0, place.reshape(-1), out=room.flatten(0, 1))
         return room
@@ -111,11 +120,12 @@ def _descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
     Returns:
         [R, B, 1] log-probability of every example's class.
     """
-    torch.log_softmax(frame.chain.forward(x), 2, out=frame.logp)
+    logp, classes = frame.log_probabilities(x), label.permute(2, 0, 1)
     # by the logits the gradient is (softmax - one hot) * share, so 0 in padding
-    torch.exp(frame.logp, out=frame.delta).scatter_add_(2, label, frame.minus_one).mul_(share)
+    torch.exp(logp, out=frame.change).scatter_add_(0, classes, frame.minus_one)
+    torch.mul(frame.change.permute(1, 2, 0), share, out=frame.delta)
     frame.chain.backward(frame.delta)
-    return frame.logp.gather(2, label)
+    return logp.gather(0, classes).permute(1, 2, 0)
 
 
 def train_chunk(stack: Stack, batches: Batches) -> Tensor:
@@ -124,6 +134,7 @@ def train_chunk(stack: Stack, batches: Batches) -> Tensor:
     picked = torch.zeros_like(batches.share)
     for step, (rows, width) in enumerate(zip(batches.rows, batches.width, strict=True)):
         stack.clock.step = step
+        stack.clock.place = None if batches.ordered else _first(batches.place[step], rows, width)
         frame = stack.frame(rows, width)
         x = batches.inputs(step, frame.inputs)
         label, share = _first(batches.label[step], rows, width), _first(shares[step], rows, width)

@@ -9,6 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+_NARROW = 64  # outputs below which adding number by number is faster than row by row
+
 
 @dataclass(frozen=True, kw_only=True)
 class Weight:
@@ -52,6 +54,39 @@ class Rule(Protocol):
         ...
 
 
+class TrainingRule(Rule, Protocol):
+    """A rule that moves the parameter by lr times a combination of gradients."""
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the call."""
+        ...
+
+    def spread(self, weight: Weight, place: Tensor | None, gradient: Tensor) -> None:
+        """Use a gradient that is known by its coefficients, see `fedclust.engines.fused.span`.
+
+        Args:
+            weight: coefficients [R, n, o] of the parameter in units of -lr, and of its momentum.
+            place: [R, B] int64 rows of [.. * n, o] that `gradient` belongs to; None for its first B of each.
+            gradient: [R, B, o] coefficients of these; those of all others are 0.
+        """
+        ...
+
+
+def _add_at(to: Tensor, place: Tensor | None, values: Tensor) -> None:
+    """Add values [R, B, o] to the rows `place` [R, B] of to [R, n, o], all of its n counted through."""
+    rows, batch, width = values.shape
+    if place is None:
+        to[:rows, :batch].add_(values)
+        return
+    flat, index = to.flatten(0, 1), place.reshape(-1)
+    # index_add_ costs a call per row on a CPU, index_put_ works number by number, but sorts on a GPU
+    if width < _NARROW and not to.is_cuda:
+        flat.index_put_((index,), values.reshape(-1, width), accumulate=True)
+    else:
+        flat.index_add_(0, index, values.reshape(-1, width))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Descent:
     """Gradient descent w = w - lr * (g + decay * w - proximal * a); a dense gradient is never stored.
@@ -87,6 +122,12 @@ class Descent:
         weight.value.add_(gradient, alpha=-self.lr)
         if weight.anchor is not None:
             weight.value.add_(weight.anchor, alpha=self.lr * self.proximal)
+
+    def spread(self, weight: Weight, place: Tensor | None, gradient: Tensor) -> None:
+        """See `TrainingRule`."""
+        if weight.decay:
+            weight.value[: len(gradient)].mul_(1 - self.lr * weight.decay)
+        _add_at(weight.value, place, gradient)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +165,16 @@ class HeavyBall:
         assert weight.slot is not None
         weight.slot.mul_(self.momentum).add_(gradient)
         self._move(weight, weight.slot)
+
+    def spread(self, weight: Weight, place: Tensor | None, gradient: Tensor) -> None:
+        """See `TrainingRule`."""
+        assert weight.slot is not None
+        value, slot = weight.value[: len(gradient)], weight.slot[: len(gradient)]
+        slot.mul_(self.momentum)
+        _add_at(slot, place, gradient)
+        if weight.decay:
+            slot.add_(value, alpha=-self.lr * weight.decay)
+        value.add_(slot)
 
     def _move(self, weight: Weight, slot: Tensor) -> None:
         if weight.decay:

@@ -1,0 +1,217 @@
+"""Local training of a first dense layer in the span of its client's examples.
+
+The gradient of a dense layer on the inputs X is delta^T X, so whatever a linear rule makes of it stays in the
+span of the start, the anchor, the momentum and the client's own n examples:
+
+    W_t = a_t W_0 + b_t A + c_t U_0 + C_t^T X,    C_t [n, o].
+
+The outputs of a batch b need W_t only through X_b W_t^T = a_t X_b W_0^T + ... + (X X^T)_b C_t. With the
+products X X^T and X W_0^T taken once, a step costs B n o multiplications forward and none backward, where the
+layer itself would cost B d o each way; the weights come back from one product at the end. Exact but for
+rounding, and cheaper wherever a client's examples are fewer than their features and are met several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedclust.engines.fused.dense import Clock
+from fedclust.engines.fused.weights import Rule, TrainingRule, Weight
+
+_GAIN = 0.8  # of the multiplications, beyond which the smaller products are not worth their overhead
+
+
+def pays(count: Tensor, steps: Tensor, batch: int | None, inputs: int, outputs: int) -> Tensor:
+    """Which rows train faster in the span of their examples, [C] bool; every row decided by itself.
+
+    Args:
+        count, steps: [C] int64 examples and local steps.
+        batch: examples of a step; None for all.
+        inputs, outputs: features of the layer.
+    """
+    met = (count if batch is None else count.clamp(max=batch)) * steps  # examples in all steps together
+    spanned = count * (count * inputs + 2 * inputs * outputs) + met * count * outputs
+    return (spanned < _GAIN * 2 * met * inputs * outputs) & (count > 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unforced:
+    """What a rule makes of start W_0, anchor A and momentum U_0 when every gradient is 0.
+
+    Attributes:
+        value: [S + 1, 3] float64 coefficients of (W_0, A, U_0) in the parameter after every step.
+        slot: likewise in the momentum, None without one.
+    """
+
+    value: Tensor
+    slot: Tensor | None
+
+    @classmethod
+    def of(cls, rule: Rule, like: Weight, steps: int) -> Unforced:
+        """The coefficients for up to `steps` steps of `rule` on a parameter like `like`."""
+        start, anchor, momentum = torch.eye(3, dtype=torch.float64).unbind()
+        weight = Weight(
+            value=start.clone(),
+            decay=like.decay,
+            anchor=None if like.anchor is None else anchor,
+            slot=None if like.slot is None else momentum.clone(),
+        )
+        values, slots = [start], [momentum]
+        for _ in range(steps):
+            rule.whole(weight, torch.zeros_like(start))
+            values.append(weight.value.clone())
+            slots.append(momentum if weight.slot is None else weight.slot.clone())
+        return cls(value=torch.stack(values), slot=None if like.slot is None else torch.stack(slots))
+
+
+class Span:
+    """The first layer of the R models of a stack as coefficients of its clients' examples.
+
+    Args:
+        layer: the layer's weights [R, o, i], its anchor and momentum: the start, changed by `finish` only.
+        own_anchor: whether the anchor is not the start itself.
+        rule: what becomes of gradients.
+        room: gives a buffer by name and shape, uninitialised.
+        examples: n, most examples of a row.
+
+    Attributes:
+        coefficients: C [R, n, o] in units of -lr, and its momentum.
+        products: [R, n, n] products of any two examples of a row.
+    """
+
+    def __init__(
+        self,
+        layer: Weight,
+        rule: TrainingRule,
+        room: Callable[..., Tensor],
+        examples: int,
+        *,
+        own_anchor: bool,
+    ) -> None:
+        rows, outputs = layer.value.shape[:2]
+        shape = (rows, examples, outputs)
+        self.layer, self.rule = layer, rule
+        self.coefficients = Weight(
+            value=room("span", *shape),
+            decay=layer.decay,
+            slot=None if layer.slot is None else room("span.slot", *shape),
+        )
+        self.products = room("span.products", rows, examples, examples)
+        self._moving = bool(layer.decay) or layer.anchor is not None or layer.slot is not None
+        self._origins = {0: layer.value}  # by their place in `Unforced`
+        if layer.anchor is not None and own_anchor:
+            self._origins[1] = layer.anchor
+        if layer.slot is not None:
+            self._origins[2] = layer.slot
+        self._outputs = {which: room(f"span.outputs.{which}", *shape) for which in self._origins}
+
+    @property
+    def examples(self) -> int:
+        """n."""
+        return self.products.shape[2]
+
+    def begin(self, inputs: Tensor, steps: int) -> None:
+        """Take the clients' examples.
+
+        Args:
+            inputs: [R, n, i], anything in padding; kept until `finish`.
+            steps: most local steps of a row.
+        """
+        self._inputs = inputs
+        torch.bmm(inputs, inputs.mT, out=self.products)
+        for which, origin in self._origins.items():
+            torch.bmm(inputs, origin.mT, out=self._outputs[which])
+        self.coefficients.value.zero_()
+        if self.coefficients.slot is not None:
+            self.coefficients.slot.zero_()
+        self._unforced = Unforced.of(self.rule, self.layer, steps) if self._moving else None
+        self._factors = [{0: 1.0}] * steps
+        if self._unforced is not None:
+            self._factors = [self._by_origin(row) for row in self._unforced.value.tolist()]
+
+    def project(self, out: Tensor, place: Tensor | None, step: int) -> None:
+        """Write what the layer would give at a step if no gradient had moved it.
+
+        Args:
+            out: [R, B, o].
+            place: [R, B] int64 examples of the batch, counted through all rows; None for the first B of each.
+            step: local step.
+        """
+        rows, batch = out.shape[:2]
+        for which, factor in self._factors[step].items():
+            outputs = self._outputs[which]
+            if which == 0 and place is not None:
+                torch.index_select(outputs.flatten(0, 1), 0, place.reshape(-1), out=out.flatten(0, 1))
+                if factor != 1.0:
+                    out.mul_(factor)
+            elif which == 0:
+                torch.mul(outputs[:rows, :batch], factor, out=out)
+            else:
+                here = outputs[:rows, :batch] if place is None else outputs.flatten(0, 1)[place]
+                out.add_(here, alpha=factor)
+
+    def finish(self, steps: Tensor) -> None:
+        """Turn the coefficients into weights and momentum after `steps` [R] steps of every row."""
+        if self._unforced is not None:
+            # both from what the layer held, so none is overwritten before the other is there
+            value = self._mix(self._unforced.value[steps.cpu()])
+            slot = None if self._unforced.slot is None else self._mix(self._unforced.slot[steps.cpu()])
+            self.layer.value.copy_(value)
+            if slot is not None:
+                assert self.layer.slot is not None
+                self.layer.slot.copy_(slot)
+        self.layer.value.baddbmm_(self.coefficients.value.mT, self._inputs, alpha=-self.rule.lr)
+        if self.layer.slot is not None and self.coefficients.slot is not None:
+            self.layer.slot.baddbmm_(self.coefficients.slot.mT, self._inputs)
+
+    def _by_origin(self, factors: list[float]) -> dict[int, float]:
+        """Coefficients of (W_0, A, U_0) on the origins kept apart; an anchor that is the start joins it."""
+        start, anchor, momentum = factors
+        if 1 not in self._origins:
+            start, anchor = start + anchor, 0.0
+        return {w: f for w, f in enumerate((start, anchor, momentum)) if w in self._origins}
+
+    def _mix(self, factors: Tensor) -> Tensor:
+        """[R, o, i] the combination of the origins with coefficients [R, 3]."""
+        if 1 not in self._origins:
+            factors = torch.stack([factors[:, 0] + factors[:, 1], factors[:, 1], factors[:, 2]], 1)
+        by_row = factors.to(self.layer.value.device, self.layer.value.dtype).unsqueeze(2).unsqueeze(3)
+        return sum((o * by_row[:, w] for w, o in self._origins.items()), torch.zeros_like(self.layer.value))
+
+
+class SpanStep:
+    """The first layer of the first rows of a stack, trained in the span of their examples; see `Step`.
+
+    Its input is the products of the batch with all examples of the row, [R, B, n].
+
+    Args:
+        span: the layer.
+        bias: b of every row, [R, 1, o].
+        clock: tells the local step and the batch.
+        out: room for the output, [R, B, o].
+    """
+
+    def __init__(self, span: Span, bias: Weight | None, clock: Clock, out: Tensor) -> None:
+        self.span, self.bias, self.clock, self.out = span, bias, clock, out
+        rows, batch = out.shape[:2]
+        self.coefficients = span.coefficients.rows(0, rows)
+        self.ones = out.new_ones(1, 1, batch).expand(rows, 1, batch)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.clock.step is not None
+        self.span.project(self.out, self.clock.place, self.clock.step)
+        if self.bias is not None:
+            self.out.add_(self.bias.value)
+        return self.out.baddbmm_(x, self.coefficients.value, alpha=-self.span.rule.lr)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`; nothing before it needs a gradient."""
+        self.span.rule.spread(self.coefficients, self.clock.place, delta)
+        if self.bias is not None:
+            self.span.rule.product(self.bias, self.ones, delta)
+        return delta

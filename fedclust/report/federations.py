@@ -1,0 +1,154 @@
+"""What every setting's federation and model are: sizes, classes per client, examples per class and group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedclust.report.arms import Arm, settings_of
+from fedclust.report.published import Published, lookup
+from fedclust.report.spec import Spec
+from fedclust.report.table import Cell, Table
+
+_MOST_CLASS_ROWS = 40  # settings with more (setting, group) rows than this are left out
+_PRINTED = {  # column → metric in the tables that describe data sets and models
+    "clients": "num_devices",
+    "examples": "num_samples_total",
+    "parameters": "num_parameters",
+}
+
+
+def federation_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | None:
+    """One row per setting: clients, examples, per client, classes, parameters; mean over seeds.
+
+    None where no run wrote `federation.json`.
+    """
+    rows, records = [], []
+    for arm in _one_per_setting(arms):
+        seeds = list(arm.job.federation["seeds"].values())
+        record: dict[str, Any] = {"setting": _title(arm)}
+        record["clients"] = _mean(seeds, "clients")
+        record["groups"] = _mean(seeds, "groups")
+        for split in ("train", "test"):
+            record[split] = _mean(seeds, split, "total")
+        record["examples"] = record["train"] + record["test"]
+        for split in ("train", "test"):
+            for name in ("mean", "std", "min", "max"):
+                record[f"{split} {name}"] = _mean(seeds, split, name)
+        for name in ("mean", "min", "max"):
+            record[f"classes {name}"] = _mean(seeds, "classes", name)
+        record["parameters"] = int(arm.job.federation["parameters"])
+        records.append(record)
+        examples = _number(spec, arm, scaled, "examples", record)
+        rows.append(
+            (
+                Cell(text=record["setting"] or "all"),
+                _number(spec, arm, scaled, "clients", record),
+                Cell(text=f"{record['groups']:g}" if record["groups"] else "–"),
+                replace(examples, text=f"{examples.text} ({record['train']:,.0f} + {record['test']:,.0f})"),
+                Cell(text=_spread(record, "train")),
+                Cell(text=_spread(record, "test")),
+                Cell(text=_range(record["classes mean"], record["classes min"], record["classes max"])),
+                _number(spec, arm, scaled, "parameters", record),
+            )
+        )
+    if not rows:
+        return None
+    return Table(
+        name="federation",
+        title="Federation and model",
+        columns=(
+            "setting",
+            "clients",
+            "true groups",
+            "examples (train + test)",
+            "train per client",
+            "test per client",
+            "classes per client",
+            "parameters",
+        ),
+        rows=tuple(rows),
+        records=tuple(records),
+        notes=("Per client: mean ± standard deviation over clients (least to most). Means over seeds.",),
+    )
+
+
+def class_table(arms: Sequence[Arm]) -> Table | None:
+    """Training examples of every class per setting and true group, first seed; None where none are known."""
+    rows: list[tuple[Cell, ...]] = []
+    records: list[Mapping[str, Any]] = []
+    left_out = 0
+    for arm in _one_per_setting(arms):
+        seed = next(iter(arm.job.federation["seeds"].values()))
+        examples: Mapping[str, Sequence[int]] = seed["examples"]
+        if len(rows) + len(examples) > _MOST_CLASS_ROWS:
+            left_out += 1
+            continue
+        for group, counts in examples.items():
+            name = "no groups" if group == "-1" else f"group {group}"
+            title = ", ".join(part for part in (_title(arm), name) if part)
+            rows.append((Cell(text=title), *(Cell(text=f"{n:,}") for n in (*counts, sum(counts)))))
+            records.append(
+                {"setting": _title(arm), "group": group, **{str(c): n for c, n in enumerate(counts)}}
+            )
+    if not rows:
+        return None
+    wide = max(len(row) for row in rows) - 2
+    padded = [(*row[:-1], *[Cell(text="")] * (wide + 2 - len(row)), row[-1]) for row in rows]
+    note = f"{left_out} more settings with many groups are left out." if left_out else ""
+    return Table(
+        name="classes",
+        title="Training examples per class and true group",
+        columns=("group", *(f"class {c}" for c in range(wide)), "all"),
+        rows=tuple(padded),
+        records=tuple(records),
+        notes=tuple(filter(None, ("First seed.", note))),
+        folded=True,
+    )
+
+
+def _one_per_setting(arms: Sequence[Arm]) -> list[Arm]:
+    """The first arm of every setting that wrote about its federation."""
+    first = [
+        next((a for a in arms if a.setting == s and a.job.federation.get("seeds")), None)
+        for s in settings_of(arms)
+    ]
+    return [arm for arm in first if arm is not None]
+
+
+def _title(arm: Arm) -> str:
+    return arm.setting or str(arm.job.asked.get("case") or "")
+
+
+def _mean(seeds: Sequence[Mapping[str, Any]], *path: str) -> float:
+    values = []
+    for seed in seeds:
+        node: Any = seed
+        for key in path:
+            node = node[key]
+        values.append(node)
+    return float(np.mean(values))
+
+
+def _number(spec: Spec, arm: Arm, scaled: bool, column: str, record: Mapping[str, Any]) -> Cell:
+    """A count beside the one the paper prints; exact equality is agreement."""
+    printed: Published | None = None
+    if spec.published:
+        printed = lookup(spec.published, "", arm.cell, 0, whole=True, metric=_PRINTED[column])
+    value = record[column]
+    if printed is None:
+        return Cell(text=f"{value:,.0f}")
+    good = None if scaled or arm.stand_in else bool(value == printed.mean)
+    return Cell(text=f"{value:,.0f}", detail=f"paper {printed.mean:,.0f}", good=good)
+
+
+def _spread(record: Mapping[str, Any], split: str) -> str:
+    mean, std, least, most = (record[f"{split} {name}"] for name in ("mean", "std", "min", "max"))
+    return f"{mean:.1f} ± {std:.1f} ({least:.0f} to {most:.0f})" if most > least else f"{mean:g}"
+
+
+def _range(mean: float, least: float, most: float) -> str:
+    return f"{mean:.1f} ({least:g} to {most:g})" if most > least else f"{mean:g}"

@@ -1,0 +1,154 @@
+"""Small jobs on handwritten digits, built from the shipped config, for every algorithm and every scenario."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+
+from fedclust.config import Job, build, make, register_schema, resolve, seed_list
+from fedclust.engines.choose import make_backend
+from fedclust.engines.engine import SeedEngine
+from fedclust.types import Evaluation, Report, Round
+from fedclust.verbs import Backend
+
+CONF = Path(__file__).parents[2] / "conf"
+ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
+SCENARIOS = sorted(file.stem for file in (CONF / "scenario").glob("*.yaml"))
+# eight clients in four groups that own different classes, half of them at a time
+SMALL = [
+    "partition=class_subsets",
+    "partition.num_clients=8",
+    "partition.examples_per_client=24",
+    "participation=0.5",
+    "model=linear",
+    "solver.lr=0.2",
+    "solver.batch_size=10",
+    "solver.epochs=2",
+    "seeds=2",
+    "rounds=7",  # the one-shot methods cluster after five
+    "device=cpu",
+    "checkpoint_seconds=3600",
+]
+
+
+# where the defaults would leave the interesting part out of so small a job
+SETTINGS = {
+    # six clients form the groups, and two find theirs later
+    "flexcfl": ["num_clusters=3", "algorithm.cold_start.scale=2"],
+    "flexcfl_rac": ["num_clusters=3", "algorithm.cold_start.scale=2"],
+    # softmax regression takes shorter steps than a network
+    "sattler_cfl": ["algorithm.eps1=0.6", "algorithm.eps2=0.1", "algorithm.gamma_max=0.3"],
+}
+# so that things happen within seven rounds
+EVENTFUL = {
+    "incremental": ["scenario.every=2"],
+    "newcomers": ["scenario.fraction=0.4", "scenario.arrive_at=[2,6]"],
+    "static": [],
+    "swap_all": ["scenario.probability=0.5"],
+    "swap_part": ["scenario.probability=0.5"],
+    "unavailable": ["scenario.dropout=0.3", "scenario.stragglers=0.5"],
+}
+
+
+@functools.cache
+def config_of(algorithm: str, *overrides: str) -> Mapping[str, Any]:
+    """The resolved config of a small job; composing is slow, so callers should not differ needlessly."""
+    given = [f"algorithm={algorithm}", *SMALL, *SETTINGS.get(algorithm, []), *overrides]
+    register_schema()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        composed = compose("config", overrides=given)
+    config = resolve(composed, {})
+    return {**config, "seeds": seed_list(config["seeds"])}
+
+
+@functools.cache
+def config_in(algorithm: str, scenario: str) -> Mapping[str, Any]:
+    """The config of a small job in a scenario that has something happen in its few rounds."""
+    other = config_of("fedavg", f"scenario={scenario}", *EVENTFUL[scenario])
+    return {**config_of(algorithm), "scenario": other["scenario"]}
+
+
+@functools.cache
+def job_of(algorithm: str) -> Job:
+    """A small job; its parts hold no state."""
+    return build(config_of(algorithm))
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+    """One round of one seed: what it left and what it cost."""
+
+    rnd: Round
+    state: Any
+    reports: list[Report]
+    evaluation: Evaluation
+
+    @property
+    def label(self) -> list[int]:
+        """The label of every client."""
+        labels: list[int] = self.evaluation.served.label.tolist()
+        return labels
+
+    @property
+    def accuracy(self) -> float:
+        """Correct test examples of all clients / their number."""
+        return int(self.evaluation.correct.sum()) / int(self.evaluation.count.sum())
+
+    @property
+    def test_loss(self) -> float:
+        """Mean test loss over all test examples, nats per example."""
+        return float(self.evaluation.loss_sum.sum()) / int(self.evaluation.count.sum())
+
+
+def play(job: Job, backend: Backend, seed: int = 0) -> list[Played]:
+    """Every round of one seed of a job on a backend, without files."""
+    engine = SeedEngine(backend)
+    source = job.scenario.rounds(job.federations[seed], seed)
+    state, played = None, list[Played]()
+    for rnd in islice(source, job.rounds):
+        reports = list[Report]()
+        if rnd.t == 0:
+            state, report = job.algorithm.init(engine, rnd)
+            reports.append(report)
+        state, report = job.algorithm.round(state, engine, rnd)
+        reports.append(report)
+        served = job.algorithm.serve(state, engine, rnd)
+        played.append(Played(rnd, state, reports, engine.evaluate(served, rnd)))
+    return played
+
+
+def backend_of(engine: str) -> Backend:
+    """An engine on the data of the small jobs."""
+    pool = job_of("fedavg").federations[0].pool
+    model = make(
+        config_of("fedavg")["model"], "model", None, in_shape=pool.shape, num_classes=pool.num_classes
+    )
+    return make_backend(engine, model, pool, None)
+
+
+@functools.cache
+def played_by_loop(algorithm: str, seed: int = 0) -> list[Played]:
+    """A small job on the reference engine."""
+    return play(job_of(algorithm), backend_of("loop"), seed)
+
+
+def tensors(state: Any) -> dict[str, Any]:
+    """The fields of a state, shallow."""
+    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+
+
+def assert_same_bits(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    """Equal bits in every tensor, equal values elsewhere."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, other[name]), name
+        else:
+            assert value == other[name], name

@@ -1,0 +1,66 @@
+"""What every algorithm does in its first rounds, kept in golden.json.
+
+    python tests/algorithms/golden.py
+
+writes it anew. A change of its numbers is a change of results: say in the commit why it had to be.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from digits_jobs import ALGORITHMS, Played, played_by_loop
+
+from fedclust.metrics.recovery import recovery
+
+GOLDEN = Path(__file__).with_name("golden.json")
+KEPT = (0, 1, 2, 6)  # 0-based rounds; the one-shot methods have their clusters from round 5 on
+
+
+def line(played: Played) -> dict[str, Any]:
+    """The numbers of one round: losses in nats per example, the rest as their names say."""
+    models = played.evaluation.served.models.double()
+    train_loss = [r.train_loss for r in played.reports if not math.isnan(r.train_loss)]
+    return {
+        "round": played.rnd.t,
+        "train_loss": train_loss[-1],
+        "test_loss": played.test_loss,
+        "accuracy": played.accuracy,
+        "purity": recovery(played.evaluation, played.rnd).get("purity"),
+        "label": played.label,
+        "norm": torch.linalg.vector_norm(models, dim=1).tolist(),  # of every model
+        "mean": models.mean(1).tolist(),
+    }
+
+
+def lines(algorithm: str) -> list[dict[str, Any]]:
+    """The kept rounds of an algorithm on the reference engine."""
+    played = played_by_loop(algorithm)
+    return [line(played[t]) for t in KEPT]
+
+
+def write() -> None:
+    """Write the file anew, one line a round."""
+    blocks = []
+    for algorithm in ALGORITHMS:
+        rows = ",\n".join("  " + json.dumps(_rounded(row)) for row in lines(algorithm))
+        blocks.append(f'"{algorithm}": [\n{rows}\n]')
+    GOLDEN.write_text("{\n" + ",\n".join(blocks) + "\n}\n")
+
+
+def _rounded(value: Any) -> Any:
+    """Floats to seven digits: those after them depend on the machine."""
+    if isinstance(value, dict):
+        return {name: _rounded(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_rounded(entry) for entry in value]
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    write()

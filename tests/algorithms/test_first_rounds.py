@@ -1,0 +1,81 @@
+"""The first rounds of every algorithm: as they were, the same in every engine, for seeds in any company."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+import torch
+from digits_jobs import (
+    ALGORITHMS,
+    Played,
+    assert_same_bits,
+    backend_of,
+    job_of,
+    play,
+    played_by_loop,
+    tensors,
+)
+from golden import GOLDEN, KEPT, lines
+
+from fedclust.lockstep import Lockstep
+
+# losses and norms, relative; machines and numbers of threads differ in the order of sums only
+TOLERANCE = 1e-4
+ONE_EXAMPLE = 0.003  # of about 360 test examples, one may lie on the border between two classes
+
+
+@pytest.fixture(params=ALGORITHMS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_first_rounds_are_as_they_were(name: str) -> None:
+    golden = json.loads(GOLDEN.read_text())
+    assert name in golden, "a new algorithm: run python tests/algorithms/golden.py"
+    assert len(golden[name]) == len(KEPT)
+    for got, want in zip(lines(name), golden[name], strict=True):
+        assert got["round"] == want["round"]
+        assert got["label"] == want["label"]
+        assert got["purity"] == want["purity"] or got["purity"] == pytest.approx(want["purity"])
+        assert got["accuracy"] == pytest.approx(want["accuracy"], abs=ONE_EXAMPLE)
+        for loss in ("train_loss", "test_loss"):
+            assert got[loss] == pytest.approx(want[loss], rel=TOLERANCE)
+        assert got["norm"] == pytest.approx(want["norm"], rel=TOLERANCE)
+        assert got["mean"] == pytest.approx(want["mean"], rel=TOLERANCE, abs=1e-6)
+
+
+def test_there_are_no_golden_rounds_of_algorithms_that_are_gone() -> None:
+    assert sorted(json.loads(GOLDEN.read_text())) == ALGORITHMS
+
+
+@pytest.mark.parametrize("engine", ["vmap", "fused"])
+def test_every_engine_gives_the_same_rounds(name: str, engine: str) -> None:
+    assert_alike(play(job_of(name), backend_of(engine)), played_by_loop(name))
+
+
+def assert_alike(got: list[Played], want: list[Played]) -> None:
+    """The same labels and costs, and losses, accuracies and models equal to rounding."""
+    for one, other in zip(got, want, strict=True):
+        assert one.label == other.label
+        assert one.accuracy == pytest.approx(other.accuracy, abs=ONE_EXAMPLE)
+        assert one.test_loss == pytest.approx(other.test_loss, rel=TOLERANCE)
+        models = one.evaluation.served.models, other.evaluation.served.models
+        torch.testing.assert_close(*models, rtol=TOLERANCE, atol=1e-5)
+        for mine, its in zip(one.reports, other.reports, strict=True):
+            assert mine.train_loss == pytest.approx(its.train_loss, rel=TOLERANCE, nan_ok=True)
+            assert mine.gradient_steps == its.gradient_steps
+            assert (mine.models_down, mine.models_up) == (its.models_down, its.models_up)
+            assert dict(mine.notes) == pytest.approx(dict(its.notes), rel=1e-3, abs=1e-5)
+
+
+def test_seeds_in_lockstep_are_the_seeds_alone(name: str) -> None:
+    job = job_of(name)
+    lockstep = Lockstep(backend_of("loop"))
+    together = lockstep.map({seed: partial(play, job, lockstep, seed) for seed in (0, 1)})
+    for seed in (0, 1):
+        for one, other in zip(together[seed], played_by_loop(name, seed), strict=True):
+            assert_same_bits(tensors(one.state), tensors(other.state))
+            assert torch.equal(one.evaluation.loss_sum, other.evaluation.loss_sum)
+            assert torch.equal(one.evaluation.correct, other.evaluation.correct)

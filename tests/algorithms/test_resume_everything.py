@@ -1,0 +1,98 @@
+"""A run that was interrupted ends with the bits of one that was not, for every algorithm and scenario."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from digits_jobs import ALGORITHMS, EVENTFUL, SCENARIOS, assert_same_bits, config_in
+
+from fedclust.config import Job, build, make
+from fedclust.errors import Interrupted
+from fedclust.folder import RunFolder
+from fedclust.progress import Silent
+from fedclust.run import run
+
+# every algorithm once and every scenario several times
+DIAGONAL = [(a, SCENARIOS[i % len(SCENARIOS)]) for i, a in enumerate(ALGORITHMS)]
+
+
+class Interrupting(Silent):
+    """Sends this process the signal to end when one of some rounds is complete."""
+
+    def __init__(self, after: Collection[int]) -> None:
+        self._after = after
+
+    def round(self, t: int, values: Mapping[str, float]) -> None:
+        if t in self._after:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run_in_pieces(job: Job, folder: RunFolder, after: Collection[int]) -> None:
+    """Runs a job that ends after each of the rounds `after` and is started again with new parts."""
+    for t in sorted(after):
+        with pytest.raises(Interrupted):
+            run(_anew(job, folder), folder, Interrupting(after))
+        assert folder.status == {**folder.status, "state": "interrupted", "round": t + 1}
+    run(_anew(job, folder), folder, Interrupting(after))
+
+
+def _anew(job: Job, folder: RunFolder) -> Job:
+    """The job with everything new that could remember an earlier start; the data take longer than the run."""
+    parts = {group: make(folder.config[group], group, None) for group in ("algorithm", "scenario")}
+    return replace(job, **parts)
+
+
+def check(algorithm: str, scenario: str, folder: Path, after: Collection[int]) -> None:
+    config = config_in(algorithm, scenario)
+    job = build(config)
+    run(job, RunFolder(folder / "whole", config), Silent())
+    run_in_pieces(job, RunFolder(folder / "pieces", config), after)
+
+    for name in ("whole", "pieces"):
+        assert json.loads((folder / name / "status.json").read_text())["state"] == "done"
+    tables = [pd.read_csv(folder / name / "rounds.csv", dtype=str) for name in ("whole", "pieces")]
+    whole, pieces = (table[table["metric"] != "seconds"].reset_index(drop=True) for table in tables)
+    assert set(whole["round"]) == {str(t) for t in range(config["rounds"])}
+    pd.testing.assert_frame_equal(whole, pieces)
+    clients = [pd.read_parquet(folder / name / "clients.parquet") for name in ("whole", "pieces")]
+    pd.testing.assert_frame_equal(*clients, check_exact=True)
+    for seed in (0, 1):
+        states = [
+            torch.load(
+                folder / name / "checkpoints" / f"round={config['rounds'] - 1}" / f"seed={seed}.pt",
+                weights_only=True,
+            )
+            for name in ("whole", "pieces")
+        ]
+        assert_same_bits(*(saved["state"] for saved in states))
+        assert_same_bits(*(saved["recorder"] for saved in states))
+    arrays = [
+        sorted(p.relative_to(folder / n) for p in (folder / n).rglob("*.npy")) for n in ("whole", "pieces")
+    ]
+    assert arrays[0] == arrays[1]
+    for array in arrays[0]:
+        assert (folder / "whole" / array).read_bytes() == (folder / "pieces" / array).read_bytes()
+
+
+def test_every_scenario_is_eventful() -> None:
+    assert sorted(EVENTFUL) == SCENARIOS, "a new scenario needs an entry in EVENTFUL"
+
+
+@pytest.mark.parametrize(("algorithm", "scenario"), DIAGONAL)
+def test_interrupted_before_and_after_the_clustering(algorithm: str, scenario: str, tmp_path: Path) -> None:
+    check(algorithm, scenario, tmp_path, after=(1, 4, 5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_interrupted_after_every_round(algorithm: str, scenario: str, tmp_path: Path) -> None:
+    check(algorithm, scenario, tmp_path, after=range(7))

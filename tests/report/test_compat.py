@@ -1,0 +1,77 @@
+"""The options that a report warns of exist, are off by default, and are found in a job's config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+
+from fedclust.config import make, register_schema, resolve
+from fedclust.report.compat import SWITCHES, switched_on
+
+CONF = Path(__file__).parents[2] / "conf"
+# what to choose so that the options exist
+CHOICES = (
+    (
+        ("algorithm=ifca", "scenario=incremental", "partition=femnist10"),
+        (
+            "algorithm.cluster_choice",
+            "algorithm.start",
+            "algorithm.aggregation",
+            "scenario.shrink_current",
+            "partition.sharing",
+        ),
+    ),
+    (
+        ("algorithm=flexcfl", "scenario=swap_part"),
+        (
+            "algorithm.shift.oracle",
+            "algorithm.shift.distance",
+            "algorithm.inter_group.normalize",
+            "scenario.abort_round",
+        ),
+    ),
+    (
+        ("algorithm=jgl", "scenario=swap_all"),
+        (
+            "algorithm.sign",
+            "algorithm.loss_reduction",
+            "scenario.single_pair",
+        ),
+    ),
+    (("algorithm=lcfl",), ("algorithm.warmup.cover_all",)),
+)
+
+
+def test_every_option_is_tried_here() -> None:
+    assert {s.option for s in SWITCHES} == {option for _, options in CHOICES for option in options}
+    assert len({s.option for s in SWITCHES}) == len(SWITCHES)
+
+
+@pytest.mark.parametrize(("choices", "options"), CHOICES, ids=[choices[0] for choices, _ in CHOICES])
+def test_options_exist_and_are_found(choices: tuple[str, ...], options: tuple[str, ...]) -> None:
+    published = {s.option: str(s.published).lower() for s in SWITCHES}
+    register_schema()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        plain = compose("config", overrides=list(choices))
+        # without a plus: Hydra refuses an option that no YAML has
+        changed = compose("config", overrides=[*choices, *(f"{o}={published[o]}" for o in options)])
+    assert switched_on(resolve(plain, {})) == []
+    config = resolve(changed, {})
+    assert sorted(line.split("=")[0] for line in switched_on(config)) == sorted(options)
+    for group in ("algorithm", "scenario", "partition"):
+        make(config[group], group, None)  # refuses a value that does not exist
+
+
+def test_options_of_a_method_in_a_method_are_found() -> None:
+    inner = yaml.safe_load("{algorithm: {epochs: 1, base: {start: shared}}, scenario: null}")
+    (line,) = switched_on(inner)
+    assert line.startswith("algorithm.base.start=shared: all cluster models start as copies of one")
+
+
+def test_nothing_shipped_has_one_on() -> None:
+    for group in ("algorithm", "scenario", "partition"):
+        for file in sorted((CONF / group).glob("*.yaml")):
+            assert switched_on({group: yaml.safe_load(file.read_text())}) == [], file

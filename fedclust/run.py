@@ -112,6 +112,9 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         with _Signals() as signals:
             first = seeds.load(recorder)
             progress.start(folder.path, first, job.rounds)
+            remark = getattr(job.algorithm, "remark", None)  # most methods have none
+            if remark is not None and remark(job.rounds):
+                progress.warn(remark(job.rounds))
             for t in range(first, job.rounds):
                 seeds.round(t, recorder, progress)
                 if signals.received or t == job.rounds - 1 or seeds.is_save_due():

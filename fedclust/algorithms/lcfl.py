@@ -40,6 +40,7 @@ from fedclust.solver import Solver
 from fedclust.types import Report, Round, Served
 from fedclust.verbs import ClusterMethod, ClusterMetric, Engine
 
+Divisor = Literal["participants", "planned"]
 Mode = Literal["federated", "local"]
 
 
@@ -113,6 +114,9 @@ class LCFL:
             that the run samples.
         warmup: how the clients get the models that are compared.
         aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
+        divisor: the updates of a cluster are divided by its `participants`, or by the `planned` number of
+            them, participation times the cluster's size, as in the released code: a cluster of one client
+            then takes a step of 1 / participation times its update.
     """
 
     solver: Solver
@@ -121,6 +125,7 @@ class LCFL:
     participation: float | None
     warmup: Warmup
     aggregation: Aggregation = "uniform"
+    divisor: Divisor = "participants"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
@@ -146,13 +151,26 @@ class LCFL:
             "a fraction in (0, 1], or null to sample as the run does",
         )
         check_choice("algorithm.aggregation", self.aggregation, Aggregation)
+        check_choice("algorithm.divisor", self.divisor, Divisor)
+
+    def remark(self, rounds: int) -> str:
+        """What a user should know about a run of `rounds` rounds before it starts; empty for nothing."""
+        if self.warmup.mode == "local" or rounds > self.warmup.rounds:
+            return ""
+        return (
+            f"no client is clustered: the warm-up takes {self.warmup.rounds} rounds and the run has {rounds}; "
+            "raise rounds or lower algorithm.warmup.rounds"
+        )
 
     def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
         """A fresh model; with the local warm-up also everything up to the clusters."""
         k, clients = getattr(self.method, "num_clusters", "auto"), len(clients_with_data(rnd))
         # the method would say so too, but only after the warm-up
         fits = not isinstance(k, int) or k <= clients
-        require(fits, "num_clusters", k, f"at most the {clients} clients to cluster")
+        allowed = f"at most the {clients} clients to cluster"
+        require(fits, "num_clusters", k, allowed)
+        directions = getattr(self.metric, "num_components", 0)
+        require(directions <= clients, "cluster_metric.num_components", directions, allowed)
         model = engine.init(rnd.stream("init"), 1)
         state = self.State(
             models=model,
@@ -249,13 +267,22 @@ class LCFL:
         cohort = self._sample(label, clients, rnd)
         local = engine.train(state.models, label[cohort], cohort, self.solver, rnd)
         models, report = average(local, state.models, label[cohort], cohort, rnd, self.aggregation)
+        if self.divisor == "planned":
+            size, number = (label[c].bincount(minlength=len(models)) for c in (clients, cohort))
+            planned = self._share(rnd) * size
+            factor = (number / planned.clamp(min=1e-9)).to(models.dtype).unsqueeze(1)
+            models = state.models + factor * (models - state.models)
         chosen = sent // len(state.models)  # whoever was sent all models says which it chose
         report = replace(report, models_down=report.models_down + sent, scalars_up=chosen)
         return replace(state, models=models, label=label), report
 
+    def _share(self, rnd: Round) -> float:
+        """Fraction of a cluster's clients that a round samples."""
+        return rnd.share if self.participation is None else self.participation
+
     def _sample(self, label: Tensor, clients: Tensor, rnd: Round) -> Tensor:
         """The round's participants, at least one of every cluster with clients, [C] int64 sorted."""
-        cohorts, share = [], rnd.share if self.participation is None else self.participation
+        cohorts, share = [], self._share(rnd)
         for cluster in range(int(label.max()) + 1):
             members = clients[label[clients] == cluster]
             count = max(1, round(share * len(members)))

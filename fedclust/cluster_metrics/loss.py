@@ -6,14 +6,17 @@ its cost grows with the number of clients and no longer with its square.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from fedclust.errors import require
-from fedclust.types import Round
+from fedclust.types import Round, Split
 from fedclust.verbs import Engine
+
+Data = Literal["train", "train_and_test"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +34,14 @@ class Loss:
 
     Attributes:
         landmarks: L, at least 2; null, or as many as there are clients, takes all.
+        data: `train`, or `train_and_test` as LCFL's released code, which lets test labels shape the clusters.
     """
 
     landmarks: int | None = None
+    data: Data = "train"
 
     def __post_init__(self) -> None:
+        require(self.data in get_args(Data), "cluster_metric.data", self.data, "train or train_and_test")
         require(
             self.landmarks is None or self.landmarks >= 2,
             "cluster_metric.landmarks",
@@ -45,6 +51,8 @@ class Loss:
 
     def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
         """[C, C] float32 nats per example; see `fedclust.verbs.ClusterMetric`."""
+        if self.data == "train_and_test":
+            rnd = _with_test_data(rnd)
         if self.landmarks is not None and self.landmarks < len(clients):
             return self._by_landmarks(engine, models, clients, rnd)
         table = engine.loss(models, clients, rnd)  # [C, C], table[i, j] = L_i(v_j)
@@ -70,3 +78,10 @@ class Loss:
         own = table.gather(1, stands_for.unsqueeze(1))  # [C, 1], L_i(r_i)
         half = table.sub(own).abs_()[:, stands_for]
         return half + half.T
+
+
+def _with_test_data(rnd: Round) -> Round:
+    """The round in which every client's test examples belong to its training examples."""
+    fed = rnd.fed
+    rows = [torch.cat([fed.train.of_client(i), fed.test.of_client(i)]).cpu() for i in range(fed.num_clients)]
+    return replace(rnd, fed=replace(fed, train=Split.of(rows).to(fed.group.device)))

@@ -44,6 +44,12 @@ SWITCHES = (
         "scipy_counts",
         "shifts are measured without regard to which label is which",
     ),
+    Switch(
+        "algorithm.divisor",
+        "planned",
+        "a cluster's updates are divided by a planned number of participants, not by the actual one",
+    ),
+    Switch("cluster_metric.data", "train_and_test", "clients are clustered by losses on their test data too"),
     Switch("algorithm.sign", "literal", "clients prefer the cluster whose last step opposes their gradient"),
     Switch(
         "algorithm.loss_reduction", "sum", "losses are summed over the mini-batch and outweigh similarities"

@@ -9,7 +9,10 @@ import pytest
 import torch
 from planted import CLIENTS, STEPS, configured, engine_for, federation, partition_of, rounds_of, simulate
 
+from fedclust.cluster_metrics.loss import Loss
+from fedclust.errors import ConfigError
 from fedclust.scenarios.static import Static
+from fedclust.types import Split
 
 
 def test_clustering_happens_at_the_start_of_the_round_after_the_warmup() -> None:
@@ -137,3 +140,47 @@ def test_one_cluster_is_fedavg_for_good() -> None:
     fedavg, _ = simulate(configured("fedavg"), fed, rounds)
     lcfl, _ = simulate(configured("lcfl", "num_clusters=1"), fed, rounds)
     assert all(torch.equal(a.model, b.models) for a, b in zip(fedavg, lcfl, strict=True))
+
+
+def test_a_planned_divisor_stretches_the_step_of_small_clusters() -> None:
+    """Twelve clients in clusters of four, 0.3 of each: one participant where 1.2 were planned."""
+    fed = federation()
+    rounds = rounds_of(fed, 3)
+    asked = ("lcfl", "algorithm.warmup.rounds=1", "algorithm.participation=0.3")
+    plain, _ = simulate(configured(*asked), fed, rounds[:2])
+    planned, _ = simulate(configured(*asked, "algorithm.divisor=planned"), fed, rounds[:2])
+    start = simulate(configured(*asked), fed, rounds[:1])[0][-1].models
+    actual = plain[-1].models - start
+    torch.testing.assert_close(planned[-1].models - start, actual / 1.2, rtol=1e-4, atol=1e-6)
+
+
+def test_the_metric_can_look_at_test_data_as_the_released_code_does() -> None:
+    """With them the losses are means over both; where the test data are the training data nothing changes."""
+    fed = federation()
+    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    clients = torch.arange(CLIENTS)
+    models = engine.init(rnd.stream("init"), CLIENTS)
+    both = Loss(data="train_and_test")(engine, models, models[:1], clients, rnd)
+    only = Loss()(engine, models, models[:1], clients, rnd)
+    assert float((both - only).abs().max()) > 1e-3
+    twice = replace(rnd, fed=replace(fed, test=fed.train))
+    same = Loss(data="train_and_test")(engine, models, models[:1], clients, twice)
+    torch.testing.assert_close(same, only, rtol=1e-4, atol=1e-5)
+    joined = [torch.cat([fed.train.of_client(i), fed.test.of_client(i)]) for i in range(CLIENTS)]
+    owned = replace(rnd, fed=replace(fed, train=Split.of(joined)))
+    torch.testing.assert_close(both, Loss()(engine, models, models[:1], clients, owned))
+
+
+def test_a_run_that_ends_in_the_warmup_is_remarked_on() -> None:
+    algorithm: Any = configured("lcfl")
+    assert "the warm-up takes 5 rounds and the run has 5" in algorithm.remark(5)
+    assert algorithm.remark(6) == ""
+    alone: Any = configured("lcfl", "algorithm.warmup.mode=local")
+    assert alone.remark(1) == ""
+
+
+def test_more_directions_than_clients_are_refused_before_the_warmup() -> None:
+    fed = federation()
+    algorithm: Any = configured("lcfl", "cluster_metric=edc", f"cluster_metric.num_components={CLIENTS + 1}")
+    with pytest.raises(ConfigError, match=f"at most the {CLIENTS} clients"):
+        algorithm.init(engine_for(fed), rounds_of(fed, 1)[0])

@@ -126,3 +126,25 @@ def test_a_client_without_training_data_keeps_the_common_model() -> None:
 def test_negative_epochs_name_their_key() -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.epochs=-1"):
         configured("finetune", "algorithm.epochs=-1")
+
+
+def test_last_local_tests_participants_with_what_they_trained_before() -> None:
+    """Training is the base's; a participant is served its last local model, before that the initial one."""
+    fed = federation()
+    rounds = rounds_of(fed, 3, participation=0.5)
+    algorithm = configured("last_local", "algorithm@algorithm.base=fedavg")
+    states, _ = simulate(algorithm, fed, rounds)
+    alone, _ = simulate(configured("fedavg"), fed, rounds)
+    for state, own in zip(states, alone, strict=True):
+        assert torch.equal(state.model, own.model)
+    engine = engine_for(fed)
+    for t, rnd in enumerate(rounds):
+        served = algorithm.serve(states[t], engine, rnd)
+        assert (served.label >= 0).nonzero().squeeze(1).tolist() == rnd.cohort.tolist()
+        if t == 0:
+            initial = engine.init(rnd.stream("init"), 1).expand(len(rnd.cohort), -1)
+            assert torch.equal(served.models, initial)
+            continue
+        before = states[t - 1].held[rnd.cohort]
+        assert torch.equal(served.models[served.label[rnd.cohort]], before)
+        assert not torch.equal(states[t].held[rnd.cohort], before)

@@ -41,7 +41,10 @@ CHOICES = (
             "scenario.single_pair",
         ),
     ),
-    (("algorithm=lcfl",), ("algorithm.warmup.cover_all",)),
+    (
+        ("algorithm=lcfl",),
+        ("algorithm.warmup.cover_all", "algorithm.divisor", "cluster_metric.data"),
+    ),
 )
 
 

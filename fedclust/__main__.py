@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -42,6 +43,7 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
     """Call a command and turn what it may raise into one line and an exit status."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     try:
         command(arguments)
@@ -49,6 +51,10 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
         _fail(_one_line(error), error.exit_status)
     except (HydraException, OmegaConfBaseException) as error:
         _fail(_explain(error), 2)
+    except YAMLError as error:
+        _fail(f"a config file cannot be read: {_one_line(error)}", 2)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or _one_line(error)}", 2)
     except DivergedError as error:
         _fail(_one_line(error), 1)
     except Interrupted as interruption:
@@ -65,7 +71,26 @@ def _explain(error: Exception) -> str:
     head, detail = _one_line(error), _one_line(cause)
     head = head.split(" Config search path:")[0].split(" See https")[0].split(" Set the environment")[0]
     head = head.split(" To append to your")[0].rstrip(".")
-    return head if detail in head or cause is error else f"{head}: {detail.split(' full_key:')[0]}"
+    line = head if detail in head or cause is error else f"{head}: {detail.split(' full_key:')[0]}"
+    return line + _hint(line)
+
+
+def _hint(line: str) -> str:
+    """Where a name that Hydra does not know may have come from."""
+    import difflib
+
+    from fedclust.commands.list import groups
+    from fedclust.config import RunConfig
+
+    if group := re.search(r"Available options in '(\w+)|Could not find '(\w+)/", line):
+        return f"; `fedclust list {group[1] or group[2]}` shows all"
+    if key := re.search(r"Could not override '([^']+)'", line):
+        known = {*groups(), *RunConfig.__dataclass_fields__}
+        close = difflib.get_close_matches(key[1], known, n=1)
+        return (
+            f"; did you mean {close[0]}?" if close else "; `fedclust run --cfg job` shows the keys there are"
+        )
+    return ""
 
 
 def _one_line(error: BaseException) -> str:

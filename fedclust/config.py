@@ -26,6 +26,7 @@ from fedclust.trackers import Tracker
 from fedclust.types import Dataset, Federation
 from fedclust.verbs import Algorithm, Backend, Partition, Scenario
 
+_MOST_THREADS = 1024  # far more make PyTorch crash
 _GROUPS = ("dataset", "partition", "scenario", "model", "algorithm", "tracker")
 
 
@@ -150,12 +151,14 @@ def seed_list(seeds: object) -> list[int]:
         return list(range(seeds))
     whole = isinstance(seeds, Sequence | ListConfig) and not isinstance(seeds, str)
     listed = list(seeds) if whole else []  # type: ignore[call-overload]
-    fine = bool(listed) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in listed)
+    fine = bool(listed) and all(
+        isinstance(s, int) and not isinstance(s, bool) and 0 <= s < 2**63 for s in listed
+    )
     require(
         fine and len(set(listed)) == len(listed),
         "seeds",
         seeds,
-        "a number of seeds of at least 1, or a list of different integers such as [0,1,2]",
+        "a number of seeds of at least 1, or a list of different integers below 2^63 such as [0,1,2]",
     )
     return listed
 
@@ -180,11 +183,25 @@ def check_scalars(config: Mapping[str, Any]) -> None:
         require(value is None or 0 < value <= 1, key, value, "a fraction in (0, 1], or null")
     choice = config["cluster_choice"]
     require(choice in ("train_loss", "test_loss"), "cluster_choice", choice, "train_loss or test_loss")
-    for key in ("threads", "max_rows"):
-        require(config[key] is None or config[key] >= 1, key, config[key], "at least 1, or null")
+    for key, most in (("threads", _MOST_THREADS), ("max_rows", None)):
+        value = config[key]
+        allowed = "at least 1, or null" if most is None else f"1 to {most}, or null"
+        require(value is None or 1 <= value <= (most or value), key, value, allowed)
+    check_name(str(config["name"]))
     require(
         config["checkpoint_seconds"] >= 0, "checkpoint_seconds", config["checkpoint_seconds"], "at least 0"
     )
+
+
+def check_name(name: str) -> None:
+    """Check that `name` is a folder below outputs/.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    path = Path(name)
+    inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+    require(inside, "name", name, "a folder below outputs/")
 
 
 def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:

@@ -152,6 +152,8 @@ def _frame(path: Path) -> pd.DataFrame:
     odd = set(table["split"].unique()) - {"train", "test"}
     if odd:
         raise DataError(f"{path} has split={sorted(map(str, odd))[0]}: only train and test are allowed")
+    if not len(table):
+        raise DataError(f"{path} has no rows: it needs one per client and example")
     for column in ("client", "row", "group"):
         if column in table and table[column].dtype.kind not in "ui":
             raise DataError(f"{path} has {column} of type {table[column].dtype}: whole numbers are needed")

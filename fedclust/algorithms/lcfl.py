@@ -158,7 +158,7 @@ class LCFL:
         if self.warmup.mode == "local" or rounds > self.warmup.rounds:
             return ""
         return (
-            f"no client is clustered: the warm-up takes {self.warmup.rounds} rounds and the run has {rounds}; "
+            f"nobody is clustered: the warm-up takes {self.warmup.rounds} rounds and the run has {rounds}; "
             "raise rounds or lower algorithm.warmup.rounds"
         )
 

@@ -16,6 +16,7 @@ The vectors cost p * d numbers per client once (`signature_bytes`); `bytes` coun
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -72,7 +73,13 @@ class PACFL:
 
     def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
         """Clusters by the data, and the same fresh model for each."""
-        clients = clients_with_data(rnd)
+        clients, features = clients_with_data(rnd), math.prod(rnd.fed.pool.shape)
+        require(
+            self.num_vectors <= features,
+            "algorithm.num_vectors",
+            self.num_vectors,
+            f"at most the {features} features of an example",
+        )
         sent = signatures(clients, self.num_vectors, rnd)
         distance = self.distance(sent, sent)
         # a product of matrices need not be symmetric to the last bit

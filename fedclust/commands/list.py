@@ -15,7 +15,6 @@ from fedclust.commands.names import CONF, user_dir, without_user_dir
 from fedclust.errors import require
 
 _HIDDEN = ("hydra", "scaled")
-PAPERS = {"lcfl": "LCFL", "cfl_mgd": "CFL-MGD", "jgl": "JGL", "flexcfl": "FlexCFL"}
 
 
 def groups(roots: Sequence[Path] = (CONF,)) -> list[str]:
@@ -73,45 +72,67 @@ def main(arguments: Sequence[str]) -> None:
         require(group in groups(roots), "fedclust list", group, f"one of {', '.join(groups(roots))}")
     console = Console()
     for group in named or groups(roots):
+        files = choices(group, roots)
         if group == "experiment" and named:
             with console.status("estimating times"):
-                table = experiments(choices(group, roots))
+                found = experiments(files)
+            show(console, group, EXPERIMENT_HEADS, found)
+            console.print(f"[dim]{ABOUT_TIMES}", soft_wrap=True)
         else:
-            table = Table(title=group, title_justify="left", title_style="bold", box=None, show_header=False)
-            table.add_column(style="cyan", no_wrap=True)
-            table.add_column(overflow="fold")
-            for name, file in choices(group, roots).items():
-                table.add_row(f"  {name}", Text(describe(file)))  # a bracket is no markup
-        console.print(table)
+            show(console, group, ("", ""), [(name, describe(file)) for name, file in files.items()])
 
 
-def experiments(files: Mapping[str, Path]) -> Table:
-    """The experiments with their paper, number of jobs and roughly the time they take."""
-    from fedclust.commands.times import gpu_rates, in_words, rates_here, works
-
-    here, gpu = rates_here(), gpu_rates()
+def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table for a terminal; elsewhere a line per row, so that grep finds whole ones."""
+    if not console.is_terminal:
+        print(title)
+        wide = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
+        for row in (heads, *rows) if any(heads) else rows:
+            print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, wide, strict=True)).rstrip())
+        return
     table = Table(
-        title="experiment",
+        title=title,
         title_justify="left",
         title_style="bold",
         box=None,
+        show_header=any(heads),
         header_style="dim",
-        caption="times are estimates, good to a factor of two on this machine; those of a GPU are assumed, "
-        "not measured",
-        caption_justify="left",
     )
-    table.add_column("  name", style="cyan", no_wrap=True)
-    for head in ("paper", "jobs", "full size here", "on a GPU", "laptop here"):
-        table.add_column(head, justify="left" if head == "paper" else "right", no_wrap=True)
-    table.add_column("what", overflow="fold")
+    for place, head in enumerate(heads):
+        first, last = place == 0, place == len(heads) - 1
+        table.add_column(
+            head,
+            style="cyan" if first else "",
+            no_wrap=not last,
+            overflow="fold",
+            justify="left" if first or last else "right",
+        )
+    for name, *cells in rows:
+        table.add_row(f"  {name}", *(Text(cell) for cell in cells))  # a bracket is no markup
+    console.print(table)
+
+
+EXPERIMENT_HEADS = ("experiment", "jobs", "here", "GPU", "laptop", "what")
+ABOUT_TIMES = (
+    "Estimated times of the full size on this machine and on a large GPU, and of scale=laptop on this machine, "
+    "good to a factor of two; the GPU's are assumed, not measured."
+)
+
+
+def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
+    """Of every experiment the name, number of jobs, roughly the times it takes, and what it is."""
+    from fedclust.commands.times import gpu_rates, in_words, rates_here, works
+
+    here, gpu = rates_here(), gpu_rates()
+    rows = []
     for name, file in files.items():
-        cells = [f"  {name}", PAPERS.get(name.partition("/")[0], ""), str(num_jobs(file))]
+        times = []
         for scale, rates in (("paper", here), ("paper", gpu), ("laptop", here)):
             there = scale == "paper" or (CONF / "scaled" / name / f"{scale}.yaml").is_file()
             try:
                 seconds = sum(work.seconds(rates) for work in works(name, scale)) if there else None
             except (KeyError, ConfigAttributeError):  # data of a user's own, of unknown size
                 seconds = None
-            cells.append("" if seconds is None else in_words(seconds))
-        table.add_row(*cells, Text(describe(file)))
-    return table
+            times.append("" if seconds is None else in_words(seconds))
+        rows.append((name, str(num_jobs(file)), *times, describe(file)))
+    return rows

@@ -16,8 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from fedclust.commands.names import CONF, job_folder, user_dir
-from fedclust.config import build, register_schema, resolve, seed_list
-from fedclust.errors import ConfigError, DivergedError, Interrupted, UserError, require
+from fedclust.config import build, check_name, register_schema, resolve, seed_list
+from fedclust.errors import ConfigError, DivergedError, Interrupted, RunFolderError, UserError, require
 from fedclust.folder import RunFolder
 from fedclust.progress import Progress, Shown, Silent
 from fedclust.run import run
@@ -35,10 +35,16 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UserError, Interrupted, hydra.errors.HydraException: for `fedclust.__main__` to print.
     """
+    flags = ("-m", "--multirun")
+    # argparse takes overrides in one piece only, so the flag goes in front of them
+    arguments = [*(a for a in arguments if a in flags), *(a for a in arguments if a not in flags)]
     folder = user_dir(arguments)
     if folder is not None:
         require(folder.is_dir(), "--config-dir", folder, "an existing folder")
         os.environ["FEDCLUST_USER_DIR"] = str(folder)  # reaches the workers of a launcher
+    for argument in arguments:  # Hydra makes the folder before a job is checked
+        if argument.startswith("name="):
+            check_name(argument.removeprefix("name="))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are instead of being printed
     sys.argv = ["fedclust run", *arguments]
     with tempfile.TemporaryDirectory(prefix="fedclust-") as said:
@@ -114,6 +120,13 @@ def _job(config: DictConfig, console: Console) -> None:
             return
         progress: Progress = Shown(_title(choices, resolved), console) if resolved["progress"] else Silent()
         run(build(resolved, Path(user) if user else None), folder, progress)
+        if hydra_config.mode is not RunMode.MULTIRUN and resolved["progress"]:
+            console.print(
+                f"`fedclust report {folder.path}` makes tables and figures", highlight=False, soft_wrap=True
+            )
+    except OSError as error:
+        where = error.filename or folder_path
+        raise RunFolderError(f"{where} cannot be written or read: {error.strerror or error}") from error
     finally:
         _remove_if_empty(folder_path)
 

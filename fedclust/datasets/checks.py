@@ -39,8 +39,8 @@ def fetch(what: str, files: list[Path], root: Path, download: bool, work: Callab
         return
     if not download:
         raise DataError(
-            f"{what}: {missing[0]} not found: set data.root={root} to the folder that holds "
-            f"{missing[0].relative_to(root).parts[0]}/, or data.download=true"
+            f"{what}: {missing[0]} not found: data.root={root} must be the folder that holds "
+            f"{missing[0].relative_to(root).parts[0]}/; data.download=true fetches it"
         )
     try:
         work()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from fedclust.errors import DataError
 from fedclust.federation import read_table
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
@@ -20,10 +22,12 @@ class FromFile:
     Attributes:
         path: CSV or parquet with the columns split (train or test), client, row and optionally group.
         base: the partition whose pool the rows count; `iid` counts training, then test examples.
+        shared: whether somebody's test row may be a training row, as with `sharing=prefix` of FEMNIST-10.
     """
 
     path: str
     base: Partition
+    shared: bool = False
 
     def pool(self, dataset: Dataset) -> Pool:
         """The pool of `base`."""
@@ -33,6 +37,13 @@ class FromFile:
         """Train split, test split and group [M], -1 where the table has no group.
 
         Raises:
-            DataError: the table is missing, unreadable or inconsistent.
+            DataError: the table is missing, unreadable or inconsistent, or tests on training rows.
         """
-        return read_table(Path(self.path))
+        train, test, group = read_table(Path(self.path))
+        both = test.index[torch.isin(test.index, train.index)]
+        if len(both) and not self.shared:
+            raise DataError(
+                f"{self.path} has row {int(both[0])} in a training and a test set ({len(both)} such rows): "
+                "rows count the training images, then the test images; partition.shared=true allows it"
+            )
+        return train, test, group

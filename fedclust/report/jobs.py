@@ -212,8 +212,8 @@ def _read_job(folder: Path) -> Job:
     if (folder / "status.json").is_file():
         try:
             status = json.loads((folder / "status.json").read_text())
-        except ValueError as error:
-            raise DataError(f"{folder / 'status.json'} cannot be read ({error}); delete it") from error
+        except ValueError:
+            status = {"state": "unknown: status.json cannot be read"}
     return Job(folder, {str(k): v for k, v in config.items()}, status, _read_curves(folder / "rounds.csv"))
 
 

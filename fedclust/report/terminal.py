@@ -44,13 +44,12 @@ def _print(said: Contents, console: Console) -> None:
     )
     grid.add_column("arm")
     best = "best " if said.spec.score == "max" else ""
-    for head in (f"{best}{metric}{unit}", *(["purity", "ARI"] if said.arms[0].curve("purity") else [])):
-        grid.add_column(head, justify="right")
+    beside = [name for name in ("purity", "ari") if name != metric and said.arms[0].curve("purity")]
+    for head in (f"{best}{metric}{unit}", *beside):
+        grid.add_column("ARI" if head == "ari" else head, justify="right")
     for arm in said.arms:
         score = factor(metric) * (arm.best(metric) if said.spec.score == "max" else arm.last(metric))
-        cells = [arm.label, plus_minus(score)]
-        if said.arms[0].curve("purity"):
-            cells += [plus_minus(arm.last(name)) for name in ("purity", "ari")]
+        cells = [arm.label, plus_minus(score), *(plus_minus(arm.last(name)) for name in beside)]
         grid.add_row(*(Text(cell) for cell in cells))
     console.print(grid)
     seeds = sorted({len(arm.job.seeds) for arm in said.arms})

@@ -213,6 +213,11 @@ def _banners(folder: Path, found: Sequence[Arm], scales: Sequence[str]) -> list[
         if state == "failed":
             error = arm.job.status.get("error") or "no reason recorded"
             banners.append(f"{arm.label} failed after {arm.job.rounds} of {planned} rounds: {error}")
+        elif state == "done" and isinstance(planned, int) and arm.job.rounds < planned:
+            banners.append(
+                f"{arm.label} is done, but its rounds.csv ends after {arm.job.rounds} of {planned} rounds: "
+                "delete the folder and run it again"
+            )
         elif state != "done":
             banners.append(f"{arm.label} is not finished ({state}, {arm.job.rounds} of {planned} rounds)")
         banners += [

@@ -11,7 +11,9 @@ import pytest
 
 BAD = [
     # a misspelt or unknown name
-    (["rouns=3"], "rouns"),
+    (["rouns=3"], "did you mean rounds?"),
+    (["algoritm=ifca"], "did you mean algorithm?"),
+    (["case=jgl/nope"], "`fedclust list case` shows all"),
     (["algorithm=lcfll"], "algorithm/lcfll"),
     (["dataset=minst"], "dataset/minst"),
     (["solver.learning_rate=1"], "learning_rate"),
@@ -34,6 +36,11 @@ BAD = [
     (["seeds=[-1]"], "seeds=[-1]"),
     (["eval_every=0"], "eval_every=0"),
     (["threads=0"], "threads=0"),
+    (["threads=100000"], "threads=100000"),
+    (["seeds=[18446744073709551616]"], "seeds=[18446744073709551616]"),
+    (["name=../elsewhere"], "name=../elsewhere"),
+    (["name=/elsewhere"], "name=/elsewhere"),
+    (["algorithm=pacfl", "algorithm.num_vectors=9999"], "algorithm.num_vectors=9999"),
     (["max_rows=0"], "max_rows=0"),
     (["checkpoint_seconds=-1"], "checkpoint_seconds=-1"),
     (["participation=1.5"], "participation=1.5"),
@@ -172,3 +179,22 @@ def test_a_damaged_checkpoint_is_named(fedclust: Callable[..., object], tmp_path
     saved = next((tmp_path / "here" / "checkpoints").glob("round=*/seed=0.pt"))
     saved.write_bytes(saved.read_bytes()[:100])
     assert_one_line(fedclust(*run), "seed=0.pt is damaged")
+
+
+def test_outputs_that_is_no_folder_is_one_line(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    (tmp_path / "outputs").write_text("")
+    done = fedclust("run", "progress=false", "rounds=1", "partition.num_clients=8")
+    assert_one_line(done, "outputs")
+
+
+def test_a_broken_yaml_of_a_user_is_one_line(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    (tmp_path / "mine" / "algorithm").mkdir(parents=True)
+    (tmp_path / "mine" / "algorithm" / "broken.yaml").write_text("solver: [\n")
+    done = fedclust("run", "--config-dir", "mine", "algorithm=broken")
+    assert_one_line(done, "broken.yaml")
+
+
+def test_the_sweep_flag_may_stand_anywhere(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    small = ["progress=false", "rounds=1", "partition.num_clients=8"]
+    assert fedclust("run", *small, "-m", "algorithm=fedavg,local").status == 0  # type: ignore[attr-defined]
+    assert len(list((tmp_path / "outputs").rglob("rounds.csv"))) == 2

@@ -45,6 +45,15 @@ def test_a_table_by_hand(fake: Callable[..., Dataset], tmp_path: Path) -> None:
     assert fed.group.tolist() == [-1, -1]
 
 
+def test_a_test_row_that_is_a_training_row_is_refused(fake: Callable[..., Dataset], tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("client,row,split\n0,0,train\n0,1,train\n1,2,train\n1,1,test\n")
+    with pytest.raises(UserError, match=r"row 1 in a training and a test set \(1 such rows\)"):
+        build(fake(8, 4), FromFile(path=str(path), base=IID(num_clients=1)), 0)
+    fed = build(fake(8, 4), FromFile(path=str(path), base=IID(num_clients=1), shared=True), 0)
+    assert fed.test.of_client(1).tolist() == [1]
+
+
 def table(**changes: list[object]) -> pd.DataFrame:
     columns = {"split": ["train", "train", "test"], "client": [0, 1, 1], "row": [0, 1, 2], "group": [0, 1, 1]}
     return pd.DataFrame({k: v for k, v in (columns | changes).items() if v is not None})
@@ -62,7 +71,7 @@ def table(**changes: list[object]) -> pd.DataFrame:
         ({"group": [0, 1, 2]}, "gives client 1 more than one group"),
         ({"row": [0, 1, 12]}, "names rows 12 to 12, but the pool of dataset=fake has rows 0 to 11"),
         ({"split": ["test", "train", "test"]}, "client 0 has no training example"),
-        ({"split": [], "client": [], "row": [], "group": []}, "whole numbers|no row of client 0"),
+        ({"split": [], "client": [], "row": [], "group": []}, "has no rows: it needs one per client"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])

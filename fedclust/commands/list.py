@@ -114,8 +114,8 @@ def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequ
 
 EXPERIMENT_HEADS = ("experiment", "jobs", "here", "GPU", "laptop", "what")
 ABOUT_TIMES = (
-    "Estimated times of the full size on this machine and on a large GPU, and of scale=laptop on this machine, "
-    "good to a factor of two; the GPU's are assumed, not measured."
+    "Estimated times of the full size on this machine and a large GPU, and of scale=laptop here, good to a "
+    "factor of two; the GPU's are assumed, not measured."
 )
 
 

@@ -226,6 +226,21 @@ def test_unsound_published_options_are_in_the_header(tmp_path: Path, job: Job) -
     assert banner.endswith("(ifca)")
 
 
+def test_a_broken_status_is_said_and_the_rest_reported(tmp_path: Path, job: Job) -> None:
+    folder = job(tmp_path / "job", "fedavg", rounds=2)
+    (folder / "status.json").write_text("{")
+    assert "status.json cannot be read" in make_report(folder).read_text()
+
+
+def test_a_done_job_whose_rounds_are_cut_off_is_said(tmp_path: Path, job: Job) -> None:
+    folder = job(tmp_path / "job", "fedavg", rounds=4)
+    lines = (folder / "rounds.csv").read_text().splitlines(keepends=True)
+    (folder / "rounds.csv").write_text(
+        "".join(line for line in lines if not line.startswith(("0,3", "1,3", "2,3")))
+    )
+    assert "ends after 3 of 4 rounds" in make_report(folder).read_text()
+
+
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, job: Job) -> None:
     with pytest.raises(RunFolderError, match="is not a folder"):
         make_report(tmp_path / "nowhere")
@@ -234,7 +249,6 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, job: Job) -> None:
     folder = job(tmp_path / "job", "fedavg", rounds=2)
     broken = {
         "rounds.csv": "seed,round,metric,value\n0,0,accuracy,high\n",
-        "status.json": "{",
         "config.yaml": "a: [1",
         "clients.parquet": "PAR1",
     }

@@ -54,7 +54,7 @@ def _seconds(folder: Path) -> str:
     for file in folder.rglob("rounds.csv"):
         rows = (line.split(",") for line in file.read_text().splitlines()[1:])
         total += sum(float(value) for _, _, metric, value in rows if metric == "seconds")
-    return f"{total / 60:.0f} minutes in all rounds of all jobs"
+    return f"{total / 60:.0f} minutes in all rounds of all jobs, on a machine that did other work too"
 
 
 def _figures(source: Path, target: Path) -> list[str]:

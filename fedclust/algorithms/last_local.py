@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms import arrived
-from fedclust.solver import Solver
-from fedclust.types import Evaluation, LocalResult, Report, Round, Served
+from fedclust.types import LocalResult, Report, Round, Served
 from fedclust.verbs import Algorithm, Engine
 
 
@@ -54,7 +53,7 @@ class LastLocal:
 
     def round(self, state: Any, engine: Engine, rnd: Round) -> tuple[Any, Report]:
         """As the base, noting what its clients trained."""
-        watched = _Watched(engine, rnd)
+        watched: Any = _Watched(engine, rnd)
         after, report = self.base.round(state, watched, rnd)
         held = state.held.index_copy(0, watched.clients, watched.params)
         return self._with(after, held, watched.clients, state.held[watched.clients]), report
@@ -90,40 +89,23 @@ class _Watched:
     """
 
     def __init__(self, engine: Engine, rnd: Round) -> None:
-        self._engine = engine
+        self._engine: Any = engine
         self.clients = rnd.cohort[:0]
         self.params = torch.empty(0, engine.num_params, device=rnd.cohort.device)
 
-    @property
-    def num_params(self) -> int:
-        return self._engine.num_params
-
-    def init(self, stream: Any, k: int) -> Tensor:
-        return self._engine.init(stream, k)
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._engine, verb)
 
     def train(
         self,
         models: Tensor,
         label: Tensor,
         clients: Tensor,
-        solver: Solver,
-        rnd: Round,
-        slots: Tensor | None = None,
+        *given: Any,
         purpose: str = "train",
-        anchor: Tensor | None = None,
+        **named: Any,
     ) -> LocalResult:
-        result = self._engine.train(models, label, clients, solver, rnd, slots, purpose, anchor)
+        result: LocalResult = self._engine.train(models, label, clients, *given, purpose=purpose, **named)
         if purpose == "train":  # not what a method trains besides, such as to get to know its clients
             self.clients, self.params = clients, result.params
         return result
-
-    def loss(self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None) -> Tensor:
-        return self._engine.loss(models, clients, rnd, batch_size)
-
-    def grad(
-        self, models: Tensor, label: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None
-    ) -> Tensor:
-        return self._engine.grad(models, label, clients, rnd, batch_size)
-
-    def evaluate(self, served: Served, rnd: Round) -> Evaluation:
-        return self._engine.evaluate(served, rnd)

@@ -27,6 +27,7 @@ from fedclust.report.wording import axis, byte_unit, factor
 _PER_ROW = 4
 MOST_PANELS = 24
 _STRETCHED = 4.0  # a curve this many times as high as the common one may leave its panel
+_LEGEND_ROWS, _LEGEND_ROW = 2, 0.2  # rows that the size of a figure has room for; inches of every further one
 
 
 @dataclass(frozen=True)
@@ -220,4 +221,6 @@ def _legend(figure: Figure, grid: Sequence[Axes], panels: Sequence[Panel]) -> No
     named = [handles[position] for position in sorted(handles)]
     widest = max((len(name) for name, _ in named), default=1)
     columns = max(1, min(len(named), int(figure.get_figwidth() * 13 / (widest + 7))))
+    more = math.ceil(len(named) / columns) - _LEGEND_ROWS  # or a long legend would squeeze the panels
+    figure.set_figheight(figure.get_figheight() + max(0, more) * _LEGEND_ROW)
     figure.legend([line for _, line in named], [n for n, _ in named], loc="outside upper left", ncols=columns)

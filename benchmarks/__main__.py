@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks.measure import Result, measure
 from benchmarks.workloads import WORKLOADS
+from fedclust.memory import keep_freed_memory
 
 
 def table_of(results: Sequence[Result]) -> Table:
@@ -70,6 +71,7 @@ def main() -> None:
     unknown = sorted(set(options.workload) - set(names))
     if unknown:
         parser.error(f"workload {unknown[0]} is not one of {' '.join(names)}")
+    keep_freed_memory()  # as jobs do
     console, results = Console(), []
     for workload in WORKLOADS:
         if workload.name in options.workload:

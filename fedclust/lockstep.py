@@ -1,20 +1,21 @@
 """Several seeds in one computation: calls of different seeds that meet are merged into one backend call.
 
-Each seed runs the same plain algorithm code in a thread of its own, but only one thread runs at a time: a
-seed that asks the backend for something parks, the next seed runs until it parks too, and once all are parked
-the main thread computes everything that was asked for, rows of all seeds together. Algorithms do not know.
-By the engine law a seed's rows do not depend on the company, so the result is that of separate runs.
+Each seed runs the same plain algorithm code in a greenlet of its own: a function that can pause in the middle
+of any call. A seed that asks the backend for something pauses, the next seed runs until it pauses too, and
+once all have paused everything that was asked for is computed, rows of all seeds together. Algorithms do not
+know. By the engine law a seed's rows do not depend on the company, so the result is that of separate runs.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any, TypeVar
 
 import torch
+from greenlet import getcurrent, greenlet
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -37,23 +38,6 @@ class _Call:
     slots: Tensor | None = None
     anchor: Tensor | None = None
     result: Any = None
-
-
-@dataclass
-class _Seed:
-    """One seed's thread, and what it is waiting for."""
-
-    work: Callable[[], Any]
-    call: _Call | None = None
-    outcome: Any = None
-    finished: bool = False
-    resume: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    parked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    cancelled: bool = False
-
-
-class _Cancelled(BaseException):
-    """Unwinds the threads of the other seeds when the computation itself has failed."""
 
 
 def _together(calls: list[_Call]) -> tuple[Tensor, Tensor, Shards, Tensor | None]:
@@ -92,7 +76,6 @@ class Lockstep:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._here = threading.local()
 
     @property
     def name(self) -> str:
@@ -148,55 +131,33 @@ class Lockstep:
             Per seed what its function returned, or the exception it raised. An exception of the backend
             itself, or an interrupt, ends all seeds and is raised here.
         """
-        seeds = {seed: _Seed(function) for seed, function in work.items()}
-        if len(seeds) == 1:
-            return {seed: self._alone(entry) for seed, entry in seeds.items()}
-        for entry in seeds.values():
-            threading.Thread(target=self._thread, args=(entry,), daemon=True).start()
-        running = list(seeds.values())
+        if len(work) == 1:  # nobody to wait for
+            return {seed: _outcome(function) for seed, function in work.items()}
+        tasks = {seed: greenlet(partial(_outcome, function)) for seed, function in work.items()}
+        outcomes: dict[int, T | Exception] = {}
         try:
-            while running:
-                for entry in running:
-                    entry.resume.release()
-                    entry.parked.acquire()
-                running = [entry for entry in running if not entry.finished]
-                self._compute([entry.call for entry in running if entry.call is not None])
+            while tasks:
+                calls = []
+                for seed, task in list(tasks.items()):
+                    said = task.switch()  # runs until it asks for something or ends
+                    if task.dead:
+                        outcomes[seed] = said
+                        del tasks[seed]
+                    else:
+                        calls.append(said)
+                self._compute(calls)
         finally:
-            for entry in running:  # only after a failure here: let the parked threads go
-                entry.cancelled = True
-                entry.resume.release()
-        return {seed: entry.outcome for seed, entry in seeds.items()}
-
-    def _alone(self, entry: _Seed) -> Any:
-        try:
-            return entry.work()
-        except Exception as error:  # handed to the caller, as from a thread
-            return error
-
-    def _thread(self, entry: _Seed) -> None:
-        self._here.entry = entry
-        entry.resume.acquire()
-        try:
-            if not entry.cancelled:
-                entry.outcome = entry.work()
-        except _Cancelled:
-            pass
-        except Exception as error:  # handed to the caller of map
-            entry.outcome = error
-        entry.finished = True
-        entry.parked.release()
+            for task in tasks.values():  # only after a failure here: unwind the others
+                if not task.dead:
+                    task.throw()
+        return {seed: outcomes[seed] for seed in work}
 
     def _meet(self, call: _Call) -> Any:
-        entry: _Seed | None = getattr(self._here, "entry", None)
-        if entry is None:  # a single seed, on the main thread
+        others = getcurrent().parent
+        if others is None:  # a single seed
             self._compute([call])
-            return call.result
-        entry.call = call
-        entry.parked.release()
-        entry.resume.acquire()
-        if entry.cancelled:
-            raise _Cancelled
-        entry.call = None
+        else:
+            others.switch(call)
         return call.result
 
     def _compute(self, calls: list[_Call]) -> None:
@@ -223,6 +184,14 @@ class Lockstep:
                 results = list(zip(_cut(loss_sum, rows), _cut(correct, rows), strict=True))
             for call, result in zip(alike, results, strict=True):
                 call.result = result
+
+
+def _outcome(work: Callable[[], T]) -> T | Exception:
+    """What a seed's work returned, or raised."""
+    try:
+        return work()
+    except Exception as error:  # handed to the caller of map
+        return error
 
 
 def _cut(values: Tensor, rows: list[int]) -> list[Tensor]:

@@ -19,6 +19,7 @@ from fedclust.federation import summary, write_table
 from fedclust.files import atomic_write
 from fedclust.folder import RunFolder
 from fedclust.lockstep import Lockstep
+from fedclust.memory import keep_freed_memory
 from fedclust.progress import Progress
 from fedclust.recorder import Recorder
 from fedclust.types import Evaluation, Federation, Report, Round
@@ -104,6 +105,7 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         Interrupted: after a signal, when the round has been saved.
         DivergedError: when every seed has failed.
     """
+    keep_freed_memory()
     seeds = _Seeds(job, folder)
     folder.acquire(job.versions)
     write_partitions(job, folder)

@@ -163,12 +163,31 @@ def test_an_error_of_the_backend_ends_all_seeds() -> None:
         def loss(self, models: Tensor, shards: Shards) -> Tensor:
             raise RuntimeError("no memory")
 
-    lockstep = Lockstep(Broken())
-    before = threading.active_count()
-    ask = lambda: lockstep.loss(torch.ones(1, 2), shards(1))  # noqa: E731
+    lockstep, unwound = Lockstep(Broken()), []
+
+    def ask(seed: int) -> Tensor:
+        try:
+            return lockstep.loss(torch.ones(1, 2), shards(1))
+        finally:
+            unwound.append(seed)
+
     with pytest.raises(RuntimeError, match="no memory"):
-        lockstep.map({0: ask, 1: ask})
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            thread.join(timeout=5)
-    assert threading.active_count() <= before
+        lockstep.map({seed: lambda seed=seed: ask(seed) for seed in (0, 1)})  # type: ignore[misc]
+    assert unwound == [0, 1]
+
+
+def test_an_interrupt_within_a_seed_ends_all_seeds() -> None:
+    lockstep, unwound = Lockstep(Doubling()), []
+
+    def wait() -> Tensor:
+        try:
+            return lockstep.loss(torch.ones(1, 2), shards(1))
+        finally:
+            unwound.append("waiting")
+
+    def stop() -> Tensor:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lockstep.map({0: wait, 1: stop})
+    assert unwound == ["waiting"]

@@ -70,6 +70,7 @@ class RunConfig:
     restart_fraction: float | None = None
     swap_probability: float = 0.05
     release_every: int = 50
+    lockstep: str = "seeds"
     engine: str = "auto"
     device: str = "auto"
     threads: int | None = None
@@ -122,6 +123,11 @@ class Job:
     def seeds(self) -> list[int]:
         """The seeds, in order."""
         return list(self.federations)
+
+    @property
+    def shared(self) -> tuple[Backend, Mapping[int, Federation]]:
+        """What jobs in one lockstep have in common."""
+        return self.backend, self.federations
 
     @property
     def device(self) -> torch.device:
@@ -204,12 +210,13 @@ def check_name(name: str) -> None:
     require(inside, "name", name, "a folder below outputs/")
 
 
-def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
+def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | None = None) -> Job:
     """All parts of a job from its resolved config.
 
     Args:
         config: see `resolve`.
         user_dir: folder given with --config-dir, the only one besides fedclust that `_target_` may name.
+        like: a job of the same federation, model and engine, whose memory this one shares.
 
     Raises:
         UserError: one line that names the key to change; nothing has been written by then.
@@ -218,18 +225,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
     parts = {
         group: make(config[group], group, user_dir) for group in _GROUPS if group not in ("model", "dataset")
     }
-    check_targets(config["model"], "model", user_dir)
-    dataset = load_dataset(make(config["dataset"], "dataset", user_dir))
-    if config["threads"] is not None:
-        torch.set_num_threads(config["threads"])
-    device = choose_device(config["device"])
-    # convolutions would otherwise round to TF32 on a GPU, and engines would agree to 1e-3 only
-    torch.backends.cudnn.allow_tf32 = False
-    seeds = seed_list(config["seeds"])
-    federations = federate(dataset, parts["partition"], seeds, device)
-    pool = federations[seeds[0]].pool
-    model = make(config["model"], "model", user_dir, in_shape=pool.shape, num_classes=pool.num_classes)
-    backend = make_backend(config["engine"], model, pool, config["max_rows"])
+    backend, federations = _computing(config, parts["partition"], user_dir) if like is None else like.shared
     return Job(
         algorithm=parts["algorithm"],
         scenario=parts["scenario"],
@@ -239,8 +235,26 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
         rounds=config["rounds"],
         eval_every=config["eval_every"],
         checkpoint_seconds=config["checkpoint_seconds"],
-        versions=versions(device, backend),
+        versions=versions(federations[seed_list(config["seeds"])[0]].pool.x.device, backend),
     )
+
+
+def _computing(
+    config: Mapping[str, Any], partition: Partition, user_dir: Path | None
+) -> tuple[Backend, Mapping[int, Federation]]:
+    """The engine, and the data of every seed on its device."""
+    check_targets(config["model"], "model", user_dir)
+    dataset = load_dataset(make(config["dataset"], "dataset", user_dir))
+    if config["threads"] is not None:
+        torch.set_num_threads(config["threads"])
+    device = choose_device(config["device"])
+    # convolutions would otherwise round to TF32 on a GPU, and engines would agree to 1e-3 only
+    torch.backends.cudnn.allow_tf32 = False
+    seeds = seed_list(config["seeds"])
+    federations = federate(dataset, partition, seeds, device)
+    pool = federations[seeds[0]].pool
+    model = make(config["model"], "model", user_dir, in_shape=pool.shape, num_classes=pool.num_classes)
+    return make_backend(config["engine"], model, pool, config["max_rows"]), federations
 
 
 def load_dataset(loader: Any) -> Dataset:

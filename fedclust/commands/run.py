@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from fedclust.commands.failures import Stopped, attempt, not_run, remembering
 from fedclust.commands.names import CONF, job_folder, user_dir
+from fedclust.commands.together import Noted, note
 from fedclust.config import build, check_name, register_schema, resolve, seed_list
-from fedclust.errors import ConfigError, DivergedError, Interrupted, RunFolderError, UserError, require
+from fedclust.errors import ConfigError, require
 from fedclust.folder import RunFolder
 from fedclust.progress import Progress, Shown, Silent
 from fedclust.run import run
@@ -47,88 +49,65 @@ def main(arguments: Sequence[str]) -> None:
             check_name(argument.removeprefix("name="))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are instead of being printed
     sys.argv = ["fedclust run", *arguments]
-    with tempfile.TemporaryDirectory(prefix="fedclust-") as said:
-        os.environ[_NOT_RUN] = str(Path(said, "not_run"))
+    with remembering():
         try:
             hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
-        except _Stopped as stopped:
+        except Stopped as stopped:
             raise stopped.reason from stopped.reason.__cause__
-        if _not_run():
-            sys.exit(max(_not_run().values()))
-
-
-# names a file for what the jobs of a sweep could not do, since a launcher may run them in other processes
-_NOT_RUN = "FEDCLUST_NOT_RUN"
-
-
-def _not_run() -> dict[str, int]:
-    """What jobs of this sweep said before they gave up, with the exit status it means."""
-    file = Path(os.environ[_NOT_RUN])
-    lines = file.read_text().splitlines() if file.is_file() else []
-    return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
-
-
-class _Stopped(BaseException):
-    """Carries an error past Hydra, which prints lines of its own about every `Exception`.
-
-    Attributes:
-        reason: what happened.
-    """
-
-    def __init__(self, reason: Exception) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        if not_run():
+            sys.exit(max(not_run().values()))
 
 
 def job(config: DictConfig) -> None:
-    """One job, from the composed config to its finished folder.
-
-    A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once, goes on with
-    the other jobs and ends with the exit status of the worst.
-    """
-    console = Console(stderr=True)
-    try:
-        _job(config, console)
-    except Interrupted as interruption:
-        raise _Stopped(interruption) from None
-    except (DivergedError, UserError) as error:
-        if HydraConfig.get().mode is not RunMode.MULTIRUN:
-            raise _Stopped(error) from None
-        line = " ".join(f"fedclust: {error}".split())
-        if line not in _not_run():
-            console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        with Path(os.environ[_NOT_RUN]).open("a") as file:
-            file.write(f"{2 if isinstance(error, UserError) else 1} {line}\n")
+    """One job, from the composed config to its finished folder; see `attempt` for those that cannot run."""
+    console, hydra_config = Console(stderr=True), HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir)
+    in_sweep = hydra_config.mode is RunMode.MULTIRUN
+    attempt(partial(_job, config, folder, console, in_sweep), folder, console, in_sweep=in_sweep)
 
 
-def _job(config: DictConfig, console: Console) -> None:
+def _job(config: DictConfig, folder_path: Path, console: Console, in_sweep: bool) -> None:
     user = os.environ.get("FEDCLUST_USER_DIR")
     if user and user not in sys.path:
         sys.path.insert(0, user)
+    user_dir = Path(user) if user else None
     hydra_config = HydraConfig.get()
     choices = {str(k): v for k, v in hydra_config.runtime.choices.items() if not str(k).startswith("hydra")}
-    folder_path = Path(hydra_config.runtime.output_dir)
     try:
         check_scale(choices)
         extra = {"choices": choices, "overrides": list(hydra_config.overrides.task)}
         resolved = resolve(config, extra)
         resolved["seeds"] = seed_list(resolved["seeds"])
+        check_lockstep(resolved["lockstep"])
         folder = RunFolder(_relative(folder_path), resolved)
         folder.check()
         if folder.status["state"] == "done":
             console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
             return
-        progress: Progress = Shown(_title(choices, resolved), console) if resolved["progress"] else Silent()
-        run(build(resolved, Path(user) if user else None), folder, progress)
-        if hydra_config.mode is not RunMode.MULTIRUN and resolved["progress"]:
+        title = _title(choices, resolved)
+        if in_sweep and resolved["lockstep"] == "all":
+            note(
+                Noted(config=resolved, folder=folder, title=title, user_dir=user_dir),
+                hydra_config.launcher._target_,
+            )
+            return
+        progress: Progress = Shown(title, console) if resolved["progress"] else Silent()
+        run(build(resolved, user_dir), folder, progress)
+        if not in_sweep and resolved["progress"]:
             console.print(
                 f"`fedclust report {folder.path}` makes tables and figures", highlight=False, soft_wrap=True
             )
-    except OSError as error:
-        where = error.filename or folder_path
-        raise RunFolderError(f"{where} cannot be written or read: {error.strerror or error}") from error
     finally:
         _remove_if_empty(folder_path)
+
+
+def check_lockstep(which: str) -> None:
+    """Refuse anything but the two kinds of lockstep.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    require(which in ("seeds", "all"), "lockstep", which, "seeds, or all (also the jobs of a sweep)")
 
 
 def check_scale(choices: dict[str, Any]) -> None:

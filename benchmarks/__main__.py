@@ -1,7 +1,7 @@
 """Prints how fast an engine is, beside a plain loop or another simulator.
 
 python -m benchmarks [W1 W2 …] [--against loop|pfl|flower] [--device cpu|cuda] [--engine fused|vmap|loop]
-                     [--seconds 5] [--json FILE]
+                     [--threads N] [--seconds 5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -128,6 +128,9 @@ def main() -> None:
     parser.add_argument("--against", default="loop", choices=["loop", *OTHERS], help="default loop")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--engine", default="fused", choices=["fused", "vmap", "loop"])
+    parser.add_argument(
+        "--threads", type=int, help="of fedclust, and processes of the other; default all cores"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="time per workload; default 5")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
@@ -140,6 +143,8 @@ def main() -> None:
         if options.device != "cpu":
             parser.error(f"--against {options.against} measures on the CPU")
         check_environment(options.against)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     keep_freed_memory()  # as jobs do
     console, device = Console(width=None if sys.stdout.isatty() else 160), torch.device(options.device)
     results: list[Result] = []

@@ -246,7 +246,7 @@ class Rounds:
             models=self.models,
         )
 
-    def __call__(self, engine: str, device: torch.device) -> Callable[[], object]:
+    def __call__(self, engine: str, device: torch.device) -> Callable[[], tuple[Tensor, float]]:
         """One round of fedclust: the verbs of `FedAvg.round` or `IFCA.round`, always from the same models."""
         model = self.model()
         backend = make_backend(engine, model, synthetic_pool(60000, model.shapes[0], device))
@@ -255,7 +255,7 @@ class Rounds:
         data = shards(self.clients, self.examples, 60000, device)
         common = torch.zeros(self.clients, dtype=torch.int64, device=device)
 
-        def play() -> object:
+        def play() -> tuple[Tensor, float]:
             label = common if self.models == 1 else backend.loss(models, data).argmin(1)
             local = backend.train(models, label, data, solver, solver.lr)
             averaged = cluster_mean(local.params, label, empty=models)

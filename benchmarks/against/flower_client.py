@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -23,12 +24,20 @@ def prepared(text: str) -> tuple[Task, list[tuple[Tensor, Tensor]], list[nn.Sequ
     return task, random_clients(task), [build(task.layers) for _ in range(task.models)]
 
 
+def batches(examples: int, batch: int | None) -> Sequence[Tensor | slice]:
+    """Indices of an epoch's steps, shuffled; all examples in order when `batch` is None."""
+    if batch is None:
+        return [slice(None)]
+    order = torch.randperm(examples)
+    return [order[start : start + batch] for start in range(0, examples, batch)]
+
+
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Chooses the model of least loss where there are several, trains it and sends it back."""
-    task, clients, models = prepared(str(message.content["config"]["task"]))
+    task, clients, models = prepared(str(message.content.config_records["config"]["task"]))
     x, y = clients[int(context.node_config["partition-id"])]
-    sent = message.content["arrays"].to_torch_state_dict()
+    sent = message.content.array_records["arrays"].to_torch_state_dict()
     for k, model in enumerate(models):
         prefix = f"{k}/"
         model.load_state_dict({n.removeprefix(prefix): v for n, v in sent.items() if n.startswith(prefix)})
@@ -39,10 +48,10 @@ def train(message: Message, context: Context) -> Message:
         best = losses.index(min(losses))
     sgd = torch.optim.SGD(models[best].parameters(), lr=task.lr)
     for _ in range(task.epochs):
-        order = None if task.batch is None else torch.randperm(len(y)).split(task.batch)
-        for index in [slice(None)] if order is None else order:
+        for index in batches(len(y), task.batch):
             sgd.zero_grad()
-            functional.cross_entropy(models[best](x[index]), y[index]).backward()
+            loss = functional.cross_entropy(models[best](x[index]), y[index])
+            loss.backward()  # type: ignore[no-untyped-call]
             sgd.step()
     state = {f"{best}/{name}": value for name, value in models[best].state_dict().items()}
     reply = RecordDict(

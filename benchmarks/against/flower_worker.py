@@ -47,7 +47,9 @@ class Ifca(FedAvg):
         """Clients say which cluster they trained."""
         clusters: dict[int, list[Message]] = {}
         for reply in replies:
-            clusters.setdefault(int(reply.content["metrics"]["cluster"]), []).append(reply)
+            cluster = reply.content.metric_records["metrics"]["cluster"]
+            assert isinstance(cluster, int)
+            clusters.setdefault(cluster, []).append(reply)
         merged = dict(self.models)
         for members in clusters.values():
             arrays, _ = super().aggregate_train(server_round, members)

@@ -38,7 +38,7 @@ _COLUMNS = (
 
 def _table(title: str, caption: str, numbers: Sequence[str]) -> Table:
     table = Table(title=title, caption=caption)
-    for name in ("workload", "what one call does"):
+    for name in ("workload", "what is done"):
         table.add_column(name)
     for name in numbers:
         table.add_column(name, justify="right")
@@ -156,11 +156,12 @@ def main() -> None:
                     results.append(measure(workload, options.engine, device, options.seconds))
                 else:
                     comparisons.append(compare(workload, options.against, options.engine, options.seconds))
+            if options.json is not None:  # after each workload, so that an interrupted program leaves some
+                rows = [asdict(r) for r in results or comparisons]
+                options.json.write_text(json.dumps(rows, indent=2) + "\n")
     console.print(table_of(results) if results else table_against(comparisons))
     for line in projections(results or comparisons):
         console.print(line)
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(r) for r in results or comparisons], indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ class Comparison:
     """Client steps per second of whole rounds, on one workload.
 
     Attributes:
-        workload, title: as in `Result`, but all participants of a round take part.
+        workload: its name.
+        title: what a round is.
         engine: of fedclust.
         threads: of fedclust, one process.
         rate: client steps per second of fedclust, median over the rounds before and after the other's.
@@ -70,6 +71,14 @@ def command(other: str, task: Task, seconds: float, processes: int) -> list[str]
         return [python, "-m", "benchmarks.against.flower_worker", *given, str(processes)]
     start = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
     return [python, *(start if processes > 1 else []), "-m", "benchmarks.against.pfl_worker", *given]
+
+
+def title_of(task: Task) -> str:
+    """What a round is, in words."""
+    of = "" if task.population == task.clients else f" of {task.population}"
+    batch = "full batches" if task.batch is None else f"B={task.batch}"
+    choice = "" if task.models == 1 else f", k={task.models}"
+    return f"{task.clients}{of} clients x {task.examples}, {task.epochs} epochs, {batch}{choice}"
 
 
 def _environment() -> Mapping[str, str]:
@@ -120,7 +129,7 @@ def compare(workload: Workload, other: str, engine: str, seconds: float) -> Comp
     total = workload.total
     return Comparison(
         workload=workload.name,
-        title=workload.title,
+        title=title_of(task),
         engine=engine,
         threads=threads,
         rate=rate,

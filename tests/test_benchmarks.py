@@ -10,7 +10,7 @@ from torch import nn
 
 from benchmarks.__main__ import duration
 from benchmarks.against.task import Measured, Task, build, layers_of, random_clients, rounds_within
-from benchmarks.compare import OTHERS, command
+from benchmarks.compare import OTHERS, command, title_of
 from benchmarks.machine import cache_bytes, largest
 from benchmarks.workloads import WORKLOADS, Rounds, step_bytes, synthetic_pool
 from fedclust.models.mlp import mlp
@@ -114,6 +114,11 @@ def test_a_round_gives_one_model_per_cluster(models: int) -> None:
     averaged, _ = play()
     assert averaged.shape == (models, 170)
     assert averaged.isfinite().all()
+
+
+def test_titles() -> None:
+    assert title_of(task_of("W4")) == "240 clients x 100, 10 epochs, full batches, k=4"
+    assert title_of(task_of("W7")) == "50 of 1000 clients x 50, 1 epochs, B=10"
 
 
 def test_durations() -> None:

@@ -4,9 +4,11 @@ UV_VERSION := 0.13.8
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRA := .venv-sklearn-extra
+PFL := .venv-pfl
+FLOWER := .venv-flower
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all test-sklearn-extra test-wheel lint types format lock benchmark reproduce clean
+.PHONY: help setup run test test-slow test-all test-sklearn-extra test-wheel lint types format lock benchmark benchmark-pfl benchmark-flower reproduce clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -62,8 +64,20 @@ lock: setup  ## pin the newest allowed versions
 benchmark: setup  ## client steps per second against the plain loop, with the machine's limit
 	$(BIN)/python -m benchmarks
 
+# other simulators: pinned by version only, as nothing but benchmarks runs in their environments
+$(PFL)/.ready $(FLOWER)/.ready: .venv-%/.ready: benchmarks/against/%.txt | setup
+	$(PYTHON) -m venv $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -r $<
+	@touch $@
+
+benchmark-pfl: $(PFL)/.ready  ## whole rounds against pfl-research, in an environment of its own
+	$(BIN)/python -m benchmarks --against pfl
+
+benchmark-flower: $(FLOWER)/.ready  ## whole rounds against Flower on Ray, in an environment of its own
+	$(BIN)/python -m benchmarks --against flower
+
 reproduce: setup  ## LCFL Table II at laptop scale on MNIST (half an hour on two cores)
 	$(BIN)/fedclust run experiment=lcfl/table2 scale=laptop
 
 clean:  ## delete the environments and caches, keep outputs
-	rm -rf $(VENV) $(EXTRA) .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(EXTRA) $(PFL) $(FLOWER) .mypy_cache .pytest_cache .ruff_cache build dist

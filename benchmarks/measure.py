@@ -1,4 +1,4 @@
-"""Rates, memory and the arithmetic limit, measured side by side in one process."""
+"""Rates, memory and the limits of arithmetic and memory, measured side by side in one process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import torch
 
+from benchmarks.machine import SIDE, TRIAD_BYTES, product, triad
 from benchmarks.workloads import Case, Workload
 
-_SIDE = 2048
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -33,11 +34,17 @@ class Result:
         gflops: floating-point operations per second of the engine, 1e9.
         limit_gflops: those of a 2048 x 2048 float32 product in the same rounds.
         share: gflops / limit_gflops.
+        gbytes: bytes per second that the engine must move at the least, 1e9; see `step_bytes`; None where
+            that is not counted.
+        limit_gbytes: those of a = b + 2c over arrays of 256 MiB in the same rounds, two reads and one write.
+        memory_share: gbytes / limit_gbytes.
         setup_seconds: building the case and the first call.
         peak_mib: highest resident (CPU) or allocated (CUDA) memory of the engine's first call, MiB.
         padding: fraction of padded examples in the engine's last training call.
         seeds_cost: time of all seeds in one call over that of one seed alone, where there are several.
         rounds: repetitions that the medians are over.
+        whole_seconds, plain_whole_seconds: time that all of the workload takes at these rates, where its size
+            is given.
     """
 
     workload: str
@@ -52,14 +59,19 @@ class Result:
     gflops: float
     limit_gflops: float
     share: float
+    gbytes: float | None
+    limit_gbytes: float
+    memory_share: float | None
     setup_seconds: float
     peak_mib: float
     padding: float
     seeds_cost: float | None
     rounds: int
+    whole_seconds: float | None
+    plain_whole_seconds: float | None
 
 
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
     """Wall-clock time of one call."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -87,43 +99,48 @@ def _peak_mib(device: torch.device) -> float:
     return int(line.split()[1]) / 2**10
 
 
+class Times(NamedTuple):
+    """Seconds of every repetition: engine, plain loop, one seed of several, product, triad."""
+
+    fast: list[float]
+    plain: list[float]
+    single: list[float]
+    products: list[float]
+    moves: list[float]
+
+
 def measure(workload: Workload, engine: str, device: torch.device, seconds: float) -> Result:
     """The workload's result; engine, plain loop and limit take turns until `seconds` are spent."""
-    side = torch.randn(_SIDE, _SIDE, device=device)
     began = time.perf_counter()
     case = workload.prepare(engine, device)
     _reset_peak(device)
-    _seconds(case.fast, device)
+    seconds_of(case.fast, device)
     setup, peak = time.perf_counter() - began, _peak_mib(device)
-    _seconds(case.plain, device)
-    _seconds(lambda: side @ side, device)
-    fast: list[float] = []
-    slow: list[float] = []
-    single: list[float] = []
-    product: list[float] = []
+    seconds_of(case.plain, device)
+    multiply, move = product(device), triad(device)
+    seconds_of(multiply, device)
+    seconds_of(move, device)
+    times = Times([], [], [], [], [])
     began = time.perf_counter()
-    while len(fast) < 3 or time.perf_counter() - began < seconds:
-        product.append(_seconds(lambda: side @ side, device))
-        fast.append(_seconds(case.fast, device))
-        slow.append(_seconds(case.plain, device))
+    while len(times.fast) < 3 or time.perf_counter() - began < seconds:
+        times.moves.append(seconds_of(move, device))
+        times.products.append(seconds_of(multiply, device))
+        times.fast.append(seconds_of(case.fast, device))
+        times.plain.append(seconds_of(case.plain, device))
         if case.single is not None:
-            single.append(_seconds(case.single, device))
-    return _result(workload, case, device, setup, peak, (fast, slow, single, product))
+            times.single.append(seconds_of(case.single, device))
+    return _result(workload, case, device, setup, peak, times)
 
 
 def _result(
-    workload: Workload,
-    case: Case,
-    device: torch.device,
-    setup: float,
-    peak: float,
-    times: tuple[list[float], list[float], list[float], list[float]],
+    workload: Workload, case: Case, device: torch.device, setup: float, peak: float, times: Times
 ) -> Result:
-    fast, slow, single, product = times
-    rates = [case.fast_units / t for t in fast]
-    plain_rates = [case.plain_units / t for t in slow]
+    rates = [case.fast_units / t for t in times.fast]
+    plain_rates = [case.plain_units / t for t in times.plain]
     gflops = median(rates) * case.flops / 1e9
-    limit = 2 * _SIDE**3 / median(product) / 1e9
+    limit = 2 * SIDE**3 / median(times.products) / 1e9
+    gbytes = None if case.memory is None else median(rates) * case.memory / 1e9
+    limit_gbytes = TRIAD_BYTES / median(times.moves) / 1e9
     return Result(
         workload=workload.name,
         title=workload.title,
@@ -137,9 +154,16 @@ def _result(
         gflops=gflops,
         limit_gflops=limit,
         share=gflops / limit,
+        gbytes=gbytes,
+        limit_gbytes=limit_gbytes,
+        memory_share=None if gbytes is None else gbytes / limit_gbytes,
         setup_seconds=setup,
         peak_mib=peak,
         padding=getattr(case.backend, "padding", float("nan")),
-        seeds_cost=median([a / b for a, b in zip(fast, single, strict=True)]) if single else None,
-        rounds=len(fast),
+        seeds_cost=median([a / b for a, b in zip(times.fast, times.single, strict=True)])
+        if times.single
+        else None,
+        rounds=len(times.fast),
+        whole_seconds=None if workload.total is None else workload.total / median(rates),
+        plain_whole_seconds=None if workload.total is None else workload.total / median(plain_rates),
     )

@@ -10,17 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import plain
+from benchmarks.against.task import Task, layers_of
+from benchmarks.machine import cache_bytes
 from fedclust.engines.choose import make_backend
 from fedclust.models.cnn import cnn
 from fedclust.models.flops import forward_flops, step_flops
+from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
-from fedclust.models.sequence import Model
+from fedclust.models.sequence import Model, Stack
+from fedclust.ops import cluster_mean, discrepancy
 from fedclust.rng import Stream
 from fedclust.solver import Solver
 from fedclust.types import Pool, Shards
 from fedclust.verbs import Backend
 
-_SHAPE, _CLASSES = (1, 28, 28), 10
+_MNIST, _CIFAR, _CLASSES = (1, 28, 28), (3, 32, 32), 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,7 @@ class Case:
         plain: the same kind of work in the plain loop, possibly on fewer clients.
         fast_units, plain_units: units of work of one call.
         flops: floating-point operations of one unit, its steps taken one after the other as written.
+        memory: bytes that one unit must move to and from memory, see `step_bytes`; None where not counted.
         backend: the engine, for its padding.
         single: one seed of a workload with several, or None.
     """
@@ -42,6 +47,7 @@ class Case:
     plain_units: int
     flops: float
     backend: Backend
+    memory: float | None = None
     single: Callable[[], object] | None = None
 
 
@@ -54,19 +60,23 @@ class Workload:
         title: the workload in words, and how much of it one call does.
         unit: what is counted per second.
         prepare: builds the case for an engine's name and a device.
+        total: units of the whole workload, where a call is a part of it that is worth projecting.
+        rounds: the same work as rounds that other simulators can run too; see `Rounds`.
     """
 
     name: str
     title: str
     unit: str
     prepare: Callable[[str, torch.device], Case]
+    total: int | None = None
+    rounds: Rounds | None = None
 
 
-def synthetic_pool(num_examples: int, device: torch.device) -> Pool:
-    """Random bytes of MNIST's shape; speed does not depend on what they show."""
+def synthetic_pool(num_examples: int, shape: tuple[int, ...], device: torch.device) -> Pool:
+    """Random bytes of a data set's shape; speed does not depend on what they show."""
     generator = torch.Generator().manual_seed(0)
     return Pool(
-        x=torch.randint(0, 256, (num_examples, *_SHAPE), generator=generator, dtype=torch.uint8).to(device),
+        x=torch.randint(0, 256, (num_examples, *shape), generator=generator, dtype=torch.uint8).to(device),
         y=torch.randint(0, _CLASSES, (num_examples,), generator=generator).to(device),
         scale=torch.tensor(1 / 255, device=device),
         shift=torch.tensor(0.0, device=device),
@@ -82,6 +92,26 @@ def shards(rows: int, count: int, num_examples: int, device: torch.device) -> Sh
         count=torch.full((rows,), count, device=device),
         key=Stream.of(0, "train", 0).keys(torch.arange(rows)).to(device),
     )
+
+
+def step_bytes(model: Model, count: int, steps: int, together: int, device: torch.device) -> float:
+    """Bytes that a local step must move to and from memory, at the least.
+
+    Counted: a client's examples, one byte per number, read once; its trained parameters, float32, written
+    once; both shared out over its steps. Where the parameters of the models that are trained at the same time
+    are larger than the last cache, they are read and written in every step as well. Not counted: the models
+    that clients start from, gradients, activations, and whatever an engine moves beyond that.
+
+    Args:
+        model: what is trained.
+        count: examples of a client.
+        steps: local steps of a client.
+        together: models that are trained at the same time.
+        device: whose cache.
+    """
+    params = 4 * sum(value.numel() for value in model.parameters())
+    moved = (count * math.prod(model.shapes[0]) + params) / steps
+    return moved + (2 * params if params * together > cache_bytes(device) else 0)
 
 
 def _loaded(model: Model, flat: Tensor) -> Model:
@@ -104,7 +134,8 @@ class Training:
 
     def __call__(self, engine: str, device: torch.device) -> Case:
         """The case."""
-        pool, model = synthetic_pool(60000, device), self.model()
+        model = self.model()
+        pool = synthetic_pool(60000, model.shapes[0], device)
         backend = make_backend(engine, model, pool)
         solver = Solver(lr=0.01, batch_size=self.batch, epochs=self.epochs)
         start = torch.stack([backend.init(Stream.of(seed, "init")) for seed in range(self.seeds)])
@@ -122,6 +153,7 @@ class Training:
             plain_units=self.plain_rows * steps,
             flops=examples * step_flops(model),
             backend=backend,
+            memory=step_bytes(model, self.count, steps, 1 if device.type == "cpu" else len(label), device),
             single=None
             if self.seeds == 1
             else (lambda: backend.train(start, label[: self.rows], one, solver, solver.lr)),
@@ -131,7 +163,7 @@ class Training:
 def _ifca(engine: str, device: torch.device) -> Case:
     """W4: every client takes the best of four models, then ten full-batch steps from it."""
     rows, count, clusters, steps, plain_rows = 240, 100, 4, 10, 24
-    pool, model = synthetic_pool(60000, device), _mlp200()
+    pool, model = synthetic_pool(60000, _MNIST, device), _mlp200()
     backend = make_backend(engine, model, pool)
     solver = Solver(lr=0.1, batch_size=None, epochs=steps)
     models = torch.stack([backend.init(Stream.of(j, "init")) for j in range(clusters)])
@@ -156,13 +188,14 @@ def _ifca(engine: str, device: torch.device) -> Case:
         plain_units=plain_rows * steps,
         flops=flops,
         backend=backend,
+        memory=step_bytes(model, count, steps, 1 if device.type == "cpu" else rows, device),
     )
 
 
 def _table(engine: str, device: torch.device) -> Case:
     """W5: the loss of every client's model on every client's data."""
     rows, count, columns, plain_rows = 120, 200, 48, 12
-    pool, model = synthetic_pool(60000, device), _mlp200()
+    pool, model = synthetic_pool(60000, _MNIST, device), _mlp200()
     backend = make_backend(engine, model, pool)
     models = torch.stack([backend.init(Stream.of(j, "init")) for j in range(columns)])
     data = shards(rows, count, 60000, device)
@@ -177,16 +210,76 @@ def _table(engine: str, device: torch.device) -> Case:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """Whole rounds: all participants choose (IFCA), train and are averaged, as other simulators do it too.
+
+    Attributes:
+        model: makes the model.
+        clients, examples, epochs, batch, models, lr: see `Task`.
+        population: clients there are; None for as many as take part.
+    """
+
+    model: Callable[[], Model]
+    clients: int
+    examples: int
+    epochs: int
+    batch: int | None
+    population: int | None = None
+    models: int = 1
+    lr: float = 0.01
+
+    def task(self, name: str) -> Task:
+        """The description for other simulators."""
+        model = self.model()
+        return Task(
+            name=name,
+            shape=model.shapes[0],
+            classes=_CLASSES,
+            layers=layers_of(model),
+            clients=self.clients,
+            population=self.population or self.clients,
+            examples=self.examples,
+            epochs=self.epochs,
+            batch=self.batch,
+            lr=self.lr,
+            models=self.models,
+        )
+
+    def __call__(self, engine: str, device: torch.device) -> Callable[[], tuple[Tensor, float]]:
+        """One round of fedclust: the verbs of `FedAvg.round` or `IFCA.round`, always from the same models."""
+        model = self.model()
+        backend = make_backend(engine, model, synthetic_pool(60000, model.shapes[0], device))
+        solver = Solver(lr=self.lr, batch_size=self.batch, epochs=self.epochs)
+        models = torch.stack([backend.init(Stream.of(k, "init")) for k in range(self.models)])
+        data = shards(self.clients, self.examples, 60000, device)
+        common = torch.zeros(self.clients, dtype=torch.int64, device=device)
+
+        def play() -> tuple[Tensor, float]:
+            label = common if self.models == 1 else backend.loss(models, data).argmin(1)
+            local = backend.train(models, label, data, solver, solver.lr)
+            averaged = cluster_mean(local.params, label, empty=models)
+            return averaged, discrepancy(local.params, averaged, label)
+
+        return play
+
+
 def _linear() -> Model:
-    return mlp(_SHAPE, _CLASSES, hidden=[])
+    return mlp(_MNIST, _CLASSES, hidden=[])
 
 
 def _mlp200() -> Model:
-    return mlp(_SHAPE, _CLASSES, hidden=[200])
+    return mlp(_MNIST, _CLASSES, hidden=[200])
 
 
 def _cnn() -> Model:
-    return cnn(_SHAPE, _CLASSES, channels=[32, 64], kernel=5, padding=2, hidden=[512])
+    return cnn(_MNIST, _CLASSES, channels=[32, 64], kernel=5, padding=2, hidden=[512])
+
+
+def _cifar_cnn() -> Model:
+    """`simple_cnn` of pfl-research's CIFAR-10 benchmark, without its dropout."""
+    stack = Stack(_CIFAR, named_init("torch")).conv(32, 3).relu().conv(64, 3).relu().pool(2, 2)
+    return stack.linear(128).relu().linear(_CLASSES).model()
 
 
 WORKLOADS: Sequence[Workload] = (
@@ -195,24 +288,28 @@ WORKLOADS: Sequence[Workload] = (
         title="784-10, 20 clients x 60, 10 epochs, B=10",
         unit="steps",
         prepare=Training(model=_linear, rows=20, count=60, epochs=10, batch=10, plain_rows=5),
+        rounds=Rounds(model=_linear, clients=20, examples=60, epochs=10, batch=10),
     ),
     Workload(
         name="W2",
         title="784-200-10, 120 clients x 200, 10 epochs, B=20",
         unit="steps",
         prepare=Training(model=_mlp200, rows=120, count=200, epochs=10, batch=20, plain_rows=5),
+        rounds=Rounds(model=_mlp200, clients=120, examples=200, epochs=10, batch=20),
     ),
     Workload(
         name="W3",
         title="conv 32, conv 64, fc 512, 4 of 20 clients x 100, 1 of 5 epochs, B=20",
         unit="steps",
         prepare=Training(model=_cnn, rows=4, count=100, epochs=1, batch=20, plain_rows=4),
+        rounds=Rounds(model=_cnn, clients=20, examples=100, epochs=5, batch=20),
     ),
     Workload(
         name="W4",
         title="IFCA 784-200-10, 240 of 2400 clients x 100, k=4, 10 full batches",
         unit="steps",
         prepare=_ifca,
+        rounds=Rounds(model=_mlp200, clients=240, examples=100, epochs=10, batch=None, models=4, lr=0.1),
     ),
     Workload(
         name="W5",
@@ -225,5 +322,13 @@ WORKLOADS: Sequence[Workload] = (
         title="W1 with 5 seeds in one call",
         unit="steps",
         prepare=Training(model=_linear, rows=20, count=60, epochs=10, batch=10, plain_rows=5, seeds=5),
+    ),
+    Workload(
+        name="W7",
+        title="CIFAR-10 cnn, 50 clients x 50, 1 epoch, B=10; of 1500 rounds",
+        unit="steps",
+        prepare=Training(model=_cifar_cnn, rows=50, count=50, epochs=1, batch=10, plain_rows=4),
+        total=1500 * 50 * 5,
+        rounds=Rounds(model=_cifar_cnn, clients=50, examples=50, epochs=1, batch=10, population=1000),
     ),
 )

@@ -1,0 +1,125 @@
+"""What the benchmarks compute beside times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.__main__ import duration
+from benchmarks.against.task import Measured, Task, build, layers_of, random_clients, rounds_within
+from benchmarks.compare import OTHERS, command, title_of
+from benchmarks.machine import cache_bytes, largest
+from benchmarks.workloads import WORKLOADS, Rounds, step_bytes, synthetic_pool
+from fedclust.models.mlp import mlp
+from fedclust.models.sequence import Model
+
+CPU = torch.device("cpu")
+BY_NAME = {w.name: w for w in WORKLOADS}
+
+
+def task_of(name: str) -> Task:
+    rounds = BY_NAME[name].rounds
+    assert rounds is not None
+    return rounds.task(name)
+
+
+@pytest.mark.parametrize("name", [w.name for w in WORKLOADS if w.rounds is not None])
+def test_a_task_survives_json_and_builds_the_same_model(name: str) -> None:
+    task, rounds = task_of(name), BY_NAME[name].rounds
+    assert rounds is not None
+    assert Task.from_json(task.to_json()) == task
+    model, built = rounds.model(), build(task.layers)
+    shapes = [tuple(value.shape) for value in model.parameters()]
+    assert [tuple(value.shape) for value in built.parameters()] == shapes
+    nn.utils.vector_to_parameters(model.draw(torch.Generator().manual_seed(0)), model.parameters())
+    built.load_state_dict(model.state_dict())
+    x = torch.rand(2, *task.shape)
+    torch.testing.assert_close(built(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"), [("W1", 1200), ("W2", 12000), ("W3", 500), ("W4", 2400), ("W7", 250)]
+)
+def test_steps_of_a_round(name: str, steps: int) -> None:
+    assert task_of(name).round_steps == steps
+
+
+def test_all_of_w7_is_what_its_rounds_make() -> None:
+    assert BY_NAME["W7"].total == 375_000 == 1500 * task_of("W7").round_steps
+
+
+def test_a_layer_without_a_description_is_refused() -> None:
+    with pytest.raises(ValueError, match="no description"):
+        layers_of(nn.Sequential(nn.Dropout(0.5)))
+
+
+def test_every_client_has_its_own_number_of_examples_even_when_they_share_them() -> None:
+    task = replace(task_of("W7"), population=30)
+    clients = random_clients(task, most=120)  # room for two clients of fifty
+    assert len(clients) == 30
+    assert {(tuple(x.shape), tuple(y.shape)) for x, y in clients} == {((50, 3, 32, 32), (50,))}
+    assert clients[0][0].data_ptr() == clients[2][0].data_ptr() != clients[1][0].data_ptr()
+
+
+def test_the_result_is_the_last_json_line_of_what_a_program_prints() -> None:
+    result = Measured(rate=12.5, rounds=3, processes=2, threads=1, version="x 1")
+    printed = f'starting\n{{"rate": 1}}\n{result.to_json()}\n[stopped]\n'
+    assert Measured.from_output(printed) == result
+    with pytest.raises(ValueError, match="no result"):
+        Measured.from_output("Killed\n")
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_the_program_is_given_the_task(other: str) -> None:
+    task = task_of("W1")
+    given = command(other, task, 3.0, 2)
+    assert given[0].endswith(f".venv-{other}/bin/python")
+    start = given.index(f"benchmarks.against.{other}_worker") + 1
+    assert Task.from_json(given[start]) == task
+    assert float(given[start + 1]) == 3
+
+
+def test_rounds_fit_the_time_within_bounds() -> None:
+    assert [rounds_within(2, one) for one in (0.5, 5.0, 1e-9)] == [4, 3, 1000]
+
+
+def test_the_last_cache() -> None:
+    assert largest(["48K\n", "2M\n", "1024K\n"]) == 2 << 20
+    assert largest([]) == 32 << 20
+    assert cache_bytes(CPU) > 0
+
+
+def test_parameters_beyond_the_cache_move_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = mlp((4,), 5, hidden=[])  # 25 parameters
+    monkeypatch.setattr("benchmarks.workloads.cache_bytes", lambda _: 150)
+    assert step_bytes(model, 50, 10, 1, CPU) == (50 * 4 + 100) / 10
+    assert step_bytes(model, 50, 10, 2, CPU) == (50 * 4 + 100) / 10 + 200
+
+
+def test_synthetic_data_have_the_shape_asked_for() -> None:
+    pool = synthetic_pool(7, (3, 32, 32), CPU)
+    assert pool.x.shape == (7, 3, 32, 32)
+    assert pool.x.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("models", [1, 3])
+def test_a_round_gives_one_model_per_cluster(models: int) -> None:
+    def linear() -> Model:
+        return mlp((1, 4, 4), 10, hidden=[])
+
+    play = Rounds(model=linear, clients=4, examples=6, epochs=2, batch=3, models=models)("fused", CPU)
+    averaged, _ = play()
+    assert averaged.shape == (models, 170)
+    assert averaged.isfinite().all()
+
+
+def test_titles() -> None:
+    assert title_of(task_of("W4")) == "240 clients x 100, 10 epochs, full batches, k=4"
+    assert title_of(task_of("W7")) == "50 of 1000 clients x 50, 1 epochs, B=10"
+
+
+def test_durations() -> None:
+    assert duration(3723.4) == "1:02:03"

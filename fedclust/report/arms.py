@@ -17,6 +17,7 @@ _NOT_TELLING = (
     "data",
     "experiment",
     "hydra",
+    "lockstep",
     "name",
     "progress",
     "report",
@@ -131,7 +132,7 @@ def arms(jobs: Sequence[Job], order: Sequence[str] = ()) -> list[Arm]:
         jobs: the jobs.
         order: algorithm choices, names, whole labels or pieces of settings, in row order.
     """
-    federation = _told_apart(jobs, lambda key: key.partition(".")[0] in _FEDERATION)
+    federation = _federations(jobs)
     settings = [
         SEPARATOR.join(_piece(job, key, name) for key, name in federation.items() if _value(job, key))
         for job in jobs
@@ -180,6 +181,20 @@ def _piece(job: Job, key: str, short: str) -> str:
     if key == "case":
         return str(job.asked.get("case") or value.rpartition("/")[2])
     return value.replace("_", " ") if key in job.choices else f"{short}={value}"
+
+
+def _federations(jobs: Sequence[Job]) -> dict[str, str]:
+    """The keys that tell federations apart, each with its short name: the case, and what differs within one."""
+    told = _told_apart(jobs, lambda key: key.partition(".")[0] in _FEDERATION)
+    if "case" not in told:
+        return told
+    by_case: dict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        by_case[_value(job, "case")].append(job)
+    within = {
+        key for group in by_case.values() for key in told if len({_value(job, key) for job in group}) > 1
+    }
+    return {key: short for key, short in told.items() if key == "case" or key in within}
 
 
 def _told_apart(jobs: Sequence[Job], wanted: Callable[[str], bool]) -> dict[str, str]:

@@ -79,6 +79,24 @@ def test_cases_and_scenarios_are_settings_in_words(grid: Path) -> None:
     assert found[0].label == "fedavg, FEMNIST-MLP, swap all"
 
 
+def test_what_comes_with_a_case_is_not_said_again(tmp_path: Path, plain: Plain) -> None:
+    """A data set given by path for one of the cases; two model widths within the other."""
+    for name, case, overrides in (
+        ("a", "cfl_mgd/cifar10", ["dataset=npz", "dataset.path=/somewhere/cifar10.npz"]),
+        ("b", "cfl_mgd/mnist", ["model.hidden=[50]"]),
+        ("c", "cfl_mgd/mnist", ["model.hidden=[100]"]),
+    ):
+        plain(
+            tmp_path / name,
+            {"accuracy": curve(0.9)},
+            choices={"algorithm": "ifca", "case": case, "dataset": "npz" if name == "a" else "mnist"},
+            overrides=[f"case={case}", *overrides],
+            config={"report": {"case": case[8:]}},
+        )
+    settings = [arm.setting for arm in all_contents(tmp_path)[0].arms]
+    assert set(settings) == {"cifar10", "mnist, hidden=[50]", "mnist, hidden=[100]"}
+
+
 def test_options_of_the_method_are_part_of_the_name(tmp_path: Path, plain: Plain) -> None:
     choices = {"algorithm": "jgl", "case": "jgl/mnist_mlp"}
     for case in ("jgl/mnist_mlp", "jgl/mnist_cnn"):

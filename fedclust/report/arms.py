@@ -184,7 +184,7 @@ def _piece(job: Job, key: str, short: str) -> str:
 
 
 def _federations(jobs: Sequence[Job]) -> dict[str, str]:
-    """The keys that tell federations apart, each with its short name: the case, and what differs within one."""
+    """The keys that tell federations apart, with their short names: the case, and what differs within one."""
     told = _told_apart(jobs, lambda key: key.partition(".")[0] in _FEDERATION)
     if "case" not in told:
         return told

@@ -20,7 +20,9 @@ from fedclust.files import atomic_write
 from fedclust.folder import RunFolder
 from fedclust.lockstep import Lockstep
 from fedclust.memory import keep_freed_memory
+from fedclust.onlooker import NoRecorder
 from fedclust.progress import Progress
+from fedclust.ranks import here
 from fedclust.recorder import Recorder
 from fedclust.types import Evaluation, Federation, Report, Round
 from fedclust.verbs import Algorithm
@@ -106,23 +108,24 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         DivergedError: when every seed has failed.
     """
     keep_freed_memory()
+    ranks = here()
     seeds = _Seeds(job, folder)
-    folder.acquire(job.versions)
-    write_partitions(job, folder)
-    recorder = Recorder(folder.path, job.seeds, job.backend.num_params, job.tracker)
+    recorder = begin_files(job, folder) if ranks.leads else NoRecorder()
     try:
         with _Signals() as signals:
             first = seeds.load(recorder)
+            ranks.same("the checkpoint it reads (is the results' folder on a shared file system?)", first)
             progress.start(folder.path, first, job.rounds)
             remark = getattr(job.algorithm, "remark", None)  # most methods have none
             if remark is not None and remark(job.rounds):
                 progress.warn(remark(job.rounds))
             for t in range(first, job.rounds):
                 seeds.round(t, recorder, progress)
-                if signals.received or t == job.rounds - 1 or seeds.is_save_due():
+                received = ranks.highest(signals.received or 0)
+                if received or t == job.rounds - 1 or seeds.is_save_due():
                     seeds.save(t, recorder)
-                if signals.received:
-                    seeds.interrupt(t, signals.received)
+                if received:
+                    seeds.interrupt(t, received)
             recorder.finish()
             seeds.status("done", job.rounds - 1)
     except UserError as error:
@@ -140,6 +143,13 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         progress.stop()
         recorder.close()
         folder.release()
+
+
+def begin_files(job: Job, folder: RunFolder) -> Recorder:
+    """Take the folder, and write what a job says of itself before its first round."""
+    folder.acquire(job.versions)
+    write_partitions(job, folder)
+    return Recorder(folder.path, job.seeds, job.backend.num_params, job.tracker)
 
 
 def write_partitions(job: Job, folder: RunFolder) -> None:

@@ -17,9 +17,20 @@ from rich.console import Console
 
 from fedclust.commands.names import CONF, job_folder, user_dir
 from fedclust.config import build, check_name, register_schema, resolve, seed_list
-from fedclust.errors import ConfigError, DivergedError, Interrupted, RunFolderError, UserError, require
+from fedclust.errors import (
+    ConfigError,
+    DivergedError,
+    Interrupted,
+    RankFailed,
+    RankLost,
+    RunFolderError,
+    UserError,
+    require,
+)
 from fedclust.folder import RunFolder
+from fedclust.onlooker import NO_TRACKER, SeenFolder
 from fedclust.progress import Progress, Shown, Silent
+from fedclust.ranks import here, quiet
 from fedclust.run import run
 
 register_schema()
@@ -46,9 +57,12 @@ def main(arguments: Sequence[str]) -> None:
         if argument.startswith("name="):
             check_name(argument.removeprefix("name="))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are instead of being printed
-    sys.argv = ["fedclust run", *arguments]
     with tempfile.TemporaryDirectory(prefix="fedclust-") as said:
         os.environ[_NOT_RUN] = str(Path(said, "not_run"))
+        Path(said, "not_run").touch()
+        # what Hydra writes on ranks that are to write nothing
+        aside = [f"hydra.run.dir='{said}'", f"hydra.sweep.dir='{said}'"] if quiet() else []
+        sys.argv = ["fedclust run", *arguments, *aside]
         try:
             hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
         except _Stopped as stopped:
@@ -86,11 +100,12 @@ def job(config: DictConfig) -> None:
     A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once, goes on with
     the other jobs and ends with the exit status of the worst.
     """
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=quiet())
     try:
-        _job(config, console)
-    except Interrupted as interruption:
-        raise _Stopped(interruption) from None
+        with here().together():
+            _job(config, console)
+    except (Interrupted, RankLost, RankFailed) as end:
+        raise _Stopped(end) from None
     except (DivergedError, UserError) as error:
         if HydraConfig.get().mode is not RunMode.MULTIRUN:
             raise _Stopped(error) from None
@@ -107,19 +122,21 @@ def _job(config: DictConfig, console: Console) -> None:
         sys.path.insert(0, user)
     hydra_config = HydraConfig.get()
     choices = {str(k): v for k, v in hydra_config.runtime.choices.items() if not str(k).startswith("hydra")}
-    folder_path = Path(hydra_config.runtime.output_dir)
+    ranks, hydras = here(), Path(hydra_config.runtime.output_dir)
+    folder_path = ranks.agree(lambda: hydras)
     try:
         check_scale(choices)
         extra = {"choices": choices, "overrides": list(hydra_config.overrides.task)}
         resolved = resolve(config, extra)
         resolved["seeds"] = seed_list(resolved["seeds"])
-        folder = RunFolder(_relative(folder_path), resolved)
+        folder = (RunFolder if ranks.leads else SeenFolder)(_relative(folder_path), resolved)
         folder.check()
-        if folder.status["state"] == "done":
+        if ranks.agree(lambda: folder.status["state"] == "done"):
             console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
             return
         progress: Progress = Shown(_title(choices, resolved), console) if resolved["progress"] else Silent()
-        run(build(resolved, Path(user) if user else None), folder, progress)
+        parts = resolved if ranks.leads else {**resolved, "tracker": NO_TRACKER}
+        run(build(parts, Path(user) if user else None), folder, progress)
         if hydra_config.mode is not RunMode.MULTIRUN and resolved["progress"]:
             console.print(
                 f"`fedclust report {folder.path}` makes tables and figures", highlight=False, soft_wrap=True
@@ -128,7 +145,7 @@ def _job(config: DictConfig, console: Console) -> None:
         where = error.filename or folder_path
         raise RunFolderError(f"{where} cannot be written or read: {error.strerror or error}") from error
     finally:
-        _remove_if_empty(folder_path)
+        _remove_if_empty(hydras)
 
 
 def check_scale(choices: dict[str, Any]) -> None:

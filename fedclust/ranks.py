@@ -178,7 +178,7 @@ class Group(Ranks):
         Raises:
             RankFailed: on all ranks, if one is elsewhere or has something else.
         """
-        self._compare(f"what to {place}", self._meet(place, check))
+        self._compare(f"what it is to compute ({place})", self._meet(place, check))
 
     def gather(self, block: Tensor) -> Tensor:
         """See `Ranks.gather`.

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 RUN = ["fedclust", "run", "progress=false", "threads=1", "model=linear", "partition.num_clients=8"]
-JOB = ["algorithm=ifca", "engine=loop", "seeds=2", "rounds=40", "checkpoint_seconds=0", "hydra.run.dir=job"]
+JOB = ["algorithm=ifca", "engine=loop", "seeds=2", "rounds=14", "checkpoint_seconds=0", "hydra.run.dir=job"]
 
 
 def start(folder: Path, ranks: int, *arguments: str) -> subprocess.Popen[str]:

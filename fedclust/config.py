@@ -72,6 +72,7 @@ class RunConfig:
     restart_fraction: float | None = None
     swap_probability: float = 0.05
     release_every: int = 50
+    lockstep: str = "seeds"
     engine: str = "auto"
     device: str = "auto"
     threads: int | None = None
@@ -124,6 +125,11 @@ class Job:
     def seeds(self) -> list[int]:
         """The seeds, in order."""
         return list(self.federations)
+
+    @property
+    def shared(self) -> tuple[Backend, Mapping[int, Federation]]:
+        """What jobs in one lockstep have in common."""
+        return self.backend, self.federations
 
     @property
     def device(self) -> torch.device:
@@ -206,12 +212,13 @@ def check_name(name: str) -> None:
     require(inside, "name", name, "a folder below outputs/")
 
 
-def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
+def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | None = None) -> Job:
     """All parts of a job from its resolved config.
 
     Args:
         config: see `resolve`.
         user_dir: folder given with --config-dir, the only one besides fedclust that `_target_` may name.
+        like: a job of the same federation, model and engine, whose memory this one shares.
 
     Raises:
         UserError: one line that names the key to change; nothing has been written by then.
@@ -220,6 +227,24 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
     parts = {
         group: make(config[group], group, user_dir) for group in _GROUPS if group not in ("model", "dataset")
     }
+    backend, federations = _computing(config, parts["partition"], user_dir) if like is None else like.shared
+    return Job(
+        algorithm=parts["algorithm"],
+        scenario=parts["scenario"],
+        tracker=parts["tracker"],
+        backend=backend,
+        federations=federations,
+        rounds=config["rounds"],
+        eval_every=config["eval_every"],
+        checkpoint_seconds=config["checkpoint_seconds"],
+        versions=versions(federations[seed_list(config["seeds"])[0]].pool.x.device, backend),
+    )
+
+
+def _computing(
+    config: Mapping[str, Any], partition: Partition, user_dir: Path | None
+) -> tuple[Backend, Mapping[int, Federation]]:
+    """The engine, and the data of every seed on its device."""
     check_targets(config["model"], "model", user_dir)
     ranks = here()
     loader = make(config["dataset"], "dataset", user_dir)
@@ -230,21 +255,11 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
     # convolutions would otherwise round to TF32 on a GPU, and engines would agree to 1e-3 only
     torch.backends.cudnn.allow_tf32 = False
     seeds = seed_list(config["seeds"])
-    federations = federate(dataset, parts["partition"], seeds, device)
+    federations = federate(dataset, partition, seeds, device)
     pool = federations[seeds[0]].pool
     model = make(config["model"], "model", user_dir, in_shape=pool.shape, num_classes=pool.num_classes)
     backend = make_backend(config["engine"], model, pool, config["max_rows"])
-    return Job(
-        algorithm=parts["algorithm"],
-        scenario=parts["scenario"],
-        tracker=parts["tracker"],
-        backend=sharded(backend, ranks),
-        federations=federations,
-        rounds=config["rounds"],
-        eval_every=config["eval_every"],
-        checkpoint_seconds=config["checkpoint_seconds"],
-        versions=versions(device, backend) | {"ranks": ranks.size},
-    )
+    return sharded(backend, ranks), federations
 
 
 def load_dataset(loader: Any) -> Dataset:
@@ -412,6 +427,7 @@ def versions(device: torch.device, backend: Backend) -> dict[str, Any]:
         "commit": _commit(),
         "device": gpu or f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
         "engine": backend.name,
+        "ranks": here().size,
     }
 
 

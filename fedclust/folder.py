@@ -36,6 +36,7 @@ _BESIDE_THE_RESULT = (
     "report",
     "data",
     "progress",
+    "lockstep",
     "overrides",
     "hash",
 )

@@ -4,15 +4,17 @@ Each seed runs the same plain algorithm code in a greenlet of its own: a functio
 of any call. A seed that asks the backend for something pauses, the next seed runs until it pauses too, and
 once all have paused everything that was asked for is computed, rows of all seeds together. Algorithms do not
 know. By the engine law a seed's rows do not depend on the company, so the result is that of separate runs.
+The same one level up: jobs that run as pieces of another lockstep hand the calls of their seeds on to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from greenlet import getcurrent, greenlet
@@ -25,11 +27,12 @@ from fedclust.types import LocalResult, Shards
 from fedclust.verbs import Backend
 
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass
 class _Call:
-    """A backend call of one seed: calls with equal `kind` can be merged."""
+    """A backend call of one seed; calls of equal `kind` can be merged. `seconds` is its share of the time."""
 
     kind: tuple[Any, ...]
     models: Tensor
@@ -38,6 +41,20 @@ class _Call:
     slots: Tensor | None = None
     anchor: Tensor | None = None
     result: Any = None
+    seconds: float = 0.0
+
+
+@dataclass
+class Turn(Generic[T]):
+    """What became of a piece of work.
+
+    Attributes:
+        outcome: what it returned, or the exception it raised.
+        seconds: time of its own, and of what was computed together its share by rows.
+    """
+
+    outcome: T | Exception
+    seconds: float
 
 
 def _together(calls: list[_Call]) -> tuple[Tensor, Tensor, Shards, Tensor | None]:
@@ -121,43 +138,42 @@ class Lockstep:
         result: tuple[Tensor, Tensor] = self._meet(_Call(("evaluate",), models, label, shards))
         return result
 
-    def map(self, work: Mapping[int, Callable[[], T]]) -> dict[int, T | Exception]:
-        """Run one piece of work per seed in lockstep.
+    def map(self, work: Mapping[Key, Callable[[], T]]) -> dict[Key, Turn[T]]:
+        """Run pieces of work in lockstep, for instance one per seed.
 
         Args:
-            work: function of every seed; its backend calls go through this object.
+            work: functions by any key; their backend calls go through this object.
 
         Returns:
-            Per seed what its function returned, or the exception it raised. An exception of the backend
-            itself, or an interrupt, ends all seeds and is raised here.
+            What became of each. An exception of the backend itself, or an interrupt, ends all and is raised
+            here.
         """
-        if len(work) == 1:  # nobody to wait for
-            return {seed: _outcome(function) for seed, function in work.items()}
-        tasks = {seed: greenlet(partial(_outcome, function)) for seed, function in work.items()}
-        outcomes: dict[int, T | Exception] = {}
+        tasks = {key: greenlet(partial(_outcome, function)) for key, function in work.items()}
+        turns: dict[Key, Turn[T]] = {}
+        seconds = dict.fromkeys(work, 0.0)
         try:
             while tasks:
-                calls = []
-                for seed, task in list(tasks.items()):
+                asked: dict[Key, list[_Call]] = {}
+                for key, task in list(tasks.items()):
+                    began = time.perf_counter()
                     said = task.switch()  # runs until it asks for something or ends
+                    seconds[key] += time.perf_counter() - began
                     if task.dead:
-                        outcomes[seed] = said
-                        del tasks[seed]
+                        turns[key] = Turn(said, seconds[key])
+                        del tasks[key]
                     else:
-                        calls.append(said)
-                self._compute(calls)
+                        asked[key] = said
+                _answer([call for calls in asked.values() for call in calls], self._compute)
+                for key, calls in asked.items():
+                    seconds[key] += sum(call.seconds for call in calls)
         finally:
             for task in tasks.values():  # only after a failure here: unwind the others
                 if not task.dead:
                     task.throw()
-        return {seed: outcomes[seed] for seed in work}
+        return {key: turns[key] for key in work}
 
     def _meet(self, call: _Call) -> Any:
-        others = getcurrent().parent
-        if others is None:  # a single seed
-            self._compute([call])
-        else:
-            others.switch(call)
+        _answer([call], self._compute)
         return call.result
 
     def _compute(self, calls: list[_Call]) -> None:
@@ -166,24 +182,40 @@ class Lockstep:
         for call in calls:
             kinds.setdefault(call.kind, []).append(call)
         for kind, alike in kinds.items():
-            if kind[0] == "loss":
-                for call in alike:
-                    call.result = self._backend.loss(call.models, call.shards)
-                continue
-            models, label, shards, slots = _together(alike)
-            rows = [len(call.shards) for call in alike]
-            if kind[0] == "train":
-                anchors = [call.anchor for call in alike if call.anchor is not None]
-                anchor = torch.cat(anchors) if anchors else None
-                whole = self._backend.train(models, label, shards, kind[1], kind[2], slots, anchor)
-                results: list[Any] = _split_local(whole, rows)
-            elif kind[0] == "grad":
-                results = list(_cut(self._backend.grad(models, label, shards), rows))
-            else:
-                loss_sum, correct = self._backend.evaluate(models, label, shards)
-                results = list(zip(_cut(loss_sum, rows), _cut(correct, rows), strict=True))
-            for call, result in zip(alike, results, strict=True):
-                call.result = result
+            began = time.perf_counter()
+            self._compute_alike(kind, alike)
+            share = (time.perf_counter() - began) / max(1, sum(len(call.shards) for call in alike))
+            for call in alike:
+                call.seconds = share * len(call.shards)
+
+    def _compute_alike(self, kind: tuple[Any, ...], alike: list[_Call]) -> None:
+        if kind[0] == "loss":
+            for call in alike:
+                call.result = self._backend.loss(call.models, call.shards)
+            return
+        models, label, shards, slots = _together(alike)
+        rows = [len(call.shards) for call in alike]
+        if kind[0] == "train":
+            anchors = [call.anchor for call in alike if call.anchor is not None]
+            anchor = torch.cat(anchors) if anchors else None
+            whole = self._backend.train(models, label, shards, kind[1], kind[2], slots, anchor)
+            results: list[Any] = _split_local(whole, rows)
+        elif kind[0] == "grad":
+            results = list(_cut(self._backend.grad(models, label, shards), rows))
+        else:
+            loss_sum, correct = self._backend.evaluate(models, label, shards)
+            results = list(zip(_cut(loss_sum, rows), _cut(correct, rows), strict=True))
+        for call, result in zip(alike, results, strict=True):
+            call.result = result
+
+
+def _answer(calls: list[_Call], compute: Callable[[list[_Call]], None]) -> None:
+    """Let calls be computed: by whoever runs this as a piece of work together with others, else at once."""
+    others = getcurrent().parent
+    if others is None:
+        compute(calls)
+    else:
+        others.switch(calls)
 
 
 def _outcome(work: Callable[[], T]) -> T | Exception:

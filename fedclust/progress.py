@@ -44,6 +44,10 @@ def _describe(values: Mapping[str, float]) -> list[str]:
     return shown + [f"{name} {values[name]:.2f}" for name in ("purity", "ari") if name in values]
 
 
+def _warn(console: Console, message: str) -> None:
+    console.print(f"  warning: {message}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+
+
 class Silent:
     """Shows nothing."""
 
@@ -58,6 +62,22 @@ class Silent:
 
     def stop(self) -> None:
         """See `Progress.stop`."""
+
+
+class Aside(Silent):
+    """Shows warnings only, for a job beside one that is shown.
+
+    Args:
+        title: the job in a few words.
+        console: where to.
+    """
+
+    def __init__(self, title: str, console: Console) -> None:
+        self._title, self._console = title, console
+
+    def warn(self, message: str) -> None:
+        """See `Progress.warn`."""
+        _warn(self._console, f"{self._title}: {message}")
 
 
 class Shown:
@@ -107,9 +127,7 @@ class Shown:
 
     def warn(self, message: str) -> None:
         """See `Progress.warn`."""
-        self._console.print(
-            f"  warning: {message}", style="yellow", highlight=False, soft_wrap=True, markup=False
-        )
+        _warn(self._console, message)
 
     def stop(self) -> None:
         """See `Progress.stop`."""

@@ -92,7 +92,7 @@ class Group(Ranks):
 
         self.rank, self.size, self.local_rank = rank, size, local_rank
         self._store, self._timeout = store, timeout
-        self._settled = False  # whether all ranks already know the error that is on its way
+        self._known: list[Exception] = []  # errors that all ranks have been told of
         self._broken = False  # whether there is anybody left to talk to
         nccl = torch.cuda.is_available() and dist.is_nccl_available()
         dist.init_process_group(
@@ -131,14 +131,13 @@ class Group(Ranks):
             RankLost: if a rank does not answer.
             RankFailed: if another rank failed in a way that is no user's mistake.
         """
-        self._settled = False
         try:
             yield
         except Exception as error:
-            if not self._settled:
+            if not self._broken and not any(known is error for known in self._known):
                 self._meet(_END, error=error)
             raise
-        except BaseException:  # a second signal: end at once
+        except (KeyboardInterrupt, SystemExit):  # a second signal: end at once
             self._broken = True
             raise
         self._meet(_END)
@@ -218,15 +217,15 @@ class Group(Ranks):
         header = torch.tensor([_number(place), error is not None, check])
         places, failed, checks = self.gather(header).T.tolist()
         if any(failed):
-            self._settled = True
             first = failed.index(1)
             said = [_described(error)] if error is not None else [None]
             self._tell(said, first)
-            if error is not None and said[0] == _described(error):
-                raise error
-            raise _elsewhere(first, *said[0]) from error  # type: ignore[misc]
+            assert said[0] is not None
+            if error is None or said[0] != _described(error):
+                error = _elsewhere(first, *said[0])
+            raise self._all_know(error)
         if len(set(places)) > 1:
-            self._settled = self._broken = True  # what the others wait for will not come
+            self._broken = True  # what the others wait for will not come
             raise RankFailed("the ranks do different things; start all with the same command and files")
         return list(checks)
 
@@ -234,11 +233,16 @@ class Group(Ranks):
         """Raise on all ranks unless all values are the same."""
         for rank, value in enumerate(values):
             if value != values[0]:
-                self._settled = True
-                raise RankFailed(
+                differs = (
                     f"rank {rank} differs from rank 0 in {what}; all ranks need the same command, the same "
                     f"files and the same kind of processor"
                 )
+                raise self._all_know(RankFailed(differs))
+
+    def _all_know(self, error: Exception) -> Exception:
+        """The error, which need not be told again."""
+        self._known.append(error)
+        return error
 
     def _tell(self, message: list[Any], source: int) -> None:
         """Replace the one entry of `message` by that of the rank `source`."""
@@ -257,7 +261,7 @@ class Group(Ranks):
         lost = RankLost(f"{what}; the same command continues the run")
         if self._broken:
             return lost
-        self._settled = self._broken = True
+        self._broken = True
         try:
             first = self._store.add("fedclust/lost", 1) == 1
         except RuntimeError:  # torchrun itself has gone
@@ -272,19 +276,23 @@ def _number(place: str) -> int:
     return int.from_bytes(place.encode()[:7], "big")
 
 
-def _described(error: Exception) -> tuple[str, str]:
-    """The nearest class of `fedclust.errors`, and one line."""
+def _described(error: Exception) -> tuple[str, tuple[Any, ...]]:
+    """What another process makes the error again from: its class, and the arguments."""
+    if isinstance(error, OSError):
+        return "OSError", (error.errno, error.strerror or str(error), error.filename)
     known = next((c.__name__ for c in type(error).__mro__ if getattr(errors, c.__name__, None) is c), "")
     text = " ".join(str(error).split())
-    return known, text if known else f"{type(error).__name__}: {text}"
+    return known, (text if known else f"{type(error).__name__}: {text}",)
 
 
-def _elsewhere(rank: int, kind: str, text: str) -> Exception:
+def _elsewhere(rank: int, kind: str, arguments: tuple[Any, ...]) -> Exception:
     """The error of another rank."""
+    if kind == "OSError":
+        return OSError(*arguments)
     found = getattr(errors, kind, RankFailed)
     if issubclass(found, UserError | errors.DivergedError):
-        return found(text)
-    return RankFailed(f"rank {rank} failed: {text}")
+        return found(*arguments)
+    return RankFailed(f"rank {rank} failed: {arguments[0]}")
 
 
 _here = Ranks()

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
@@ -22,7 +22,7 @@ from fedclust.lockstep import Lockstep
 from fedclust.memory import keep_freed_memory
 from fedclust.onlooker import NoRecorder
 from fedclust.progress import Progress
-from fedclust.ranks import here
+from fedclust.ranks import Ranks, here
 from fedclust.recorder import Recorder
 from fedclust.types import Evaluation, Federation, Report, Round
 from fedclust.verbs import Algorithm
@@ -107,27 +107,51 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         Interrupted: after a signal, when the round has been saved.
         DivergedError: when every seed has failed.
     """
+    with _Signals() as signals:
+        _run_as_one(job, folder, progress, signals, here())
+
+
+def run_together(jobs: Sequence[tuple[Job, RunFolder, Progress]]) -> list[Exception | None]:
+    """Run several jobs with one backend in lockstep, with the results of running each by itself.
+
+    Args:
+        jobs: what `run` takes, at least one, all with the same backend.
+
+    Returns:
+        Per job what it raised, see `run`, or None.
+    """
+    with _Signals() as signals:
+        ranks = here()
+        work = {i: partial(_run_as_one, *parts, signals, ranks) for i, parts in enumerate(jobs)}
+        return [turn.outcome for turn in Lockstep(jobs[0][0].backend).map(work).values()]
+
+
+def _run_as_one(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks) -> None:
+    """Run a job so that all ranks end it in the same way."""
+    with ranks.together():
+        _run(job, folder, progress, signals, ranks)
+
+
+def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks) -> None:
     keep_freed_memory()
-    ranks = here()
     seeds = _Seeds(job, folder)
     recorder = begin_files(job, folder) if ranks.leads else NoRecorder()
     try:
-        with _Signals() as signals:
-            first = seeds.load(recorder)
-            ranks.same("the checkpoint it reads (is the results' folder on a shared file system?)", first)
-            progress.start(folder.path, first, job.rounds)
-            remark = getattr(job.algorithm, "remark", None)  # most methods have none
-            if remark is not None and remark(job.rounds):
-                progress.warn(remark(job.rounds))
-            for t in range(first, job.rounds):
-                seeds.round(t, recorder, progress)
-                received = ranks.highest(signals.received or 0)
-                if received or t == job.rounds - 1 or seeds.is_save_due():
-                    seeds.save(t, recorder)
-                if received:
-                    seeds.interrupt(t, received)
-            recorder.finish()
-            seeds.status("done", job.rounds - 1)
+        first = seeds.load(recorder)
+        ranks.same("the checkpoint it reads (is the results' folder on a shared file system?)", first)
+        progress.start(folder.path, first, job.rounds)
+        remark = getattr(job.algorithm, "remark", None)  # most methods have none
+        if remark is not None and remark(job.rounds):
+            progress.warn(remark(job.rounds))
+        for t in range(first, job.rounds):
+            seeds.round(t, recorder, progress)
+            received = ranks.highest(signals.received or 0)
+            if received or t == job.rounds - 1 or seeds.is_save_due():
+                seeds.save(t, recorder)
+            if received:
+                seeds.interrupt(t, received)
+        recorder.finish()
+        seeds.status("done", job.rounds - 1)
     except UserError as error:
         recorder.close()
         if seeds.has_begun:
@@ -198,11 +222,10 @@ class _Seeds:
 
     def round(self, t: int, recorder: Recorder, progress: Progress) -> None:
         """Round t of every seed that is alive."""
-        began = time.perf_counter()
         evaluated = self._job.is_evaluated(t)
-        outcomes = self._lockstep.map({s: partial(sim.step, evaluated) for s, sim in self._alive.items()})
-        seconds = (time.perf_counter() - began) / max(1, len(outcomes))
-        for seed, outcome in outcomes.items():
+        turns = self._lockstep.map({s: partial(sim.step, evaluated) for s, sim in self._alive.items()})
+        for seed, turn in turns.items():
+            outcome = turn.outcome
             if isinstance(outcome, DivergedError):
                 self._failed[seed] = str(outcome)
                 del self._alive[seed]
@@ -213,7 +236,7 @@ class _Seeds:
             rnd, reports, evaluation = outcome
             for report in reports:
                 recorder.cost(seed, t, report)
-            recorder.seconds(seed, t, seconds)
+            recorder.seconds(seed, t, turn.seconds)
             if evaluation is not None:
                 recorder.evaluate(rnd, evaluation)
         if not self._alive:

@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 from PIL import Image
 
-TABLES = ("table", "claims", "federation", "recovery", "cost")
+TABLES = ("table", "over_rounds", "claims", "federation", "recovery", "cost")
 NOT_SHOWN = ("flow_", "contingency", "distance")
 MOST_WIDTH = 1100  # pixels
 
@@ -40,6 +40,8 @@ def main(folder: Path, commands: list[str]) -> Path:
         "",
     ]
     for name in TABLES:
+        if name == "over_rounds" and "(paper" not in (report / f"{name}.md").read_text():
+            continue
         if (report / f"{name}.md").is_file():
             lines += [(report / f"{name}.md").read_text().strip(), ""]
         if name == "table":

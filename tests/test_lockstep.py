@@ -80,7 +80,7 @@ def test_calls_that_meet_are_merged_and_results_go_back_to_their_seed() -> None:
     results = lockstep.map({seed: lambda seed=seed: work(seed) for seed in (1, 2, 5)})  # type: ignore[misc]
     assert backend.calls == [("train", 6), ("loss", 1), ("loss", 1), ("loss", 1), ("evaluate", 3)]
     for seed in (1, 2, 5):
-        params, table, (loss_sum, correct) = results[seed]  # type: ignore[misc]
+        params, table, (loss_sum, correct) = results[seed].outcome  # type: ignore[misc]
         assert params.tolist() == [[12.0 * seed] * 2, [2.0 * seed + 7] * 2]
         assert table.tolist() == [[2.0 * seed * seed] * 2]
         assert loss_sum.tolist() == [2.0 * seed]
@@ -107,7 +107,7 @@ def test_calls_with_other_solvers_or_slots_are_not_merged() -> None:
     }
     results = lockstep.map(works)
     assert sorted(backend.calls) == [("train", 1), ("train", 1), ("train", 2)]
-    assert results[3].slots.tolist() == [[2.0, 2.0]]  # type: ignore[union-attr]
+    assert results[3].outcome.slots.tolist() == [[2.0, 2.0]]  # type: ignore[union-attr]
 
 
 def test_partial_work_stays_with_its_rows() -> None:
@@ -129,7 +129,7 @@ def test_partial_work_stays_with_its_rows() -> None:
     parts = {0: [0.5, 1.0], 1: None, 2: [0.25, 0.75]}
     results = lockstep.map({seed: lambda part=part: work(part) for seed, part in parts.items()})  # type: ignore[misc]
     assert backend.calls == [("work", 6)]
-    assert [results[s].tolist() for s in parts] == [[0.5, 1.0], [1.0, 1.0], [0.25, 0.75]]  # type: ignore[union-attr]
+    assert [results[s].outcome.tolist() for s in parts] == [[0.5, 1.0], [1.0, 1.0], [0.25, 0.75]]  # type: ignore[union-attr]
 
 
 def test_seeds_that_ask_for_different_numbers_of_things_all_finish() -> None:
@@ -142,7 +142,7 @@ def test_seeds_that_ask_for_different_numbers_of_things_all_finish() -> None:
         return float(value.sum())
 
     results = lockstep.map({n: lambda n=n: work(n) for n in range(4)})  # type: ignore[misc]
-    assert results == {0: 2.0, 1: 4.0, 2: 8.0, 3: 16.0}
+    assert {n: turn.outcome for n, turn in results.items()} == {0: 2.0, 1: 4.0, 2: 8.0, 3: 16.0}
 
 
 def test_one_seeds_error_leaves_the_others_alone() -> None:
@@ -154,8 +154,8 @@ def test_one_seeds_error_leaves_the_others_alone() -> None:
         raise ValueError("mine")
 
     results = lockstep.map({0: fail, 1: train})
-    assert isinstance(results[0], ValueError)
-    assert torch.equal(results[1], train())  # type: ignore[arg-type]
+    assert isinstance(results[0].outcome, ValueError)
+    assert torch.equal(results[1].outcome, train())  # type: ignore[arg-type]
 
 
 def test_an_error_of_the_backend_ends_all_seeds() -> None:

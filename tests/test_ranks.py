@@ -75,6 +75,29 @@ def test_an_error_of_all_keeps_its_kind(two_ranks: Pair, kind: str, expected: st
     assert said[0][0] == expected
 
 
+def test_an_error_of_the_system_stays_one(two_ranks: Pair) -> None:
+    said = two_ranks(failing, {0: OSError(28, "No space left on device", "rounds.csv")}, "decision")
+    assert said == [("OSError", "[Errno 28] No space left on device: 'rounds.csv'")] * 2
+
+
+def test_an_error_told_inside_is_not_told_again(two_ranks: Pair) -> None:
+    assert two_ranks(nested) == [["ConfigError: a", "ConfigError: b"]] * 2
+
+
+def nested(group: Ranks) -> list[str]:
+    """What comes out where rank 0 fails inside work inside work, which goes on with other work."""
+    found = []
+    for text in "ab":
+        try:
+            with group.together(), group.together():
+                if group.leads:
+                    raise ConfigError(text)  # noqa: TRY301
+                group.agree(lambda: 1)
+        except ConfigError as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return found
+
+
 def test_the_first_rank_that_fails_is_heard(two_ranks: Pair) -> None:
     said = two_ranks(failing, {0: ConfigError("a"), 1: DivergedError("b")}, "end")
     assert said == [("ConfigError", "a")] * 2

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from hydra.errors import HydraException
 from omegaconf.errors import ConfigAttributeError
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +15,9 @@ from rich.text import Text
 
 from fedclust.commands.names import CONF, user_dir, without_user_dir
 from fedclust.errors import require
+
+if TYPE_CHECKING:
+    from fedclust.commands.times import Work
 
 _HIDDEN = ("hydra", "scaled")
 
@@ -75,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
         files = choices(group, roots)
         if group == "experiment" and named:
             with console.status("estimating times"):
-                found = experiments(files)
+                found = experiments(files, own)
             show(console, group, EXPERIMENT_HEADS, found)
             console.print(f"[dim]{ABOUT_TIMES}", soft_wrap=True)
         else:
@@ -119,20 +124,28 @@ ABOUT_TIMES = (
 )
 
 
-def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
+def experiments(files: Mapping[str, Path], own: Path | None = None) -> list[tuple[str, ...]]:
     """Of every experiment the name, number of jobs, roughly the times it takes, and what it is."""
-    from fedclust.commands.times import gpu_rates, in_words, rates_here, works
+    from fedclust.commands.times import counted, gpu_rates, in_words, rates_here
 
-    here, gpu = rates_here(), gpu_rates()
+    here, gpu, shipped = rates_here(), gpu_rates(), counted()
     rows = []
     for name, file in files.items():
         times = []
         for scale, rates in (("paper", here), ("paper", gpu), ("laptop", here)):
-            there = scale == "paper" or (CONF / "scaled" / name / f"{scale}.yaml").is_file()
-            try:
-                seconds = sum(work.seconds(rates) for work in works(name, scale)) if there else None
-            except (KeyError, ConfigAttributeError):  # data of a user's own, of unknown size
-                seconds = None
-            times.append("" if seconds is None else in_words(seconds))
+            works = shipped.get((name, scale)) if file.is_relative_to(CONF) else _own_works(name, scale, own)
+            times.append(in_words(sum(work.seconds(rates) for work in works)) if works else "")
         rows.append((name, str(num_jobs(file)), *times, describe(file)))
     return rows
+
+
+def _own_works(name: str, scale: str, own: Path | None) -> list[Work]:
+    """The jobs of a user's experiment; none where it has no such scale or its data are of unknown size."""
+    from fedclust.commands.times import works
+
+    if scale != "paper":
+        return []
+    try:
+        return works(name, scale, own)
+    except (KeyError, ConfigAttributeError, HydraException):
+        return []

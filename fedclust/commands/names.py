@@ -19,6 +19,7 @@ _NOT_NAMED = (
     "dataset.root",
     "experiment",
     "hydra",
+    "lockstep",
     "name",
     "progress",
     "scale",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from fedclust.commands.failures import Stopped, attempt, not_run, remembering
 from fedclust.commands.names import CONF, job_folder, user_dir
+from fedclust.commands.together import Noted, note
 from fedclust.config import build, check_name, register_schema, resolve, seed_list
-from fedclust.errors import (
-    ConfigError,
-    DivergedError,
-    Interrupted,
-    RankFailed,
-    RankLost,
-    RunFolderError,
-    UserError,
-    require,
-)
+from fedclust.errors import ConfigError, require
 from fedclust.folder import RunFolder
 from fedclust.onlooker import NO_TRACKER, SeenFolder
 from fedclust.progress import Progress, Shown, Silent
@@ -57,95 +50,72 @@ def main(arguments: Sequence[str]) -> None:
         if argument.startswith("name="):
             check_name(argument.removeprefix("name="))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are instead of being printed
-    with tempfile.TemporaryDirectory(prefix="fedclust-") as said:
-        os.environ[_NOT_RUN] = str(Path(said, "not_run"))
-        Path(said, "not_run").touch()
-        # what Hydra writes on ranks that are to write nothing
-        aside = [f"hydra.run.dir='{said}'", f"hydra.sweep.dir='{said}'"] if quiet() else []
+    with remembering() as notes:
+        # where Hydra makes the folders of ranks that write nothing
+        aside = [f"hydra.run.dir='{notes}'", f"hydra.sweep.dir='{notes}'"] if quiet() else []
         sys.argv = ["fedclust run", *arguments, *aside]
         try:
             hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
-        except _Stopped as stopped:
+        except Stopped as stopped:
             raise stopped.reason from stopped.reason.__cause__
-        if _not_run():
-            sys.exit(max(_not_run().values()))
-
-
-# names a file for what the jobs of a sweep could not do, since a launcher may run them in other processes
-_NOT_RUN = "FEDCLUST_NOT_RUN"
-
-
-def _not_run() -> dict[str, int]:
-    """What jobs of this sweep said before they gave up, with the exit status it means."""
-    file = Path(os.environ[_NOT_RUN])
-    lines = file.read_text().splitlines() if file.is_file() else []
-    return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
-
-
-class _Stopped(BaseException):
-    """Carries an error past Hydra, which prints lines of its own about every `Exception`.
-
-    Attributes:
-        reason: what happened.
-    """
-
-    def __init__(self, reason: Exception) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        if not_run():
+            sys.exit(max(not_run().values()))
 
 
 def job(config: DictConfig) -> None:
-    """One job, from the composed config to its finished folder.
-
-    A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once, goes on with
-    the other jobs and ends with the exit status of the worst.
-    """
-    console = Console(stderr=True, quiet=quiet())
-    try:
-        with here().together():
-            _job(config, console)
-    except (Interrupted, RankLost, RankFailed) as end:
-        raise _Stopped(end) from None
-    except (DivergedError, UserError) as error:
-        if HydraConfig.get().mode is not RunMode.MULTIRUN:
-            raise _Stopped(error) from None
-        line = " ".join(f"fedclust: {error}".split())
-        if line not in _not_run():
-            console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        with Path(os.environ[_NOT_RUN]).open("a") as file:
-            file.write(f"{2 if isinstance(error, UserError) else 1} {line}\n")
+    """One job, from the composed config to its finished folder; see `attempt` for those that cannot run."""
+    console, hydra_config = Console(stderr=True, quiet=quiet()), HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir)
+    in_sweep = hydra_config.mode is RunMode.MULTIRUN
+    attempt(partial(_job, config, folder, console, in_sweep), folder, console, in_sweep=in_sweep)
 
 
-def _job(config: DictConfig, console: Console) -> None:
+def _job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) -> None:
     user = os.environ.get("FEDCLUST_USER_DIR")
     if user and user not in sys.path:
         sys.path.insert(0, user)
+    user_dir = Path(user) if user else None
     hydra_config = HydraConfig.get()
     choices = {str(k): v for k, v in hydra_config.runtime.choices.items() if not str(k).startswith("hydra")}
-    ranks, hydras = here(), Path(hydra_config.runtime.output_dir)
-    folder_path = ranks.agree(lambda: hydras)
+    ranks = here()
     try:
         check_scale(choices)
         extra = {"choices": choices, "overrides": list(hydra_config.overrides.task)}
         resolved = resolve(config, extra)
         resolved["seeds"] = seed_list(resolved["seeds"])
+        check_lockstep(resolved["lockstep"])
+        folder_path = ranks.agree(lambda: hydras)
+        if not ranks.leads:
+            resolved["tracker"] = NO_TRACKER
         folder = (RunFolder if ranks.leads else SeenFolder)(_relative(folder_path), resolved)
         folder.check()
         if ranks.agree(lambda: folder.status["state"] == "done"):
             console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
             return
-        progress: Progress = Shown(_title(choices, resolved), console) if resolved["progress"] else Silent()
-        parts = resolved if ranks.leads else {**resolved, "tracker": NO_TRACKER}
-        run(build(parts, Path(user) if user else None), folder, progress)
-        if hydra_config.mode is not RunMode.MULTIRUN and resolved["progress"]:
+        title = _title(choices, resolved)
+        if in_sweep and resolved["lockstep"] == "all":
+            note(
+                Noted(config=resolved, folder=folder, title=title, user_dir=user_dir),
+                hydra_config.launcher._target_,
+            )
+            return
+        progress: Progress = Shown(title, console) if resolved["progress"] else Silent()
+        run(build(resolved, user_dir), folder, progress)
+        if not in_sweep and resolved["progress"]:
             console.print(
                 f"`fedclust report {folder.path}` makes tables and figures", highlight=False, soft_wrap=True
             )
-    except OSError as error:
-        where = error.filename or folder_path
-        raise RunFolderError(f"{where} cannot be written or read: {error.strerror or error}") from error
     finally:
         _remove_if_empty(hydras)
+
+
+def check_lockstep(which: str) -> None:
+    """Refuse anything but the two kinds of lockstep.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    require(which in ("seeds", "all"), "lockstep", which, "seeds, or all (also the jobs of a sweep)")
 
 
 def check_scale(choices: dict[str, Any]) -> None:

@@ -3,16 +3,20 @@
 Operations of the local training and of the evaluations, from nominal sizes, over a rate: on this machine that
 of a matrix product timed on the spot, times what the engine was measured to make of it; on a GPU an assumed
 one. What a method does besides (choosing clusters, comparing clients) is covered by a factor. Good to a
-factor of about two.
+factor of about two. Counting composes every config, which takes Hydra most of a minute for all experiments,
+so the counts of the shipped ones are kept in work.csv, written by `python -m fedclust.commands.times`.
 """
 
 from __future__ import annotations
 
+import csv
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -40,6 +44,7 @@ _DATASETS: Mapping[str, tuple[int, int, tuple[int, ...], int]] = {
 _SHARE = {"linear": 0.25, "dense": 1.0, "convolutions": 0.7}  # of a product's rate, see docs/performance.md
 _GPU = {"linear": 1e12, "dense": 10e12, "convolutions": 10e12}  # operations a second, assumed, not measured
 _BESIDES = 1.5  # choosing clusters, moving models, recording
+_COUNTED = Path(__file__).with_name("work.csv")
 _PER_JOB, _PER_ROUND = 3.0, 0.01  # seconds: loading the data and reporting; everything but arithmetic
 
 
@@ -78,9 +83,34 @@ def gpu_rates() -> dict[str, float]:
     return dict(_GPU)
 
 
+def counted() -> dict[tuple[str, str], list[Work]]:
+    """The work of every job of the shipped experiments by name and scale, as kept in the package."""
+    found: dict[tuple[str, str], list[Work]] = {}
+    with _COUNTED.open(newline="") as file:
+        for row in csv.DictReader(file):
+            work = Work(row["kind"], float(row["operations"]), int(row["rounds"]))
+            found.setdefault((row["experiment"], row["scale"]), []).extend([work] * int(row["jobs"]))
+    return found
+
+
+def keep(counts: Mapping[tuple[str, str], Iterable[Work]], file: Path) -> None:
+    """Write what `counted` reads."""
+    with file.open("w", newline="") as target:
+        writer = csv.writer(target, lineterminator="\n")
+        writer.writerow(["experiment", "scale", "kind", "operations", "rounds", "jobs"])
+        for (experiment, scale), jobs in sorted(counts.items()):
+            for work, number in Counter(jobs).items():
+                writer.writerow([experiment, scale, work.kind, f"{work.operations:.4g}", work.rounds, number])
+
+
 @cache
-def works(experiment: str, scale: str) -> list[Work]:
+def works(experiment: str, scale: str, own: Path | None = None) -> list[Work]:
     """The work of every job of an experiment at a scale; jobs that differ in the method alone count alike.
+
+    Args:
+        experiment: its name.
+        scale: paper, laptop or smoke.
+        own: a user's config folder, or None.
 
     Raises:
         hydra.errors.HydraException: if the experiment cannot be composed.
@@ -90,6 +120,8 @@ def works(experiment: str, scale: str) -> list[Work]:
     GlobalHydra.instance().clear()
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         base = [f"experiment={experiment}", f"scale={scale}"]
+        if own is not None:
+            base.append(f"hydra.searchpath=[file://{own.resolve()}]")
         params = OmegaConf.to_container(_compose(base).hydra.sweeper.params or DictConfig({}))
         assert isinstance(params, dict)
         jobs, methods, first = list(_federations(params)), _methods(params), _first_method(params)
@@ -175,3 +207,15 @@ def in_words(seconds: float) -> str:
     if seconds < 90 * 60:
         return f"{round(seconds / 60)} min"
     return f"{round(seconds / 3600)} h" if seconds < 48 * 3600 else f"{round(seconds / 86400)} d"
+
+
+def scales(experiment: str) -> list[str]:
+    """paper, and the smaller sizes that an experiment defines."""
+    return ["paper", *sorted(file.stem for file in (CONF / "scaled" / experiment).glob("*.yaml"))]
+
+
+if __name__ == "__main__":
+    from fedclust.commands.list import choices
+
+    names = choices("experiment")
+    keep({(name, scale): works(name, scale) for name in names for scale in scales(name)}, _COUNTED)

@@ -75,7 +75,9 @@ METRICS: dict[str, Meaning] = {
         "(model, client) pairs whose gradient was computed apart from the local solver", "passes", "lower"
     ),
     "seconds": Meaning(
-        "wall-clock time of the round, divided among the seeds that ran together", "seconds", "lower"
+        "time of the seed's round: its own, and its share by rows of what is computed together",
+        "seconds",
+        "lower",
     ),
 }
 

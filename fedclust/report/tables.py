@@ -102,7 +102,7 @@ def cost_table(arms: Sequence[Arm]) -> Table:
             "Sent: 4 bytes per parameter. Numbers up: single ones that clients send beside models, such as "
             "losses or the cluster they chose. Passes: (model, client) pairs whose loss (forward) or "
             "gradient (backward) is computed apart from local training and testing.",
-            "Seconds: wall clock, divided among the seeds that ran together.",
+            "Seconds: of one seed, its own and its share of what was computed together.",
         ),
     )
 

@@ -75,7 +75,7 @@ def test_seeds_in_lockstep_are_the_seeds_alone(name: str) -> None:
     lockstep = Lockstep(backend_of("loop"))
     together = lockstep.map({seed: partial(play, job, lockstep, seed) for seed in (0, 1)})
     for seed in (0, 1):
-        for one, other in zip(together[seed], played_by_loop(name, seed), strict=True):
+        for one, other in zip(together[seed].outcome, played_by_loop(name, seed), strict=True):
             assert_same_bits(tensors(one.state), tensors(other.state))
             assert torch.equal(one.evaluation.loss_sum, other.evaluation.loss_sum)
             assert torch.equal(one.evaluation.correct, other.evaluation.correct)

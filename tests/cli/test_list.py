@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedclust.commands.list import num_jobs
-from fedclust.commands.times import works
+import fedclust.commands.list as list_module
+from fedclust.commands.list import choices, num_jobs
+from fedclust.commands.times import counted, keep, scales, works
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,33 @@ def test_scales_and_settings_change_the_time() -> None:
     assert len(whole) == len(small) == 144
     assert sum(w.operations for w in whole) > 100 * sum(w.operations for w in small)
     assert {w.kind for w in whole} == {"linear", "dense", "convolutions"}
+
+
+@pytest.mark.parametrize("name", ["quickstart", "jgl/fig2"])
+def test_kept_counts_are_those_of_the_configs(name: str, tmp_path: Path) -> None:
+    _compare([name], tmp_path)
+
+
+@pytest.mark.slow
+def test_kept_counts_of_every_experiment_are_those_of_the_configs(tmp_path: Path) -> None:
+    """After a change of conf: `python -m fedclust.commands.times`."""
+    assert {name for name, _ in counted()} == set(choices("experiment"))
+    _compare(list(choices("experiment")), tmp_path)
+
+
+def _compare(names: list[str], folder: Path) -> None:
+    keep({(name, scale): works(name, scale) for name in names for scale in scales(name)}, folder / "now.csv")
+    lines = (Path(list_module.__file__).parent / "work.csv").read_text().splitlines()
+    kept = [line for line in lines if line.split(",")[0] in ("experiment", *names)]
+    assert kept == (folder / "now.csv").read_text().splitlines()
+
+
+def test_a_users_own_experiment_is_counted(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    folder = tmp_path / "mine" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "tiny.yaml").write_text("# @package _global_\n# a tiny one\nrounds: 2\nseeds: 1\n")
+    done = fedclust("list", "experiment", "--config-dir", "mine")
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    line = next(line for line in done.out.splitlines() if "a tiny one" in line)  # type: ignore[attr-defined]
+    assert line.split()[:2] == ["tiny", "1"]
+    assert " s" in line

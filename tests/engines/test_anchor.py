@@ -97,4 +97,4 @@ def test_seeds_in_lockstep_keep_their_anchors() -> None:
     found = lockstep.map({seed: lambda seed=seed: work(seed) for seed in anchors})  # type: ignore[misc]
     for seed, anchor in anchors.items():
         alone = own.train(models, label, shards, solver, 0.05, anchor=anchor).params
-        assert torch.equal(found[seed], alone)  # type: ignore[arg-type]
+        assert torch.equal(found[seed].outcome, alone)  # type: ignore[arg-type]

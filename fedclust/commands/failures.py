@@ -1,0 +1,84 @@
+"""What becomes of a job that cannot run: alone it ends the command, in a sweep it is told and passed over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from fedclust.errors import DivergedError, Interrupted, RankFailed, RankLost, RunFolderError, UserError
+from fedclust.ranks import here
+
+# names a file for what the jobs of a sweep could not do, since a launcher may run them in other processes
+_NOT_RUN = "FEDCLUST_NOT_RUN"
+
+
+class Stopped(BaseException):
+    """Carries an error past Hydra, which prints lines of its own about every `Exception`.
+
+    Attributes:
+        reason: what happened.
+    """
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@contextmanager
+def remembering() -> Iterator[Path]:
+    """While a sweep runs, a folder for what its jobs could not do."""
+    with TemporaryDirectory(prefix="fedclust-") as folder:
+        file = Path(folder, "not_run")
+        file.touch()
+        os.environ[_NOT_RUN] = str(file)
+        yield Path(folder)
+
+
+def not_run() -> dict[str, int]:
+    """What jobs of this sweep said before they gave up, with the exit status it means."""
+    file = Path(os.environ[_NOT_RUN])
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
+
+
+def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_sweep: bool) -> None:
+    """Do a job's work.
+
+    A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once, goes on with
+    the other jobs and ends with the exit status of the worst.
+
+    Args:
+        work: the job, or what became of it as an exception it raises.
+        folder: the job's, named where the file system fails.
+        console: where a sweep says it.
+        in_sweep: whether other jobs follow.
+
+    Raises:
+        Stopped: after an interrupt, or where this was the only job.
+    """
+    try:
+        with here().together():
+            _naming_files(work, folder)
+    except (Interrupted, RankFailed, RankLost) as end:
+        raise Stopped(end) from None
+    except (DivergedError, UserError) as error:
+        if not in_sweep:
+            raise Stopped(error) from None
+        line = " ".join(f"fedclust: {error}".split())
+        if line not in not_run():
+            console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
+        with Path(os.environ[_NOT_RUN]).open("a") as file:
+            file.write(f"{2 if isinstance(error, UserError) else 1} {line}\n")
+
+
+def _naming_files(work: Callable[[], None], folder: Path) -> None:
+    try:
+        work()
+    except OSError as error:
+        where = error.filename or folder
+        raise RunFolderError(f"{where} cannot be written or read: {error.strerror or error}") from error

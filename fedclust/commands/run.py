@@ -51,15 +51,21 @@ def main(arguments: Sequence[str]) -> None:
             check_name(argument.removeprefix("name="))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are instead of being printed
     with remembering() as notes:
-        # where Hydra makes the folders of ranks that write nothing
-        aside = [f"hydra.run.dir='{notes}'", f"hydra.sweep.dir='{notes}'"] if quiet() else []
-        sys.argv = ["fedclust run", *arguments, *aside]
+        sys.argv = ["fedclust run", *(_aside(arguments, notes) if quiet() else arguments)]
         try:
             hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
         except Stopped as stopped:
             raise stopped.reason from stopped.reason.__cause__
         if not_run():
             sys.exit(max(not_run().values()))
+
+
+def _aside(arguments: Sequence[str], folder: Path) -> list[str]:
+    """The arguments of a rank that writes nothing: the folders that Hydra makes are in another place."""
+    overrides = [i for i, a in enumerate(arguments) if a[:1] != "-" and ("=" in a or a[:1] == "~")]
+    after = overrides[-1] + 1 if overrides else len(arguments)  # in one piece
+    moved = [f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'"]
+    return [*arguments[:after], *moved, *arguments[after:]]
 
 
 def job(config: DictConfig) -> None:

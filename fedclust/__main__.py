@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from fedclust import __version__
-from fedclust.errors import DivergedError, Interrupted, UserError
+from fedclust.errors import DivergedError, Interrupted, RankFailed, RankLost, UserError
+from fedclust.ranks import quiet, started
 
 USAGE = """usage: fedclust COMMAND …
 
@@ -36,7 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given[0] not in COMMANDS:
         _fail(f"fedclust has no command {given[0]!r}: it has {', '.join(COMMANDS)}", 2)
     command: Callable[[Sequence[str]], None] = import_module(f"fedclust.commands.{given[0]}").main
-    _guarded(command, given[1:])
+    try:
+        with started():
+            _guarded(command, given[1:])
+    except UserError as error:  # ranks that do not find each other
+        _fail(_one_line(error), error.exit_status)
 
 
 def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
@@ -55,7 +60,9 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
         _fail(f"a config file cannot be read: {_one_line(error)}", 2)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or _one_line(error)}", 2)
-    except DivergedError as error:
+    except RankLost:  # the rank that noticed has printed it
+        sys.exit(1)
+    except (DivergedError, RankFailed) as error:
         _fail(_one_line(error), 1)
     except Interrupted as interruption:
         _fail(str(interruption), interruption.exit_status)
@@ -98,7 +105,8 @@ def _one_line(error: BaseException) -> str:
 
 
 def _fail(message: str, status: int) -> None:
-    print(f"fedclust: {message}", file=sys.stderr)
+    if not quiet():
+        print(f"fedclust: {message}", file=sys.stderr, flush=True)
     sys.exit(status)
 
 

@@ -21,7 +21,9 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
 from fedclust import federation
 from fedclust.engines.choose import make_backend
+from fedclust.engines.ranks import sharded
 from fedclust.errors import ConfigError, UserError, require
+from fedclust.ranks import here
 from fedclust.trackers import Tracker
 from fedclust.types import Dataset, Federation
 from fedclust.verbs import Algorithm, Backend, Partition, Scenario
@@ -244,17 +246,20 @@ def _computing(
 ) -> tuple[Backend, Mapping[int, Federation]]:
     """The engine, and the data of every seed on its device."""
     check_targets(config["model"], "model", user_dir)
-    dataset = load_dataset(make(config["dataset"], "dataset", user_dir))
+    ranks = here()
+    loader = make(config["dataset"], "dataset", user_dir)
+    dataset = ranks.in_turn(lambda: load_dataset(loader))  # one downloads
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
-    device = choose_device(config["device"])
+    device = choose_device(config["device"], ranks.local_rank)
     # convolutions would otherwise round to TF32 on a GPU, and engines would agree to 1e-3 only
     torch.backends.cudnn.allow_tf32 = False
     seeds = seed_list(config["seeds"])
     federations = federate(dataset, partition, seeds, device)
     pool = federations[seeds[0]].pool
     model = make(config["model"], "model", user_dir, in_shape=pool.shape, num_classes=pool.num_classes)
-    return make_backend(config["engine"], model, pool, config["max_rows"]), federations
+    backend = make_backend(config["engine"], model, pool, config["max_rows"])
+    return sharded(backend, ranks), federations
 
 
 def load_dataset(loader: Any) -> Dataset:
@@ -278,18 +283,34 @@ def federate(
     return federations
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     """The device meant by `device: auto|cpu|cuda|cuda:N`.
+
+    Args:
+        name: as in the config.
+        local_rank: which of this machine's ranks asks; each has a GPU of its own. None without ranks.
 
     Raises:
         ConfigError: if there is no such device here.
     """
     available = torch.cuda.device_count()
+    if local_rank is not None:
+        return _device_of_rank(name, local_rank, available)
     if name == "auto":
         name = "cuda" if available else "cpu"
     allowed = ["auto", "cpu"] + (["cuda"] if available else []) + [f"cuda:{i}" for i in range(available)]
     require(name in allowed, "device", name, f"one of {', '.join(allowed)} on this machine")
     return torch.device("cuda:0" if name == "cuda" else name)
+
+
+def _device_of_rank(name: str, local_rank: int, available: int) -> torch.device:
+    """The device of one of several ranks."""
+    if name == "cpu" or (name == "auto" and not available):
+        return torch.device("cpu")
+    allowed = f"auto, cpu or cuda with at most one rank per GPU, and this machine has {available}"
+    require(name in ("auto", "cuda") and local_rank < available, "device", name, allowed)
+    torch.cuda.set_device(local_rank)
+    return torch.device(f"cuda:{local_rank}")
 
 
 def make(node: Any, key: str, user_dir: Path | None, **runtime: Any) -> Any:
@@ -406,6 +427,7 @@ def versions(device: torch.device, backend: Backend) -> dict[str, Any]:
         "commit": _commit(),
         "device": gpu or f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
         "engine": backend.name,
+        "ranks": here().size,
     }
 
 

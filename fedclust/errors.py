@@ -40,6 +40,14 @@ class Interrupted(Exception):
         self.exit_status = 128 + signum
 
 
+class RankLost(Exception):
+    """Another rank no longer answers. The rank that noticed has printed it."""
+
+
+class RankFailed(RuntimeError):
+    """Another rank has failed, or computes something else."""
+
+
 def require(condition: bool, key: str, got: object, allowed: str) -> None:
     """Raise a one-line `ConfigError` naming `key` unless `condition` holds.
 

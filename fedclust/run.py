@@ -20,7 +20,9 @@ from fedclust.files import atomic_write
 from fedclust.folder import RunFolder
 from fedclust.lockstep import Lockstep
 from fedclust.memory import keep_freed_memory
+from fedclust.onlooker import NoRecorder
 from fedclust.progress import Progress
+from fedclust.ranks import Ranks, here
 from fedclust.recorder import Recorder
 from fedclust.types import Evaluation, Federation, Report, Round
 from fedclust.verbs import Algorithm
@@ -106,7 +108,7 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         DivergedError: when every seed has failed.
     """
     with _Signals() as signals:
-        _run(job, folder, progress, signals)
+        _run_as_one(job, folder, progress, signals, here())
 
 
 def run_together(jobs: Sequence[tuple[Job, RunFolder, Progress]]) -> list[Exception | None]:
@@ -119,28 +121,35 @@ def run_together(jobs: Sequence[tuple[Job, RunFolder, Progress]]) -> list[Except
         Per job what it raised, see `run`, or None.
     """
     with _Signals() as signals:
-        work = {i: partial(_run, *parts, signals) for i, parts in enumerate(jobs)}
+        ranks = here()
+        work = {i: partial(_run_as_one, *parts, signals, ranks) for i, parts in enumerate(jobs)}
         return [turn.outcome for turn in Lockstep(jobs[0][0].backend).map(work).values()]
 
 
-def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals) -> None:
+def _run_as_one(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks) -> None:
+    """Run a job so that all ranks end it in the same way."""
+    with ranks.together():
+        _run(job, folder, progress, signals, ranks)
+
+
+def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks) -> None:
     keep_freed_memory()
     seeds = _Seeds(job, folder)
-    folder.acquire(job.versions)
-    write_partitions(job, folder)
-    recorder = Recorder(folder.path, job.seeds, job.backend.num_params, job.tracker)
+    recorder = begin_files(job, folder) if ranks.leads else NoRecorder()
     try:
         first = seeds.load(recorder)
+        ranks.same("the checkpoint it reads (is the results' folder on a shared file system?)", first)
         progress.start(folder.path, first, job.rounds)
         remark = getattr(job.algorithm, "remark", None)  # most methods have none
         if remark is not None and remark(job.rounds):
             progress.warn(remark(job.rounds))
         for t in range(first, job.rounds):
             seeds.round(t, recorder, progress)
-            if signals.received or t == job.rounds - 1 or seeds.is_save_due():
+            received = ranks.highest(signals.received or 0)
+            if received or t == job.rounds - 1 or seeds.is_save_due():
                 seeds.save(t, recorder)
-            if signals.received:
-                seeds.interrupt(t, signals.received)
+            if received:
+                seeds.interrupt(t, received)
         recorder.finish()
         seeds.status("done", job.rounds - 1)
     except UserError as error:
@@ -158,6 +167,13 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals) -> 
         progress.stop()
         recorder.close()
         folder.release()
+
+
+def begin_files(job: Job, folder: RunFolder) -> Recorder:
+    """Take the folder, and write what a job says of itself before its first round."""
+    folder.acquire(job.versions)
+    write_partitions(job, folder)
+    return Recorder(folder.path, job.seeds, job.backend.num_params, job.tracker)
 
 
 def write_partitions(job: Job, folder: RunFolder) -> None:

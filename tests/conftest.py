@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from two_ranks import Pair
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,6 +31,14 @@ def data_root() -> Path:
     if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two processes that are ranks of one group."""
+    pair = Pair(tmp_path_factory.mktemp("ranks"))
+    yield pair
+    pair.stop()
 
 
 @pytest.fixture(autouse=True)

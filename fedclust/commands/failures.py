@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from fedclust.errors import DivergedError, Interrupted, RunFolderError, UserError
+from fedclust.errors import DivergedError, Interrupted, RankFailed, RankLost, RunFolderError, UserError
+from fedclust.ranks import here
 
 # names a file for what the jobs of a sweep could not do, since a launcher may run them in other processes
 _NOT_RUN = "FEDCLUST_NOT_RUN"
@@ -29,11 +30,13 @@ class Stopped(BaseException):
 
 
 @contextmanager
-def remembering() -> Iterator[None]:
-    """While a sweep runs, room for what its jobs could not do."""
+def remembering() -> Iterator[Path]:
+    """While a sweep runs, a folder for what its jobs could not do."""
     with TemporaryDirectory(prefix="fedclust-") as folder:
-        os.environ[_NOT_RUN] = str(Path(folder, "not_run"))
-        yield
+        file = Path(folder, "not_run")
+        file.touch()
+        os.environ[_NOT_RUN] = str(file)
+        yield Path(folder)
 
 
 def not_run() -> dict[str, int]:
@@ -59,9 +62,10 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         Stopped: after an interrupt, or where this was the only job.
     """
     try:
-        _naming_files(work, folder)
-    except Interrupted as interruption:
-        raise Stopped(interruption) from None
+        with here().together():
+            _naming_files(work, folder)
+    except (Interrupted, RankFailed, RankLost) as end:
+        raise Stopped(end) from None
     except (DivergedError, UserError) as error:
         if not in_sweep:
             raise Stopped(error) from None

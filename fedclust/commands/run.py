@@ -21,7 +21,9 @@ from fedclust.commands.together import Noted, note
 from fedclust.config import build, check_name, register_schema, resolve, seed_list
 from fedclust.errors import ConfigError, require
 from fedclust.folder import RunFolder
+from fedclust.onlooker import NO_TRACKER, SeenFolder
 from fedclust.progress import Progress, Shown, Silent
+from fedclust.ranks import here, quiet
 from fedclust.run import run
 
 register_schema()
@@ -48,8 +50,8 @@ def main(arguments: Sequence[str]) -> None:
         if argument.startswith("name="):
             check_name(argument.removeprefix("name="))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are instead of being printed
-    sys.argv = ["fedclust run", *arguments]
-    with remembering():
+    with remembering() as notes:
+        sys.argv = ["fedclust run", *(_aside(arguments, notes) if quiet() else arguments)]
         try:
             hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
         except Stopped as stopped:
@@ -58,30 +60,42 @@ def main(arguments: Sequence[str]) -> None:
             sys.exit(max(not_run().values()))
 
 
+def _aside(arguments: Sequence[str], folder: Path) -> list[str]:
+    """The arguments of a rank that writes nothing: the folders that Hydra makes are in another place."""
+    overrides = [i for i, a in enumerate(arguments) if a[:1] != "-" and ("=" in a or a[:1] == "~")]
+    after = overrides[-1] + 1 if overrides else len(arguments)  # in one piece
+    moved = [f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'"]
+    return [*arguments[:after], *moved, *arguments[after:]]
+
+
 def job(config: DictConfig) -> None:
     """One job, from the composed config to its finished folder; see `attempt` for those that cannot run."""
-    console, hydra_config = Console(stderr=True), HydraConfig.get()
+    console, hydra_config = Console(stderr=True, quiet=quiet()), HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
     attempt(partial(_job, config, folder, console, in_sweep), folder, console, in_sweep=in_sweep)
 
 
-def _job(config: DictConfig, folder_path: Path, console: Console, in_sweep: bool) -> None:
+def _job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) -> None:
     user = os.environ.get("FEDCLUST_USER_DIR")
     if user and user not in sys.path:
         sys.path.insert(0, user)
     user_dir = Path(user) if user else None
     hydra_config = HydraConfig.get()
     choices = {str(k): v for k, v in hydra_config.runtime.choices.items() if not str(k).startswith("hydra")}
+    ranks = here()
     try:
         check_scale(choices)
         extra = {"choices": choices, "overrides": list(hydra_config.overrides.task)}
         resolved = resolve(config, extra)
         resolved["seeds"] = seed_list(resolved["seeds"])
         check_lockstep(resolved["lockstep"])
-        folder = RunFolder(_relative(folder_path), resolved)
+        folder_path = ranks.agree(lambda: hydras)
+        if not ranks.leads:
+            resolved["tracker"] = NO_TRACKER
+        folder = (RunFolder if ranks.leads else SeenFolder)(_relative(folder_path), resolved)
         folder.check()
-        if folder.status["state"] == "done":
+        if ranks.agree(lambda: folder.status["state"] == "done"):
             console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
             return
         title = _title(choices, resolved)
@@ -98,7 +112,7 @@ def _job(config: DictConfig, folder_path: Path, console: Console, in_sweep: bool
                 f"`fedclust report {folder.path}` makes tables and figures", highlight=False, soft_wrap=True
             )
     finally:
-        _remove_if_empty(folder_path)
+        _remove_if_empty(hydras)
 
 
 def check_lockstep(which: str) -> None:

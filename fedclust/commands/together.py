@@ -18,11 +18,12 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.console import Console
 
-from fedclust.commands.failures import attempt
+from fedclust.commands.failures import Stopped, attempt
 from fedclust.config import Job, build
 from fedclust.errors import UserError, require
 from fedclust.folder import RunFolder
 from fedclust.progress import Aside, Progress, Shown, Silent
+from fedclust.ranks import here, quiet
 from fedclust.run import run_together
 
 # what jobs in one lockstep have in common: examples, clients, model, and how it is computed
@@ -82,11 +83,14 @@ class RunTogether(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
         """See the module."""
-        console = Console(stderr=True)
+        console = Console(stderr=True, quiet=quiet())
         waiting = list(_noted)
         _noted.clear()
         for group in by_federation(waiting):
-            _run(group, console)
+            try:
+                _run(group, console)
+            except Exception as error:  # Hydra would make a warning of it
+                raise Stopped(error) from error
 
 
 def _run(group: Sequence[Noted], console: Console) -> None:
@@ -95,12 +99,14 @@ def _run(group: Sequence[Noted], console: Console) -> None:
     outcomes: list[tuple[Noted, Exception | None]] = []
     for noted in group:
         try:
-            job = build(noted.config, noted.user_dir, like=arms[0][1] if arms else None)
+            with here().together():
+                job = build(noted.config, noted.user_dir, like=arms[0][1] if arms else None)
             arms.append((noted, job))
         except (UserError, OSError) as error:
             outcomes.append((noted, error))
     if arms:
-        ran = run_together([(job, noted.folder, _progress(noted, arms, console)) for noted, job in arms])
+        with here().together():
+            ran = run_together([(job, noted.folder, _progress(noted, arms, console)) for noted, job in arms])
         outcomes += zip((noted for noted, _ in arms), ran, strict=True)
     for noted, outcome in outcomes:
         if outcome is not None:

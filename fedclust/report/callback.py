@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from fedclust.errors import RunFolderError
+from fedclust.ranks import quiet
 
 
 class ReportAfterSweep(Callback):
@@ -17,6 +18,8 @@ class ReportAfterSweep(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's signature
         """See `fedclust.report.make_report` and `print_summary`."""
+        if quiet():  # one of several ranks does it
+            return
         # matplotlib and pandas cost a second; a run that never reports does not pay it
         from fedclust.report.terminal import print_summary
         from fedclust.report.write import all_contents, make_report

@@ -1,0 +1,351 @@
+"""Several processes that compute one job together, as torchrun starts them: ranks.
+
+Every rank runs the same code on the same data. What they tell each other goes through a meeting: each rank
+says where it is and whether it has failed, all hear all, and only then anything else is exchanged. So ranks
+that come to differ end with a message instead of waiting for each other, and an error of one rank is an error
+of all. Rank 0 leads: it alone writes and prints, and decides what depends on files.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedclust import errors
+from fedclust.errors import ConfigError, RankFailed, RankLost, UserError, require
+
+if TYPE_CHECKING:  # fedclust list and a single process do without
+    from torch import Tensor
+
+T = TypeVar("T")
+_TIMEOUT = "FEDCLUST_RANKS_TIMEOUT"  # seconds to wait for a silent rank, unless a connection breaks before
+_PATIENCE = 1800
+_SAID_BY_TORCHRUN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# what a meeting is about; the verbs of the engine use names of their own
+_END, _DECISION, _TURN, _SAME, _HIGHEST, _GOODBYE = "end", "decision", "turn", "same", "highest", "goodbye"
+
+
+class Ranks:
+    """This process alone: it leads, and agrees with itself.
+
+    Attributes:
+        rank: this process among all.
+        size: number of processes.
+        local_rank: this process among those of this machine, None without torchrun.
+    """
+
+    rank = 0
+    size = 1
+    local_rank: int | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the rank that writes."""
+        return self.rank == 0
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Work that all ranks end in the same way: an error of one is raised in all."""
+        yield
+
+    def agree(self, decide: Callable[[], T]) -> T:
+        """What rank 0 decides; only there `decide` is called."""
+        return decide()
+
+    def in_turn(self, read: Callable[[], T]) -> T:
+        """What `read` returns here; rank 0 calls it first, so that the others find what it has made."""
+        return read()
+
+    def same(self, what: str, value: int) -> None:
+        """Make sure that all ranks have the same value."""
+
+    def highest(self, value: int) -> int:
+        """The largest value that any rank has."""
+        return value
+
+    def meet(self, place: str, check: int) -> None:
+        """Wait until all ranks are at the same place with the same check."""
+
+    def gather(self, block: Tensor) -> Tensor:
+        """The blocks [...] of all ranks, [size, ...]; all have the same shape."""
+        return block.unsqueeze(0)
+
+
+class Group(Ranks):
+    """The processes that torchrun has started.
+
+    Args:
+        store: where all ranks can leave notes, a `torch.distributed.Store`.
+        rank, size, local_rank: see `Ranks`.
+        timeout: seconds to wait for a rank.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, local_rank: int, timeout: float) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self.rank, self.size, self.local_rank = rank, size, local_rank
+        self._store, self._timeout = store, timeout
+        self._known: list[Exception] = []  # errors that all ranks have been told of
+        self._broken = False  # whether there is anybody left to talk to
+        nccl = torch.cuda.is_available() and dist.is_nccl_available()
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if nccl else "gloo",
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=timeout),
+        )
+
+    @classmethod
+    def join(cls) -> Group:
+        """The group that the environment describes.
+
+        Raises:
+            ConfigError: if the ranks cannot find each other.
+        """
+        from torch.distributed.rendezvous import rendezvous
+
+        given = {name: os.environ[name] for name in _SAID_BY_TORCHRUN}
+        said = os.environ.get(_TIMEOUT, str(_PATIENCE))
+        require(said.isdecimal() and int(said) > 0, _TIMEOUT, said, "whole seconds")
+        rank, size, timeout = int(given["RANK"]), int(given["WORLD_SIZE"]), int(said)
+        try:
+            store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout)))
+            return cls(store, rank, size, int(given["LOCAL_RANK"]), timeout)
+        except RuntimeError as error:  # torch.distributed's errors are of this kind
+            where = f"{given['MASTER_ADDR']}:{given['MASTER_PORT']}"
+            raise ConfigError(f"rank {rank} cannot reach the other ranks through {where}") from error
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """See `Ranks.together`.
+
+        Raises:
+            RankLost: if a rank does not answer.
+            RankFailed: if another rank failed in a way that is no user's mistake.
+        """
+        try:
+            yield
+        except Exception as error:
+            if not self._broken and not any(known is error for known in self._known):
+                self._meet(_END, error=error)
+            raise
+        except (KeyboardInterrupt, SystemExit):  # a second signal: end at once
+            self._broken = True
+            raise
+        self._meet(_END)
+
+    def agree(self, decide: Callable[[], T]) -> T:
+        """See `Ranks.agree`."""
+        decision = [decide()] if self.leads else [None]
+        self._meet(_DECISION)
+        self._tell(decision, 0)
+        result: Any = decision[0]
+        return result  # type: ignore[no-any-return]
+
+    def in_turn(self, read: Callable[[], T]) -> T:
+        """See `Ranks.in_turn`."""
+        if self.leads:
+            value = read()
+            self._meet(_TURN)
+            return value
+        self._meet(_TURN)
+        return read()
+
+    def same(self, what: str, value: int) -> None:
+        """See `Ranks.same`.
+
+        Raises:
+            RankFailed: on all ranks, naming one that differs.
+        """
+        self._compare(what, self._meet(_SAME, value))
+
+    def highest(self, value: int) -> int:
+        """See `Ranks.highest`."""
+        return max(self._meet(_HIGHEST, value))
+
+    def meet(self, place: str, check: int) -> None:
+        """See `Ranks.meet`.
+
+        Raises:
+            RankFailed: on all ranks, if one is elsewhere or has something else.
+        """
+        self._compare(f"what it is to compute ({place})", self._meet(place, check))
+
+    def gather(self, block: Tensor) -> Tensor:
+        """See `Ranks.gather`.
+
+        Raises:
+            RankLost: if a rank does not answer.
+        """
+        import torch.distributed as dist
+
+        together = block.new_empty(self.size, *block.shape)
+        try:
+            dist.all_gather_into_tensor(together.view(-1), block.contiguous().view(-1))
+        except RuntimeError as error:
+            raise self._lost(error) from error
+        return together
+
+    def leave(self) -> None:
+        """Wait for the others to finish, then close the connections."""
+        import torch.distributed as dist
+
+        if not self._broken:
+            try:
+                self._meet(_GOODBYE)
+            except (RankLost, RankFailed):
+                return
+            dist.destroy_process_group()
+
+    def _meet(self, place: str, check: int = 0, error: Exception | None = None) -> list[int]:
+        """The checks of all ranks, once all are here.
+
+        Raises:
+            Exception: on all ranks the error of the first that has one.
+            RankFailed: if a rank is elsewhere.
+        """
+        import torch
+
+        header = torch.tensor([_number(place), error is not None, check])
+        places, failed, checks = self.gather(header).T.tolist()
+        if any(failed):
+            first = failed.index(1)
+            said = [_described(error)] if error is not None else [None]
+            self._tell(said, first)
+            assert said[0] is not None
+            if error is None or said[0] != _described(error):
+                error = _elsewhere(first, *said[0])
+            raise self._all_know(error)
+        if len(set(places)) > 1:
+            self._broken = True  # what the others wait for will not come
+            raise RankFailed("the ranks do different things; start all with the same command and files")
+        return list(checks)
+
+    def _compare(self, what: str, values: list[int]) -> None:
+        """Raise on all ranks unless all values are the same."""
+        for rank, value in enumerate(values):
+            if value != values[0]:
+                differs = (
+                    f"rank {rank} differs from rank 0 in {what}; all ranks need the same command, the same "
+                    f"files and the same kind of processor"
+                )
+                raise self._all_know(RankFailed(differs))
+
+    def _all_know(self, error: Exception) -> Exception:
+        """The error, which need not be told again."""
+        self._known.append(error)
+        return error
+
+    def _tell(self, message: list[Any], source: int) -> None:
+        """Replace the one entry of `message` by that of the rank `source`."""
+        import torch
+        import torch.distributed as dist
+
+        try:
+            dist.broadcast_object_list(message, source, device=torch.device("cpu"))
+        except RuntimeError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, reason: RuntimeError) -> RankLost:
+        """The error that a rank does not answer, printed by the first that notices."""
+        late = "timed out" in str(reason).lower()
+        what = f"a rank did not answer for {self._timeout:g} s" if late else "a rank was lost"
+        lost = RankLost(f"{what}; the same command continues the run")
+        if self._broken:
+            return lost
+        self._broken = True
+        try:
+            first = self._store.add("fedclust/lost", 1) == 1
+        except RuntimeError:  # torchrun itself has gone
+            first = True
+        if first:  # now, since torchrun is about to end this rank too
+            print(f"fedclust: {lost}", file=sys.stderr, flush=True)
+        return lost
+
+
+def _number(place: str) -> int:
+    """A place as a number that all processes give it."""
+    return int.from_bytes(place.encode()[:7], "big")
+
+
+def _described(error: Exception) -> tuple[str, tuple[Any, ...]]:
+    """What another process makes the error again from: its class, and the arguments."""
+    if isinstance(error, OSError):
+        return "OSError", (error.errno, error.strerror or str(error), error.filename)
+    known = next((c.__name__ for c in type(error).__mro__ if getattr(errors, c.__name__, None) is c), "")
+    text = " ".join(str(error).split())
+    return known, (text if known else f"{type(error).__name__}: {text}",)
+
+
+def _elsewhere(rank: int, kind: str, arguments: tuple[Any, ...]) -> Exception:
+    """The error of another rank."""
+    if kind == "OSError":
+        return OSError(*arguments)
+    found = getattr(errors, kind, RankFailed)
+    if issubclass(found, UserError | errors.DivergedError):
+        return found(*arguments)
+    return RankFailed(f"rank {rank} failed: {arguments[0]}")
+
+
+_here = Ranks()
+
+
+def here() -> Ranks:
+    """The ranks that this process belongs to.
+
+    Raises:
+        ConfigError: in a process that was started by one of several ranks.
+    """
+    if launched() and not isinstance(_here, Group):
+        raise ConfigError("hydra/launcher is not allowed here: ranks run the jobs of a sweep themselves")
+    return _here
+
+
+def launched() -> bool:
+    """Whether torchrun has started this process as one of several."""
+    return all(name in os.environ for name in _SAID_BY_TORCHRUN) and int(os.environ["WORLD_SIZE"]) > 1
+
+
+def quiet() -> bool:
+    """Whether another process prints what this one would."""
+    return launched() and os.environ["RANK"] != "0"
+
+
+@contextmanager
+def started() -> Iterator[None]:
+    """Everything a process does as one of several ranks, if torchrun has started it."""
+    global _here
+    if not launched():
+        yield
+        return
+    group = Group.join()
+    _share_cores()
+    _here = group
+    try:
+        if group.leads:
+            yield
+        else:
+            with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+                yield
+    except Exception:  # printed before the others may end, since torchrun then ends this one
+        traceback.print_exc()
+        sys.exit(1)
+    finally:
+        group.leave()
+        _here = Ranks()
+
+
+def _share_cores() -> None:
+    """Give every rank of this machine its part of the cores."""
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(max(1, cores // int(os.environ["LOCAL_WORLD_SIZE"])))

@@ -1,0 +1,126 @@
+"""Two ranks together compute what one computes alone, row for row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
+from torch import Tensor
+from two_ranks import Pair
+
+import fedclust.engines.ranks
+from fedclust.engines.choose import make_backend
+from fedclust.engines.ranks import Sharded, deal, fingerprint, sharded
+from fedclust.ranks import Ranks
+from fedclust.verbs import Backend
+
+ENGINES = ["loop", "vmap", "fused"]
+# more rows than ranks, an empty row, one row for two ranks, none at all
+COUNTS = [(3, 7, 0, 1, 12), (5,), ()]
+
+
+def everything(backend: Backend, counts: tuple[int, ...], solver: str) -> dict[str, Tensor]:
+    """The results of all verbs, by name."""
+    shards, how = ragged_shards(counts), SOLVERS[solver]
+    models, label = starts(backend), labels(len(shards))
+    slots = 0.01 * starts(backend, 4)[1:] if how.momentum else None
+    anchor = 0.5 * models[label] if how.proximal else None
+    shards = replace(shards, work=torch.linspace(0.3, 1, len(shards)))
+    local = backend.train(models, label, shards, how, how.lr, slots, anchor)
+    loss_sum, correct = backend.evaluate(models, label, shards)
+    found = {
+        "params": local.params,
+        "train_loss": local.loss,
+        "steps": local.steps,
+        "loss": backend.loss(models, shards),
+        "grad": backend.grad(models, label, shards),
+        "loss_sum": loss_sum,
+        "correct": correct,
+    }
+    return found if local.slots is None else found | {"slots": local.slots}
+
+
+def toy(engine: str, model: str) -> Backend:
+    return make_backend(engine, shipped(model), toy_pool(shape_of(model)))
+
+
+def on_ranks(
+    ranks: Ranks, engine: str, model: str, counts: tuple[int, ...], solver: str, block: int
+) -> Mapping[str, Tensor]:
+    """What one of the ranks gets."""
+    before, fedclust.engines.ranks._BLOCK = fedclust.engines.ranks._BLOCK, block
+    try:
+        return everything(Sharded(toy(engine, model), ranks), counts, solver)
+    finally:
+        fedclust.engines.ranks._BLOCK = before
+
+
+def unlike(ranks: Ranks) -> str:
+    """The error where the ranks ask for the loss of different models."""
+    backend = toy("loop", "linear")
+    models = starts(backend) + 1e-7 * ranks.rank
+    try:
+        Sharded(backend, ranks).loss(models, ragged_shards())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+@pytest.mark.parametrize("solver", ["sgd", "everything"])
+@pytest.mark.parametrize("model", ["linear", "cnn_femnist_tiny"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_two_ranks_compute_what_one_computes(two_ranks: Pair, engine: str, model: str, solver: str) -> None:
+    for counts in COUNTS:
+        alone = everything(toy(engine, model), counts, solver)
+        first, second = two_ranks(on_ranks, engine, model, counts, solver, 16 << 20)
+        assert first.keys() == second.keys() == alone.keys()
+        for name, expected in alone.items():
+            assert torch.equal(first[name], second[name]), name
+            assert (first[name].dtype, first[name].shape) == (expected.dtype, expected.shape), name
+            if engine == "loop":
+                assert torch.equal(first[name], expected), name
+            else:
+                torch.testing.assert_close(first[name], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_large_results_are_sent_in_pieces(two_ranks: Pair) -> None:
+    counts = (3, 7, 0, 1, 12, 2, 2, 5, 1)
+    whole, pieces = (
+        two_ranks(on_ranks, "loop", "linear", counts, "everything", block)[0] for block in (16 << 20, 6000)
+    )
+    assert all(torch.equal(value, pieces[name]) for name, value in whole.items())
+
+
+def test_ranks_that_ask_for_different_things_are_told(two_ranks: Pair) -> None:
+    said = two_ranks(unlike)
+    assert said[0] == said[1]
+    assert said[0].startswith("RankFailed: rank 1 differs from rank 0 in what it is to compute (loss)")
+
+
+def test_one_rank_needs_no_shares() -> None:
+    backend = toy("loop", "linear")
+    assert sharded(backend, Ranks()) is backend
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize("rows", [0, 1, 5, 40])
+def test_every_row_is_dealt_once_and_evenly(rows: int, ranks: int) -> None:
+    work = torch.arange(rows) % 7
+    dealt = deal(work, ranks)
+    assert len(dealt) == ranks
+    assert torch.cat(dealt).sort().values.tolist() == list(range(rows))
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+    shares = [int(work[own].sum()) for own in dealt]
+    assert max(shares) - min(shares) <= 7
+
+
+def test_a_fingerprint_sees_values_places_and_absence() -> None:
+    a, b = torch.rand(300, 500), torch.arange(4)
+    assert fingerprint(a, b, None) == fingerprint(a.clone(), b.clone(), None)
+    others = [(a + 1e-6, b, None), (a.flip(0), b, None), (a, b.flip(0), None), (a, b, b), (a, None, None)]
+    assert len({fingerprint(a, b, None), *(fingerprint(*other) for other in others)}) == 6
+    assert 0 <= fingerprint(a, -b) < 2**62
+    assert fingerprint(torch.empty(0, 3)) >= 0

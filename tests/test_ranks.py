@@ -1,0 +1,134 @@
+"""Ranks decide together, and an error of one is an error of all."""
+
+from __future__ import annotations
+
+import pytest
+from two_ranks import Pair
+
+from fedclust import ranks
+from fedclust.errors import ConfigError, DivergedError, Interrupted
+from fedclust.ranks import Ranks, here, launched, quiet, started
+
+
+def decisions(group: Ranks) -> tuple[object, ...]:
+    order: list[int] = []
+    with group.together():
+        agreed = group.agree(lambda: {"rank": group.rank})
+        group.in_turn(lambda: order.append(group.rank))
+        group.same("x", 5)
+        return agreed, order, group.highest(10 * group.rank), group.leads
+
+
+def failing(group: Ranks, errors: dict[int, Exception], where: str) -> tuple[str, str]:
+    """What is raised on this rank where `errors` are raised on some, the others being at `where`."""
+    try:
+        with group.together():
+            if group.rank in errors:
+                raise errors[group.rank]  # noqa: TRY301
+            if where == "decision":
+                group.agree(lambda: 1)
+            elif where == "verb":
+                group.meet("train", 1)
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def differing(group: Ranks) -> str:
+    try:
+        with group.together():
+            group.same("the weather", group.rank)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def test_rank_0_decides_and_all_hear_the_highest(two_ranks: Pair) -> None:
+    assert two_ranks(decisions) == [
+        ({"rank": 0}, [0], 10, True),
+        ({"rank": 0}, [1], 10, False),
+    ]
+
+
+@pytest.mark.parametrize("where", ["end", "decision", "verb"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_one_is_raised_in_all(two_ranks: Pair, rank: int, where: str) -> None:
+    said = two_ranks(failing, {rank: ConfigError("k=0 is not allowed")}, where)
+    assert said == [("ConfigError", "k=0 is not allowed")] * 2
+    said = two_ranks(failing, {rank: ZeroDivisionError("by\nzero")}, where)
+    assert said[rank] == ("ZeroDivisionError", "by\nzero")
+    assert said[1 - rank] == ("RankFailed", f"rank {rank} failed: ZeroDivisionError: by zero")
+
+
+def ending(group: Ranks, kind: str) -> tuple[str, str]:
+    """What is raised where all ranks end in the same way."""
+    made = {"signal": Interrupted(15), "diverged": DivergedError("not finite"), "bug": KeyError("k")}
+    return failing(group, {0: made[kind], 1: made[kind]}, "end")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("signal", "Interrupted"), ("diverged", "DivergedError"), ("bug", "KeyError")]
+)
+def test_an_error_of_all_keeps_its_kind(two_ranks: Pair, kind: str, expected: str) -> None:
+    said = two_ranks(ending, kind)
+    assert said[0] == said[1]
+    assert said[0][0] == expected
+
+
+def test_an_error_of_the_system_stays_one(two_ranks: Pair) -> None:
+    said = two_ranks(failing, {0: OSError(28, "No space left on device", "rounds.csv")}, "decision")
+    assert said == [("OSError", "[Errno 28] No space left on device: 'rounds.csv'")] * 2
+
+
+def test_an_error_told_inside_is_not_told_again(two_ranks: Pair) -> None:
+    assert two_ranks(nested) == [["ConfigError: a", "ConfigError: b"]] * 2
+
+
+def nested(group: Ranks) -> list[str]:
+    """What comes out where rank 0 fails inside work inside work, which goes on with other work."""
+    found = []
+    for text in "ab":
+        try:
+            with group.together(), group.together():
+                if group.leads:
+                    raise ConfigError(text)  # noqa: TRY301
+                group.agree(lambda: 1)
+        except ConfigError as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return found
+
+
+def test_the_first_rank_that_fails_is_heard(two_ranks: Pair) -> None:
+    said = two_ranks(failing, {0: ConfigError("a"), 1: DivergedError("b")}, "end")
+    assert said == [("ConfigError", "a")] * 2
+
+
+def test_ranks_go_on_after_an_error(two_ranks: Pair) -> None:
+    two_ranks(failing, {1: ConfigError("a")}, "verb")
+    assert two_ranks(failing, {}, "verb") == [("", "")] * 2
+
+
+def test_ranks_that_differ_are_told(two_ranks: Pair) -> None:
+    said = two_ranks(differing)
+    assert said[0] == said[1]
+    assert said[0].startswith("RankFailed: rank 1 differs from rank 0 in the weather;")
+
+
+def test_a_process_alone_agrees_with_itself() -> None:
+    alone = here()
+    with started(), alone.together():
+        assert alone.leads
+        assert alone.agree(lambda: 3) == alone.in_turn(lambda: 3) == alone.highest(3) == 3
+    with pytest.raises(ConfigError, match="a"), alone.together():
+        raise ConfigError("a")
+
+
+def test_a_worker_of_a_launcher_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ranks._SAID_BY_TORCHRUN:
+        monkeypatch.setenv(name, "1")
+    assert not launched()  # a single process
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert launched()
+    assert quiet()
+    with pytest.raises(ConfigError, match="launcher"):
+        here()

@@ -104,7 +104,7 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 def federation(clients: int, seed: int) -> Federation:
     """Clients that draw their examples from one pool with replacement; grouping means nothing here."""
-    pool = synthetic_pool(_POOL, torch.device("cpu"))
+    pool = synthetic_pool(_POOL, (1, 28, 28), torch.device("cpu"))
     generator = torch.Generator().manual_seed(seed)
 
     def split(each: int) -> Split:

@@ -6,7 +6,7 @@ import ctypes
 import platform
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of mallopt, see malloc.h
-_NEVER = 2**31 - 1
+_NEVER = -1
 
 
 def keep_freed_memory() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 from benchmarks.__main__ import duration
 from benchmarks.against.task import Measured, Task, build, layers_of, random_clients, rounds_within
 from benchmarks.compare import OTHERS, command, title_of
+from benchmarks.growth import AXES, Cost, Point, exponent, federation, measure, parameters, table
 from benchmarks.machine import cache_bytes, largest
 from benchmarks.workloads import WORKLOADS, Rounds, step_bytes, synthetic_pool
 from fedclust.models.mlp import mlp
@@ -123,3 +125,35 @@ def test_titles() -> None:
 
 def test_durations() -> None:
     assert duration(3723.4) == "1:02:03"
+
+
+def test_an_exponent_is_the_slope_between_the_last_two_points() -> None:
+    assert exponent([1, 10, 100], [5, 2, 8]) == pytest.approx(np.log10(4))
+    assert exponent([1, 2, 4], [7, 3, 12]) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("hidden", [0, 16])
+def test_a_points_model_has_as_many_parameters_as_it_says(hidden: int) -> None:
+    model = mlp((1, 28, 28), 10, hidden=[hidden] if hidden else [])
+    assert parameters(Point(hidden=hidden)) == sum(value.numel() for value in model.parameters())
+
+
+def test_clients_of_a_growing_federation_have_equal_shares() -> None:
+    fed = federation(7, seed=3)
+    assert fed.train.count.tolist() == [20] * 7
+    assert fed.test.count.tolist() == [2] * 7
+    assert not torch.equal(fed.train.index, federation(7, seed=4).train.index)
+
+
+@pytest.mark.parametrize("point", [Point(clients=30, cohort=4, seeds=2), Point(clients=12, cohort=4, landmarks=4)])
+def test_a_growth_point_is_a_whole_job(point: Point) -> None:
+    cost = measure(point, seconds=0.0)
+    assert cost.seconds > 0
+    assert cost.peak_mib > 10
+    assert cost.setup_seconds > 0
+
+
+@pytest.mark.parametrize("axis", list(AXES))
+def test_every_axis_makes_a_table(axis: str) -> None:
+    shown = table(axis, AXES[axis], [Cost(seconds=1.0, peak_mib=2.0, setup_seconds=3.0)] * len(AXES[axis]))
+    assert shown.row_count == len(AXES[axis])

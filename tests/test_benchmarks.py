@@ -145,7 +145,9 @@ def test_clients_of_a_growing_federation_have_equal_shares() -> None:
     assert not torch.equal(fed.train.index, federation(7, seed=4).train.index)
 
 
-@pytest.mark.parametrize("point", [Point(clients=30, cohort=4, seeds=2), Point(clients=12, cohort=4, landmarks=4)])
+@pytest.mark.parametrize(
+    "point", [Point(clients=30, cohort=4, seeds=2), Point(clients=12, cohort=4, landmarks=4)]
+)
 def test_a_growth_point_is_a_whole_job(point: Point) -> None:
     cost = measure(point, seconds=0.0)
     assert cost.seconds > 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -27,9 +28,8 @@ def main(folder: Path, commands: list[str]) -> Path:
     report = folder / "report"
     target = Path("docs", "results", *folder.parts[-2:]).with_suffix(".md")
     pictures = target.with_suffix("")
-    pictures.mkdir(parents=True, exist_ok=True)
-    for old in pictures.glob("*.png"):
-        old.unlink()
+    shutil.rmtree(pictures, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     config = yaml.safe_load(next(folder.rglob("config.yaml")).read_text())
     machine = json.loads(next(folder.rglob("versions.json")).read_text())
     lines = [f"# {(config.get('report') or {}).get('title') or folder.name}", ""]
@@ -39,7 +39,8 @@ def main(folder: Path, commands: list[str]) -> Path:
         f"Seeds {', '.join(map(str, config['seeds']))}; {machine['device']}; {_seconds(folder)}.",
         "",
     ]
-    for name in TABLES:
+    # one round is run for the sake of the federation, which is then the result
+    for name in TABLES if config["rounds"] > 1 else ("federation", "classes"):
         if name == "over_rounds" and "(paper" not in (report / f"{name}.md").read_text():
             continue
         if (report / f"{name}.md").is_file():
@@ -61,6 +62,7 @@ def _seconds(folder: Path) -> str:
 
 def _figures(source: Path, target: Path) -> list[str]:
     lines = []
+    target.mkdir()
     for file in sorted(source.glob("*.png")):
         if file.name.startswith(NOT_SHOWN):
             continue

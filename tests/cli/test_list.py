@@ -68,7 +68,7 @@ def test_an_experiments_time_counts_its_arithmetic() -> None:
 
 
 def test_scales_and_settings_change_the_time() -> None:
-    whole, small = works("flexcfl/table4", "paper"), works("flexcfl/table4", "laptop")
+    whole, small = (counted()["flexcfl/table4", scale] for scale in ("paper", "laptop"))
     assert len(whole) == len(small) == 144
     assert sum(w.operations for w in whole) > 100 * sum(w.operations for w in small)
     assert {w.kind for w in whole} == {"linear", "dense", "convolutions"}

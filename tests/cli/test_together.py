@@ -60,6 +60,7 @@ def test_the_fused_engine_rounds_differently_at_most(fedclust: Callable[..., obj
         pd.testing.assert_frame_equal(*numbers, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_different_federations_rounds_and_rates_keep_to_themselves(
     fedclust: Callable[..., object], tmp_path: Path
 ) -> None:

@@ -38,17 +38,18 @@ def assert_same_results(one: Path, other: Path, jobs: int) -> None:
 
 
 def test_arms_together_are_the_arms_alone(fedclust: Callable[..., object], tmp_path: Path) -> None:
-    sweep = ("run", "-m", *TINY, "engine=loop", "algorithm=fedavg,ifca,lcfl,local")
+    sweep = ("run", "-m", *TINY, "engine=loop", "algorithm=ifca,lcfl")
     assert fedclust(*sweep, "name=alone").status == 0  # type: ignore[attr-defined]
     done = fedclust(*sweep, "name=together", "lockstep=all")
     assert done.status == 0, done.err  # type: ignore[attr-defined]
-    assert_same_results(tmp_path / "outputs" / "alone", tmp_path / "outputs" / "together", jobs=4)
+    assert_same_results(tmp_path / "outputs" / "alone", tmp_path / "outputs" / "together", jobs=2)
     report = tmp_path / "outputs" / "together" / "report"
     assert "lcfl" in (report / "table.md").read_text()
     again = fedclust(*sweep, "name=together", "lockstep=all")
-    assert again.err.count("is done already") == 4  # type: ignore[attr-defined]
+    assert again.err.count("is done already") == 2  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_the_fused_engine_rounds_differently_at_most(fedclust: Callable[..., object], tmp_path: Path) -> None:
     sweep = ("run", "-m", *TINY, "engine=fused", "algorithm=jgl", "algorithm.gradient_weight=0,0.1,0.5")
     assert fedclust(*sweep, "name=alone").status == 0  # type: ignore[attr-defined]

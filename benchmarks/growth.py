@@ -142,19 +142,18 @@ def measure(point: Point, seconds: float) -> Cost:
 
 
 def _rounds(job: Job, seconds: float) -> float:
-    """Median time of a round but the first and the last, all seeds together."""
-    times: list[float] = []
-    for rounds in (4, 0):
-        if rounds == 0:  # now that the time of a round is known
-            rounds = min(200, int(seconds / median(times)))
-        if rounds <= 4 and times:
-            break
-        progress = _Watch()
-        with tempfile.TemporaryDirectory() as folder:
-            config = {"rounds": rounds}
-            run(replace(job, rounds=rounds), RunFolder(Path(folder, "job"), config), progress)
-        times = progress.times[1:-1]
-    return median(times)
+    """Median time of a round but the first and the last, of 4 rounds or, where there is time, of more."""
+    few = _play(job, 4)
+    more = min(200, int(seconds / few))
+    return _play(job, more) if more > 4 else few
+
+
+def _play(job: Job, rounds: int) -> float:
+    """Median time of the rounds of a whole job but the first and the last."""
+    progress = _Watch()
+    with tempfile.TemporaryDirectory() as folder:
+        run(replace(job, rounds=rounds), RunFolder(Path(folder, "job"), {"rounds": rounds}), progress)
+    return median(progress.times[1:-1])
 
 
 def _metric(job: Job, landmarks: int) -> float:

@@ -140,7 +140,7 @@ def experiments(files: Mapping[str, Path], own: Path | None = None) -> list[tupl
 
 
 def _own_works(name: str, scale: str, own: Path | None) -> list[Work]:
-    """The jobs of a user's experiment; none where it has no such scale or its data are of unknown size."""
+    """The jobs of a user's experiment; none but at full size, or where its data are of unknown size."""
     from fedclust.commands.times import works
 
     if scale != "paper":

@@ -22,8 +22,9 @@ from fedclust.rng import Stream
 from fedclust.solver import Solver
 from fedclust.types import LocalResult, Pool, Shards
 
-_BLOCK_CPU = 8 << 20  # bytes of the widest activation of one block: small enough for the cache
+_BLOCK_CPU = 64 << 20  # bytes of the widest activation of one block
 _BLOCK_CUDA = 1 << 30
+_BLOCK_LEAST, _BLOCK_MOST_CPU = 128, 1024  # examples: fewer make poor products, more leave the cache
 _BATCH = 256  # examples of a row at once that are counted as memory; more are taken in blocks where possible
 _WASTE = 0.1
 
@@ -230,8 +231,10 @@ class FusedBackend:
 
     def _block(self, models: int) -> int:
         """Examples per model that `models` models look at together."""
-        size = _BLOCK_CUDA if self.pool.x.device.type == "cuda" else _BLOCK_CPU
-        return max(32, size // (4 * self.network.widest * models))
+        each = 4 * self.network.widest * models  # bytes
+        if self.pool.x.device.type == "cuda":
+            return max(_BLOCK_LEAST, _BLOCK_CUDA // each)
+        return min(max(_BLOCK_LEAST, _BLOCK_CPU // each), _BLOCK_MOST_CPU)
 
 
 class _Stacks:

@@ -4,11 +4,12 @@ UV_VERSION := 0.13.8
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRA := .venv-sklearn-extra
+RAY := .venv-ray
 PFL := .venv-pfl
 FLOWER := .venv-flower
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all test-sklearn-extra test-wheel lint types format lock benchmark benchmark-pfl benchmark-flower reproduce clean
+.PHONY: help setup run test test-slow test-all test-sklearn-extra test-ray test-wheel lint types format lock benchmark benchmark-pfl benchmark-flower reproduce clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -30,9 +31,9 @@ test: setup  ## the default tests, minutes
 	$(BIN)/python -m pytest -q -n auto
 
 test-slow: setup  ## the long tests: real kills, every experiment at smoke scale, real training
-	$(BIN)/python -m pytest -q -n auto -m "slow and not sklearn_extra"
+	$(BIN)/python -m pytest -q -n auto -m "slow and not sklearn_extra and not ray"
 
-test-all: test test-slow test-sklearn-extra test-wheel  ## every test
+test-all: test test-slow test-sklearn-extra test-ray test-wheel  ## every test
 
 $(EXTRA)/.ready: requirements-sklearn-extra.lock pyproject.toml | setup
 	$(PYTHON) -m venv $(EXTRA)
@@ -42,6 +43,16 @@ $(EXTRA)/.ready: requirements-sklearn-extra.lock pyproject.toml | setup
 
 test-sklearn-extra: $(EXTRA)/.ready  ## scikit-learn-extra's k-medoids, in an environment with numpy<2
 	$(EXTRA)/bin/python -m pytest -q -m sklearn_extra
+
+# pinned by version only: nothing but this test runs there
+$(RAY)/.ready: requirements-ray.lock pyproject.toml | setup
+	$(PYTHON) -m venv $(RAY)
+	$(BIN)/uv pip install --quiet --python $(RAY)/bin/python -r requirements-ray.lock
+	$(BIN)/uv pip install --quiet --python $(RAY)/bin/python --no-deps -e .
+	@touch $@
+
+test-ray: $(RAY)/.ready  ## a sweep through Ray, whose launcher needs an older cloudpickle than the others
+	$(RAY)/bin/python -m pytest -q -m ray
 
 test-wheel: setup  ## the built wheel in an empty environment and an empty folder
 	PYTHON=$(PYTHON) UV=$(CURDIR)/$(BIN)/uv bash scripts/test_wheel.sh
@@ -60,6 +71,7 @@ format: setup  ## apply ruff's fixes and format
 lock: setup  ## pin the newest allowed versions
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --generate-hashes --no-header --extra dev --extra sklearn-extra pyproject.toml -o requirements-sklearn-extra.lock
+	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --no-annotate --no-header --extra dev --extra ray pyproject.toml -o requirements-ray.lock
 
 benchmark: setup  ## client steps per second against the plain loop, with the machine's limit
 	$(BIN)/python -m benchmarks
@@ -80,4 +92,4 @@ reproduce: setup  ## LCFL Table II at laptop scale on MNIST (half an hour on two
 	$(BIN)/fedclust run experiment=lcfl/table2 scale=laptop
 
 clean:  ## delete the environments and caches, keep outputs
-	rm -rf $(VENV) $(EXTRA) $(PFL) $(FLOWER) .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(EXTRA) $(RAY) $(PFL) $(FLOWER) .mypy_cache .pytest_cache .ruff_cache build dist

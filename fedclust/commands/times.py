@@ -188,7 +188,9 @@ def _work(config: DictConfig) -> Work:
     batch = min(each, float(solver.batch_size or each))
     met = solver.epochs * each if solver.epochs else solver.steps * batch  # examples of a client and round
     if config.algorithm.get("local") == "step":
-        met = batch * (1 + config.algorithm.num_clusters)  # the step, and the gradients that clusters are chosen by
+        met = batch * (
+            1 + config.algorithm.num_clusters
+        )  # the step, and the gradients that clusters are chosen by
     tests = -(-config.rounds // config.eval_every) * copies * test
     operations = config.rounds * cohort * met * step_flops(model) + tests * sum(forward_flops(model))
     return Work(_kind(model), seeds * operations, config.rounds)

@@ -51,9 +51,7 @@ def rounds(results: Path) -> dict[str, pd.DataFrame]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("launcher", ["joblib", "submitit", pytest.param("ray", marks=pytest.mark.ray)])
-def test_a_launcher_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
-) -> None:
+def test_a_launcher_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:
     monkeypatch.setenv("RAY_worker_niceness", "0")  # its workers would let everything else go first
     status, alone = swept(tmp_path / "alone")
     assert status == 0

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedclust.engines.fused.products import baddbmm, bmm
 from fedclust.engines.fused.weights import Rule, Weight
 from fedclust.models.dropout import keep
 
@@ -92,13 +93,13 @@ class LinearStep:
         """See `Step`."""
         self.x = x
         if self.bias is None:
-            return torch.bmm(x, self.turned, out=self.out)
-        return torch.baddbmm(self.bias.value, x, self.turned, out=self.out)
+            return bmm(x, self.turned, self.out)
+        return baddbmm(self.bias.value, x, self.turned, self.out)
 
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`."""
         assert self.rule is not None
-        back = delta if self.back is None else torch.bmm(delta, self.weight.value, out=self.back)
+        back = delta if self.back is None else bmm(delta, self.weight.value, self.back)
         self.rule.product(self.weight, delta.mT, self.x)
         if self.bias is not None:
             self.rule.product(self.bias, self.ones, delta)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedclust.engines.fused.dense import Clock
+from fedclust.engines.fused.products import baddbmm, bmm
 from fedclust.engines.fused.weights import Rule, TrainingRule, Weight
 
 _GAIN = 0.8  # of the multiplications, beyond which the smaller products are not worth their overhead
@@ -122,9 +123,9 @@ class Span:
             steps: most local steps of a row.
         """
         self._inputs = inputs
-        torch.bmm(inputs, inputs.mT, out=self.products)
+        bmm(inputs, inputs.mT, self.products)
         for which, origin in self._origins.items():
-            torch.bmm(inputs, origin.mT, out=self._outputs[which])
+            bmm(inputs, origin.mT, self._outputs[which])
         self.coefficients.value.zero_()
         if self.coefficients.slot is not None:
             self.coefficients.slot.zero_()
@@ -164,9 +165,10 @@ class Span:
             if slot is not None:
                 assert self.layer.slot is not None
                 self.layer.slot.copy_(slot)
-        self.layer.value.baddbmm_(self.coefficients.value.mT, self._inputs, alpha=-self.rule.lr)
-        if self.layer.slot is not None and self.coefficients.slot is not None:
-            self.layer.slot.baddbmm_(self.coefficients.slot.mT, self._inputs)
+        value, slot = self.layer.value, self.layer.slot
+        baddbmm(value, self.coefficients.value.mT, self._inputs, value, alpha=-self.rule.lr)
+        if slot is not None and self.coefficients.slot is not None:
+            baddbmm(slot, self.coefficients.slot.mT, self._inputs, slot)
 
     def _by_origin(self, factors: list[float]) -> dict[int, float]:
         """Coefficients of (W_0, A, U_0) on the origins kept apart; an anchor that is the start joins it."""
@@ -207,7 +209,7 @@ class SpanStep:
         self.span.project(self.out, self.clock.place, self.clock.step)
         if self.bias is not None:
             self.out.add_(self.bias.value)
-        return self.out.baddbmm_(x, self.coefficients.value, alpha=-self.span.rule.lr)
+        return baddbmm(self.out, x, self.coefficients.value, self.out, alpha=-self.span.rule.lr)
 
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`; nothing before it needs a gradient."""

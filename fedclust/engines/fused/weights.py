@@ -9,6 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedclust.engines.fused.products import baddbmm
+
 _NARROW = 64  # outputs below which adding number by number is faster than row by row
 
 
@@ -111,7 +113,7 @@ class Descent:
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """One step, fused into the product that is the gradient."""
-        weight.value.baddbmm_(a, b, beta=1 - self.lr * weight.decay, alpha=-self.lr)
+        baddbmm(weight.value, a, b, weight.value, beta=1 - self.lr * weight.decay, alpha=-self.lr)
         if weight.anchor is not None:
             weight.value.add_(weight.anchor, alpha=self.lr * self.proximal)
 
@@ -157,7 +159,7 @@ class HeavyBall:
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """One step, the gradient fused into the momentum's update."""
         assert weight.slot is not None
-        weight.slot.baddbmm_(a, b, beta=self.momentum)
+        baddbmm(weight.slot, a, b, weight.slot, beta=self.momentum)
         self._move(weight, weight.slot)
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
@@ -195,7 +197,7 @@ class Accumulate:
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """Add a @ b."""
         assert weight.slot is not None
-        weight.slot.baddbmm_(a, b)
+        baddbmm(weight.slot, a, b, weight.slot)
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         """Add the gradient."""

@@ -54,11 +54,15 @@ def duration(seconds: float) -> str:
 def table_of(results: Sequence[Result]) -> Table:
     """The results for a terminal."""
     first = results[0]
-    limit = f"{first.limit_gflops:.0f} GFLOP/s and {first.limit_gbytes:.0f} GB/s when {first.workload} ran"
+    limit = (
+        f"{first.limit_gflops:.0f} GFLOP/s, PyTorch by itself {first.torch_gflops:.0f}, and "
+        f"{first.limit_gbytes:.0f} GB/s when {first.workload} ran"
+    )
     table = _table(
         f"{first.engine} on {first.device}, {first.threads} threads",
         "plain loop: deepcopy, autograd, optim.SGD; medians of interleaved rounds in one process; set-up not "
-        f"in the rates; limits: a 2048 x 2048 float32 product, and a = b + 2c over 256 MiB each ({limit}); "
+        "in the rates; limits: a 2048 x 2048 float32 product by the faster library, and a = b + 2c over "
+        f"256 MiB each ({limit}); "
         "GFLOP/s: of the steps as written, so more than the limit where the engine needs fewer operations; "
         "GB/s: what the steps must move at the least, see step_bytes in benchmarks/workloads.py",
         _COLUMNS,

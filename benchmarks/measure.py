@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.machine import SIDE, TRIAD_BYTES, product, triad
+from benchmarks.machine import SIDE, TRIAD_BYTES, product, torch_product, triad
 from benchmarks.workloads import Case, Workload
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -32,7 +32,8 @@ class Result:
         plain_rate: units per second of the plain loop, median.
         ratio: median over rounds of the two rates' ratio.
         gflops: floating-point operations per second of the engine, 1e9.
-        limit_gflops: those of a 2048 x 2048 float32 product in the same rounds.
+        limit_gflops: those of a 2048 x 2048 float32 product in the same rounds, by the faster library.
+        torch_gflops: those of this product as PyTorch computes it by itself.
         share: gflops / limit_gflops.
         gbytes: bytes per second that the engine must move at the least, 1e9; see `step_bytes`; None where
             that is not counted.
@@ -58,6 +59,7 @@ class Result:
     ratio: float
     gflops: float
     limit_gflops: float
+    torch_gflops: float
     share: float
     gbytes: float | None
     limit_gbytes: float
@@ -100,12 +102,13 @@ def _peak_mib(device: torch.device) -> float:
 
 
 class Times(NamedTuple):
-    """Seconds of every repetition: engine, plain loop, one seed of several, product, triad."""
+    """Seconds of every repetition: engine, plain loop, one seed of several, product, PyTorch's, triad."""
 
     fast: list[float]
     plain: list[float]
     single: list[float]
     products: list[float]
+    torch_products: list[float]
     moves: list[float]
 
 
@@ -117,14 +120,15 @@ def measure(workload: Workload, engine: str, device: torch.device, seconds: floa
     seconds_of(case.fast, device)
     setup, peak = time.perf_counter() - began, _peak_mib(device)
     seconds_of(case.plain, device)
-    multiply, move = product(device), triad(device)
-    seconds_of(multiply, device)
-    seconds_of(move, device)
-    times = Times([], [], [], [], [])
+    multiply, torchs, move = product(device), torch_product(device), triad(device)
+    for limit in (multiply, torchs, move):
+        seconds_of(limit, device)
+    times = Times([], [], [], [], [], [])
     began = time.perf_counter()
     while len(times.fast) < 3 or time.perf_counter() - began < seconds:
         times.moves.append(seconds_of(move, device))
         times.products.append(seconds_of(multiply, device))
+        times.torch_products.append(seconds_of(torchs, device))
         times.fast.append(seconds_of(case.fast, device))
         times.plain.append(seconds_of(case.plain, device))
         if case.single is not None:
@@ -153,6 +157,7 @@ def _result(
         ratio=median([a / b for a, b in zip(rates, plain_rates, strict=True)]),
         gflops=gflops,
         limit_gflops=limit,
+        torch_gflops=2 * SIDE**3 / median(times.torch_products) / 1e9,
         share=gflops / limit,
         gbytes=gbytes,
         limit_gbytes=limit_gbytes,

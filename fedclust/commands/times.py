@@ -29,6 +29,7 @@ from torch import nn
 
 from fedclust.commands.names import CONF
 from fedclust.config import register_schema, seed_list
+from fedclust.engines.fused.products import bmm
 from fedclust.models.flops import forward_flops, step_flops
 from fedclust.models.sequence import Model
 
@@ -41,7 +42,7 @@ _DATASETS: Mapping[str, tuple[int, int, tuple[int, ...], int]] = {
     "emnist": (697_932, 116_323, (1, 28, 28), 62),
     "synthetic": (67_800, 7_500, (60,), 10),
 }
-_SHARE = {"linear": 0.25, "dense": 1.0, "convolutions": 0.7}  # of a product's rate, see docs/performance.md
+_SHARE = {"linear": 0.12, "dense": 0.9, "convolutions": 0.5}  # of a product's rate, see docs/performance.md
 _GPU = {"linear": 1e12, "dense": 10e12, "convolutions": 10e12}  # operations a second, assumed, not measured
 _BESIDES = 1.5  # choosing clusters, moving models, recording
 _COUNTED = Path(__file__).with_name("work.csv")
@@ -69,11 +70,11 @@ class Work:
 
 def rates_here() -> dict[str, float]:
     """Operations a second of every kind of model on this machine's CPU, from a product of 0.1 s or so."""
-    side = torch.randn(1536, 1536)
-    side @ side
+    side, out = torch.randn(1, 1536, 1536), torch.empty(1, 1536, 1536)
+    bmm(side, side, out)
     began = time.perf_counter()
     for _ in range(3):
-        side @ side
+        bmm(side, side, out)
     product_rate = 3 * 2 * 1536**3 / (time.perf_counter() - began)
     return {kind: share * product_rate for kind, share in _SHARE.items()}
 

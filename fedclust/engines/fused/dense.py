@@ -92,9 +92,22 @@ class LinearStep:
     def forward(self, x: Tensor) -> Tensor:
         """See `Step`."""
         self.x = x
+        if x.stride(0) == 0 and len(x) > 1:
+            return self._shared(x[0])
         if self.bias is None:
             return bmm(x, self.turned, self.out)
         return baddbmm(self.bias.value, x, self.turned, self.out)
+
+    def _shared(self, x: Tensor) -> Tensor:
+        """The outputs of all rows for the same inputs [B, i]: one product of all their weights."""
+        value = self.weight.value.flatten(0, 1).unsqueeze(0)
+        rows, batch, outputs = self.out.shape
+        out = self.out.view(1, rows * outputs, batch)
+        if self.bias is None:
+            bmm(value, x.T.unsqueeze(0), out)
+        else:
+            baddbmm(self.bias.value.view(1, -1, 1), value, x.T.unsqueeze(0), out)
+        return out.view(rows, outputs, batch).mT
 
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`."""

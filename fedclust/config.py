@@ -52,6 +52,7 @@ class RunConfig:
         release_every: rounds between two releases, where a scenario releases data in parts.
         engine: auto, fused, vmap or loop.
         device: auto, cpu, cuda or cuda:N.
+        precision: highest computes in float32; high lets an NVIDIA GPU round what it multiplies to TF32.
         threads: CPU threads; null leaves PyTorch's choice.
         max_rows: rows computed at once; null chooses from cache or device memory.
         checkpoint_seconds: least time between two checkpoints; 0 saves every round.
@@ -75,6 +76,7 @@ class RunConfig:
     lockstep: str = "seeds"
     engine: str = "auto"
     device: str = "auto"
+    precision: str = "highest"
     threads: int | None = None
     max_rows: int | None = None
     checkpoint_seconds: float = 30.0
@@ -191,6 +193,8 @@ def check_scalars(config: Mapping[str, Any]) -> None:
         require(value is None or 0 < value <= 1, key, value, "a fraction in (0, 1], or null")
     choice = config["cluster_choice"]
     require(choice in ("train_loss", "test_loss"), "cluster_choice", choice, "train_loss or test_loss")
+    allowed = "highest, or high (TF32 on an NVIDIA GPU)"
+    require(config["precision"] in ("highest", "high"), "precision", config["precision"], allowed)
     for key, most in (("threads", _MOST_THREADS), ("max_rows", None)):
         value = config[key]
         allowed = "at least 1, or null" if most is None else f"1 to {most}, or null"
@@ -252,8 +256,9 @@ def _computing(
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
     device = choose_device(config["device"], ranks.local_rank)
-    # convolutions would otherwise round to TF32 on a GPU, and engines would agree to 1e-3 only
-    torch.backends.cudnn.allow_tf32 = False
+    # with TF32 engines agree to 1e-3 only; PyTorch by itself would take it in convolutions
+    torch.backends.cudnn.allow_tf32 = config["precision"] == "high"
+    torch.backends.cuda.matmul.allow_tf32 = config["precision"] == "high"
     seeds = seed_list(config["seeds"])
     federations = federate(dataset, partition, seeds, device)
     pool = federations[seeds[0]].pool

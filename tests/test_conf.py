@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 
 from fedclust.commands.names import CONF
 from fedclust.commands.run import job_folder  # registers the schema and the resolver as the command does
-from fedclust.config import check_targets, make, resolve
+from fedclust.config import build, check_targets, make, resolve
 
 GROUPS = (
     "algorithm",
@@ -163,3 +164,10 @@ def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> N
         assert composed(*shifts, f"scenario={scenario}")["scenario"][key] == value
     # methods whose definition fixes the choice keep theirs
     assert composed(*overrides, "algorithm=ifca_flex")["algorithm"]["cluster_choice"] == "last"
+
+
+@pytest.mark.parametrize(("precision", "rounds"), [("high", True), ("highest", False)])
+def test_only_high_precision_may_round_on_a_gpu(precision: str, rounds: bool) -> None:
+    build(composed(f"precision={precision}", "rounds=1"))
+    assert torch.backends.cuda.matmul.allow_tf32 is rounds
+    assert torch.backends.cudnn.allow_tf32 is rounds

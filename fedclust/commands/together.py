@@ -27,7 +27,7 @@ from fedclust.ranks import here, quiet
 from fedclust.run import run_together
 
 # what jobs in one lockstep have in common: examples, clients, model, and how it is computed
-_SHARED = ("dataset", "partition", "model", "seeds", "engine", "device", "threads", "max_rows")
+_SHARED = ("dataset", "partition", "model", "seeds", "engine", "device", "precision", "threads", "max_rows")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,7 @@ BAD = [
     (["name=/elsewhere"], "name=/elsewhere"),
     (["algorithm=pacfl", "algorithm.num_vectors=9999"], "algorithm.num_vectors=9999"),
     (["max_rows=0"], "max_rows=0"),
+    (["precision=bf16"], "precision=bf16"),
     (["checkpoint_seconds=-1"], "checkpoint_seconds=-1"),
     (["participation=1.5"], "participation=1.5"),
     (["participation=0"], "participation=0"),

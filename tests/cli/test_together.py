@@ -105,6 +105,7 @@ def test_jobs_are_grouped_by_what_they_share() -> None:
         "seeds": [0],
         "engine": "auto",
         "device": "cpu",
+        "precision": "highest",
         "threads": None,
         "max_rows": None,
     }

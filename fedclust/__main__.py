@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 
 from fedclust import __version__
 from fedclust.errors import DivergedError, Interrupted, RankFailed, RankLost, UserError
@@ -36,12 +39,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if given[0] not in COMMANDS:
         _fail(f"fedclust has no command {given[0]!r}: it has {', '.join(COMMANDS)}", 2)
-    command: Callable[[Sequence[str]], None] = import_module(f"fedclust.commands.{given[0]}").main
+    with _told_when_ended():
+        command: Callable[[Sequence[str]], None] = import_module(f"fedclust.commands.{given[0]}").main
+        try:
+            with started():
+                _guarded(command, given[1:])
+        except UserError as error:  # ranks that do not find each other
+            _fail(_one_line(error), error.exit_status)
+
+
+@contextmanager
+def _told_when_ended() -> Iterator[None]:
+    """Say so when SIGTERM ends the program; `fedclust.run` finishes the round first while rounds run."""
+
+    def end(signum: int, _: FrameType | None) -> None:
+        _fail(str(Interrupted(signum)), 128 + signum)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        with started():
-            _guarded(command, given[1:])
-    except UserError as error:  # ranks that do not find each other
-        _fail(_one_line(error), error.exit_status)
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
@@ -67,7 +85,7 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
     except Interrupted as interruption:
         _fail(str(interruption), interruption.exit_status)
     except KeyboardInterrupt:
-        _fail("interrupted", 130)
+        _fail(str(Interrupted(signal.SIGINT)), 130)
 
 
 def _explain(error: Exception) -> str:

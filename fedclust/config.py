@@ -20,7 +20,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
 from fedclust import federation
-from fedclust.engines.choose import make_backend
+from fedclust.engines.choose import ENGINES, make_backend
 from fedclust.engines.ranks import sharded
 from fedclust.errors import ConfigError, UserError, require
 from fedclust.ranks import here
@@ -193,6 +193,7 @@ def check_scalars(config: Mapping[str, Any]) -> None:
         require(value is None or 0 < value <= 1, key, value, "a fraction in (0, 1], or null")
     choice = config["cluster_choice"]
     require(choice in ("train_loss", "test_loss"), "cluster_choice", choice, "train_loss or test_loss")
+    require(config["engine"] in ENGINES, "engine", config["engine"], "one of " + ", ".join(ENGINES))
     allowed = "highest, or high (TF32 on an NVIDIA GPU)"
     require(config["precision"] in ("highest", "high"), "precision", config["precision"], allowed)
     for key, most in (("threads", _MOST_THREADS), ("max_rows", None)):

@@ -29,7 +29,7 @@ class DivergedError(RuntimeError):
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM: the round was finished and saved.
+    """Ctrl-C or SIGTERM; while rounds run the round has been finished and saved.
 
     Attributes:
         exit_status: 130 or 143, as a shell expects.

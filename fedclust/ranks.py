@@ -194,16 +194,18 @@ class Group(Ranks):
             raise self._lost(error) from error
         return together
 
-    def leave(self) -> None:
-        """Wait for the others to finish, then close the connections."""
+    def leave(self) -> bool:
+        """Wait for the others to finish and close the connections; False where one of them is lost."""
         import torch.distributed as dist
 
-        if not self._broken:
-            try:
-                self._meet(_GOODBYE)
-            except (RankLost, RankFailed):
-                return
-            dist.destroy_process_group()
+        if self._broken:
+            return False
+        try:
+            self._meet(_GOODBYE)
+        except (RankLost, RankFailed):
+            return False
+        dist.destroy_process_group()
+        return True
 
     def _meet(self, place: str, check: int = 0, error: Exception | None = None) -> list[int]:
         """The checks of all ranks, once all are here.
@@ -329,18 +331,26 @@ def started() -> Iterator[None]:
     group = Group.join()
     _share_cores()
     _here = group
+    status: object = 0
     try:
         if group.leads:
             yield
         else:
             with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
                 yield
+    except SystemExit as end:
+        status = end.code
+        raise
     except Exception:  # printed before the others may end, since torchrun then ends this one
         traceback.print_exc()
+        status = 1
         sys.exit(1)
     finally:
-        group.leave()
         _here = Ranks()
+        if not group.leave():  # a normal end would wait for connections that nobody closes any more
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status if isinstance(status, int) else 1)
 
 
 def _share_cores() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedclust.config import Job
 from fedclust.engines.engine import SeedEngine
-from fedclust.errors import DivergedError, Interrupted, UserError
+from fedclust.errors import DivergedError, Interrupted, RankLost, UserError
 from fedclust.federation import summary, write_table
 from fedclust.files import atomic_write
 from fedclust.folder import RunFolder
@@ -159,6 +159,9 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ran
         else:
             folder.abandon()
         raise
+    except RankLost:
+        seeds.status("interrupted", seeds.saved)
+        raise
     except Exception as error:
         if not isinstance(error, Interrupted):
             folder.write_status(state="failed", error=f"{type(error).__name__}: {error}", rounds=job.rounds)
@@ -200,7 +203,8 @@ class _Seeds:
         self._lockstep = Lockstep(job.backend)
         self._alive = {s: Simulation.of(s, job, fed, self._lockstep) for s, fed in job.federations.items()}
         self._failed: dict[int, str] = {}
-        self._saved = time.monotonic()
+        self._saved_at = time.monotonic()
+        self.saved = -1  # the round of the newest checkpoint
         self.has_begun = False
 
     def load(self, recorder: Recorder) -> int:
@@ -211,6 +215,7 @@ class _Seeds:
             return 0
         self.has_begun = True
         t, contents, position = checkpoint
+        self.saved = t
         recorder.resume(position, {seed: content["recorder"] for seed, content in contents.items()})
         for seed, content in contents.items():
             if content["failed"] is not None:
@@ -247,7 +252,7 @@ class _Seeds:
 
     def is_save_due(self) -> bool:
         """Whether so much time has passed since the last checkpoint that losing it would hurt."""
-        return time.monotonic() - self._saved >= self._job.checkpoint_seconds
+        return time.monotonic() - self._saved_at >= self._job.checkpoint_seconds
 
     def save(self, t: int, recorder: Recorder) -> None:
         """Make round t the newest checkpoint."""
@@ -260,7 +265,7 @@ class _Seeds:
         for seed, error in self._failed.items():
             contents[seed] = {"state": {}, "recorder": remembered.get(seed, {}), "failed": error}
         self._folder.save(t, contents, position)
-        self._saved = time.monotonic()
+        self._saved_at, self.saved = time.monotonic(), t
         self.status("running", t)
 
     def interrupt(self, t: int, signum: int) -> None:
@@ -275,7 +280,7 @@ class _Seeds:
     def status(self, state: str, t: int) -> None:
         """Write where the job stands."""
         seeds = {str(s): self._failed.get(s, "ok") for s in sorted([*self._alive, *self._failed])}
-        self._folder.write_status(state=state, round=t + 1, rounds=self._job.rounds, seeds=seeds)
+        self._folder.write_status(state=state, rounds_done=t + 1, rounds=self._job.rounds, seeds=seeds)
 
 
 def _fields(state: Any) -> dict[str, Any]:

@@ -44,6 +44,8 @@ def _rows(kind: str, values: dict[tuple[str, int], float]) -> Iterator[list[str]
         for seed, value in per_seed.items():
             yield [metric, kind, str(seed), repr(value)]
         numbers = np.array(list(per_seed.values()))
-        yield [metric, kind, "mean", repr(float(numbers.mean()))]
-        yield [metric, kind, "std", repr(float(numbers.std()))]
+        with np.errstate(over="ignore", invalid="ignore"):  # a loss that explodes
+            mean, std = float(numbers.mean()), float(numbers.std())
+        yield [metric, kind, "mean", repr(mean)]
+        yield [metric, kind, "std", repr(std)]
         yield [metric, kind, "n", str(len(numbers))]

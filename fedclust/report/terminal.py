@@ -14,6 +14,7 @@ from fedclust.report.wording import factor, in_percent, plus_minus
 from fedclust.report.write import Contents, all_contents
 
 _MOST_LINES = 24  # on the recovery of the groups
+_MOST_CLAIMS = 12
 
 
 def print_summary(folder: Path, console: Console, said: Sequence[Contents] | None = None) -> None:
@@ -54,6 +55,7 @@ def _print(said: Contents, console: Console) -> None:
     console.print(grid)
     seeds = sorted({len(arm.job.seeds) for arm in said.arms})
     console.print(Text(f"mean ± std over {seeds[-1]} seed{'' if seeds[-1] == 1 else 's'}", style="dim"))
+    _print_claims(said, console)
     lines = list(filter(None, map(words, said.arms)))
     for line in lines[:_MOST_LINES]:
         console.print(Text(line), soft_wrap=True)
@@ -61,3 +63,16 @@ def _print(said: Contents, console: Console) -> None:
         console.print(Text(f"… and {len(lines) - _MOST_LINES} more in the report"), soft_wrap=True)
     for banner in said.banners:
         console.print(Text(banner, style="yellow"), soft_wrap=True)
+
+
+def _print_claims(said: Contents, console: Console) -> None:
+    """Every claim with its verdict, or of many only how many hold."""
+    claims = [row for table in said.tables if table.name == "claims" for row in table.rows]
+    if len(claims) > _MOST_CLAIMS:
+        holding = sum(bool(verdict.good) for _, _, verdict, _ in claims)
+        console.print(Text(f"{holding} of {len(claims)} claims hold; the report lists them"), soft_wrap=True)
+        return
+    for claim, measured, verdict, seeds in claims:
+        style = {True: "green", False: "red", None: "yellow"}[verdict.good]
+        line = f"{verdict.mark or '?'} {claim.text}: {verdict.text} ({measured.text}; {seeds.text} seeds)"
+        console.print(Text(line, style=style), soft_wrap=True)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from fedclust.files import atomic_write
 from fedclust.report.arms import Arm, arms, settings_of
 from fedclust.report.compat import switched_on
@@ -20,6 +22,8 @@ from fedclust.report.spec import Spec
 from fedclust.report.table import Table
 from fedclust.report.tables import claims_table, cost_table, recovery_table, rounds_table, settings_table
 
+# losses that explode are infinite in a mean; what NumPy has to say of it helps nobody
+_overflowing = np.errstate(over="ignore", invalid="ignore")
 _LONG = 24  # rows; a longer table is folded away
 _SUMMED_UP = ("table", "claims")  # what the page of several experiments shows of each
 
@@ -67,11 +71,13 @@ def experiments(folder: Path) -> dict[Path, list[Job]]:
     return dict(zip(homes, by_name.values(), strict=True))
 
 
+@_overflowing
 def all_contents(folder: Path) -> list[Contents]:
     """What the reports of all experiments in a folder say; raises as `contents`."""
     return [_contents(one, jobs) for one, jobs in experiments(folder).items()]
 
 
+@_overflowing
 def contents(folder: Path) -> Contents:
     """What a report on the jobs of a folder says.
 
@@ -112,6 +118,7 @@ def _contents(folder: Path, read: Sequence[Job]) -> Contents:
     )
 
 
+@_overflowing
 def make_report(folder: Path, said: Sequence[Contents] | None = None) -> Path:
     """The page `report/report.html`, written with all tables and figures from the files of `folder` alone.
 

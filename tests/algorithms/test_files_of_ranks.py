@@ -111,7 +111,7 @@ def test_a_signal_to_any_rank_ends_all_and_any_number_goes_on(two_ranks: Pair, t
     said = two_ranks(play, config, tmp_path / "pieces", 1)
     assert said == ["interrupted by SIGTERM; the same command continues the run"] * 2
     status = json.loads((tmp_path / "pieces" / "status.json").read_text())
-    assert (status["state"], status["round"]) == ("interrupted", 3)
+    assert (status["state"], status["rounds_done"]) == ("interrupted", 3)
     assert play(here(), config, tmp_path / "pieces") == "done"
     assert_same(tmp_path / "pieces", tmp_path / "whole")
 

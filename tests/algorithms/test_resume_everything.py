@@ -40,7 +40,7 @@ def run_in_pieces(job: Job, folder: RunFolder, after: Collection[int]) -> None:
     for t in sorted(after):
         with pytest.raises(Interrupted):
             run(_anew(job, folder), folder, Interrupting(after))
-        assert folder.status == {**folder.status, "state": "interrupted", "round": t + 1}
+        assert folder.status == {**folder.status, "state": "interrupted", "rounds_done": t + 1}
     run(_anew(job, folder), folder, Interrupting(after))
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -162,6 +165,22 @@ def test_folders_are_named_by_what_differs() -> None:
     long = [f"partition.option{i}=value{i}" for i in range(20)]
     assert len(job_folder(long, "lcfl")) < 140
     assert job_folder(long, "lcfl") != job_folder([*long[:-1], "partition.option19=other"], "lcfl")
+
+
+def test_a_signal_at_any_time_is_told(
+    fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def ended(_: Sequence[str]) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    monkeypatch.setattr("fedclust.commands.report.main", ended)
+    done = fedclust("report", "anything")
+    assert done.status == 143  # type: ignore[attr-defined]
+    assert done.err == "fedclust: interrupted by SIGTERM; the same command continues the run\n"  # type: ignore[attr-defined]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.sklearn_extra

@@ -97,6 +97,17 @@ def test_claims_are_measured_and_judged(sweep: Path) -> None:
     assert verdicts["ifca ends with purity of at least 1.000"] == ("does not hold", "1 of 3")
 
 
+def test_claims_end_the_run(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for claim in table(sweep, "claims"):
+        mark = {"holds": "✓", "does not hold": "✗"}[claim["verdict"]]
+        said = f"{mark} {claim['claim']}: {claim['verdict']} ({claim['measured']}; {claim['seeds']} seeds)"
+        assert said in summary(sweep)
+    monkeypatch.setattr("fedclust.report.terminal._MOST_CLAIMS", 2)
+    claims = table(sweep, "claims")
+    holding = sum(claim["verdict"] == "holds" for claim in claims)
+    assert f"{holding} of {len(claims)} claims hold; the report lists them" in summary(sweep)
+
+
 def test_recovery_in_plain_words(sweep: Path) -> None:
     text = summary(sweep)
     assert "ifca merges true groups in 2 of 3 seeds" in text
@@ -143,7 +154,7 @@ def test_a_scaled_run_says_so_everywhere_and_agrees_with_nothing(tmp_path: Path,
 
 
 def test_unfinished_and_failed_jobs_are_reported_and_named(tmp_path: Path, job: Job) -> None:
-    job(tmp_path / "a", "lcfl", rounds=6, status={"state": "running", "round": 6, "rounds": 12})
+    job(tmp_path / "a", "lcfl", rounds=6, status={"state": "running", "rounds_done": 6, "rounds": 12})
     job(
         tmp_path / "b",
         "ifca",

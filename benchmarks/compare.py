@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,6 +20,7 @@ from benchmarks.workloads import Workload
 
 _ROOT = Path(__file__).resolve().parent.parent
 OTHERS = ("pfl", "flower")
+_PATIENCE = 600.0  # seconds for what is not measured: start, set-up, first rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,19 +92,34 @@ def _run(other: str, task: Task, seconds: float, processes: int) -> Measured:
     """What the other simulator's program measures.
 
     Raises:
-        RuntimeError: when it fails; with the end of what it printed.
+        RuntimeError: when it fails or hangs; with the end of what it printed.
     """
-    ran = subprocess.run(
-        command(other, task, seconds, processes),
+    return Measured.from_output(_output(command(other, task, seconds, processes), _PATIENCE + 20 * seconds))
+
+
+def _output(arguments: Sequence[str], patience: float) -> str:
+    """What a program prints; after `patience` seconds it and all that it has started are ended."""
+    with subprocess.Popen(
+        arguments,
         cwd=_ROOT,
         env=_environment(),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    if ran.returncode:
-        raise RuntimeError(f"{other} failed on {task.name}:\n{ran.stderr[-4000:]}")
-    return Measured.from_output(ran.stdout)
+        start_new_session=True,
+    ) as program:
+        try:
+            out, err = program.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            os.killpg(program.pid, signal.SIGKILL)
+            late = f"{' '.join(arguments[:4])} … took longer than {patience:.0f} s"
+            raise RuntimeError(late) from None
+        except BaseException:  # Ctrl-C reaches this process alone
+            os.killpg(program.pid, signal.SIGKILL)
+            raise
+    if program.returncode:
+        raise RuntimeError(f"{' '.join(arguments[:4])} … failed:\n{err[-4000:]}")
+    return out
 
 
 def _rates(play: Callable[[], object], units: int, seconds: float) -> list[float]:

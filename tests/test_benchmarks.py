@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import nn
 
 from benchmarks.__main__ import duration
 from benchmarks.against.task import Measured, Task, build, layers_of, random_clients, rounds_within
-from benchmarks.compare import OTHERS, command, title_of
+from benchmarks.compare import OTHERS, _output, command, title_of
 from benchmarks.growth import AXES, Cost, Point, exponent, federation, measure, parameters, table
 from benchmarks.machine import cache_bytes, largest
 from benchmarks.workloads import WORKLOADS, Rounds, step_bytes, synthetic_pool
@@ -159,3 +162,22 @@ def test_a_growth_point_is_a_whole_job(point: Point) -> None:
 def test_every_axis_makes_a_table(axis: str) -> None:
     shown = table(axis, AXES[axis], [Cost(seconds=1.0, peak_mib=2.0, setup_seconds=3.0)] * len(AXES[axis]))
     assert shown.row_count == len(AXES[axis])
+
+
+def test_another_simulator_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    child = "import time; time.sleep(60)"
+    code = (
+        f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {child!r}]).pid, flush=True)"
+    )
+    noted = tmp_path / "pid"
+    program = [sys.executable, "-c", f"{code}; {child}"]
+    with pytest.raises(RuntimeError, match="took longer than 3 s"):
+        _output(["sh", "-c", f'exec "$@" > {noted}', "sh", *program], 3.0)
+    child_id = int(noted.read_text())
+    assert not psutil.pid_exists(child_id) or psutil.Process(child_id).status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_another_simulator_says_when_it_fails_is_told() -> None:
+    with pytest.raises(RuntimeError, match="no such luck"):
+        _output([sys.executable, "-c", "raise SystemExit('no such luck')"], 60.0)
+    assert _output([sys.executable, "-c", "print(1)"], 60.0) == "1\n"

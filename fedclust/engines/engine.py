@@ -38,6 +38,24 @@ class Passes:
     backward: int = 0
 
 
+@dataclass
+class LastBatches:
+    """The batches drawn last: JGL asks for its own once per cluster, and drawing sorts all examples."""
+
+    clients: Tensor | None = None
+    rnd: Round | None = None
+    batch_size: int = 0
+    drawn: Shards | None = None
+
+    def of(self, clients: Tensor, rnd: Round, batch_size: int) -> Shards:
+        """See `batch_of`; the very same `clients` and `rnd` are not drawn for again."""
+        same = self.clients is clients and self.rnd is rnd and self.batch_size == batch_size
+        if self.drawn is None or not same:
+            self.clients, self.rnd, self.batch_size = clients, rnd, batch_size
+            self.drawn = batch_of(clients, rnd, batch_size)
+        return self.drawn
+
+
 @dataclass(frozen=True)
 class SeedEngine:
     """Translates client ids of one seed into rows of a `Backend`; see `fedclust.verbs.Engine` for the verbs.
@@ -45,10 +63,12 @@ class SeedEngine:
     Attributes:
         backend: what computes; possibly shared with other seeds through `fedclust.lockstep`.
         passes: counts what `loss` and `grad` are asked for.
+        batches: those drawn last.
     """
 
     backend: Backend
     passes: Passes = field(default_factory=Passes)
+    batches: LastBatches = field(default_factory=LastBatches)
 
     @property
     def num_params(self) -> int:
@@ -102,7 +122,7 @@ class SeedEngine:
         """All training data of the clients, or a batch that does not depend on the purpose."""
         if batch_size is None:
             return shards_of(rnd.fed.train, clients, rnd, purpose)
-        return batch_of(clients, rnd, batch_size)
+        return self.batches.of(clients, rnd, batch_size)
 
     def evaluate(self, served: Served, rnd: Round) -> Evaluation:
         """Test results of what is served, for every client that has a label and test data."""

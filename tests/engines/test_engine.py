@@ -10,13 +10,13 @@ import torch
 from engine_toys import shipped, toy_pool
 
 from fedclust.engines.choose import make_backend
-from fedclust.engines.engine import SeedEngine
+from fedclust.engines.engine import SeedEngine, batch_of
 from fedclust.engines.loop import LoopBackend
 from fedclust.errors import ConfigError, DivergedError
 from fedclust.rng import Stream
 from fedclust.scenarios.static import Static
 from fedclust.solver import Solver
-from fedclust.types import Federation, Round, Served, Split
+from fedclust.types import Federation, Round, Served, Shards, Split
 
 SHAPE = (1, 8, 8)
 SOLVER = Solver(lr=0.05, batch_size=5, epochs=1)
@@ -165,6 +165,26 @@ def test_loss_and_gradient_see_the_same_batch() -> None:
     ahead = engine.loss(models + step, clients, rnd, batch_size=2).diagonal()
     behind = engine.loss(models - step, clients, rnd, batch_size=2).diagonal()
     torch.testing.assert_close((ahead - behind) / 2e-2, gradient.norm(dim=1), rtol=1e-2, atol=1e-3)
+
+
+def test_a_batch_is_drawn_once_for_all_that_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def noted(clients: torch.Tensor, rnd: Round, batch_size: int) -> Shards:
+        sizes.append(batch_size)
+        return batch_of(clients, rnd, batch_size)
+
+    monkeypatch.setattr("fedclust.engines.engine.batch_of", noted)
+    engine, (rnd, later) = engine_and_rounds()
+    models, clients = engine.init(rnd.stream("init"), 2), torch.arange(3)
+    first = engine.loss(models, clients, rnd, batch_size=2)
+    assert torch.equal(engine.loss(models, clients, rnd, batch_size=2), first)
+    engine.grad(models, torch.zeros(3, dtype=torch.int64), clients, rnd, batch_size=2)
+    assert sizes == [2]
+    engine.loss(models, clients, rnd, batch_size=3)
+    engine.loss(models, clients.flip(0), rnd, batch_size=3)
+    engine.loss(models, clients, later, batch_size=3)
+    assert sizes == [2, 3, 3, 3]
 
 
 def test_a_batch_does_not_depend_on_the_company() -> None:

@@ -158,13 +158,7 @@ class Span:
     def finish(self, steps: Tensor) -> None:
         """Turn the coefficients into weights and momentum after `steps` [R] steps of every row."""
         if self._unforced is not None:
-            # both from what the layer held, so none is overwritten before the other is there
-            value = self._mix(self._unforced.value[steps.cpu()])
-            slot = None if self._unforced.slot is None else self._mix(self._unforced.slot[steps.cpu()])
-            self.layer.value.copy_(value)
-            if slot is not None:
-                assert self.layer.slot is not None
-                self.layer.slot.copy_(slot)
+            self._unforce(self._unforced, steps.cpu())
         value, slot = self.layer.value, self.layer.slot
         baddbmm(value, self.coefficients.value.mT, self._inputs, value, alpha=-self.rule.lr)
         if slot is not None and self.coefficients.slot is not None:
@@ -177,12 +171,36 @@ class Span:
             start, anchor = start + anchor, 0.0
         return {w: f for w, f in enumerate((start, anchor, momentum)) if w in self._origins}
 
+    def _unforce(self, unforced: Unforced, steps: Tensor) -> None:
+        """Make of the layer what it would be after `steps` [R] steps without a gradient."""
+        value, slot = self.layer.value, self.layer.slot
+        from_slot = None if unforced.slot is None else unforced.slot[steps]
+        # the momentum first where it needs the start, which is overwritten; else the start needs the momentum
+        before = None if from_slot is None or not from_slot[:, :2].any() else self._mix(from_slot)
+        self._combine(value, 0, unforced.value[steps])
+        if before is not None:
+            assert slot is not None
+            slot.copy_(before)
+        elif from_slot is not None:
+            assert slot is not None
+            self._combine(slot, 2, from_slot)
+
     def _mix(self, factors: Tensor) -> Tensor:
         """[R, o, i] the combination of the origins with coefficients [R, 3]."""
+        mixed = self.layer.value.clone()
+        self._combine(mixed, 0, factors)
+        return mixed
+
+    def _combine(self, to: Tensor, which: int, factors: Tensor) -> None:
+        """Replace `to`, the origin `which`, by the combination of all with coefficients [R, 3]."""
         if 1 not in self._origins:
-            factors = torch.stack([factors[:, 0] + factors[:, 1], factors[:, 1], factors[:, 2]], 1)
-        by_row = factors.to(self.layer.value.device, self.layer.value.dtype).unsqueeze(2).unsqueeze(3)
-        return sum((o * by_row[:, w] for w, o in self._origins.items()), torch.zeros_like(self.layer.value))
+            factors = torch.stack([factors[:, 0] + factors[:, 1], 0 * factors[:, 1], factors[:, 2]], 1)
+        by_row = factors.to(to.device, to.dtype).unsqueeze(2).unsqueeze(3)  # [R, 3, 1, 1]
+        if not (factors[:, which] == 1).all():
+            to.mul_(by_row[:, which])
+        for other, origin in self._origins.items():
+            if other != which and factors[:, other].any():
+                to.addcmul_(origin, by_row[:, other])
 
 
 class SpanStep:

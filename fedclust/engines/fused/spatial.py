@@ -141,8 +141,11 @@ class PoolStep:
 
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`."""
+        grad = delta.flatten(0, 1)
+        if self.x.is_contiguous(memory_format=_LAST):  # in two layouts the larger tensor is copied twice
+            grad = grad.contiguous(memory_format=_LAST)
         back: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
-            delta.flatten(0, 1), self.x, *self.options, self.where
+            grad, self.x, *self.options, self.where
         )
         return _split(back, delta)
 

@@ -41,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"fedclust has no command {given[0]!r}: it has {', '.join(COMMANDS)}", 2)
     with _told_when_ended():
         command: Callable[[Sequence[str]], None] = import_module(f"fedclust.commands.{given[0]}").main
+        if given[0] != "run":  # of several ranks one is enough
+            if not quiet():
+                _guarded(command, given[1:])
+            return
         try:
             with started():
                 _guarded(command, given[1:])

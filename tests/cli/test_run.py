@@ -167,6 +167,19 @@ def test_folders_are_named_by_what_differs() -> None:
     assert job_folder(long, "lcfl") != job_folder([*long[:-1], "partition.option19=other"], "lcfl")
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_of_several_ranks_lists(
+    fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    given = {"WORLD_SIZE": 2, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 1}
+    for name, value in given.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    done = fedclust("list", "solver")
+    assert done.status == 0  # type: ignore[attr-defined]
+    assert ("sgd" in done.out) is (rank == 0)  # type: ignore[attr-defined]
+
+
 def test_a_signal_at_any_time_is_told(
     fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

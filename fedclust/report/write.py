@@ -24,6 +24,7 @@ from fedclust.report.tables import claims_table, cost_table, recovery_table, rou
 
 # losses that explode are infinite in a mean; what NumPy has to say of it helps nobody
 _overflowing = np.errstate(over="ignore", invalid="ignore")
+_EXPLODED = 100  # nats per example; guessing among 62 classes costs 4
 _LONG = 24  # rows; a longer table is folded away
 _SUMMED_UP = ("table", "claims")  # what the page of several experiments shows of each
 
@@ -231,6 +232,8 @@ def _banners(folder: Path, found: Sequence[Arm], scales: Sequence[str]) -> list[
             f"{arm.label}: seed {seed} failed and is left out of all numbers: {error}"
             for seed, error in sorted(arm.job.failed.items())
         ]
+        if arm.curve("train_loss") and (loss := float(arm.last("train_loss").max())) > _EXPLODED:
+            banners.append(f"{arm.label}: the training loss ends at {loss:.2g}; a smaller solver.lr may help")
     known = {job.folder for arm in found for job in arm.job.parts or (arm.job,)}
     for config in sorted(folder.rglob("config.yaml")):
         if ".hydra" not in config.parts and config.parent not in known:

@@ -79,6 +79,7 @@ def write_job(
     overrides: Sequence[str] = (),
     config: Mapping[str, Any] | None = None,
     status: Mapping[str, Any] | None = None,
+    loss: float = 1.0,
 ) -> Path:
     group = torch.arange(clients) * 4 // clients
     fed = federation(group)
@@ -99,7 +100,7 @@ def write_job(
                     models_down=down,
                     models_up=clients if name != "local" else 0,
                     gradient_steps=clients * 10,
-                    train_loss=1.0 / (t + 1 + 0.1 * seed),
+                    train_loss=loss / (t + 1 + 0.1 * seed),
                     arrays=arrays,
                 ),
             )

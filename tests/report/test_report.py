@@ -97,6 +97,15 @@ def test_claims_are_measured_and_judged(sweep: Path) -> None:
     assert verdicts["ifca ends with purity of at least 1.000"] == ("does not hold", "1 of 3")
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_loss_that_explodes_is_told(tmp_path: Path, job: Job) -> None:
+    job(tmp_path / "a", "lcfl", rounds=2)
+    job(tmp_path / "b", "ifca", rounds=2, loss=1e200)
+    make_report(tmp_path)
+    (banner,) = contents(tmp_path).banners
+    assert banner == "ifca: the training loss ends at 5e+199; a smaller solver.lr may help"
+
+
 def test_claims_end_the_run(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for claim in table(sweep, "claims"):
         mark = {"holds": "✓", "does not hold": "✗"}[claim["verdict"]]

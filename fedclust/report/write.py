@@ -72,13 +72,11 @@ def experiments(folder: Path) -> dict[Path, list[Job]]:
     return dict(zip(homes, by_name.values(), strict=True))
 
 
-@_overflowing
 def all_contents(folder: Path) -> list[Contents]:
     """What the reports of all experiments in a folder say; raises as `contents`."""
     return [_contents(one, jobs) for one, jobs in experiments(folder).items()]
 
 
-@_overflowing
 def contents(folder: Path) -> Contents:
     """What a report on the jobs of a folder says.
 
@@ -89,6 +87,7 @@ def contents(folder: Path) -> Contents:
     return _contents(folder, read_jobs(folder))
 
 
+@_overflowing
 def _contents(folder: Path, read: Sequence[Job]) -> Contents:
     jobs = pool_seeds(read)
     spec = Spec.of(jobs[0].config)
@@ -119,7 +118,6 @@ def _contents(folder: Path, read: Sequence[Job]) -> Contents:
     )
 
 
-@_overflowing
 def make_report(folder: Path, said: Sequence[Contents] | None = None) -> Path:
     """The page `report/report.html`, written with all tables and figures from the files of `folder` alone.
 
@@ -154,6 +152,7 @@ def make_report(folder: Path, said: Sequence[Contents] | None = None) -> Path:
     return made
 
 
+@_overflowing
 def _write(said: Contents) -> list[Picture]:
     """Tables, figures and page of one experiment; returns the figures."""
     target = said.folder / "report"

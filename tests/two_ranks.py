@@ -36,7 +36,7 @@ class Pair:
             end.send((function, arguments))
         outcomes = []
         for end in self._ends:
-            assert end.poll(120), "a rank does not answer"
+            assert end.poll(300), "a rank does not answer"
             outcomes.append(end.recv())
         for outcome in outcomes:
             if isinstance(outcome, Exception):
@@ -52,7 +52,7 @@ class Pair:
 
 def _serve(calls: Connection, rank: int, store: str) -> None:
     torch.set_num_threads(1)
-    group = Group(dist.FileStore(store, _SIZE), rank, _SIZE, rank, timeout=60)
+    group = Group(dist.FileStore(store, _SIZE), rank, _SIZE, rank, timeout=240)
     fedclust.ranks._here = group
     while True:
         try:

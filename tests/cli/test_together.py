@@ -120,7 +120,8 @@ def test_jobs_are_grouped_by_what_they_share() -> None:
 
 @pytest.mark.slow
 def test_a_signal_saves_every_arm_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    run = [sys.executable, "-m", "fedclust", "run", "-m", *TINY, "rounds=20", "threads=1"]
+    same_bits = ("engine=loop", "rounds=20", "threads=1")
+    run = [sys.executable, "-m", "fedclust", "run", "-m", *TINY, *same_bits]
     command = [*run, "algorithm=ifca,local", "checkpoint_seconds=0", "lockstep=all"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -94,7 +94,12 @@ def _run(other: str, task: Task, seconds: float, processes: int) -> Measured:
     Raises:
         RuntimeError: when it fails or hangs; with the end of what it printed.
     """
-    return Measured.from_output(_output(command(other, task, seconds, processes), _PATIENCE + 20 * seconds))
+    try:
+        return Measured.from_output(
+            _output(command(other, task, seconds, processes), _PATIENCE + 20 * seconds)
+        )
+    except RuntimeError as error:
+        raise RuntimeError(f"{other} on {task.name}: {error}") from None
 
 
 def _output(arguments: Sequence[str], patience: float) -> str:

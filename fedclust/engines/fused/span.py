@@ -194,7 +194,7 @@ class Span:
     def _combine(self, to: Tensor, which: int, factors: Tensor) -> None:
         """Replace `to`, the origin `which`, by the combination of all with coefficients [R, 3]."""
         if 1 not in self._origins:
-            factors = torch.stack([factors[:, 0] + factors[:, 1], 0 * factors[:, 1], factors[:, 2]], 1)
+            factors = torch.stack([factors[:, 0] + factors[:, 1], factors[:, 1], factors[:, 2]], 1)
         by_row = factors.to(to.device, to.dtype).unsqueeze(2).unsqueeze(3)  # [R, 3, 1, 1]
         if not (factors[:, which] == 1).all():
             to.mul_(by_row[:, which])

@@ -97,6 +97,11 @@ class Network:
         return places[0] if places and isinstance(self.layers[places[0]], nn.Linear) else None
 
     @property
+    def is_regression(self) -> bool:
+        """Whether the model is a single dense layer: softmax regression."""
+        return [type(layer) for layer in self.layers if not isinstance(layer, nn.Flatten)] == [nn.Linear]
+
+    @property
     def first_flat(self) -> int:
         """Place after the part that sees images, which ends with Flatten; 0 where that part has no layer."""
         if not any(isinstance(layer, _IMAGES_ONLY) for layer in self.layers):

@@ -155,6 +155,12 @@ class Span:
                 here = outputs[:rows, :batch] if place is None else outputs.flatten(0, 1)[place]
                 out.add_(here, alpha=factor)
 
+    def origins(self) -> tuple[list[Tensor], Tensor]:
+        """What `project` sums up: outputs [R, n, o] of every origin, and their factors [S, origins]."""
+        which = list(self._origins)
+        factors = torch.tensor([[step.get(w, 0.0) for w in which] for step in self._factors])
+        return [self._outputs[w] for w in which], factors
+
     def finish(self, steps: Tensor) -> None:
         """Turn the coefficients into weights and momentum after `steps` [R] steps of every row."""
         if self._unforced is not None:

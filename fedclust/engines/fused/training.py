@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedclust.engines.fused.network import Frame, Stack
+from fedclust.engines.fused.regression import fits, train_regression
 from fedclust.engines.fused.weights import Descent, HeavyBall, TrainingRule
 from fedclust.engines.schedule import Schedule
 from fedclust.solver import Solver
@@ -34,11 +35,12 @@ class Batches:
 
     Attributes:
         pool: all examples.
-        place: [R, B] int64 per step, pool rows, or rows of `data` where that is given.
+        place: [S, R, B] int64 pool rows, or rows of `data` where that is given.
         data: [R, n, *shape] float32 examples of the chunk, or None where they would take too much memory or
             differ from step to step.
         key: [R] int64 randomness of the rows.
-        label: [R, B, 1] int64 classes per step.
+        label: [S, R, B, 1] int64 classes.
+        size: [R, S] int64 examples of every batch.
         share: [S, R, B, 1] weight of every example in the loss of its batch, 0 in padding.
         rows: active rows by step; rows are sorted, so these are the first ones.
         width: largest batch of the active rows by step.
@@ -46,10 +48,11 @@ class Batches:
     """
 
     pool: Pool
-    place: tuple[Tensor, ...]
+    place: Tensor
     data: Tensor | None
     key: Tensor
-    label: tuple[Tensor, ...]
+    label: Tensor
+    size: Tensor
     share: Tensor
     rows: list[int]
     width: list[int]
@@ -75,10 +78,11 @@ class Batches:
             data = stack.span.products
         return cls(
             pool=pool,
-            place=(place.contiguous() if data is not None else source[place]).unbind(),
+            place=place.contiguous() if data is not None else source[place],
             data=data,
             key=shards.key,
-            label=label.unbind(),
+            label=label,
+            size=plan.size,
             share=(inside / size.clamp(min=1)).unsqueeze(3),
             rows=(size.squeeze(2) > 0).sum(1).tolist(),
             width=size.amax((1, 2)).tolist() if rows else [],
@@ -130,14 +134,17 @@ def _descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
 
 def train_chunk(stack: Stack, batches: Batches) -> Tensor:
     """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are moved."""
-    shares = batches.share.unbind()
+    if batches.data is not None and fits(stack):
+        data = batches.data.flatten(2)
+        return train_regression(stack, data, batches.place, batches.label.squeeze(3), batches.size)
+    labels, shares = batches.label.unbind(), batches.share.unbind()
     picked = torch.zeros_like(batches.share)
     for step, (rows, width) in enumerate(zip(batches.rows, batches.width, strict=True)):
         stack.clock.step = step
         stack.clock.place = None if batches.ordered else _first(batches.place[step], rows, width)
         frame = stack.frame(rows, width)
         x = batches.inputs(step, frame.inputs)
-        label, share = _first(batches.label[step], rows, width), _first(shares[step], rows, width)
+        label, share = _first(labels[step], rows, width), _first(shares[step], rows, width)
         _first(picked[step], rows, width).copy_(_descend(frame, x, label, share))
     steps = (batches.share > 0).any(2).sum((0, 2))
     return -(picked * batches.share).sum((0, 2, 3)) / steps.clamp(min=1)

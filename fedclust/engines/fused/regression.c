@@ -1,0 +1,291 @@
+/* All local steps of softmax regression models, a row (client) at a time.
+
+   A row has n examples with k numbers each, x [n, k], and o classes. Its parameters are kept as c [k, o], with
+   the logits of an example e
+
+       z_e = f_0 out_0[e] + f_1 out_1[e] + f_2 out_2[e] + bias - lr * x_e c.
+
+   spanned: x are the products of the row's examples (k = n), c the coefficients of its weights in their span,
+            and out what the start, the anchor and the momentum give, see span.py. c and u begin at 0.
+   else:    x are the examples, c = -W^T / lr, and there is no out.
+
+   The gradient of the batch by its logits is d [B, o]. Then (u only with momentum)
+
+       g = d at the batch's rows of c (spanned), or x_b^T d
+       u = momentum * u + g - lr * decay * c - proximal * anchor;   c = c + u.
+
+   Classes lie in vectors of 16, filled up with logits so low that they count for nothing. */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES 16
+typedef float vec __attribute__((vector_size(4 * LANES), may_alias));
+typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
+
+static const float NOTHING = -1e30f; /* logit of a class that does not exist */
+
+typedef struct {
+  int64_t rows, examples, width, classes, steps, batch, origins, spanned;
+  const float *inputs;                        /* [R, n, k] */
+  const float *outputs[3];                    /* [R, n, o] of every origin */
+  const float *factors;                       /* [S, origins] */
+  float *weight, *slot;                       /* [R, k, o] if spanned, else [R, o, k]; slot may be NULL */
+  const float *anchor;                        /* [R, o, k] or NULL */
+  float *bias, *bias_slot;                    /* [R, o] or NULL */
+  const float *bias_anchor;                   /* [R, o] or NULL */
+  const int64_t *place, *label;               /* [S, R, B]; places counted through all rows */
+  const int64_t *size;                        /* [R, S] examples of the batch, 0 after the row's last step */
+  float *loss;                                /* [R] mean over the steps */
+  float lr, momentum, decay, bias_decay, proximal;
+} Job;
+
+/* Room of a row; everything [.., v] vectors, v = ceil(o / 16). */
+typedef struct {
+  vec *c, *u, *anchor; /* [k, v] */
+  vec *out;            /* [origins, n, v] */
+  vec *z;              /* [B, v] logits, then the gradient */
+  vec *bias, *bias_u, *bias_anchor; /* [v] */
+  vec *filled; /* [v] 0 for a class, a very low logit in place of a missing one */
+} Room;
+
+static inline vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask)); }
+
+/* exp(x) for x <= 0, to 2 units in the last place; 0 below -87. */
+static inline vec exp_of(vec x) {
+  const ivec gone = x < -87.0f;
+  x = choose(gone, (vec){} - 87.0f, x);
+  const ivec power = __builtin_convertvector(x * 1.44269504f - 0.5f, ivec);
+  const vec whole = __builtin_convertvector(power, vec);
+  const vec r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  y = y * r + 8.3334519073e-3f;
+  y = y * r + 4.1665795894e-2f;
+  y = y * r + 1.6666665459e-1f;
+  y = y * r + 5.0000001201e-1f;
+  y = y * (r * r) + r + 1.0f;
+  return choose(gone, (vec){}, y * (vec)((power + 127) << 23));
+}
+
+static inline float largest(vec x) {
+  float t[LANES];
+  memcpy(t, &x, sizeof t);
+  for (int w = LANES / 2; w; w /= 2)
+    for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
+  return t[0];
+}
+
+static inline float sum(vec x) {
+  float t[LANES];
+  memcpy(t, &x, sizeof t);
+  for (int w = LANES / 2; w; w /= 2)
+    for (int i = 0; i < w; i++) t[i] += t[i + w];
+  return t[0];
+}
+
+/* z_e = -lr * x_e c for `count` examples from `e` on. */
+#define LOGITS(count)                                                                          \
+  for (; e + count <= size; e += count) {                                                      \
+    const float *x[count];                                                                     \
+    vec acc[count];                                                                            \
+    for (int i = 0; i < count; i++) x[i] = j->inputs + place[e + i] * j->width, acc[i] = (vec){}; \
+    for (int64_t k = 0; k < j->width; k++) {                                                   \
+      const vec ck = room->c[k * v + w];                                                       \
+      for (int i = 0; i < count; i++) acc[i] += x[i][k] * ck;                                  \
+    }                                                                                          \
+    for (int i = 0; i < count; i++) room->z[(e + i) * v + w] = -j->lr * acc[i];                \
+  }
+
+static void logits(const Job *j, const Room *room, int64_t v, const int64_t *place, int64_t size) {
+  for (int64_t w = 0; w < v; w++) {
+    int64_t e = 0;
+    LOGITS(10)
+    LOGITS(4)
+    LOGITS(1)
+  }
+}
+
+/* Add x_b^T d to `to` [k, v]. */
+#define GRADIENT(count)                                                                        \
+  for (; e + count <= size; e += count) {                                                      \
+    const float *x[count];                                                                     \
+    vec d[count];                                                                              \
+    for (int i = 0; i < count; i++)                                                            \
+      x[i] = j->inputs + place[e + i] * j->width, d[i] = room->z[(e + i) * v + w];             \
+    for (int64_t k = 0; k < j->width; k++) {                                                   \
+      vec a = to[k * v + w], b = (vec){};                                                      \
+      for (int i = 0; i + 1 < count; i += 2) a += x[i][k] * d[i], b += x[i + 1][k] * d[i + 1]; \
+      if (count % 2) a += x[count - 1][k] * d[count - 1];                                      \
+      to[k * v + w] = a + b;                                                                   \
+    }                                                                                          \
+  }
+
+static void gradient(const Job *j, const Room *room, vec *to, int64_t v, const int64_t *place, int64_t size) {
+  for (int64_t w = 0; w < v; w++) {
+    int64_t e = 0;
+    GRADIENT(10)
+    GRADIENT(4)
+    GRADIENT(1)
+  }
+}
+
+/* Turn logits into the gradient of the batch's mean loss; returns that loss. */
+static double descend(const Room *room, int64_t v, const int64_t *label, int64_t size) {
+  double loss = 0, product = 1; /* the log of a product is cheaper than many logs */
+  const float share = 1.0f / (float)size;
+  for (int64_t e = 0; e < size; e++) {
+    vec *z = room->z + e * v;
+    vec most = z[0], sums = (vec){};
+    for (int64_t w = 1; w < v; w++) most = choose(z[w] > most, z[w], most);
+    const float top = largest(most);
+    loss += top - ((float *)z)[label[e]];
+    for (int64_t w = 0; w < v; w++) sums += z[w] = exp_of(z[w] - top);
+    const float total = sum(sums);
+    product *= total;
+    if (!(product < 1e200)) loss += log(product), product = 1;
+    const float scale = share / total;
+    for (int64_t w = 0; w < v; w++) z[w] *= scale;
+    ((float *)z)[label[e]] -= share;
+  }
+  return (loss + log(product)) / (double)size;
+}
+
+static void step(const Job *j, const Room *room, int64_t v, const int64_t *place, int64_t first, int64_t size) {
+  vec *to = j->slot ? room->u : room->c;
+  const int64_t all = j->width * v;
+  const float kept = j->lr * j->decay;
+  if (j->slot)
+    for (int64_t i = 0; i < all; i++) room->u[i] = j->momentum * room->u[i] - kept * room->c[i];
+  else if (kept != 0)
+    for (int64_t i = 0; i < all; i++) room->c[i] -= kept * room->c[i];
+  if (room->anchor)
+    for (int64_t i = 0; i < all; i++) to[i] -= j->proximal * room->anchor[i];
+  if (j->spanned) {
+    for (int64_t e = 0; e < size; e++)
+      for (int64_t w = 0; w < v; w++) to[(place[e] - first) * v + w] += room->z[e * v + w];
+  } else {
+    gradient(j, room, to, v, place, size);
+  }
+  if (j->slot)
+    for (int64_t i = 0; i < all; i++) room->c[i] += room->u[i];
+  if (!j->bias) return;
+  for (int64_t w = 0; w < v; w++) {
+    vec d = j->bias_decay * room->bias[w];
+    for (int64_t e = 0; e < size; e++) d += room->z[e * v + w];
+    if (j->bias_anchor) d -= j->proximal * room->bias_anchor[w];
+    if (j->bias_slot) d = room->bias_u[w] = j->momentum * room->bias_u[w] + d;
+    room->bias[w] -= j->lr * d;
+  }
+}
+
+static vec *take(vec **free, int64_t count) {
+  vec *here = *free;
+  *free += count;
+  memset(here, 0, (size_t)count * sizeof(vec));
+  return here;
+}
+
+/* Vectors that a row needs, given to `room` where there is `memory`. */
+static int64_t lay_out(const Job *j, Room *room, vec *memory, int64_t v) {
+  const int64_t counts[] = {j->width * v, j->slot ? j->width * v : 0, j->anchor ? j->width * v : 0,
+                            j->examples * v * j->origins, j->batch * v, v, v, v, v};
+  int64_t total = 0;
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
+  if (!memory) return total;
+  room->c = take(&memory, counts[0]);
+  room->u = take(&memory, counts[1]);
+  room->anchor = counts[2] ? take(&memory, counts[2]) : NULL;
+  room->out = take(&memory, counts[3]);
+  room->z = take(&memory, counts[4]);
+  room->bias = take(&memory, v);
+  room->bias_u = take(&memory, v);
+  room->bias_anchor = take(&memory, v);
+  room->filled = take(&memory, v);
+  for (int64_t i = j->classes; i < v * LANES; i++) ((float *)room->filled)[i] = NOTHING;
+  return total;
+}
+
+/* to [count, v] from [count, o]. */
+static void widen(vec *to, const float *from, int64_t count, int64_t o, int64_t v) {
+  for (int64_t i = 0; from && i < count; i++) memcpy(to + i * v, from + i * o, (size_t)o * sizeof(float));
+}
+
+/* to [count, o] from [count, v]. */
+static void narrow(float *to, const vec *from, int64_t count, int64_t o, int64_t v) {
+  for (int64_t i = 0; to && i < count; i++) memcpy(to + i * o, from + i * v, (size_t)o * sizeof(float));
+}
+
+/* to [k, v] = factor * from [o, k], turned. */
+static void turn_in(vec *to, const float *from, float factor, int64_t k, int64_t o, int64_t v) {
+  for (int64_t i = 0; from && i < k; i++)
+    for (int64_t c = 0; c < o; c++) ((float *)(to + i * v))[c] = factor * from[c * k + i];
+}
+
+static void turn_out(float *to, const vec *from, float factor, int64_t k, int64_t o, int64_t v) {
+  for (int64_t c = 0; to && c < o; c++)
+    for (int64_t i = 0; i < k; i++) to[c * k + i] = factor * ((const float *)(from + i * v))[c];
+}
+
+static void row(const Job *j, int64_t r, vec *memory, int64_t v) {
+  const int64_t n = j->examples, o = j->classes, k = j->width, own = r * o * k;
+  float *weight = j->weight + own, *slot = j->slot ? j->slot + own : NULL;
+  float *bias = j->bias ? j->bias + r * o : NULL, *bias_slot = j->bias_slot ? j->bias_slot + r * o : NULL;
+  Room room;
+  lay_out(j, &room, memory, v);
+  if (!j->spanned) {
+    turn_in(room.c, weight, -1.0f / j->lr, k, o, v);
+    turn_in(room.u, slot, 1.0f, k, o, v);
+    if (room.anchor) turn_in(room.anchor, j->anchor + own, 1.0f, k, o, v);
+  }
+  for (int64_t i = 0; i < j->origins; i++) widen(room.out + i * n * v, j->outputs[i] + r * n * o, n, o, v);
+  widen(room.bias, bias, 1, o, v);
+  widen(room.bias_u, bias_slot, 1, o, v);
+  widen(room.bias_anchor, j->bias_anchor ? j->bias_anchor + r * o : NULL, 1, o, v);
+
+  double loss = 0;
+  int64_t s = 0;
+  for (; s < j->steps && j->size[r * j->steps + s]; s++) {
+    const int64_t size = j->size[r * j->steps + s], at = (s * j->rows + r) * j->batch;
+    const int64_t *place = j->place + at;
+    logits(j, &room, v, place, size);
+    for (int64_t e = 0; e < size; e++)
+      for (int64_t w = 0; w < v; w++) {
+        vec z = room.z[e * v + w] + room.filled[w] + room.bias[w];
+        for (int64_t i = 0; i < j->origins; i++)
+          z += j->factors[s * j->origins + i] * room.out[(i * n + place[e] - r * n) * v + w];
+        room.z[e * v + w] = z;
+      }
+    loss += descend(&room, v, j->label + at, size);
+    step(j, &room, v, place, r * n, size);
+  }
+  j->loss[r] = s ? (float)(loss / (double)s) : 0.0f;
+  if (j->spanned) {
+    narrow(weight, room.c, k, o, v);
+    narrow(slot, room.u, k, o, v);
+  } else if (s) {
+    turn_out(weight, room.c, -j->lr, k, o, v);
+    turn_out(slot, room.u, 1.0f, k, o, v);
+  }
+  narrow(bias, room.bias, 1, o, v);
+  narrow(bias_slot, room.bias_u, 1, o, v);
+}
+
+/* Trains the rows [0, R) in `threads` threads; returns 0, or 1 where there was no memory. */
+int train(const Job *j, int threads) {
+  const int64_t v = (j->classes + LANES - 1) / LANES;
+  const size_t bytes = (size_t)lay_out(j, NULL, NULL, v) * sizeof(vec);
+  int failed = 0;
+  (void)threads; /* unused where the compiler does not know OpenMP */
+#pragma omp parallel num_threads(threads) reduction(| : failed)
+  {
+    vec *memory = aligned_alloc(sizeof(vec), bytes);
+    failed |= !memory;
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < j->rows; r++)
+      if (memory) row(j, r, memory, v);
+    free(memory);
+  }
+  return failed;
+}

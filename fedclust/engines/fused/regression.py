@@ -1,0 +1,109 @@
+"""Local training of softmax regression: all steps of a chunk in one call of compiled code.
+
+A step of so small a model is less than a microsecond of arithmetic, but more than a dozen of PyTorch's
+operations. `regression.c` says what is computed. Rows are computed one by one, so a row's result does not
+depend on those beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
+
+import torch
+from torch import Tensor
+
+from fedclust.engines.fused.compiled import library
+from fedclust.engines.fused.network import Stack
+from fedclust.engines.fused.weights import Descent, HeavyBall
+
+
+class _Job(Structure):
+    """The C structure of the same name."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "examples", "width", "classes")),
+        *((name, c_int64) for name in ("steps", "batch", "origins", "spanned")),
+        ("inputs", c_void_p),
+        ("outputs", c_void_p * 3),
+        *((name, c_void_p) for name in ("factors", "weight", "slot", "anchor")),
+        *((name, c_void_p) for name in ("bias", "bias_slot", "bias_anchor")),
+        *((name, c_void_p) for name in ("place", "label", "size", "loss")),
+        *((name, c_float) for name in ("lr", "momentum", "decay", "bias_decay", "proximal")),
+    )
+
+
+def compiled() -> ctypes.CDLL | None:
+    """The compiled code; None where it cannot be compiled."""
+    found = library("regression")
+    if found is not None:
+        found.train.argtypes, found.train.restype = (POINTER(_Job), c_int), c_int
+    return found
+
+
+def fits(stack: Stack) -> bool:
+    """Whether the models of a stack are softmax regression on a CPU, and the code for it is there."""
+    return stack.network.is_regression and stack.key.device.type == "cpu" and compiled() is not None
+
+
+def train_regression(stack: Stack, data: Tensor, place: Tensor, label: Tensor, size: Tensor) -> Tensor:
+    """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are moved.
+
+    Args:
+        stack: R models that `fits`.
+        data: float32 [R, n, k] the rows' examples, or their products where the stack trains in their span.
+        place: int64 [S, R, B] examples of every batch, counted through all rows.
+        label: int64 [S, R, B] their classes.
+        size: int64 [R, S] examples of every batch that count, 0 after the row's last step.
+
+    Raises:
+        MemoryError: without room for a row.
+    """
+    rule, span, code = stack.rule, stack.span, compiled()
+    assert code is not None
+    assert isinstance(rule, Descent | HeavyBall)
+    at = stack.network.first_dense
+    layer, bias = stack.weights[f"{at}.weight"], stack.weights.get(f"{at}.bias")
+    weight = layer if span is None else span.coefficients
+    outputs, factors = ([], torch.empty(0)) if span is None else span.origins()
+    loss = data.new_empty(len(data))
+    tensors = {
+        "inputs": data,
+        "factors": factors,
+        "weight": weight.value,
+        "slot": weight.slot,
+        "anchor": weight.anchor,
+        "bias": None if bias is None else bias.value,
+        "bias_slot": None if bias is None else bias.slot,
+        "bias_anchor": None if bias is None else bias.anchor,
+        "place": place.contiguous(),
+        "label": label.contiguous(),
+        "size": size.contiguous(),
+        "loss": loss,
+    }
+    job = _Job(
+        rows=data.shape[0],
+        examples=data.shape[1],
+        width=data.shape[2],
+        classes=layer.value.shape[1],
+        steps=place.shape[0],
+        batch=place.shape[2],
+        origins=len(outputs),
+        spanned=span is not None,
+        outputs=(c_void_p * 3)(*(_address(x) for x in outputs)),
+        lr=rule.lr,
+        momentum=rule.momentum if isinstance(rule, HeavyBall) else 0.0,
+        decay=layer.decay,
+        bias_decay=0.0 if bias is None else bias.decay,
+        proximal=rule.proximal,
+        **{name: None if x is None else _address(x) for name, x in tensors.items()},
+    )
+    if code.train(ctypes.byref(job), torch.get_num_threads()):
+        raise MemoryError("no memory for the local training of a client")
+    return loss
+
+
+def _address(x: Tensor) -> int:
+    assert x.is_contiguous()
+    assert x.dtype in (torch.float32, torch.int64)
+    return x.data_ptr()

@@ -1,0 +1,180 @@
+"""Softmax regression in compiled code against PyTorch's operations, and the compiling itself."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, toy_pool
+from test_span import assert_same, everywhere, nowhere
+from torch import Tensor
+
+from fedclust.engines.fused import FusedBackend, backend, compiled, regression, training
+from fedclust.engines.fused.compiled import library
+from fedclust.engines.fused.network import Network
+from fedclust.models.initial import named_init
+from fedclust.models.mlp import mlp
+from fedclust.models.sequence import Model, Stack
+from fedclust.solver import Solver
+from fedclust.types import LocalResult, Pool, Shards
+
+WHERE = {"spanned": everywhere, "as it stands": nowhere}
+
+
+def plain(patch: pytest.MonkeyPatch) -> None:
+    """Compiled code is not used from here on."""
+    patch.setattr(training, "fits", lambda _: False)
+
+
+def both(
+    model: Model,
+    pool: Pool,
+    shards: Shards,
+    solver: Solver,
+    where: Callable[..., Tensor],
+    *,
+    own_anchor: bool = False,
+    factor: float = 1.0,
+) -> tuple[LocalResult, LocalResult]:
+    """Local training in compiled code, and by PyTorch's operations."""
+
+    def train() -> LocalResult:
+        engine = FusedBackend(model, pool)
+        slots = starts(engine, 5) * 0.1 if solver.momentum else None
+        anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
+        models = starts(engine) * factor
+        return engine.train(
+            models, labels(len(shards)), shards, solver, solver.lr, slots=slots, anchor=anchor
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "pays", where)
+        fast = train()
+        plain(patch)
+        return fast, train()
+
+
+@pytest.mark.parametrize("own_anchor", [False, True])
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("name", ["linear", "mclr"])
+def test_every_solver_moves_the_weights_alike(name: str, where: str, solver: str, own_anchor: bool) -> None:
+    pool, shards = toy_pool((1, 8, 8)), ragged_shards((3, 7, 0, 1, 12, 10))
+    assert_same(*both(shipped(name), pool, shards, SOLVERS[solver], WHERE[where], own_anchor=own_anchor))
+
+
+@pytest.mark.parametrize("classes", [2, 16, 17, 62])
+@pytest.mark.parametrize("where", WHERE)
+def test_any_number_of_classes(where: str, classes: int) -> None:
+    pool = replace(toy_pool((1, 8, 8)), num_classes=classes)
+    pool = replace(pool, y=torch.arange(len(pool.y)) % classes)
+    model = mlp((1, 8, 8), classes, hidden=[], l2=0.01)
+    assert_same(*both(model, pool, ragged_shards((25, 3)), SOLVERS["everything"], WHERE[where]))
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_stragglers(where: str) -> None:
+    shards = replace(ragged_shards((12, 12, 12)), work=torch.tensor([1.0, 0.2, 0.0], dtype=torch.float64))
+    for solver in ("everything", "weight_decay"):
+        assert_same(*both(shipped("linear"), toy_pool((1, 8, 8)), shards, SOLVERS[solver], WHERE[where]))
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.setattr(backend, "pays", WHERE[where])
+    engine, shards = FusedBackend(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
+    models = starts(engine)
+    found = engine.train(models, labels(2), shards, SOLVERS["sgd"], 0.05)
+    assert torch.equal(found.params[1], models[labels(2)[1]])
+    assert found.loss[1] == 0
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_huge_logits(where: str) -> None:
+    """Losses of thousands of nats are as exact as small ones, and certain predictions cost nothing."""
+    pool, shards = toy_pool((1, 8, 8)), ragged_shards()
+    solver = Solver(lr=1e-3, batch_size=5, epochs=1)
+    fast, slow = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=1e4)
+    assert slow.loss.max() > 1000
+    torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(fast.params, slow.params, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_what_is_not_a_number_stays_so(where: str) -> None:
+    """The engine's front finds models that diverged by their loss."""
+    pool = toy_pool((1, 8, 8))
+    for factor in (float("nan"), float("inf")):
+        fast, _ = both(shipped("linear"), pool, ragged_shards(), SOLVERS["sgd"], WHERE[where], factor=factor)
+        assert not fast.loss[[0, 1, 3, 4]].isfinite().any()
+
+
+def test_a_row_does_not_depend_on_its_company() -> None:
+    engine, shards = FusedBackend(shipped("linear"), toy_pool((1, 8, 8)), max_rows=8), ragged_shards()
+    models, label, solver = starts(engine), labels(len(shards)), SOLVERS["sgd"]
+    together = engine.train(models, label, shards, solver, 0.05).params
+    for row in range(len(shards)):
+        alone = engine.train(models, label[row : row + 1], row_of(shards, row), solver, 0.05).params
+        torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-6)
+
+
+def test_only_softmax_regression_is_taken() -> None:
+    assert Network.of(shipped("linear")).is_regression
+    assert Network.of(mlp((5,), 3, hidden=[])).is_regression
+    assert not Network.of(shipped("mlp")).is_regression
+    assert not Network.of(shipped("cnn", (1, 28, 28))).is_regression
+    assert not Network.of(Stack((5,), named_init("torch")).linear(4).linear(3).model()).is_regression
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """An empty cache folder, nothing loaded yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library.cache_clear()
+    yield tmp_path / "fedclust"
+    library.cache_clear()
+
+
+def works(found: ctypes.CDLL | None) -> bool:
+    """Whether a library is there exactly where this machine has a compiler."""
+    return (found is not None) == (compiled._compiler() is not None)
+
+
+def test_libraries_are_kept_and_mended(fresh: Path) -> None:
+    assert works(library("regression"))
+    kept = list(fresh.glob("*")) if fresh.exists() else []
+    assert len(kept) == (compiled._compiler() is not None)
+    for path in kept:
+        path.write_bytes(b"half a library")
+    library.cache_clear()
+    assert works(library("regression"))
+    assert sorted(fresh.glob("*")) == kept
+
+
+def test_a_cache_folder_that_cannot_be_written(fresh: Path) -> None:
+    fresh.write_text("a file in its place")
+    assert works(library("regression"))
+
+
+@pytest.mark.parametrize("compiler", ["/no/such/compiler", "false", "true", "sh -c 'exit 3'"])
+def test_without_a_compiler_nothing_is_lost(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
+    monkeypatch.setenv("CC", compiler)
+    assert library("regression") is None
+    assert regression.compiled() is None
+    assert not fresh.exists()
+    fast, slow = both(shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS["sgd"], everywhere)
+    assert torch.equal(fast.params, slow.params)
+
+
+def test_another_processor_gets_its_own_library(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library("regression")
+    monkeypatch.setattr(compiled, "_processor", lambda: "another one of the same cluster")
+    library.cache_clear()
+    library("regression")
+    assert len(list(fresh.parent.glob("fedclust/*"))) == 2 * (compiled._compiler() is not None)

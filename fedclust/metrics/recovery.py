@@ -6,6 +6,8 @@ information and Hungarian-matched accuracy as usual.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from fedclust.metrics.contingency import contingency
@@ -18,17 +20,23 @@ def recovery(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
     Only clients with a group and a label count; without any such client all four are absent. A method that
     gives every client its own model is treated like any other: its purity is 1, its ARI 0.
     """
-    from scipy.optimize import linear_sum_assignment
-
-    # a second to import, which a start that finds everything done does not need
-    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-
     label = evaluation.served.label.cpu().numpy()
     group = rnd.fed.group.cpu().numpy()
     known = (label >= 0) & (group >= 0)
     if not known.any():
         return {}
-    label, group = label[known], group[known]
+    return dict(_scores(label[known].tobytes(), group[known].tobytes()))
+
+
+@lru_cache(maxsize=256)
+def _scores(labels: bytes, groups: bytes) -> dict[str, float]:
+    """The scores of int64 labels; kept, since most rounds leave the clusters of most seeds as they were."""
+    from scipy.optimize import linear_sum_assignment
+
+    # a second to import, which a start that finds everything done does not need
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    label, group = np.frombuffer(labels, dtype=np.int64), np.frombuffer(groups, dtype=np.int64)
     table = contingency(label, group)
     rows, columns = linear_sum_assignment(table, maximize=True)
     return {

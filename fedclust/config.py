@@ -21,7 +21,7 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
 from fedclust import federation
 from fedclust.engines.choose import ENGINES, make_backend
-from fedclust.engines.fused import regression
+from fedclust.engines.fused import products, regression
 from fedclust.engines.ranks import sharded
 from fedclust.errors import ConfigError, UserError, require
 from fedclust.ranks import here
@@ -53,7 +53,8 @@ class RunConfig:
         release_every: rounds between two releases, where a scenario releases data in parts.
         engine: auto, fused, vmap or loop.
         device: auto, cpu, cuda or cuda:N.
-        precision: highest computes in float32; high lets an NVIDIA GPU round what it multiplies to TF32.
+        precision: highest computes in float32; high lets an NVIDIA GPU round what it multiplies to TF32;
+            bf16 rounds it to bfloat16 on every device, with engine=fused.
         threads: CPU threads; null leaves PyTorch's choice.
         max_rows: rows computed at once; null chooses from cache or device memory.
         checkpoint_seconds: least time between two checkpoints; 0 saves every round.
@@ -195,8 +196,8 @@ def check_scalars(config: Mapping[str, Any]) -> None:
     choice = config["cluster_choice"]
     require(choice in ("train_loss", "test_loss"), "cluster_choice", choice, "train_loss or test_loss")
     require(config["engine"] in ENGINES, "engine", config["engine"], "one of " + ", ".join(ENGINES))
-    allowed = "highest, or high (TF32 on an NVIDIA GPU)"
-    require(config["precision"] in ("highest", "high"), "precision", config["precision"], allowed)
+    allowed = "highest, high (TF32 on an NVIDIA GPU) or bf16"
+    require(config["precision"] in ("highest", "high", "bf16"), "precision", config["precision"], allowed)
     for key, most in (("threads", _MOST_THREADS), ("max_rows", None)):
         value = config[key]
         allowed = "at least 1, or null" if most is None else f"1 to {most}, or null"
@@ -258,14 +259,14 @@ def _computing(
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
     device = choose_device(config["device"], ranks.local_rank)
-    # with TF32 engines agree to 1e-3 only; PyTorch by itself would take it in convolutions
-    torch.backends.cudnn.allow_tf32 = config["precision"] == "high"
-    torch.backends.cuda.matmul.allow_tf32 = config["precision"] == "high"
+    products.use(config["precision"])
     seeds = seed_list(config["seeds"])
     federations = federate(dataset, partition, seeds, device)
     pool = federations[seeds[0]].pool
     model = make(config["model"], "model", user_dir, in_shape=pool.shape, num_classes=pool.num_classes)
     backend = make_backend(config["engine"], model, pool, config["max_rows"])
+    able = config["precision"] != "bf16" or backend.name == "fused"
+    require(able, "precision", "bf16", f"highest or high with engine={backend.name}")
     return sharded(backend, ranks), federations
 
 

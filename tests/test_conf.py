@@ -17,6 +17,7 @@ from hydra.utils import get_object
 from fedclust.commands.names import CONF
 from fedclust.commands.run import job_folder  # registers the schema and the resolver as the command does
 from fedclust.config import build, check_targets, make, resolve
+from fedclust.engines.fused import products
 
 GROUPS = (
     "algorithm",
@@ -166,8 +167,11 @@ def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> N
     assert composed(*overrides, "algorithm=ifca_flex")["algorithm"]["cluster_choice"] == "last"
 
 
-@pytest.mark.parametrize(("precision", "rounds"), [("high", True), ("highest", False)])
-def test_only_high_precision_may_round_on_a_gpu(precision: str, rounds: bool) -> None:
+@pytest.mark.parametrize(
+    ("precision", "tf32", "bf16"), [("high", True, False), ("bf16", False, True), ("highest", False, False)]
+)
+def test_only_what_is_asked_for_is_rounded(precision: str, tf32: bool, bf16: bool) -> None:
     build(composed(f"precision={precision}", "rounds=1"))
-    assert torch.backends.cuda.matmul.allow_tf32 is rounds
-    assert torch.backends.cudnn.allow_tf32 is rounds
+    assert torch.backends.cuda.matmul.allow_tf32 is tf32
+    assert torch.backends.cudnn.allow_tf32 is tf32
+    assert products.rounding() is bf16

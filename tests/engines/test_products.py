@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
-from fedclust.engines.fused import products
+from fedclust.engines.fused import FusedBackend, network, products
 from fedclust.engines.fused.products import baddbmm, bmm, onednn_pays
 
 SHAPES = [(1, 2, 3, 4), (5, 10, 60, 10), (4, 20, 200, 200), (2, 64, 784, 50), (3, 1, 40_000, 2)]
@@ -77,3 +78,71 @@ def test_onednn_is_taken_where_it_is_faster_and_exact(
     onednn_pays.cache_clear()
     assert onednn_pays() is (pays and torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
     onednn_pays.cache_clear()
+
+
+@pytest.fixture
+def _bf16() -> Iterator[None]:
+    products.use("bf16")
+    yield
+    products.use("highest")
+
+
+def in_bfloat16(x: Tensor) -> Tensor:
+    return x.to(torch.bfloat16).to(torch.float64)
+
+
+@pytest.mark.usefixtures("_bf16")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_factors_are_rounded_and_sums_are_not(shape: tuple[int, int, int, int]) -> None:
+    a, b, c = stacks(*shape)
+    exact, size = in_bfloat16(a) @ in_bfloat16(b), torch.bmm(a.abs(), b.abs())
+    found = bmm(a.float(), b.float(), torch.empty(c.shape))
+    assert ((found.double() - exact).abs() <= 1e-6 * size).all()
+    if shape[2] > 10:
+        assert ((found.double() - a @ b).abs() > 1e-5 * size).any()
+    held = c.float()
+    baddbmm(held, a.float(), b.float(), held, beta=0.5, alpha=-2.0)
+    assert ((held.double() - (0.5 * c - 2 * exact)).abs() <= 2e-6 * (size + c.abs())).all()
+
+
+@pytest.mark.parametrize("precision", ["highest", "bf16"])
+def test_one_factor_for_several_others(precision: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(3, 1, 4, 5, generator=generator), torch.randn(3, 7, 5, 6, generator=generator)
+    products.use(precision)
+    found = products.matmul(a, b), products.matmul(b.mT, a.mT)
+    expected = products.rounded(a).double() @ products.rounded(b).double()
+    products.use("highest")
+    torch.testing.assert_close(found[0].double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[1].double(), expected.mT, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("_bf16")
+def test_other_devices_multiply_bfloat16_and_give_float32() -> None:
+    """Shapes and types alone, by a device that computes nothing."""
+    a, b = torch.empty(3, 4, 5, device="meta"), torch.empty(3, 5, 6, device="meta")
+    found = bmm(a, b, torch.empty(3, 4, 6, device="meta"))
+    added = baddbmm(torch.empty(3, 1, 6, device="meta"), a, b, found)
+    several = products.matmul(a.unsqueeze(1), b.unsqueeze(1).expand(-1, 2, -1, -1))
+    assert (found.shape, found.dtype) == ((3, 4, 6), torch.float32)
+    assert (added.shape, added.dtype) == ((3, 4, 6), torch.float32)
+    assert (several.shape, several.dtype) == ((3, 2, 4, 6), torch.float32)
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "cnn_femnist_tiny", "jgl_cnn"])
+def test_bfloat16_changes_training_a_little_on_every_path(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Row by row as on a CPU, and stacked as on a GPU: near each other, near float32, and not float32."""
+
+    def train(precision: str, by_row: bool) -> Tensor:
+        monkeypatch.setattr(network, "_by_row", lambda _: by_row)
+        products.use(precision)
+        engine = FusedBackend(shipped(name), toy_pool(shape_of(name)))
+        models = starts(engine)
+        moved = engine.train(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05).params
+        products.use("highest")
+        return moved - models[labels(5)]
+
+    exact, rows, stacked = train("highest", True), train("bf16", True), train("bf16", False)
+    size = exact.norm()
+    assert 1e-5 * size < (rows - exact).norm() < 0.1 * size
+    assert (rows - stacked).norm() < 0.1 * size

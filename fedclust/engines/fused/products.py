@@ -1,10 +1,14 @@
-"""Products of stacked matrices, computed by the faster of PyTorch's two libraries.
+"""Products of stacked matrices: by the faster of PyTorch's two libraries, or rounded (`precision`).
 
 For float32 PyTorch calls MKL, which on AMD's processors leaves AVX-512 unused. oneDNN uses it, but PyTorch
 calls oneDNN only while products may be rounded to bfloat16. It rounds on processors with instructions for
 that (AMX); on others the same float32 kernels run with the permission and without it. So the permission is
 given for the time of a product, on processors of AMD with AVX-512 where a product that rounding would
 change comes out exact.
+
+With `precision=bf16` the factors of every product are rounded to bfloat16, as the fastest units of a GPU
+want them, and added up in float32. A CPU computes the same products, only more slowly, so that what the
+rounding does to a result can be studied anywhere.
 """
 
 from __future__ import annotations
@@ -17,6 +21,30 @@ from torch import Tensor
 
 _LARGE = 30_000  # multiplications of one matrix below which oneDNN's 20 microseconds a call are too many
 _CPU = Path("/proc/cpuinfo")
+
+
+_rounding = False  # as PyTorch's own settings of precision, for the whole process
+
+
+def use(precision: str) -> None:
+    """Compute from now on with a precision: highest, high (TF32 on an NVIDIA GPU), or bf16.
+
+    Without TF32 engines agree to rounding; PyTorch by itself would take it in convolutions.
+    """
+    global _rounding
+    _rounding = precision == "bf16"
+    torch.backends.cudnn.allow_tf32 = precision == "high"
+    torch.backends.cuda.matmul.allow_tf32 = precision == "high"
+
+
+def rounding() -> bool:
+    """Whether factors are rounded to bfloat16."""
+    return _rounding
+
+
+def rounded(x: Tensor) -> Tensor:
+    """x as a factor of a product: itself, or float32 numbers that are exact in bfloat16."""
+    return x.to(torch.bfloat16).to(torch.float32) if _rounding else x
 
 
 class _Permission:
@@ -40,6 +68,8 @@ def bmm(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
         a, b: float32 [R, m, k] and [R, k, n].
         out: [R, m, n].
     """
+    if _rounding:
+        return out.copy_(_rounded_bmm(a, b))
     if _by_onednn(a, b):
         with _PERMISSION:
             return torch.bmm(a, b, out=out)
@@ -55,10 +85,32 @@ def baddbmm(c: Tensor, a: Tensor, b: Tensor, out: Tensor, *, beta: float = 1, al
         out: [R, m, n].
         beta, alpha: factors.
     """
+    if _rounding:
+        return torch.add(c * beta, _rounded_bmm(a, b), alpha=alpha, out=out)
     if _by_onednn(a, b):
         with _PERMISSION:
             return torch.baddbmm(c, a, b, beta=beta, alpha=alpha, out=out)
     return torch.baddbmm(c, a, b, beta=beta, alpha=alpha, out=out)
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b, float32 [R, A, m, n].
+
+    Args:
+        a, b: float32 [R, A, m, k] and [R, A, k, n], where one A may be 1.
+    """
+    if not _rounding:
+        return torch.matmul(a, b)
+    each = max(a.shape[1], b.shape[1])
+    a, b = a.expand(-1, each, -1, -1), b.expand(-1, each, -1, -1)
+    return _rounded_bmm(a.flatten(0, 1), b.flatten(0, 1)).view(-1, each, a.shape[2], b.shape[3])
+
+
+def _rounded_bmm(a: Tensor, b: Tensor) -> Tensor:
+    """The float32 products of rounded factors."""
+    if a.device.type == "cpu":  # has no product of bfloat16 numbers with a float32 result
+        return torch.bmm(rounded(a), rounded(b))
+    return torch.bmm(a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype=torch.float32)
 
 
 def _by_onednn(a: Tensor, b: Tensor) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedclust.engines.fused.compiled import library
 from fedclust.engines.fused.network import Stack
+from fedclust.engines.fused.products import rounding
 from fedclust.engines.fused.weights import Descent, HeavyBall
 
 
@@ -42,8 +43,9 @@ def compiled() -> ctypes.CDLL | None:
 
 
 def fits(stack: Stack) -> bool:
-    """Whether the models of a stack are softmax regression on a CPU, and the code for it is there."""
-    return stack.network.is_regression and stack.key.device.type == "cpu" and compiled() is not None
+    """Whether a stack is softmax regression in float32 on a CPU, and the code for it is there."""
+    able = stack.network.is_regression and stack.key.device.type == "cpu" and not rounding()
+    return able and compiled() is not None
 
 
 def train_regression(stack: Stack, data: Tensor, place: Tensor, label: Tensor, size: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedclust.engines.fused.dense import Chain
+from fedclust.engines.fused.products import matmul, rounded
 from fedclust.engines.fused.weights import Rule, Weight
 
 _LAST = torch.channels_last
@@ -45,18 +46,20 @@ class RowConvStep:
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Step`."""
-        self.x = x[0]
-        out = functional.conv2d(self.x, self.kernel, self.shift, self.stride, self.padding, self.dilation)
+        self.x = rounded(x[0])
+        out = functional.conv2d(
+            self.x, rounded(self.kernel), self.shift, self.stride, self.padding, self.dilation
+        )
         return out.unsqueeze(0)
 
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`."""
         assert self.rule is not None
         # the kernels would otherwise fall back to the slower layout of the gradient
-        grad = delta[0].contiguous(memory_format=_LAST)
+        grad = rounded(delta[0]).contiguous(memory_format=_LAST)
         wanted = [self.need, True, self.bias is not None]
         back, kernel, shift = torch.ops.aten.convolution_backward(
-            grad, self.x, self.kernel, [grad.shape[1]], self.stride, self.padding, self.dilation,
+            grad, self.x, rounded(self.kernel), [grad.shape[1]], self.stride, self.padding, self.dilation,
             False, [0, 0], 1, wanted,
         )  # fmt: skip
         self.rule.whole(self.weight, kernel.unsqueeze(0))
@@ -96,7 +99,7 @@ class StackedConvStep:
         self.size = (x.shape[3], x.shape[4])
         columns = functional.unfold(x.flatten(0, 1), self.side, **self.options)
         self.columns = _split(columns, x)  # [R, B, in * height * width, places]
-        out = torch.matmul(self._turned(), self.columns)
+        out = matmul(self._turned(), self.columns)
         if self.bias is not None:
             out += self.bias.value.unsqueeze(-1)
         places = [
@@ -111,9 +114,9 @@ class StackedConvStep:
         grad = delta.flatten(3)  # [R, B, out, places]
         back = delta
         if self.need:
-            columns = torch.matmul(self._turned().mT, grad).flatten(0, 1)
+            columns = matmul(self._turned().mT, grad).flatten(0, 1)
             back = _split(functional.fold(columns, self.size, self.side, **self.options), grad)
-        kernel = torch.matmul(grad, self.columns.mT).sum(1)
+        kernel = matmul(grad, self.columns.mT).sum(1)
         self.rule.whole(self.weight, kernel.view(self.weight.value.shape))
         if self.bias is not None:
             self.rule.whole(self.bias, grad.sum((1, 3)).unsqueeze(1))

@@ -46,17 +46,23 @@ def _all_steps(count: Tensor, solver: Solver) -> Tensor:
     return (count + solver.batch_size - 1) // solver.batch_size * solver.epochs
 
 
-def schedule(shards: Shards, solver: Solver) -> Schedule:
+def schedule(shards: Shards, solver: Solver, most: int | None = None) -> Schedule:
     """The batches of every row, each row's from its own key alone.
 
     With `epochs`, every pass is a fresh permutation cut into batches, the last one short. With `steps`, the
     passes are joined end to end and cut into batches of min(batch_size, count), so that none is short.
     A row that does part of the work takes the first of these steps.
+
+    Args:
+        shards: the rows.
+        solver: says what a step is.
+        most: steps of the row with most of them, where the caller knows it.
     """
     count, device = shards.count, shards.count.device
     longest = shards.index.shape[1]
     steps = num_steps(shards, solver)
-    most = int(steps.max()) if len(steps) else 0
+    if most is None:
+        most = int(steps.max()) if len(steps) else 0
     step = torch.arange(most, device=device)
     running = step < steps.unsqueeze(1)  # [C, S]
     if solver.batch_size is None:

@@ -61,7 +61,7 @@ def assert_alike(got: list[Played], want: list[Played]) -> None:
         assert one.label == other.label
         assert one.accuracy == pytest.approx(other.accuracy, abs=ONE_EXAMPLE)
         assert one.test_loss == pytest.approx(other.test_loss, rel=TOLERANCE)
-        models = one.evaluation.served.models, other.evaluation.served.models
+        models = one.evaluation.served.models.cpu(), other.evaluation.served.models.cpu()
         torch.testing.assert_close(*models, rtol=TOLERANCE, atol=1e-5)
         for mine, its in zip(one.reports, other.reports, strict=True):
             assert mine.train_loss == pytest.approx(its.train_loss, rel=TOLERANCE, nan_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedclust.engines.chunks import auto_rows, each_chunk
+from fedclust.engines.fused.graphs import Graphs, enabled
 from fedclust.engines.fused.network import Network, Stack, obstacle
 from fedclust.engines.fused.scoring import Grouped, loss_block, owners, score_chunk
 from fedclust.engines.fused.span import pays
@@ -27,6 +29,7 @@ _BLOCK_CUDA = 1 << 30
 _BLOCK_LEAST, _BLOCK_MOST_CPU = 128, 1024  # examples: fewer make poor products, more leave the cache
 _BATCH = 256  # examples of a row at once that are counted as memory; more are taken in blocks where possible
 _WASTE = 0.1
+_KEPT = 1 << 30  # bytes of parameters of training on a GPU that stay between calls
 
 
 class FusedBackend:
@@ -54,6 +57,10 @@ class FusedBackend:
         self.num_params = self.network.num_params
         self.padding = 0.0
         self._max_rows = max_rows
+        device = self.pool.x.device
+        # a graph is bound to the memory it was made for, so that is kept from call to call
+        kept = enabled(device)
+        self._stacks = {spanned: _Stacks(self.network, device, _KEPT) for spanned in (True, False) if kept}
 
     @staticmethod
     def obstacle(model: Model) -> str:
@@ -85,30 +92,38 @@ class FusedBackend:
         rule = rule_of(solver, lr)
         computed = torch.zeros(2, dtype=torch.int64)  # all examples, real examples
 
-        def work(spanned: bool, rows: Tensor) -> None:
-            here = _take(shards, rows)
-            plan = schedule(here, solver)
+        # how much there is to do is planned by the host, so that it waits for the device once
+        count, share = shards.count.cpu(), None if shards.work is None else shards.work.cpu()
+        steps = num_steps(replace(shards, count=count, work=share), solver)
+
+        def work(spanned: bool, chunk: Tensor) -> None:
+            rows = chunk.to(models.device)
+            here = _take(shards, rows, int(count[chunk].max()))
+            plan = schedule(here, solver, int(steps[chunk].max()))
             stack = stacks.of(len(rows), rule)
             if spanned:
                 stack.use_span(rule, here.index.shape[1], own_anchor=anchor is not None)
-            stack.load(models, label[rows], slots, None if anchor is None else anchor[rows])
-            stack.key.copy_(here.key)
-            batches = Batches.of(self.pool, here, plan, stack)
-            result.loss[rows] = train_chunk(stack, batches)
+
+            def load() -> Batches:
+                stack.load(models, label[rows], slots, None if anchor is None else anchor[rows])
+                stack.key.copy_(here.key)
+                return Batches.of(self.pool, here, plan, stack)
+
+            batches = load()
+            result.loss[rows] = stacks.train(stack, batches, load)
             if stack.span is not None:
                 stack.span.finish(plan.steps)
             result.steps[rows] = plan.steps
             stack.store(rows, result.params, result.slots)
-            computed.add_(torch.tensor([batches.computed, int(plan.size.sum())]))
+            computed.add_(torch.tensor([batches.computed, batches.real]))
 
-        steps, count = num_steps(shards, solver), shards.count
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
         # by steps first, so that the rows still running are always the first ones of a chunk
         size = steps * (shards.index.shape[1] + 1) + count
         copies = 1 + bool(solver.momentum) + bool(solver.proximal)
         chosen = self._spanned(count, steps, solver)
         for spanned in (True, False):
-            stacks = _Stacks(self.network, self.pool.x.device)
+            stacks = self._stacks[spanned] if self._stacks else _Stacks(self.network, self.pool.x.device)
             self._each(
                 size,
                 count if spanned else width,
@@ -126,14 +141,15 @@ class FusedBackend:
         stacks = _Stacks(self.network, self.pool.x.device)
         sums = torch.zeros(len(models), len(shards), dtype=torch.float64, device=models.device)
 
-        def work(which: Tensor) -> None:
+        def work(chunk: Tensor) -> None:
+            which = chunk.to(models.device)
             part = sums.new_zeros(len(which), len(shards))
             stack = stacks.of(len(which), None)
             stack.load(models, which)
             loss_block(stack, self.pool, owner, index, self._block(len(which)), part)
             sums[which] = part
 
-        like = torch.zeros(len(models), dtype=torch.int64, device=models.device)
+        like = torch.zeros(len(models), dtype=torch.int64)
         self._each(like, like, partial(self._floats, 1), work)
         return (sums.T / shards.count.clamp(min=1).unsqueeze(1)).to(torch.float32)
 
@@ -143,14 +159,17 @@ class FusedBackend:
         stacks = _Stacks(self.network, self.pool.x.device)
         gradient = models.new_empty(len(shards), self.num_params)
 
-        def work(rows: Tensor) -> None:
-            here = _take(shards, rows)
+        count = shards.count.cpu()
+
+        def work(chunk: Tensor) -> None:
+            rows = chunk.to(models.device)
+            here = _take(shards, rows, int(count[chunk].max()))
             stack = stacks.of(len(rows), Accumulate())
             stack.load(models, label[rows])
-            gradient_chunk(stack, self.pool, here, self._block(len(rows)))
+            gradient_chunk(stack, self.pool, here, count[chunk].tolist(), self._block(len(rows)))
             stack.store(rows, None, gradient)
 
-        self._each(shards.count, shards.count, partial(self._floats, 2), work)
+        self._each(count, count, partial(self._floats, 2), work)
         return gradient
 
     @torch.no_grad()
@@ -161,12 +180,15 @@ class FusedBackend:
         loss = torch.zeros(len(grouped.index), dtype=torch.float64, device=models.device)
         hit = torch.zeros_like(grouped.index)
 
-        def work(rows: Tensor) -> None:
+        count = grouped.count.cpu()
+
+        def work(chunk: Tensor) -> None:
+            rows = chunk.to(models.device)
             stack = stacks.of(len(rows), None)
             stack.load(models, grouped.used[rows])
-            score_chunk(stack, self.pool, grouped, rows, self._block(1), (loss, hit))
+            score_chunk(stack, self.pool, grouped, rows, count[chunk].tolist(), self._block(1), (loss, hit))
 
-        self._each(grouped.count, grouped.count, partial(self._floats, 1), work)
+        self._each(count, count, partial(self._floats, 1), work)
         return (
             torch.zeros(len(shards), dtype=torch.float64, device=models.device).index_add_(
                 0, grouped.owner, loss
@@ -182,7 +204,7 @@ class FusedBackend:
         work: Callable[[Tensor], None],
         among: Tensor | None = None,
     ) -> None:
-        """Calls `work` on chunks of rows of like width, sizes descending.
+        """Calls `work` on chunks of rows of like width, sizes descending; all tensors are the host's.
 
         Args:
             size: [C] int64 what sorts the rows of a chunk.
@@ -238,26 +260,48 @@ class FusedBackend:
 
 
 class _Stacks:
-    """The stack of the last chunk, used again by the next one of as many rows."""
+    """The stacks of the last chunks, used again by the next ones of as many rows.
 
-    def __init__(self, network: Network, device: torch.device) -> None:
-        self._network, self._device = network, device
-        self._last: dict[int, Stack] = {}
+    Args:
+        network: the architecture.
+        device: where to compute.
+        kept: bytes of parameters that more than one stack may keep.
+    """
+
+    def __init__(self, network: Network, device: torch.device, kept: int = 0) -> None:
+        self._network, self._device, self._most = network, device, kept
+        self._last: dict[tuple[int, Rule | None], tuple[Stack, Graphs | None]] = {}
 
     def of(self, rows: int, rule: Rule | None) -> Stack:
-        """A stack of `rows` rows with any content; all calls give the same rule."""
-        if rows not in self._last:
-            self._last.clear()  # before the next one is made, so that there is never room for two
-            self._last[rows] = Stack(self._network, rows, self._device, rule)
-        return self._last[rows]
+        """A stack of `rows` rows with any content."""
+        key = (rows, rule)
+        if key not in self._last:
+            # before the next one is made, so that there is never room for more
+            while self._last and 4 * self._network.num_params * (rows + self._rows) > self._most:
+                del self._last[next(iter(self._last))]
+            stack = Stack(self._network, rows, self._device, rule)
+            self._last[key] = stack, Graphs() if enabled(self._device) else None
+        else:
+            self._last[key] = self._last.pop(key)  # the newest
+        return self._last[key][0]
+
+    def train(self, stack: Stack, batches: Batches, again: Callable[[], Batches]) -> Tensor:
+        """As `train_chunk` on the stack given last; see `Graphs.train`."""
+        graphs = next(reversed(self._last.values()))[1]
+        return train_chunk(stack, batches) if graphs is None else graphs.train(stack, batches, again)
+
+    @property
+    def _rows(self) -> int:
+        """Rows of all stacks."""
+        return sum(rows for rows, _ in self._last)
 
 
-def _take(shards: Shards, rows: Tensor) -> Shards:
-    """The shards of some rows, no wider than the longest of them."""
-    count = shards.count[rows]
-    longest = int(count.max()) if len(count) else 0
+def _take(shards: Shards, rows: Tensor, longest: int) -> Shards:
+    """The shards of some rows, the longest of which has `longest` examples."""
     work = None if shards.work is None else shards.work[rows]
-    return Shards(index=shards.index[rows, :longest], count=count, key=shards.key[rows], work=work)
+    return Shards(
+        index=shards.index[rows, :longest], count=shards.count[rows], key=shards.key[rows], work=work
+    )
 
 
 def _among(work: Callable[[Tensor], None], bucket: Tensor, rows: Tensor) -> None:

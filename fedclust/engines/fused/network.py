@@ -202,9 +202,15 @@ class Stack:
                 assert weight.slot is not None
                 field.store(weight.slot, slots, rows)
 
+    def trained(self) -> list[Tensor]:
+        """All that local steps change."""
+        changed = [] if self.span is None else [self.span.coefficients]
+        changed += self.weights.values()
+        return [x for weight in changed for x in (weight.value, weight.slot) if x is not None]
+
     def use_span(self, rule: TrainingRule, examples: int, *, own_anchor: bool) -> None:
         """Train the first layer in the span of up to `examples` examples of every row."""
-        if self.span is not None and self.span.examples == examples:
+        if self.span is not None and self.span.kind == (examples, own_anchor):
             return
         place = self.network.first_dense
         assert place is not None

@@ -19,8 +19,8 @@ def _log_probabilities(stack: Stack, x: Tensor) -> Tensor:
 def owners(shards: Shards) -> tuple[Tensor, Tensor]:
     """All real examples, row after row: the row [T] that owns each, and its pool row [T], both int64."""
     position = torch.arange(shards.index.shape[1], device=shards.count.device)
-    inside = position < shards.count.unsqueeze(1)
-    return inside.nonzero()[:, 0], shards.index[inside]
+    owner, place = (position < shards.count.unsqueeze(1)).nonzero().unbind(1)
+    return owner, shards.index[owner, place]
 
 
 def loss_block(stack: Stack, pool: Pool, owner: Tensor, index: Tensor, block: int, out: Tensor) -> None:
@@ -79,7 +79,13 @@ class Grouped:
 
 
 def score_chunk(
-    stack: Stack, pool: Pool, grouped: Grouped, rows: Tensor, room: int, out: tuple[Tensor, Tensor]
+    stack: Stack,
+    pool: Pool,
+    grouped: Grouped,
+    rows: Tensor,
+    counts: list[int],
+    room: int,
+    out: tuple[Tensor, Tensor],
 ) -> None:
     """Write losses and hits of the examples of some used models.
 
@@ -87,12 +93,12 @@ def score_chunk(
         stack: the models used[rows], in this order.
         pool: all examples.
         grouped: who looks at what.
-        rows: [R] int64 places in `grouped.used`, example counts descending.
+        rows: [R] int64 places in `grouped.used`.
+        counts: examples of each, descending.
         room: examples of all models together taken at once.
         out: loss [T] float64 and hit [T] int64 of every example, written in place.
     """
     start, count = grouped.start[rows].unsqueeze(1), grouped.count[rows].unsqueeze(1)
-    counts = count.squeeze(1).tolist()
     first = 0
     while first < counts[0]:
         active = sum(c > first for c in counts)
@@ -103,7 +109,8 @@ def score_chunk(
         index = grouped.index[example]
         logp = _log_probabilities(stack, pool.inputs(index))
         label = pool.y[index]
-        real = example[inside]
-        out[0][real] = -logp.gather(0, label.unsqueeze(0)).squeeze(0)[inside].to(torch.float64)
-        out[1][real] = (logp.argmax(0) == label)[inside].to(torch.int64)
+        at = inside.flatten().nonzero().squeeze(1)  # the host waits once
+        real, here = example.flatten()[at], logp.gather(0, label.unsqueeze(0)).flatten()[at]
+        out[0][real] = -here.to(torch.float64)
+        out[1][real] = (logp.argmax(0) == label).flatten()[at].to(torch.int64)
         first += width

@@ -82,6 +82,7 @@ class Span:
     Attributes:
         coefficients: C [R, n, o] in units of -lr, and its momentum.
         products: [R, n, n] products of any two examples of a row.
+        kind: n, and whether the anchor is not the start itself.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Span:
     ) -> None:
         rows, outputs = layer.value.shape[:2]
         shape = (rows, examples, outputs)
-        self.layer, self.rule = layer, rule
+        self.layer, self.rule, self.kind = layer, rule, (examples, own_anchor)
         self.coefficients = Weight(
             value=room("span", *shape),
             decay=layer.decay,

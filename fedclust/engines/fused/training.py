@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -45,6 +46,7 @@ class Batches:
         rows: active rows by step; rows are sorted, so these are the first ones.
         width: largest batch of the active rows by step.
         ordered: every batch of a row is its first examples in order.
+        real: examples of all batches, padding not included.
     """
 
     pool: Pool
@@ -57,6 +59,9 @@ class Batches:
     rows: list[int]
     width: list[int]
     ordered: bool
+    real: int
+
+    _READ: ClassVar[tuple[str, ...]] = ("place", "key", "label", "share")  # in every step, besides the data
 
     @classmethod
     def of(cls, pool: Pool, shards: Shards, plan: Schedule, stack: Stack) -> Batches:
@@ -65,7 +70,7 @@ class Batches:
         size, position = plan.size.T.unsqueeze(2), plan.position.transpose(0, 1)  # [S, R, 1], [S, R, B]
         inside = torch.arange(position.shape[2], device=size.device) < size
         place = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
-        source = shards.index.reshape(-1)
+        source, known = shards.index.reshape(-1), plan.size.cpu()
         label, data = pool.y[source][place].unsqueeze(3), None
         small = source.numel() * pool.x[0].numel() * 4 <= _RESIDENT
         if pool.view is None and (small or stack.span is not None):
@@ -84,10 +89,27 @@ class Batches:
             label=label,
             size=plan.size,
             share=(inside / size.clamp(min=1)).unsqueeze(3),
-            rows=(size.squeeze(2) > 0).sum(1).tolist(),
-            width=size.amax((1, 2)).tolist() if rows else [],
+            rows=(known > 0).sum(0).tolist(),
+            width=known.amax(0).tolist() if rows else [],
+            real=int(known.sum()),
             ordered=plan.ordered,
         )
+
+    @property
+    def kind(self) -> object:
+        """What of the steps is known to the host, and where the data lie."""
+        where = None if self.data is None else self.data.data_ptr()
+        return tuple(self.rows), tuple(self.width), self.ordered, self.place.shape, where
+
+    def copied(self) -> Batches:
+        """The same batches in memory of their own, but for the data."""
+        own = {name: getattr(self, name).clone() for name in self._READ}
+        return replace(self, **own)
+
+    def take(self, other: Batches) -> None:
+        """Become batches of the same kind, in the same memory."""
+        for name in self._READ:
+            getattr(self, name).copy_(getattr(other, name))
 
     @property
     def computed(self) -> int:
@@ -150,16 +172,16 @@ def train_chunk(stack: Stack, batches: Batches) -> Tensor:
     return -(picked * batches.share).sum((0, 2, 3)) / steps.clamp(min=1)
 
 
-def gradient_chunk(stack: Stack, pool: Pool, shards: Shards, block: int) -> None:
+def gradient_chunk(stack: Stack, pool: Pool, shards: Shards, counts: list[int], block: int) -> None:
     """Add to the slots the gradient of every row's mean loss over its own examples.
 
     Args:
         stack: the models, with slots and the rule that adds to them.
         pool: all examples.
-        shards: data of the rows, counts descending.
+        shards: data of the rows.
+        counts: examples of every row, descending.
         block: examples of a row taken at once.
     """
-    counts = shards.count.tolist()
     share = 1 / shards.count.clamp(min=1).to(torch.float32)
     position = torch.arange(shards.index.shape[1], device=share.device)
     for first in range(0, counts[0], block):

@@ -1,0 +1,91 @@
+"""Local training of a chunk as a CUDA graph: all of its kernels by one call of the host.
+
+A step of a small model is a dozen kernels of a few microseconds, which take the host longer to start than
+the GPU to compute. A graph fixes the memory that is read and written, and every number that is not in memory:
+how many rows and examples each step has, and the rule with its learning rate. So the first chunk of a kind
+runs as usual, the second is captured and checked against the usual way, and those after it are replayed.
+Chunks that never come twice (cohorts of unequal clients, a learning rate that decays) cost what they cost
+without graphs.
+
+FEDCLUST_CUDA_GRAPHS=0 in the environment turns them off.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedclust.engines.fused.network import Stack
+from fedclust.engines.fused.training import Batches, train_chunk
+
+_LOG = logging.getLogger(__name__)
+_MOST_STEPS = 2000  # a graph of more would take long to make and much memory
+_KINDS = 8  # graphs of a stack
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """A graph, the batches it reads, and where it leaves the losses [R]."""
+
+    graph: Any
+    batches: Batches
+    loss: Tensor
+
+
+class Graphs:
+    """The graphs of one stack."""
+
+    def __init__(self) -> None:
+        self._met: set[object] = set()
+        self._kept: dict[object, _Captured] = {}
+
+    def train(self, stack: Stack, batches: Batches, again: Callable[[], Batches]) -> Tensor:
+        """As `train_chunk`.
+
+        Args:
+            stack: the models, always the same stack.
+            batches: what they are trained on.
+            again: brings stack and batches back to where they were given.
+        """
+        kind = (batches.kind, stack.span)
+        if kind not in self._kept and (kind not in self._met or len(self._kept) == _KINDS):
+            if len(batches.rows) <= _MOST_STEPS:
+                self._met.add(kind)
+            return train_chunk(stack, batches)
+        if kind not in self._kept:
+            return self._capture(kind, stack, batches, again)
+        captured = self._kept[kind]
+        captured.batches.take(batches)
+        captured.graph.replay()
+        return captured.loss.clone()
+
+    def _capture(self, kind: object, stack: Stack, batches: Batches, again: Callable[[], Batches]) -> Tensor:
+        """Train as usual and by a new graph, which is kept if both agree."""
+        loss = train_chunk(stack, batches)
+        expected = [loss, *(x.clone() for x in stack.trained())]
+        own = again().copied()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                left = train_chunk(stack, own)
+            graph.replay()
+        except RuntimeError as e:
+            _LOG.warning("no CUDA graph of local training: %s", str(e).splitlines()[0])
+            return train_chunk(stack, again())
+        found = [left, *stack.trained()]
+        if not all(torch.allclose(a, b, 1e-3, 1e-4, True) for a, b in zip(found, expected, strict=True)):
+            _LOG.warning("a CUDA graph of local training gave other numbers and is not used")
+            return train_chunk(stack, again())
+        self._kept[kind] = _Captured(graph, own, left)
+        return left.clone()
+
+
+def enabled(device: torch.device) -> bool:
+    """Whether graphs are used on a device."""
+    return device.type == "cuda" and os.environ.get("FEDCLUST_CUDA_GRAPHS") != "0"

@@ -1,0 +1,40 @@
+"""Algorithms and their files with data on a pretended GPU: nothing there meets the host's memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from digits_jobs import ALGORITHMS, config_in, config_of, play, played_by_loop
+from pretend_cuda import pretend_cuda
+from test_first_rounds import TOLERANCE, assert_alike
+from test_resume_everything import run_in_pieces
+
+from fedclust.config import build
+from fedclust.folder import RunFolder
+from fedclust.progress import Silent
+from fedclust.run import run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_same_rounds(name: str) -> None:
+    want = played_by_loop(name)
+    with pretend_cuda():
+        job = build({**config_of(name), "device": "cuda"})
+        assert_alike(play(job, job.backend), want)
+
+
+@pytest.mark.parametrize(("name", "scenario"), [("lcfl", "newcomers"), ("cfl_mgd", "swap_part")])
+def test_the_same_files_after_interruptions(name: str, scenario: str, tmp_path: Path) -> None:
+    config = config_in(name, scenario)
+    run(build(config), RunFolder(tmp_path / "cpu", config), Silent())
+    with pretend_cuda():
+        there = {**config, "device": "cuda"}
+        run_in_pieces(build(there), RunFolder(tmp_path / "gpu", there), after=(1, 5))
+    tables = [pd.read_csv(tmp_path / where / "rounds.csv") for where in ("cpu", "gpu")]
+    here, there = (table[table["metric"] != "seconds"].reset_index(drop=True) for table in tables)
+    pd.testing.assert_frame_equal(here, there, rtol=TOLERANCE, atol=1e-5)
+    clients = [pd.read_parquet(tmp_path / where / "clients.parquet") for where in ("cpu", "gpu")]
+    pd.testing.assert_frame_equal(*clients, rtol=TOLERANCE, atol=1e-5)

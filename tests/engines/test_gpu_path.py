@@ -1,0 +1,171 @@
+"""The paths that are meant for a GPU, on one that is only pretended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from engine_toys import MODELS, SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
+from pretend_cuda import CUDA, Device, Graph, pretend_cuda
+from torch import Tensor
+
+from fedclust.engines.fused import FusedBackend, network
+from fedclust.solver import Solver
+from fedclust.types import LocalResult, Shards
+
+EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    """A pretended GPU; the CPU takes the same path, so that results are equal bit by bit."""
+    monkeypatch.setattr(network, "_by_row", lambda _: False)
+    monkeypatch.setattr("fedclust.engines.fused.training.fits", lambda _: False)
+    with pretend_cuda() as device:
+        yield device
+
+
+def on_device(shards: Shards) -> Shards:
+    moved = {name: getattr(shards, name).to(CUDA) for name in ("index", "count", "key")}
+    return Shards(**moved, work=None if shards.work is None else shards.work.to(CUDA))
+
+
+def engines(name: str) -> tuple[FusedBackend, FusedBackend]:
+    """The fused engine on the CPU and on the device."""
+    pool = toy_pool(shape_of(name))
+    return FusedBackend(shipped(name), pool), FusedBackend(shipped(name), pool.to(CUDA))
+
+
+def assert_same(here: LocalResult, there: LocalResult) -> None:
+    """Equal but for the order of sums: batches are added to the span's coefficients by another operation."""
+    assert there.params.is_cuda
+    torch.testing.assert_close(there.params.cpu(), here.params, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(there.loss.cpu(), here.loss, rtol=1e-5, atol=1e-6)
+    assert torch.equal(there.steps.cpu(), here.steps)
+    if here.slots is not None:
+        assert there.slots is not None
+        torch.testing.assert_close(there.slots.cpu(), here.slots, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("solver", ["sgd", "everything"])
+@pytest.mark.parametrize("name", MODELS)
+def test_training(name: str, solver: str) -> None:
+    cpu, gpu = engines(name)
+    shards, label, models = ragged_shards(), labels(5), starts(cpu)
+    how = SOLVERS[solver]
+    slots = 0.1 * models if how.momentum else None
+    here = cpu.train(models, label, shards, how, how.lr, slots)
+    there = gpu.train(
+        models.to(CUDA),
+        label.to(CUDA),
+        on_device(shards),
+        how,
+        how.lr,
+        None if slots is None else slots.to(CUDA),
+    )
+    assert_same(here, there)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_gradients_and_tests(name: str) -> None:
+    cpu, gpu = engines(name)
+    shards, label, models = ragged_shards(), labels(5), starts(cpu)
+    given = models.to(CUDA), label.to(CUDA), on_device(shards)
+    torch.testing.assert_close(gpu.loss(given[0], given[2]).cpu(), cpu.loss(models, shards))
+    torch.testing.assert_close(gpu.grad(*given).cpu(), cpu.grad(models, label, shards))
+    for there, here in zip(gpu.evaluate(*given), cpu.evaluate(models, label, shards), strict=True):
+        torch.testing.assert_close(there.cpu(), here)
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "cnn_femnist_tiny"])
+def test_the_host_does_not_wait_between_steps(device: Device, name: str) -> None:
+    _, gpu = engines(name)
+    shards, models, label = on_device(ragged_shards(EQUAL)), starts(gpu), labels(4).to(CUDA)
+    waits = []
+    for epochs in (1, 9):
+        device.waits.clear()
+        gpu.train(models, label, shards, Solver(lr=0.05, batch_size=4, epochs=epochs), 0.05)
+        waits.append(device.waits.total())
+    assert waits[0] == waits[1] <= 3
+
+
+def several_calls(device: Device, gpu: FusedBackend, solver: Solver, lr: float = 0.05) -> list[int]:
+    """Operations of each of five calls that differ in all numbers, checked against the CPU."""
+    cpu = FusedBackend(
+        gpu.model, replace(gpu.pool, **{k: getattr(gpu.pool, k).cpu() for k in ("x", "y", "scale", "shift")})
+    )
+    kernels = []
+    for call in range(5):
+        shards = ragged_shards(EQUAL)
+        shards = replace(shards, index=(shards.index + 5 * call) % 60, key=shards.key + 7919 * call)
+        models, label = starts(cpu) * (1 + 0.1 * call), (labels(4) + call) % 3
+        slots = 0.1 * models if solver.momentum else None
+        anchor = models.flip(0)[label] if solver.proximal else None
+        here = cpu.train(models, label, shards, solver, lr, slots, anchor)
+        before = device.kernels
+        there = gpu.train(
+            models.to(CUDA), label.to(CUDA), on_device(shards), solver, lr,
+            None if slots is None else slots.to(CUDA), None if anchor is None else anchor.to(CUDA),
+        )  # fmt: skip
+        kernels.append(device.kernels - before)
+        assert_same(here, there)
+    return kernels
+
+
+@pytest.mark.parametrize("solver", ["steps", "full_batch", "everything"])
+@pytest.mark.parametrize("name", ["linear", "mlp128", "jgl_cnn", "tf_cifar"])
+def test_graphs_are_replayed_on_other_numbers(device: Device, name: str, solver: str) -> None:
+    first, capture, *replays = several_calls(device, engines(name)[1], SOLVERS[solver])
+    assert capture > first
+    assert len(set(replays)) == 1
+    assert replays[0] < 0.8 * first
+
+
+def test_graphs_can_be_turned_off(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDCLUST_CUDA_GRAPHS", "0")
+    assert len(set(several_calls(device, engines("mlp")[1], SOLVERS["sgd"]))) == 1
+
+
+def test_a_new_learning_rate_is_a_new_graph(device: Device) -> None:
+    _, gpu = engines("mlp")
+    assert (
+        several_calls(device, gpu, SOLVERS["sgd"], 0.05)[:2]
+        == several_calls(device, gpu, SOLVERS["sgd"], 0.1)[:2]
+    )
+
+
+@pytest.mark.parametrize("failure", ["nothing is computed", "no capture"])
+def test_a_graph_that_fails_is_not_used(
+    device: Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failure: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    if failure == "no capture":
+        monkeypatch.setattr(torch.cuda, "graph", refuse)
+    else:
+        monkeypatch.setattr(Graph, "replay", lambda _: None)
+    with caplog.at_level(logging.WARNING):
+        several_calls(device, engines("mlp")[1], SOLVERS["sgd"])
+    assert "CUDA graph" in caplog.text
+
+
+def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit one stack is kept as before, however many kinds of chunks there are."""
+    monkeypatch.setattr("fedclust.engines.fused.backend._KEPT", 0)
+    _, gpu = engines("mlp")
+    models = starts(gpu)
+
+    def train(rows: int) -> Tensor:
+        shards = on_device(ragged_shards(EQUAL[:rows]))
+        return gpu.train(models, labels(rows).to(CUDA), shards, SOLVERS["sgd"], 0.05).params
+
+    for rows in (4, 3, 4, 2):
+        assert train(rows).isfinite().all()
+        assert sum(len(stacks._last) for stacks in gpu._stacks.values()) == 1
+    assert device.graph is None

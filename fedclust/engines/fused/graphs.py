@@ -26,7 +26,7 @@ from fedclust.engines.fused.training import Batches, train_chunk
 
 _LOG = logging.getLogger(__name__)
 _MOST_STEPS = 2000  # a graph of more would take long to make and much memory
-_KINDS = 8  # graphs of a stack
+_KINDS = 8  # graphs of a stack, and kinds it remembers
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Graphs:
     """The graphs of one stack."""
 
     def __init__(self) -> None:
-        self._met: set[object] = set()
-        self._kept: dict[object, _Captured] = {}
+        self._met: dict[object, None] = {}  # the last kinds, oldest first
+        self._kept: dict[object, _Captured | None] = {}  # None where a graph cannot be used
 
     def train(self, stack: Stack, batches: Batches, again: Callable[[], Batches]) -> Tensor:
         """As `train_chunk`.
@@ -54,36 +54,39 @@ class Graphs:
             again: brings stack and batches back to where they were given.
         """
         kind = (batches.kind, stack.span)
-        if kind not in self._kept and (kind not in self._met or len(self._kept) == _KINDS):
+        if kind not in self._kept and kind in self._met and len(self._kept) < _KINDS:
+            self._kept[kind] = _capture(stack, batches, again)
+            batches = again()
+        captured = self._kept.get(kind)
+        if captured is None:
             if len(batches.rows) <= _MOST_STEPS:
-                self._met.add(kind)
+                self._met[kind] = None
+            if len(self._met) > _KINDS:
+                del self._met[next(iter(self._met))]
             return train_chunk(stack, batches)
-        if kind not in self._kept:
-            return self._capture(kind, stack, batches, again)
-        captured = self._kept[kind]
         captured.batches.take(batches)
         captured.graph.replay()
         return captured.loss.clone()
 
-    def _capture(self, kind: object, stack: Stack, batches: Batches, again: Callable[[], Batches]) -> Tensor:
-        """Train as usual and by a new graph, which is kept if both agree."""
-        loss = train_chunk(stack, batches)
-        expected = [loss, *(x.clone() for x in stack.trained())]
-        own = again().copied()
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                left = train_chunk(stack, own)
-            graph.replay()
-        except RuntimeError as e:
-            _LOG.warning("no CUDA graph of local training: %s", str(e).splitlines()[0])
-            return train_chunk(stack, again())
-        found = [left, *stack.trained()]
-        if not all(torch.allclose(a, b, 1e-3, 1e-4, True) for a, b in zip(found, expected, strict=True)):
-            _LOG.warning("a CUDA graph of local training gave other numbers and is not used")
-            return train_chunk(stack, again())
-        self._kept[kind] = _Captured(graph, own, left)
-        return left.clone()
+
+def _capture(stack: Stack, batches: Batches, again: Callable[[], Batches]) -> _Captured | None:
+    """A graph that gives what `train_chunk` gives; None, with a warning, where there is none."""
+    loss = train_chunk(stack, batches)
+    expected = [loss, *(x.clone() for x in stack.trained())]
+    own = again().copied()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            left = train_chunk(stack, own)
+        graph.replay()
+    except RuntimeError as e:
+        _LOG.warning("no CUDA graph of local training: %s", str(e).partition("\n")[0])
+        return None
+    found = [left, *stack.trained()]
+    if not all(torch.allclose(a, b, 1e-3, 1e-4, True) for a, b in zip(found, expected, strict=True)):
+        _LOG.warning("a CUDA graph of local training gave other numbers and is not used")
+        return None
+    return _Captured(graph, own, left)
 
 
 def enabled(device: torch.device) -> bool:

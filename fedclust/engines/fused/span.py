@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -39,7 +40,7 @@ def pays(count: Tensor, steps: Tensor, batch: int | None, inputs: int, outputs: 
     return (spanned < _GAIN * 2 * met * inputs * outputs) & (count > 0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Unforced:
     """What a rule makes of start W_0, anchor A and momentum U_0 when every gradient is 0.
 
@@ -54,19 +55,27 @@ class Unforced:
     @classmethod
     def of(cls, rule: Rule, like: Weight, steps: int) -> Unforced:
         """The coefficients for up to `steps` steps of `rule` on a parameter like `like`."""
-        start, anchor, momentum = torch.eye(3, dtype=torch.float64).unbind()
-        weight = Weight(
-            value=start.clone(),
-            decay=like.decay,
-            anchor=None if like.anchor is None else anchor,
-            slot=None if like.slot is None else momentum.clone(),
-        )
-        values, slots = [start], [momentum]
-        for _ in range(steps):
-            rule.whole(weight, torch.zeros_like(start))
-            values.append(weight.value.clone())
-            slots.append(momentum if weight.slot is None else weight.slot.clone())
-        return cls(value=torch.stack(values), slot=None if like.slot is None else torch.stack(slots))
+        return cls(*_unforced(rule, like.decay, like.anchor is not None, like.slot is not None, steps))
+
+
+@lru_cache(maxsize=64)
+def _unforced(
+    rule: Rule, decay: float, anchored: bool, slotted: bool, steps: int
+) -> tuple[Tensor, Tensor | None]:
+    """See `Unforced`; kept, since most chunks of a run ask for the same."""
+    start, anchor, momentum = torch.eye(3, dtype=torch.float64).unbind()
+    weight = Weight(
+        value=start.clone(),
+        decay=decay,
+        anchor=anchor if anchored else None,
+        slot=momentum.clone() if slotted else None,
+    )
+    values, slots = [start], [momentum]
+    for _ in range(steps):
+        rule.whole(weight, torch.zeros_like(start))
+        values.append(weight.value.clone())
+        slots.append(momentum if weight.slot is None else weight.slot.clone())
+    return torch.stack(values), torch.stack(slots) if slotted else None
 
 
 class Span:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,7 +41,7 @@ class Weight:
         )
 
 
-class Rule(Protocol):
+class Rule(Hashable, Protocol):
     """What becomes of a gradient; called once per parameter and step."""
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:

@@ -115,7 +115,10 @@ def _hint(line: str) -> str:
         return f"; `fedclust list {group[1] or group[2]}` shows all"
     if key := re.search(r"Could not override '([^']+)'", line):
         known = {*groups(), *RunConfig.__dataclass_fields__}
-        close = difflib.get_close_matches(key[1], known, n=1)
+        top, *below = key[1].split(".")
+        # many parts of an algorithm are top-level keys of their own: algorithm.solver.lr is solver.lr
+        own = [".".join(below[i:]) for i in range(len(below) - 1) if below[i] in known]
+        close = own or ([] if top in known else difflib.get_close_matches(top, known, n=1))
         return (
             f"; did you mean {close[0]}?" if close else "; `fedclust run --cfg job` shows the keys there are"
         )

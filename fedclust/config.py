@@ -146,9 +146,16 @@ class Job:
 
 
 def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The config as plain values, all interpolations replaced, with `extra` keys added."""
+    """The config as plain values, all interpolations replaced, with `extra` keys added.
+
+    Raises:
+        ConfigError: for a key that nothing reads, as `++name=value` adds it.
+    """
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
+    for key, value in plain.items():
+        known = key in RunConfig.__dataclass_fields__
+        require(known, str(key), value, "there is no such key; `fedclust run --cfg job` shows all")
     return {**{str(key): value for key, value in plain.items()}, **extra}
 
 

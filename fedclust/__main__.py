@@ -117,8 +117,10 @@ def _hint(line: str) -> str:
         known = {*groups(), *RunConfig.__dataclass_fields__}
         top, *below = key[1].split(".")
         # many parts of an algorithm are top-level keys of their own: algorithm.solver.lr is solver.lr
-        own = [".".join(below[i:]) for i in range(len(below) - 1) if below[i] in known]
-        close = own or ([] if top in known else difflib.get_close_matches(top, known, n=1))
+        own = [".".join(below[i:]) for i in range(len(below)) if below[i] in known]
+        if own:
+            return f"; {own[0]} is a key by itself: did you mean {own[0]}=…?"
+        close = [] if top in known else difflib.get_close_matches(top, known, n=1)
         return (
             f"; did you mean {close[0]}?" if close else "; `fedclust run --cfg job` shows the keys there are"
         )

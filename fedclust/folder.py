@@ -15,6 +15,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -58,10 +59,12 @@ class RunFolder:
     Attributes:
         path: the folder.
         config: the resolved config the folder must belong to.
+        changes: what computed it before and is another now, in words; empty if nothing.
     """
 
     path: Path
     config: Mapping[str, Any]
+    changes: str = ""
     _lock: BinaryIO | None = None
     _ours: bool = False
 
@@ -111,7 +114,21 @@ class RunFolder:
         if not (self.path / "config.yaml").is_file():
             text = OmegaConf.to_yaml(OmegaConf.create({**self.config, "hash": config_hash(self.config)}))
             atomic_write(self.path / "config.yaml", text)
-        atomic_write(self.path / "versions.json", json.dumps(versions, indent=2) + "\n")
+        self._write_versions(versions)
+
+    def _write_versions(self, versions: Mapping[str, Any]) -> None:
+        """What computes the job now, and what did before where that was something else."""
+        file, before = self.path / "versions.json", {}
+        if file.is_file():
+            with suppress(RunFolderError):  # says nothing that the job needs
+                before = _read_json(file)
+        earlier = before.pop("before", [])
+        now = json.loads(json.dumps(versions))
+        self.changes = _changes(before, now) if before else ""
+        if self.changes:
+            earlier = [*earlier, before]
+        content = {**now, "before": earlier} if earlier else now
+        atomic_write(file, json.dumps(content, indent=2) + "\n")
 
     def release(self) -> None:
         """Let other processes write the folder."""
@@ -187,6 +204,15 @@ def _read_json(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RunFolderError(f"{file} is unreadable (not a mapping); {_WAY_OUT}")
     return content
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs between two accounts of what computes a job; their numbers of ranks may differ."""
+    flat, flat_now = ({**one, **one.get("packages", {})} for one in (before, now))
+    keys = [key for key in {**flat, **flat_now} if key not in ("packages", "ranks")]
+    return ", ".join(
+        f"{key} {flat.get(key)} → {flat_now.get(key)}" for key in keys if flat.get(key) != flat_now.get(key)
+    )
 
 
 def _on_cpu(content: Mapping[str, Any]) -> dict[str, Any]:

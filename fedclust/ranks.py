@@ -8,6 +8,7 @@ of all. Rank 0 leads: it alone writes and prints, and decides what depends on fi
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import traceback
@@ -347,10 +348,13 @@ def started() -> Iterator[None]:
         sys.exit(1)
     finally:
         _here = Ranks()
-        if not group.leave():  # a normal end would wait for connections that nobody closes any more
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status if isinstance(status, int) else 1)
+        if group.leave():
+            atexit._run_exitfuncs()
+        # a normal end would wait for connections that nobody closes any more, or abort where threads of
+        # PyTorch are still closing theirs
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else int(status is not None))
 
 
 def _share_cores() -> None:

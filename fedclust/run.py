@@ -140,6 +140,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ran
         first = seeds.load(recorder)
         ranks.same("the checkpoint it reads (is the results' folder on a shared file system?)", first)
         progress.start(folder.path, first, job.rounds)
+        if first and folder.changes:
+            progress.warn(f"continued by other means than begun, so equal to rounding only: {folder.changes}")
         remark = getattr(job.algorithm, "remark", None)  # most methods have none
         if remark is not None and remark(job.rounds):
             progress.warn(remark(job.rounds))
@@ -191,8 +193,11 @@ def write_partitions(job: Job, folder: RunFolder) -> None:
         if not target.is_file():
             target.parent.mkdir(exist_ok=True)
             partial = target.with_suffix(".partial")
-            write_table(partial, fed)
-            partial.replace(target)
+            try:
+                write_table(partial, fed)
+                partial.replace(target)
+            finally:
+                partial.unlink(missing_ok=True)
 
 
 class _Seeds:

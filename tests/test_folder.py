@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,26 @@ def test_an_abandoned_folder_keeps_what_a_user_had_in_it(tmp_path: Path) -> None
 def test_a_folder_that_cannot_be_written_is_named() -> None:
     with pytest.raises(RunFolderError, match="cannot be written"):
         folder(Path("/proc/fedclust")).acquire({})
+
+
+def test_what_computed_a_job_before_is_kept(tmp_path: Path) -> None:
+    first = {"packages": {"torch": "2.11"}, "compiled": True, "ranks": 1}
+    second = {"packages": {"torch": "2.12"}, "compiled": False, "ranks": 2}
+    told = []
+    for versions in (first, first, {**first, "ranks": 2}, second, second):
+        one = folder(tmp_path / "job")
+        one.acquire(versions)
+        told.append(one.changes)
+        one.release()
+    assert told == ["", "", "", "compiled True → False, torch 2.11 → 2.12", ""]
+    written = json.loads((tmp_path / "job" / "versions.json").read_text())
+    assert written == {**second, "before": [{**first, "ranks": 2}]}
+
+
+def test_an_unreadable_account_of_versions_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "versions.json").write_text("{")
+    one = folder(tmp_path / "job")
+    one.acquire({"compiled": True})
+    one.release()
+    assert json.loads((tmp_path / "job" / "versions.json").read_text()) == {"compiled": True}

@@ -19,7 +19,10 @@ from fedclust.report.table import Cell, Table
 from fedclust.report.wording import byte_unit, factor, plus_minus, title
 
 _MOST_NAMES = 8  # of the arms that share a value
-_NOT_A_SETTING = ("report", "overrides", "choices", "hash", "tracker", "data", "name", "checkpoint_seconds")
+_NOT_A_SETTING = (
+    *("report", "overrides", "choices", "hash", "tracker", "data", "name"),
+    *("checkpoint_seconds", "progress", "lockstep"),
+)
 
 
 def recovery_table(arms: Sequence[Arm]) -> Table:
@@ -228,7 +231,8 @@ def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
         return next(iter(values))
     ways = [[str(getattr(arm, part)) for arm, _ in given] for part in ("name", "setting", "label")]
     pairs = [list(zip(way, (value for _, value in given), strict=True)) for way in ways]
-    clear = next(pair for pair, way in zip(pairs, ways, strict=True) if len(set(pair)) == len(set(way)))
+    tells = (pair for pair, way in zip(pairs, ways, strict=True) if len(set(pair)) == len(set(way)))
+    clear = next(tells, pairs[-1])  # arms of one label, such as a run and its copy, cannot be told apart
     parts = []
     for value in values:
         names = list(dict.fromkeys(name for name, v in clear if v == value))

@@ -63,9 +63,11 @@ def experiments(folder: Path) -> dict[Path, list[Job]]:
         DataError: when a file cannot be read.
     """
     jobs = read_jobs(folder)
-    by_name: dict[str, list[Job]] = {}
+    by_name: dict[tuple[str, bool], list[Job]] = {}
     for job in jobs:
-        by_name.setdefault(str(job.config.get("name")), []).append(job)
+        name = str(job.config.get("name"))
+        at_home = job.folder.parent.parts[-len(Path(name).parts) :] == Path(name).parts  # or a copy elsewhere
+        by_name.setdefault((name, at_home), []).append(job)
     homes = [Path(os.path.commonpath([job.folder.parent for job in group])) for group in by_name.values()]
     if len(homes) == 1 or len(set(homes)) < len(homes) or folder in homes:
         return {folder: jobs}

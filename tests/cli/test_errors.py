@@ -13,7 +13,8 @@ BAD = [
     # a misspelt or unknown name
     (["rouns=3"], "did you mean rounds?"),
     (["algoritm=ifca"], "did you mean algorithm?"),
-    (["algorithm.solver.lr=0.1"], "did you mean solver.lr?"),
+    (["algorithm.solver.lr=0.1"], "did you mean solver.lr=…?"),
+    (["scenario=swap_all", "scenario.swap_probability=1"], "swap_probability is a key by itself"),
     (["++foo=3"], "foo=3"),
     (["case=jgl/nope"], "`fedclust list case` shows all"),
     (["algorithm=lcfll"], "algorithm/lcfll"),

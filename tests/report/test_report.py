@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from fedclust.errors import ConfigError, DataError, RunFolderError
 from fedclust.report import make_report, print_summary
 from fedclust.report.callback import ReportAfterSweep
 from fedclust.report.curves import draw
-from fedclust.report.write import contents
+from fedclust.report.write import contents, experiments
 
 Job = Callable[..., Path]
 
@@ -317,3 +318,19 @@ def test_the_report_of_a_report_does_not_grow(sweep: Path) -> None:
     assert jobs == {f"algorithm={name}" for name in ("lcfl", "ifca", "fedavg", "local")}
     status = json.loads((sweep / "algorithm=lcfl" / "status.json").read_text())
     assert status["state"] == "done"
+
+
+def test_a_copy_of_an_experiment_beside_it_is_one_of_its_own(tmp_path: Path, job: Job) -> None:
+    for name in ("one", "two"):
+        job(tmp_path / name / "job", "fedavg", rounds=2, config={"name": name})
+    shutil.copytree(tmp_path / "one", tmp_path / "one-backup")
+    found = experiments(tmp_path)
+    assert set(found) == {tmp_path / name for name in ("one", "two", "one-backup")}
+    assert [len(jobs) for jobs in found.values()] == [1, 1, 1]
+
+
+def test_runs_that_differ_in_what_is_no_part_of_their_name(tmp_path: Path, job: Job) -> None:
+    for where, threads in (("a", 1), ("b", 2), ("c", 1)):
+        job(tmp_path / where, "fedavg", rounds=2, config={"threads": threads})
+    (row,) = [row for row in table(tmp_path, "settings") if row["key"] == "threads"]
+    assert row["value"].count("fedavg") == 2

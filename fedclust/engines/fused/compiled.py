@@ -37,7 +37,7 @@ def library(name: str) -> ctypes.CDLL | None:
         return None
     text = source.read_bytes() + _processor().encode() + repr((compiler, _FLAGS, _ATTEMPTS)).encode()
     kept = _folder() / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.so"
-    return _loaded(kept) or _built(compiler, source, kept)
+    return (_loaded(kept) if _is_whole(kept) else None) or _built(compiler, source, kept)
 
 
 def _compiler() -> list[str] | None:
@@ -60,6 +60,20 @@ def _folder() -> Path:
     return (Path(cache_home) if cache_home else Path.home() / ".cache") / "fedclust"
 
 
+def _sealed(content: bytes) -> bytes:
+    """A library with its hash behind it, where loaders do not look."""
+    return content + hashlib.sha256(content).digest()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a kept library is there and undamaged: half of one would end the process when it is loaded."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return content == _sealed(content[: -hashlib.sha256().digest_size])
+
+
 def _loaded(path: Path) -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(str(path))
@@ -79,7 +93,7 @@ def _built(compiler: list[str], source: Path, kept: Path) -> ctypes.CDLL | None:
             )
             if all(_runs(command) for command in commands) and (found := _loaded(made)) is not None:
                 with suppress(OSError):
-                    atomic_write(kept, made.read_bytes())
+                    atomic_write(kept, _sealed(made.read_bytes()))
                 return found
     _LOG.warning("%s cannot compile %s; going on with PyTorch's operations", compiler[0], source.name)
     return None

@@ -330,7 +330,7 @@ def test_a_copy_of_an_experiment_beside_it_is_one_of_its_own(tmp_path: Path, job
 
 
 def test_runs_that_differ_in_what_is_no_part_of_their_name(tmp_path: Path, job: Job) -> None:
-    for where, threads in (("a", 1), ("b", 2), ("c", 1)):
+    for where, threads in (("x/job", 1), ("y/job", 2), ("z/job", 1)):
         job(tmp_path / where, "fedavg", rounds=2, config={"threads": threads})
     (row,) = [row for row in table(tmp_path, "settings") if row["key"] == "threads"]
-    assert row["value"].count("fedavg") == 2
+    assert row["value"] == "fedavg (job): 1; fedavg (job): 2"

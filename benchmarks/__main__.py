@@ -31,6 +31,7 @@ _COLUMNS = (
     "of limit",
     "peak MiB",
     "padding",
+    "rows",
     "set-up s",
     "seeds",
 )
@@ -64,6 +65,7 @@ def table_of(results: Sequence[Result]) -> Table:
         "in the rates; limits: a 2048 x 2048 float32 product by the faster library, and a = b + 2c over "
         f"256 MiB each ({limit}); "
         "GFLOP/s: of the steps as written, so more than the limit where the engine needs fewer operations; "
+        "rows: trained at once; "
         "GB/s: what the steps must move at the least, see step_bytes in benchmarks/workloads.py",
         _COLUMNS,
     )
@@ -79,6 +81,7 @@ def table_of(results: Sequence[Result]) -> Table:
             "" if r.memory_share is None else f"{r.memory_share:.1%}",
             f"{r.peak_mib:,.0f}",
             f"{r.padding:.1%}",
+            f"{r.together:,}" if r.together else "",
             f"{r.setup_seconds:.1f}",
             "" if r.seeds_cost is None else f"{r.seeds_cost:.2f} x one",
         )

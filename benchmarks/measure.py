@@ -42,6 +42,7 @@ class Result:
         setup_seconds: building the case and the first call.
         peak_mib: highest resident (CPU) or allocated (CUDA) memory of the engine's first call, MiB.
         padding: fraction of padded examples in the engine's last training call.
+        together: rows that this call trained at once at most; 0 where the engine does not say.
         seeds_cost: time of all seeds in one call over that of one seed alone, where there are several.
         rounds: repetitions that the medians are over.
         whole_seconds, plain_whole_seconds: time that all of the workload takes at these rates, where its size
@@ -67,6 +68,7 @@ class Result:
     setup_seconds: float
     peak_mib: float
     padding: float
+    together: int
     seeds_cost: float | None
     rounds: int
     whole_seconds: float | None
@@ -165,6 +167,7 @@ def _result(
         setup_seconds=setup,
         peak_mib=peak,
         padding=getattr(case.backend, "padding", float("nan")),
+        together=getattr(case.backend, "together", 0),
         seeds_cost=median([a / b for a, b in zip(times.fast, times.single, strict=True)])
         if times.single
         else None,

@@ -266,7 +266,6 @@ def _computing(
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
     device = choose_device(config["device"], ranks.local_rank)
-    products.use(config["precision"])
     seeds = seed_list(config["seeds"])
     federations = federate(dataset, partition, seeds, device)
     pool = federations[seeds[0]].pool
@@ -274,6 +273,7 @@ def _computing(
     backend = make_backend(config["engine"], model, pool, config["max_rows"])
     able = config["precision"] != "bf16" or backend.name == "fused"
     require(able, "precision", "bf16", f"highest or high with engine={backend.name}")
+    products.use(config["precision"])
     return sharded(backend, ranks), federations
 
 

@@ -10,7 +10,16 @@ import pytest
 import torch
 from two_ranks import Pair
 
+from fedclust.engines.fused import products
+
 ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _float32() -> Iterator[None]:
+    """A precision that a test chose ends with it; it is the whole process's."""
+    yield
+    products.use("highest")
 
 
 @pytest.fixture(scope="session")

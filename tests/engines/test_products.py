@@ -81,10 +81,8 @@ def test_onednn_is_taken_where_it_is_faster_and_exact(
 
 
 @pytest.fixture
-def _bf16() -> Iterator[None]:
+def _bf16() -> None:
     products.use("bf16")
-    yield
-    products.use("highest")
 
 
 def in_bfloat16(x: Tensor) -> Tensor:

@@ -42,6 +42,7 @@ class FusedBackend:
 
     Attributes:
         padding: fraction of the examples computed in the last `train` call that were padding.
+        together: most rows that were computed at once in that call.
 
     Raises:
         ConfigError: if the model has a layer that this engine does not know.
@@ -55,7 +56,7 @@ class FusedBackend:
         self.model, self.pool = model, pool
         self.network = Network.of(model)
         self.num_params = self.network.num_params
-        self.padding = 0.0
+        self.padding, self.together = 0.0, 0
         self._max_rows = max_rows
         device = self.pool.x.device
         # a graph is bound to the memory it was made for, so that is kept from call to call
@@ -91,6 +92,7 @@ class FusedBackend:
         )
         rule = rule_of(solver, lr)
         computed = torch.zeros(2, dtype=torch.int64)  # all examples, real examples
+        self.together = 0
 
         # how much there is to do is planned by the host, so that it waits for the device once
         count, share = shards.count.cpu(), None if shards.work is None else shards.work.cpu()
@@ -116,6 +118,7 @@ class FusedBackend:
             result.steps[rows] = plan.steps
             stack.store(rows, result.params, result.slots)
             computed.add_(torch.tensor([batches.computed, batches.real]))
+            self.together = max(self.together, len(rows))
 
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
         # by steps first, so that the rows still running are always the first ones of a chunk

@@ -74,9 +74,8 @@ class Batches:
         label, data = pool.y[source][place].unsqueeze(3), None
         small = source.numel() * pool.x[0].numel() * 4 <= _RESIDENT
         if pool.view is None and (small or stack.span is not None):
-            # as `Pool.inputs`, in memory that was written before
-            data = stack.room("data", rows, longest, *pool.shape)
-            data.copy_(pool.x.index_select(0, source).view_as(data)).mul_(pool.scale).add_(pool.shift)
+            # in memory that was written before
+            data = pool.inputs_into(source, stack.room("data", rows, longest, *pool.shape))
         if stack.span is not None:
             assert data is not None
             stack.span.begin(data.flatten(2), position.shape[0])

@@ -27,7 +27,7 @@ WHERE = {"spanned": everywhere, "as it stands": nowhere}
 
 def plain(patch: pytest.MonkeyPatch) -> None:
     """Compiled code is not used from here on."""
-    patch.setattr(training, "fits", lambda _: False)
+    patch.setattr(training, "fits", lambda *_: False)
 
 
 def both(

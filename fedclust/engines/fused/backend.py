@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.fused.graphs import Graphs, enabled
 from fedclust.engines.fused.network import Network, Stack, obstacle
+from fedclust.engines.fused.regression import fits
 from fedclust.engines.fused.scoring import Grouped, loss_block, owners, score_chunk
 from fedclust.engines.fused.span import pays
 from fedclust.engines.fused.training import Batches, gradient_chunk, rule_of, train_chunk
@@ -121,6 +123,9 @@ class FusedBackend:
             self.together = max(self.together, len(rows))
 
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
+        floats = self._floats
+        if fits(self.network, models.device):  # looks at a row's examples where they lie, not at batches
+            width, floats = count, self._data_floats
         # by steps first, so that the rows still running are always the first ones of a chunk
         size = steps * (shards.index.shape[1] + 1) + count
         copies = 1 + bool(solver.momentum) + bool(solver.proximal)
@@ -130,7 +135,7 @@ class FusedBackend:
             self._each(
                 size,
                 count if spanned else width,
-                partial(self._span_floats if spanned else self._floats, copies),
+                partial(self._span_floats if spanned else floats, copies),
                 partial(work, spanned),
                 (chosen == spanned).nonzero().squeeze(1),
             )
@@ -225,6 +230,10 @@ class FusedBackend:
     def _floats(self, copies: int, width: int) -> int:
         """Numbers of a row with `copies` sets of parameters and batches of `width` examples."""
         return copies * self.num_params + 2 * min(width, _BATCH) * self.network.activations
+
+    def _data_floats(self, copies: int, width: int) -> int:
+        """Numbers of a row with all of its `width` examples."""
+        return copies * self.num_params + width * math.prod(self.pool.shape)
 
     def _span_floats(self, copies: int, width: int) -> int:
         """Numbers of a row with `width` examples that is trained in their span."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedclust.engines.fused.compiled import library
-from fedclust.engines.fused.network import Stack
+from fedclust.engines.fused.network import Network, Stack
 from fedclust.engines.fused.products import rounding
 from fedclust.engines.fused.weights import Descent, HeavyBall
 
@@ -42,10 +42,9 @@ def compiled() -> ctypes.CDLL | None:
     return found
 
 
-def fits(stack: Stack) -> bool:
-    """Whether a stack is softmax regression in float32 on a CPU, and the code for it is there."""
-    able = stack.network.is_regression and stack.key.device.type == "cpu" and not rounding()
-    return able and compiled() is not None
+def fits(network: Network, device: torch.device) -> bool:
+    """Whether a model is softmax regression in float32 on a CPU, and the code for it is there."""
+    return network.is_regression and device.type == "cpu" and not rounding() and compiled() is not None
 
 
 def train_regression(stack: Stack, data: Tensor, place: Tensor, label: Tensor, size: Tensor) -> Tensor:

@@ -155,7 +155,7 @@ def _descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
 
 def train_chunk(stack: Stack, batches: Batches) -> Tensor:
     """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are moved."""
-    if batches.data is not None and fits(stack):
+    if batches.data is not None and fits(stack.network, stack.key.device):
         data = batches.data.flatten(2)
         return train_regression(stack, data, batches.place, batches.label.squeeze(3), batches.size)
     labels, shares = batches.label.unbind(), batches.share.unbind()

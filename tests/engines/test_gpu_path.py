@@ -13,6 +13,7 @@ from pretend_cuda import CUDA, Device, Graph, pretend_cuda
 from torch import Tensor
 
 from fedclust.engines.fused import FusedBackend, network
+from fedclust.engines.fused.graphs import _agree
 from fedclust.solver import Solver
 from fedclust.types import LocalResult, Shards
 
@@ -153,6 +154,21 @@ def test_a_graph_that_fails_is_not_used(
     with caplog.at_level(logging.WARNING):
         several_calls(device, engines("mlp")[1], SOLVERS["sgd"])
     assert caplog.text.count("CUDA graph") == 1  # not tried again in the third call
+
+
+def test_when_a_graph_agrees() -> None:
+    generator = torch.Generator().manual_seed(0)
+    start, way = torch.randn(4, 30, generator=generator), 0.01 * torch.randn(4, 30, generator=generator)
+    expected = start + way
+    assert _agree(expected.clone(), expected, start)
+    assert _agree(expected + 0.02 * way.flip(1), expected, start)  # rounding that turned a unit
+    for wrong in (start, expected.roll(1, 0), torch.cat([expected[:3], start[3:]])):
+        assert not _agree(wrong, expected, start)
+    lost = expected.clone()
+    lost[2, 3] = float("nan")
+    assert not _agree(lost, expected, start)
+    assert _agree(lost.clone(), lost, start)
+    assert _agree(torch.tensor([2.0, 0.0]), torch.tensor([2.0, 0.0]), torch.zeros(2))  # losses, one per row
 
 
 def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,7 @@ def _capture(stack: Stack, batches: Batches, again: Callable[[], Batches]) -> _C
     loss = train_chunk(stack, batches)
     expected = [loss, *(x.clone() for x in stack.trained())]
     own = again().copied()
+    start = [torch.zeros_like(loss), *(x.clone() for x in stack.trained())]
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
@@ -82,11 +83,23 @@ def _capture(stack: Stack, batches: Batches, again: Callable[[], Batches]) -> _C
     except RuntimeError as e:
         _LOG.warning("no CUDA graph of local training: %s", str(e).partition("\n")[0])
         return None
-    found = [left, *stack.trained()]
-    if not all(torch.allclose(a, b, 1e-3, 1e-4, True) for a, b in zip(found, expected, strict=True)):
+    if not all(map(_agree, [left, *stack.trained()], expected, start)):
         _LOG.warning("a CUDA graph of local training gave other numbers and is not used")
         return None
     return _Captured(graph, own, left)
+
+
+def _agree(found: Tensor, expected: Tensor, start: Tensor) -> bool:
+    """Whether every row [R, ...] has moved from its start as expected.
+
+    To a twentieth of the way: another order of sums turns a ReLU now and then, which changes single numbers.
+    """
+    if not torch.equal(found.isfinite(), expected.isfinite()):
+        return False
+    found, expected, start = (x.nan_to_num(0, 0, 0).reshape(len(x), -1) for x in (found, expected, start))
+    pairs = (found - expected, expected - start, expected)
+    off, way, size = (torch.linalg.vector_norm(x, dim=1) for x in pairs)
+    return bool((off <= 0.05 * way + 1e-5 * size + 1e-9).all())
 
 
 def enabled(device: torch.device) -> bool:

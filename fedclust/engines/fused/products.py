@@ -115,7 +115,7 @@ def _rounded_bmm(a: Tensor, b: Tensor) -> Tensor:
 
 def _by_onednn(a: Tensor, b: Tensor) -> bool:
     """Whether oneDNN is the one to take."""
-    return a.shape[1] * a.shape[2] * b.shape[2] >= _LARGE and onednn_pays()
+    return a.is_cpu and a.shape[1] * a.shape[2] * b.shape[2] >= _LARGE and onednn_pays()
 
 
 @cache

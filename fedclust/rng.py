@@ -112,7 +112,7 @@ class Stream:
 
     def keys(self, identities: Tensor) -> Tensor:
         """One key per identity, [C] int64: `self.fold(i)` for every i."""
-        start = torch.tensor(_signed(self.key), dtype=torch.int64, device=identities.device)
+        start = torch.full((), _signed(self.key), dtype=torch.int64, device=identities.device)
         return fold(start, identities)
 
     def numpy(self) -> np.random.Generator:

@@ -84,7 +84,14 @@ def _like(args: Any, number: float) -> torch.dtype:
 
 
 class _Factories(TorchFunctionMode):
-    """Makes new tensors of the device, before PyTorch looks for one."""
+    """Makes new tensors of the device, before PyTorch looks for one.
+
+    What comes from the host's memory is waited for, unless it is copied with non_blocking.
+    """
+
+    def __init__(self, waits: Counter[str]) -> None:
+        super().__init__()
+        self._waits = waits
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -104,7 +111,10 @@ class _Factories(TorchFunctionMode):
             rest = [a for a in args[1:] if not _is_cuda(a)]
             kwargs.pop("device", None)
             return func(tensor, *rest, **kwargs) if rest or kwargs else tensor
-        if tensor is not None and getattr(func, "__name__", "") == "to":
+        arrives = tensor is not None and getattr(func, "__name__", "") == "to"
+        if (arrives and not kwargs.get("non_blocking")) or func in (torch.tensor, torch.as_tensor):
+            self._waits["to"] += 1
+        if tensor is not None and arrives:
             return Pretended(tensor.clone())
         return Pretended(func(*args, **kwargs))
 
@@ -221,7 +231,7 @@ def _capturing(device: Device, graph: Graph) -> Iterator[None]:
 @contextmanager
 def pretend_cuda(free: int = 8 << 30) -> Iterator[Device]:
     """A device with `free` bytes for what happens inside."""
-    with pytest.MonkeyPatch.context() as patch, Device() as device, _Factories():
+    with pytest.MonkeyPatch.context() as patch, Device() as device, _Factories(device.waits):
         patch.setattr(torch, "load", partial(_load, torch.load))
         patch.setattr(torch.cuda, "CUDAGraph", Graph)
         patch.setattr(torch.cuda, "graph", partial(_capturing, device))

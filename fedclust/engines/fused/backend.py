@@ -93,7 +93,7 @@ class FusedBackend:
             steps=torch.zeros_like(shards.count),
         )
         rule = rule_of(solver, lr)
-        computed = torch.zeros(2, dtype=torch.int64)  # all examples, real examples
+        computed, real = 0, 0  # examples
         self.together = 0
 
         # how much there is to do is planned by the host, so that it waits for the device once
@@ -101,7 +101,8 @@ class FusedBackend:
         steps = num_steps(replace(shards, count=count, work=share), solver)
 
         def work(spanned: bool, chunk: Tensor) -> None:
-            rows = chunk.to(models.device)
+            nonlocal computed, real
+            rows = chunk.to(models.device, non_blocking=True)
             here = _take(shards, rows, int(count[chunk].max()))
             plan = schedule(here, solver, int(steps[chunk].max()))
             stack = stacks.of(len(rows), rule)
@@ -119,7 +120,7 @@ class FusedBackend:
                 stack.span.finish(plan.steps)
             result.steps[rows] = plan.steps
             stack.store(rows, result.params, result.slots)
-            computed.add_(torch.tensor([batches.computed, batches.real]))
+            computed, real = computed + batches.computed, real + batches.real
             self.together = max(self.together, len(rows))
 
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
@@ -139,7 +140,7 @@ class FusedBackend:
                 partial(work, spanned),
                 (chosen == spanned).nonzero().squeeze(1),
             )
-        self.padding = 1 - float(computed[1] / computed[0].clamp(min=1)) if computed[0] else 0.0
+        self.padding = 1 - real / computed if computed else 0.0
         return result
 
     @torch.no_grad()
@@ -150,7 +151,7 @@ class FusedBackend:
         sums = torch.zeros(len(models), len(shards), dtype=torch.float64, device=models.device)
 
         def work(chunk: Tensor) -> None:
-            which = chunk.to(models.device)
+            which = chunk.to(models.device, non_blocking=True)
             part = sums.new_zeros(len(which), len(shards))
             stack = stacks.of(len(which), None)
             stack.load(models, which)
@@ -170,7 +171,7 @@ class FusedBackend:
         count = shards.count.cpu()
 
         def work(chunk: Tensor) -> None:
-            rows = chunk.to(models.device)
+            rows = chunk.to(models.device, non_blocking=True)
             here = _take(shards, rows, int(count[chunk].max()))
             stack = stacks.of(len(rows), Accumulate())
             stack.load(models, label[rows])
@@ -191,7 +192,7 @@ class FusedBackend:
         count = grouped.count.cpu()
 
         def work(chunk: Tensor) -> None:
-            rows = chunk.to(models.device)
+            rows = chunk.to(models.device, non_blocking=True)
             stack = stacks.of(len(rows), None)
             stack.load(models, grouped.used[rows])
             score_chunk(stack, self.pool, grouped, rows, count[chunk].tolist(), self._block(1), (loss, hit))

@@ -1,8 +1,7 @@
 """Local training of softmax regression: all steps of a chunk in one call of compiled code.
 
 A step of so small a model is less than a microsecond of arithmetic, but more than a dozen of PyTorch's
-operations. `regression.c` says what is computed. Rows are computed one by one, so a row's result does not
-depend on those beside it.
+operations. `regression.c` says what is computed, row by row.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
 from fedclust import federation
 from fedclust.engines.choose import ENGINES, make_backend
-from fedclust.engines.fused import products, regression
+from fedclust.engines.fused import compiled, products
 from fedclust.engines.ranks import sharded
 from fedclust.errors import ConfigError, UserError, require
 from fedclust.ranks import here
@@ -442,7 +442,7 @@ def versions(device: torch.device, backend: Backend) -> dict[str, Any]:
         "commit": _commit(),
         "device": gpu or f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
         "engine": backend.name,
-        "compiled": regression.compiled() is not None,
+        "compiled": compiled.available(),
         "ranks": here().size,
     }
 

@@ -92,10 +92,11 @@ def close(got: list[Tensor], want: list[Tensor], tolerance: float) -> None:
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.fixture(params=["by_row", "stacked"])
+@pytest.fixture(params=["compiled", "row by row", "stacked"])
 def _images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to compute convolutions: that of CPUs, and that of GPUs."""
-    monkeypatch.setattr(network, "_by_row", lambda device: request.param == "by_row")
+    """All ways to compute convolutions: those of CPUs with a compiler and without, and that of GPUs."""
+    if request.param != "compiled":
+        monkeypatch.setattr(network, "_convolving", lambda *_: request.param)
 
 
 @pytest.mark.usefixtures("_images")
@@ -110,13 +111,16 @@ def test_every_layer_option_equals_the_loop(name: str, solver: str) -> None:
     close(everything(fused, models, shards, SOLVERS[solver]), want, 2e-5)
 
 
-@pytest.mark.parametrize("name", ["cnn_femnist_tiny", "flex_mnist_cnn", "tf_cifar"])
-def test_stacked_convolutions_equal_those_by_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("other", ["row by row", "stacked"])
+@pytest.mark.parametrize("name", ["cnn_femnist_tiny", "flex_mnist_cnn", "flex_femnist_cnn", "tf_cifar"])
+def test_convolutions_are_the_same_in_all_ways(
+    name: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, pool, shards = shipped(name), toy_pool(shape_of(name)), ragged_shards()
     engine = FusedBackend(model, pool)
-    by_row = everything(engine, starts(engine), shards, SOLVERS["sgd"])
-    monkeypatch.setattr(network, "_by_row", lambda device: False)
-    close(everything(engine, starts(engine), shards, SOLVERS["sgd"]), by_row, 2e-5)
+    usual = everything(engine, starts(engine), shards, SOLVERS["sgd"])
+    monkeypatch.setattr(network, "_convolving", lambda *_: other)
+    close(everything(engine, starts(engine), shards, SOLVERS["sgd"]), usual, 2e-5)
 
 
 @pytest.mark.parametrize("name", ["mlp128", "flex_mnist_cnn"])

@@ -23,7 +23,7 @@ EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """A pretended GPU; the CPU takes the same path, so that results are equal bit by bit."""
-    monkeypatch.setattr(network, "_by_row", lambda _: False)
+    monkeypatch.setattr(network, "_convolving", lambda *_: "stacked")
     monkeypatch.setattr("fedclust.engines.fused.training.fits", lambda *_: False)
     with pretend_cuda() as device:
         yield device

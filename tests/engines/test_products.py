@@ -131,8 +131,8 @@ def test_other_devices_multiply_bfloat16_and_give_float32() -> None:
 def test_bfloat16_changes_training_a_little_on_every_path(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Row by row as on a CPU, and stacked as on a GPU: near each other, near float32, and not float32."""
 
-    def train(precision: str, by_row: bool) -> Tensor:
-        monkeypatch.setattr(network, "_by_row", lambda _: by_row)
+    def train(precision: str, convolving: str) -> Tensor:
+        monkeypatch.setattr(network, "_convolving", lambda *_: convolving)
         products.use(precision)
         engine = FusedBackend(shipped(name), toy_pool(shape_of(name)))
         models = starts(engine)
@@ -140,7 +140,11 @@ def test_bfloat16_changes_training_a_little_on_every_path(monkeypatch: pytest.Mo
         products.use("highest")
         return moved - models[labels(5)]
 
-    exact, rows, stacked = train("highest", True), train("bf16", True), train("bf16", False)
+    exact, rows, stacked = (
+        train("highest", "row by row"),
+        train("bf16", "row by row"),
+        train("bf16", "stacked"),
+    )
     size = exact.norm()
     assert 1e-5 * size < (rows - exact).norm() < 0.1 * size
     assert (rows - stacked).norm() < 0.1 * size

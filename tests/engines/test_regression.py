@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,15 +128,6 @@ def test_only_softmax_regression_is_taken() -> None:
     assert not Network.of(shipped("mlp")).is_regression
     assert not Network.of(shipped("cnn", (1, 28, 28))).is_regression
     assert not Network.of(Stack((5,), named_init("torch")).linear(4).linear(3).model()).is_regression
-
-
-@pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """An empty cache folder, nothing loaded yet."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    library.cache_clear()
-    yield tmp_path / "fedclust"
-    library.cache_clear()
 
 
 def works(found: ctypes.CDLL | None) -> bool:

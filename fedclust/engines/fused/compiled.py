@@ -40,6 +40,11 @@ def library(name: str) -> ctypes.CDLL | None:
     return (_loaded(kept) if _is_whole(kept) else None) or _built(compiler, source, kept)
 
 
+def available() -> bool:
+    """Whether all C sources of this folder are compiled here."""
+    return all(library(path.stem) is not None for path in sorted(Path(__file__).parent.glob("*.c")))
+
+
 def _compiler() -> list[str] | None:
     """The command that compiles C: $CC, or the machine's own; None where there is none."""
     named = shlex.split(os.environ.get("CC", ""))

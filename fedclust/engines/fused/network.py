@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from fedclust.engines.fused import convolution
+from fedclust.engines.fused.convolution import Block, BlockStep
 from fedclust.engines.fused.dense import Chain, Clock, DropoutStep, FlattenStep, LinearStep, ReluStep, Step
 from fedclust.engines.fused.span import Span, SpanStep
 from fedclust.engines.fused.spatial import (
@@ -50,9 +55,14 @@ def obstacle(model: nn.Module) -> str:
     return "" if weighted else "the fused engine needs a layer with parameters"
 
 
-def _by_row(device: torch.device) -> bool:
-    """Whether the part that sees images runs row by row."""
-    return device.type == "cpu"
+Convolving = Literal["compiled", "row by row", "stacked"]
+
+
+def _convolving(network: Network, device: torch.device) -> Convolving:
+    """How the part that sees images is computed."""
+    if device.type != "cpu":
+        return "stacked"
+    return "compiled" if convolution.fits(network.layers, device) else "row by row"
 
 
 @dataclass(frozen=True)
@@ -155,7 +165,7 @@ class Stack:
     """
 
     def __init__(self, network: Network, rows: int, device: torch.device, rule: Rule | None) -> None:
-        self.network, self.rule, self.by_row = network, rule, _by_row(device)
+        self.network, self.rule, self.convolving = network, rule, _convolving(network, device)
         self.clock = Clock()
         self.span: Span | None = None
         self.key = torch.zeros(rows, dtype=torch.int64, device=device)
@@ -246,7 +256,7 @@ class Stack:
             place = self.network.first_dense
             assert place is not None
             return self._part(range(place, total), 0, rows, batch)
-        if not split or not self.by_row:
+        if not split or self.convolving != "row by row":
             return self._part(range(total), 0, rows, batch)
         images = RowByRowStep([self._part(range(split), i, i + 1, batch) for i in range(rows)])
         rest = self._part(range(split, total), 0, rows, batch)
@@ -255,9 +265,21 @@ class Stack:
 
     def _part(self, places: range, low: int, high: int, batch: int) -> Chain:
         """Some layers for the rows [low, high)."""
-        steps = [self._step(place, low, high, batch) for place in places]
-        weighted = [i for i, place in enumerate(places) if isinstance(self.network.layers[place], _WEIGHTED)]
-        return Chain(steps, weighted[0] if weighted else len(steps))
+        steps = list(self._steps(places, low, high, batch))
+        weighted = [i for i, (_, has_weights) in enumerate(steps) if has_weights]
+        return Chain([step for step, _ in steps], weighted[0] if weighted else len(steps))
+
+    def _steps(self, places: range, low: int, high: int, batch: int) -> Iterator[tuple[Step, bool]]:
+        """The steps of some layers, and whether they have parameters."""
+        place = places.start
+        while place < places.stop:
+            block = Block.at(self.network.layers, place) if self.convolving == "compiled" else None
+            if block is None:
+                yield self._step(place, low, high, batch), isinstance(self.network.layers[place], _WEIGHTED)
+                place += 1
+            else:
+                yield self._block_step(block, place, low, high, batch), True
+                place = block.end
 
     def _step(self, place: int, low: int, high: int, batch: int) -> Step:
         layer = self.network.layers[place]
@@ -273,14 +295,39 @@ class Stack:
             return DropoutStep(self.key[low:high], self.clock, place, layer.p)
         return ReluStep() if isinstance(layer, nn.ReLU) else FlattenStep()
 
+    def _parameters(
+        self, place: int, layer: nn.Linear | nn.Conv2d, low: int, high: int
+    ) -> tuple[Weight, Weight | None, bool]:
+        """Weight and bias of a layer, and whether one before it needs the gradient of its input."""
+        weight = self.weights[f"{place}.weight"].rows(low, high)
+        bias = self.weights[f"{place}.bias"].rows(low, high) if layer.bias is not None else None
+        return weight, bias, any(isinstance(before, _WEIGHTED) for before in self.network.layers[:place])
+
+    def _block_step(self, block: Block, place: int, low: int, high: int, batch: int) -> Step:
+        weight, bias, need = self._parameters(block.place, block.conv, low, high)
+        shapes, layers = self.network.shapes, self.network.layers
+        return BlockStep(
+            block,
+            (shapes[place], shapes[block.end]),
+            weight,
+            bias,
+            self.rule,
+            batch,
+            partial(self._block_room, place),
+            need=need and self.rule is not None,
+            last=block.end < len(layers) and not isinstance(layers[block.end], nn.Flatten),
+        )
+
+    def _block_room(self, place: int, name: str, *shape: int) -> Tensor:
+        """A buffer of a block, or of all where it keeps nothing for later."""
+        return self.room(name if name == "scratch" else f"{place}.{name}", *shape)
+
     def _weighted_step(
         self, place: int, layer: nn.Linear | nn.Conv2d, low: int, high: int, batch: int
     ) -> Step:
-        weight = self.weights[f"{place}.weight"].rows(low, high)
-        bias = self.weights[f"{place}.bias"].rows(low, high) if layer.bias is not None else None
-        need = any(isinstance(before, _WEIGHTED) for before in self.network.layers[:place])
+        weight, bias, need = self._parameters(place, layer, low, high)
         if isinstance(layer, nn.Conv2d):
-            conv = RowConvStep if self.by_row else StackedConvStep
+            conv = StackedConvStep if self.convolving == "stacked" else RowConvStep
             return conv(layer, weight, bias, self.rule, need)
         out, back = self.room(f"{place}.out", high - low, batch, layer.out_features), None
         if self.span is not None and not need:

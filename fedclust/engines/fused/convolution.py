@@ -1,0 +1,372 @@
+"""Blocks of a network that begin with a convolution: each is one call of compiled code for all rows.
+
+A row's convolution is too small to keep PyTorch's threads busy, and its ReLU and pooling cost as much as
+the convolution of a single channel. `convolution.c` says what is computed, image by image.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedclust.engines.fused.compiled import library
+from fedclust.engines.fused.products import rounding
+from fedclust.engines.fused.weights import Rule, Weight
+
+_TASKS = 8  # least pieces of a backward pass, for the threads; every piece has a gradient of its own
+_LARGEST = 254  # places of a window that a byte can tell, besides "none"
+
+Room = Callable[..., Tensor]  # name and shape to a float32 buffer that begins at a multiple of 64 bytes
+
+
+class _Images(Structure):
+    """The C structure of the same name."""
+
+    _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("row", "image", "last")))
+
+
+class _Job(Structure):
+    """The C structure `Block`."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "batch", "inputs", "height", "width", "outputs")),
+        *((name, c_int64) for name in ("kernel_rows", "kernel_columns")),
+        *((name, c_int64) for name in ("padded_height", "padded_width", "pad_top", "pad_left")),
+        *((name, c_int64) for name in ("out_height", "out_width", "row_stride", "column_stride")),
+        *((name, c_int64) for name in ("high", "wide", "window_height", "window_width")),
+        *((name, c_int64) for name in ("window_row_stride", "window_column_stride", "relu")),
+        *((name, c_int64) for name in ("rim_top", "rim_left", "rim_height", "rim_width", "parts")),
+        *((name, _Images) for name in ("x", "y", "delta", "back")),
+        *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
+        *((name, c_void_p) for name in ("places", "meets", "met")),
+        *((name, c_void_p) for name in ("places_around", "meets_around", "phases", "columns", "order")),
+        *((name, c_void_p) for name in ("turned", "around", "padded", "where", "partial", "scratch")),
+        ("space", c_int64),
+    )
+
+
+def compiled() -> ctypes.CDLL | None:
+    """The compiled code; None where it cannot be compiled."""
+    found = library("convolution")
+    if found is not None:
+        for verb in (found.forward, found.backward):
+            verb.argtypes, verb.restype = (POINTER(_Job), c_int), None
+    return found
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """A layer's option as (height, width)."""
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+def fits(layers: Sequence[nn.Module], device: torch.device) -> bool:
+    """Whether there are convolutions in float32 on a CPU, and the code for them."""
+    convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
+    return bool(convolutions) and device.type == "cpu" and not rounding() and compiled() is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Layers that are computed together.
+
+    Attributes:
+        pads: zeros (left, right, top, bottom) around the images.
+        place: of the convolution.
+        conv: the convolution.
+        relu: whether a ReLU follows.
+        pool: the maximum that follows, None for none.
+        end: place after the block.
+    """
+
+    pads: tuple[int, int, int, int]
+    place: int
+    conv: nn.Conv2d
+    relu: bool
+    pool: nn.MaxPool2d | None
+    end: int
+
+    @classmethod
+    def at(cls, layers: Sequence[nn.Module], place: int) -> Block | None:
+        """The block that begins at a place; None where none does."""
+        padding, here = layers[place], place
+        outer = (0, 0, 0, 0)
+        if isinstance(padding, nn.ZeroPad2d) and here + 1 < len(layers):
+            left, right, top, bottom = padding.padding
+            outer, here = (left, right, top, bottom), here + 1
+        conv = layers[here]
+        if not isinstance(conv, nn.Conv2d) or min(outer) < 0:
+            return None
+        vertical, horizontal = pair(conv.padding)
+        own = (horizontal, horizontal, vertical, vertical)
+        end = here + 1
+        relu = end < len(layers) and isinstance(layers[end], nn.ReLU)
+        end += relu
+        pool = layers[end] if end < len(layers) else None
+        pool = pool if isinstance(pool, nn.MaxPool2d) and _is_plain(pool) else None
+        left, right, top, bottom = (a + b for a, b in zip(outer, own, strict=True))
+        return cls(
+            pads=(left, right, top, bottom),
+            place=here,
+            conv=conv,
+            relu=relu,
+            pool=pool,
+            end=end + (pool is not None),
+        )
+
+
+def _is_plain(pool: nn.MaxPool2d) -> bool:
+    """Whether compiled code knows the maximum."""
+    small = math.prod(pair(pool.kernel_size)) <= _LARGEST
+    return pair(pool.padding) == (0, 0) and pair(pool.dilation) == (1, 1) and small
+
+
+class BlockStep:
+    """A block of layers as a `fedclust.engines.fused.dense.Step` of tensors [R, B, channels, height, width].
+
+    Args:
+        block: the layers.
+        shapes: (channels, height, width) of an image before and after the block.
+        weight: kernels of every row, [R, out, in, height, width], channels last.
+        bias: of every row, [R, 1, out].
+        rule: what becomes of the gradient; None for forward only.
+        batch: B.
+        need: whether the gradient of the images is wanted.
+        last: whether the output lies channels last, as a further block wants it; else as `Flatten` does.
+        room: buffers that are used again.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        shapes: tuple[tuple[int, ...], tuple[int, ...]],
+        weight: Weight,
+        bias: Weight | None,
+        rule: Rule | None,
+        batch: int,
+        room: Room,
+        *,
+        need: bool,
+        last: bool,
+    ) -> None:
+        code = compiled()
+        assert code is not None
+        self.weight, self.bias, self.rule = weight, bias, rule
+        self.code, self.threads = code, torch.get_num_threads()
+        rows, kernel = len(weight.value), weight.value.permute(0, 1, 3, 4, 2)
+        inputs, height, width = shapes[0]
+        outputs, high, wide = shapes[1]
+        conv = block.conv
+        sides, strides, apart = pair(conv.kernel_size), pair(conv.stride), pair(conv.dilation)
+        left, right, top, bottom = block.pads
+        padded = (height + top + bottom, width + left + right)
+        out = tuple(
+            (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(padded, sides, strides, apart, strict=True)
+        )
+        window = (1, 1) if block.pool is None else pair(block.pool.kernel_size)
+        moves = (1, 1) if block.pool is None else pair(block.pool.stride)
+        lanes = code.lanes()
+        v, u = -(-outputs // lanes), -(-inputs // lanes)
+        around = _Around.of((height, width), sides, strides, apart, (top, left), out, need=need)
+        taps, places = math.prod(sides), math.prod(out)
+        # rows of the image that an output's row sees, by row of the kernel
+        seen = [[h * strides[0] + tap * apart[0] - top for tap in range(sides[0])] for h in range(out[0])]
+        image = range(height)
+        parts = min(batch, -(-_TASKS // rows))
+        train = rule is not None
+
+        y = (rows, batch, high, wide, outputs) if last else (rows, batch, outputs, high, wide)
+        self.out = room("out", *y).permute(0, 1, 4, 2, 3) if last else room("out", *y)
+        self.back = room("back", rows, batch, height, width, inputs).permute(0, 1, 4, 2, 3) if need else None
+        self.kernel_gradient = room("kernel_gradient", *kernel.shape)
+        self.bias_gradient = None if bias is None else room("bias_gradient", rows, 1, outputs)
+        space = max(
+            places * v + -(-math.prod(padded) * inputs // lanes),
+            math.prod(around.rim) * v + height * width * u,
+        )
+        grid = torch.arange(math.prod(padded) * inputs, dtype=torch.int32).view(*padded, inputs)
+        rim = torch.arange(math.prod(around.rim) * v * lanes, dtype=torch.int32).view(-1, v * lanes)
+        tensors = {
+            "kernel": kernel,
+            "bias": None if bias is None else bias.value,
+            "kernel_gradient": self.kernel_gradient if train else None,
+            "bias_gradient": self.bias_gradient if train else None,
+            "places": grid[: sides[0] * apart[0] : apart[0], : sides[1] * apart[1] : apart[1]].contiguous(),
+            "meets": _ranges([[row in image for row in rows] for rows in seen]),
+            "met": _ranges([[row in image for row in rows] for rows in zip(*seen, strict=True)]),
+            "places_around": rim[around.places].contiguous(),
+            "meets_around": around.meets,
+            "phases": around.phases,
+            "columns": around.columns,
+            "order": around.order,
+            "turned": room("turned", rows, taps * inputs, v * lanes),
+            "around": room("around", rows, taps * v * lanes, u * lanes) if need else None,
+            "padded": room("padded", rows, batch, *padded, inputs) if train else None,
+            "where": room("where", -(-rows * batch * high * wide * v * lanes // 4)) if train else None,
+            "partial": room("partial", rows, parts, taps * inputs + 1, v * lanes) if train else None,
+            "scratch": room("scratch", self.threads, space, lanes),
+        }
+        self.tensors = tensors  # the addresses below are theirs
+        self.job = _Job(
+            rows=rows,
+            batch=batch,
+            inputs=inputs,
+            height=height,
+            width=width,
+            outputs=outputs,
+            kernel_rows=sides[0],
+            kernel_columns=sides[1],
+            padded_height=padded[0],
+            padded_width=padded[1],
+            pad_top=top,
+            pad_left=left,
+            out_height=out[0],
+            out_width=out[1],
+            row_stride=strides[0],
+            column_stride=strides[1],
+            high=high,
+            wide=wide,
+            window_height=window[0],
+            window_width=window[1],
+            window_row_stride=moves[0],
+            window_column_stride=moves[1],
+            relu=block.relu,
+            rim_top=around.before[0],
+            rim_left=around.before[1],
+            rim_height=around.rim[0],
+            rim_width=around.rim[1],
+            parts=parts,
+            y=_images(self.out),
+            back=_Images() if self.back is None else _images(self.back),
+            space=space,
+            **{name: None if x is None else x.data_ptr() for name, x in tensors.items()},
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        x = _whole(x)
+        self.job.x = _images(x)
+        self.code.forward(ctypes.byref(self.job), self.threads)
+        return self.out
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.rule is not None
+        delta = _whole(delta)
+        self.job.delta = _images(delta)
+        self.code.backward(ctypes.byref(self.job), self.threads)
+        self.rule.whole(self.weight, self.kernel_gradient.permute(0, 1, 4, 2, 3))
+        if self.bias is not None:
+            assert self.bias_gradient is not None
+            self.rule.whole(self.bias, self.bias_gradient)
+        return delta if self.back is None else self.back
+
+
+def _is_last(x: Tensor) -> bool:
+    """Whether the images of x [R, B, channels, height, width] lie channels last."""
+    return x[0, 0].permute(1, 2, 0).is_contiguous()
+
+
+def _whole(x: Tensor) -> Tensor:
+    """x with every image in one piece, channels first or last."""
+    return x if _is_last(x) or x[0, 0].is_contiguous() else x.contiguous()
+
+
+def _images(x: Tensor) -> _Images:
+    """Where the images of x lie, which are whole."""
+    assert x.dtype == torch.float32
+    return _Images(data=x.data_ptr(), row=x.stride(0), image=x.stride(1), last=_is_last(x))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Around:
+    """Which pixels of the gradient of a convolution's output give that of its images.
+
+    The row h of an image (likewise its column) meets the output's row (h + pad - apart * tap) / stride. So of
+    h = phase + stride * i only the taps count for which that is whole, and the row is i plus that of i = 0.
+
+    Attributes:
+        before: (rows, columns) of zeros before the output's gradient, so that all of these exist.
+        rim: (height, width) with the zeros before and after.
+        order: int32 [taps] taps, phase after phase.
+        phases: int32 [phases + 1] first of them of every phase.
+        columns: int32 [stride] taps of a row by phase of the column.
+        meets: int32 [height, 2] by row of the image: first and last + 1 of its phase's rows of taps that meet
+            the output itself.
+        places: int64 [taps] pixel of the rim that the first pixel of the phase meets.
+    """
+
+    before: tuple[int, int]
+    rim: tuple[int, int]
+    order: Tensor
+    phases: Tensor
+    columns: Tensor
+    meets: Tensor
+    places: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        size: tuple[int, int],
+        sides: tuple[int, int],
+        strides: tuple[int, int],
+        apart: tuple[int, int],
+        pads: tuple[int, int],
+        out: tuple[int, ...],
+        *,
+        need: bool,
+    ) -> _Around:
+        """For images of a size; without zeros where no gradient of the images is needed."""
+        if not need:
+            none = torch.zeros(0, dtype=torch.int64)
+            rest = dict.fromkeys(("order", "phases", "columns", "meets", "places"), none)
+            return cls(before=(0, 0), rim=(out[0], out[1]), **rest)
+        met = [_met(*options) for options in zip(sides, strides, apart, pads, strict=True)]
+        before, rim = [0, 0], [0, 0]
+        for axis in range(2):
+            first = [(phase, pixel) for phase, some in enumerate(met[axis]) for _, pixel in some]
+            before[axis] = max(0, *(-pixel for _, pixel in first))
+            # the last pixel of the phase
+            reach = (pixel + (size[axis] - 1 - phase) // strides[axis] for phase, pixel in first)
+            rim[axis] = before[axis] + max(out[axis], *(pixel + 1 for pixel in reach))
+        rows_met = [[pixel + h // strides[0] for _, pixel in met[0][h % strides[0]]] for h in range(size[0])]
+        order, places, phases = [], [], [0]
+        for rows, columns in product(*met):
+            for (row, y), (column, x) in product(rows, columns):
+                order.append(row * sides[1] + column)
+                places.append((y + before[0]) * rim[1] + x + before[1])
+            phases.append(len(order))
+        return cls(
+            before=(before[0], before[1]),
+            rim=(rim[0], rim[1]),
+            order=torch.tensor(order, dtype=torch.int32),
+            phases=torch.tensor(phases, dtype=torch.int32),
+            columns=torch.tensor([len(some) for some in met[1]], dtype=torch.int32),
+            meets=_ranges([[row in range(out[0]) for row in rows] for rows in rows_met]),
+            places=torch.tensor(places),
+        )
+
+
+def _ranges(chosen: Iterable[Sequence[bool]]) -> Tensor:
+    """First and last + 1 chosen place of every list, int32 [lists, 2]; the chosen ones are neighbours."""
+    found = [[i for i, here in enumerate(some) if here] or [0, -1] for some in chosen]
+    return torch.tensor([(places[0], places[-1] + 1) for places in found], dtype=torch.int32)
+
+
+def _met(side: int, stride: int, apart: int, pad: int) -> list[list[tuple[int, int]]]:
+    """By phase: the taps that meet its pixels, and the pixel of the output that the first one meets."""
+    return [
+        [
+            (tap, (phase + pad - apart * tap) // stride)
+            for tap in range(side)
+            if (phase + pad - apart * tap) % stride == 0
+        ]
+        for phase in range(stride)
+    ]

@@ -1,0 +1,179 @@
+"""Blocks of convolutions in compiled code: gradients by definition, layouts, threads, narrower vectors."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedclust.engines.fused import FusedBackend, compiled, convolution, network
+from fedclust.engines.fused.convolution import Block
+from fedclust.engines.fused.network import Network
+from fedclust.models.sequence import Model
+from fedclust.types import Pool, Shards
+
+# more channels than vectors hold, fewer, and neither; windows that overlap, leave pixels over or reach out
+NETWORKS = {
+    "many channels": ((3, 9, 9), [nn.Conv2d(3, 70, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(70, 33, 2)]),
+    "few channels": ((1, 7, 12), [nn.Conv2d(1, 2, (2, 5), padding=(1, 0)), nn.ReLU(), nn.Conv2d(2, 1, 3)]),
+    "rest of windows": ((2, 11, 8), [nn.Conv2d(2, 17, 2), nn.MaxPool2d((3, 2)), nn.ReLU()]),
+    "overlapping windows": (
+        (2, 12, 12),
+        [nn.Conv2d(2, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2, ceil_mode=True), nn.Conv2d(16, 5, 3)],
+    ),
+    "strides": (
+        (2, 13, 12),
+        [nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Conv2d(6, 20, 5, stride=(2, 3), padding=2), nn.ReLU()],
+    ),
+    "stride beyond the kernel": (
+        (1, 10, 10),
+        [nn.Conv2d(1, 4, 1), nn.Conv2d(4, 3, 2, stride=3), nn.ReLU(), nn.Conv2d(3, 2, 1)],
+    ),
+    "dilation": (
+        (2, 12, 11),
+        [nn.Conv2d(2, 4, 1), nn.Conv2d(4, 8, 3, stride=2, padding=3, dilation=(2, 3)), nn.ReLU()],
+    ),
+    "zeros beyond the kernel": ((1, 4, 4), [nn.Conv2d(1, 3, 1), nn.Conv2d(3, 5, 2, padding=3), nn.ReLU()]),
+    "zeros on one side": (
+        (2, 8, 8),
+        [nn.Conv2d(2, 4, 3), nn.ReLU(), nn.ZeroPad2d((1, 2, 0, 1)), nn.Conv2d(4, 9, 3, stride=2)],
+    ),
+}
+
+
+def network_of(name: str) -> Model:
+    """A network of `NETWORKS` with five classes."""
+    shape, layers = NETWORKS[name]
+    x = torch.zeros(1, *shape)
+    shapes = [shape]
+    layers = [*layers, nn.Flatten()]
+    for layer in layers:
+        x = layer(x)
+        shapes.append(tuple(x.shape[1:]))
+    return Model([*layers, nn.Linear(x.shape[1], 5)], [*shapes, (5,)], [], {})
+
+
+def exact_gradient(model: Model, flat: Tensor, pool: Pool, rows: Tensor) -> Tensor:
+    """The gradient of the mean loss on some examples, float64."""
+    own = {}
+    offset = 0
+    for name, value in model.named_parameters():
+        part = flat[offset : offset + value.numel()]
+        own[name], offset = part.double().view(value.shape).requires_grad_(), offset + value.numel()
+    logits = torch.func.functional_call(model, own, pool.inputs(rows).double())
+    loss = functional.cross_entropy(logits, pool.y[rows])
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(own.values()))])
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_are_those_of_the_definition(name: str) -> None:
+    model, shards = network_of(name), ragged_shards()
+    pool = toy_pool(model.shapes[0])
+    pool.y.remainder_(5)
+    engine = FusedBackend(model, pool)
+    models = 0.2 * torch.randn(3, engine.num_params, generator=torch.Generator().manual_seed(5))
+    got = engine.grad(models, labels(len(shards)), shards)
+    for row, (which, count) in enumerate(
+        zip(labels(len(shards)).tolist(), shards.count.tolist(), strict=True)
+    ):
+        if count == 0:
+            assert not got[row].any()
+            continue
+        want = exact_gradient(model, models[which], pool, shards.index[row, :count])
+        assert (got[row] - want).norm() < 2e-5 * want.norm()
+
+
+def test_blocks_take_what_belongs_together() -> None:
+    def blocks(layers: list[nn.Module]) -> list[tuple[int, int, int, bool, bool]]:
+        found, place = [], 0
+        while place < len(layers):
+            block = Block.at(layers, place)
+            if block is not None:
+                found.append((place, block.place, block.end, block.relu, block.pool is not None))
+            place = place + 1 if block is None else block.end
+        return found
+
+    conv, relu, pool, pad = nn.Conv2d(1, 1, 1), nn.ReLU(), nn.MaxPool2d(2), nn.ZeroPad2d((1, 0, 2, 0))
+    norm, flat = nn.LocalResponseNorm(3), nn.Flatten()
+    assert blocks([conv, relu, pool, flat]) == [(0, 0, 3, True, True)]
+    assert blocks([pad, conv, pool, relu]) == [(0, 1, 3, False, True)]
+    assert blocks([conv, conv, norm, relu, pool]) == [(0, 0, 1, False, False), (1, 1, 2, False, False)]
+    assert blocks([pool, pad, relu, flat]) == []
+    assert blocks([conv, relu, nn.MaxPool2d(3, padding=1), pad]) == [(0, 0, 2, True, False)]
+    assert blocks([conv, nn.MaxPool2d(2, dilation=2), pad]) == [(0, 0, 1, False, False)]
+    assert blocks([conv, nn.MaxPool2d(16)]) == [(0, 0, 1, False, False)]
+    assert blocks([nn.ZeroPad2d(-1), conv]) == [(1, 1, 2, False, False)]
+
+
+def test_the_compiled_way_is_taken_on_a_cpu_in_float32() -> None:
+    layers = Network.of(shipped("jgl_cnn")).layers
+    assert convolution.fits(layers, torch.device("cpu")) == (convolution.compiled() is not None)
+    assert not convolution.fits(layers, torch.device("cuda"))
+    assert not convolution.fits(Network.of(shipped("mlp")).layers, torch.device("cpu"))
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    """A maximum or a ReLU must not hide it: training that diverges has to be seen."""
+    model, pool = shipped("jgl_cnn"), toy_pool(shape_of("jgl_cnn"))
+    engine = FusedBackend(model, pool)
+    models = starts(engine)
+    models[1, 7] = float("nan")
+    result = engine.train(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05)
+    for row, which in enumerate(labels(5).tolist()):
+        spoiled = which == 1 and ragged_shards().count[row] > 0
+        assert result.loss[row].isnan() == spoiled
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 9])
+def test_sums_do_not_depend_on_threads(rows: int) -> None:
+    model, pool = shipped("jgl_cnn"), toy_pool(shape_of("jgl_cnn"))
+    shards = ragged_shards((6,) * rows)
+
+    def gradient(threads: int) -> Tensor:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            engine = FusedBackend(model, pool, max_rows=rows)
+            found = engine.grad(starts(engine), labels(rows), shards)
+        finally:
+            torch.set_num_threads(before)
+        convolutions = sum(layer.weight.numel() for layer in model if isinstance(layer, nn.Conv2d))
+        return found[:, :convolutions]
+
+    assert torch.equal(gradient(1), gradient(3))
+
+
+@pytest.mark.parametrize("option", ["-mno-avx512f", "-mno-avx"])
+def test_narrower_vectors(fresh: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    """What processors without the widest registers compute; without a compiler the same as ever."""
+    compiler = compiled._compiler()
+    monkeypatch.setenv("CC", shlex.join([*(compiler or [os.devnull]), option]))
+    assert not fresh.exists()
+    name = "many channels"
+    model, shards = network_of(name), ragged_shards()
+    pool = toy_pool(model.shapes[0])
+    pool.y.remainder_(5)
+    engine = FusedBackend(model, pool)
+    models = 0.2 * torch.randn(3, engine.num_params, generator=torch.Generator().manual_seed(5))
+    narrow = engine.grad(models, labels(len(shards)), shards)
+    found = convolution.compiled()
+    assert found is None or found.lanes() < 16
+    monkeypatch.setattr(network, "_convolving", lambda *_: "row by row")
+    torch.testing.assert_close(narrow, engine.grad(models, labels(len(shards)), shards), rtol=1e-4, atol=1e-6)
+
+
+def test_a_part_of_a_chunk_and_smaller_batches_share_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that end earlier, and last batches that are smaller, write into the same memory as the others."""
+    model, pool = shipped("flex_fmnist_cnn", (1, 12, 12)), toy_pool((1, 12, 12))
+    shards: Shards = ragged_shards((17, 3, 11, 1))
+    engine = FusedBackend(model, pool, max_rows=4)
+    got = engine.train(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05)
+    monkeypatch.setattr(network, "_convolving", lambda *_: "row by row")
+    want = engine.train(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05)
+    torch.testing.assert_close(got.params, want.params, rtol=1e-5, atol=1e-6)

@@ -10,7 +10,7 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor, nn
 
-from fedclust.engines.fused import FusedBackend, backend, network, training
+from fedclust.engines.fused import FusedBackend, backend, convolution, network, training
 from fedclust.engines.loop import LoopBackend
 from fedclust.errors import ConfigError
 from fedclust.models.sequence import Model
@@ -326,3 +326,37 @@ def test_key_and_start_decide_a_row_and_nothing_else_does() -> None:
     params = engine.train(models, label, same, how, how.lr).params
     torch.testing.assert_close(params[0], params[1], rtol=1e-6, atol=1e-6)
     assert not torch.allclose(engine.train(models, label, other, how, how.lr).params[0], params[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mlp128", "jgl_cnn"])
+@pytest.mark.parametrize("solver", ["sgd", "momentum", "proximal"])
+def test_a_local_step_takes_no_fresh_memory(monkeypatch: pytest.MonkeyPatch, name: str, solver: str) -> None:
+    """PyTorch's convolutions, which are there without a compiler, have nowhere else to put their results."""
+    engine = FusedBackend(shipped(name), toy_pool(shape_of(name)))
+    descend = training._descend
+
+    def watched(*arguments: object) -> Tensor:
+        with torch.profiler.record_function("a local step"):
+            return descend(*arguments)  # type: ignore[arg-type]
+
+    def train() -> None:
+        engine.train(starts(engine), labels(5), ragged_shards(), SOLVERS[solver], 0.05)
+
+    monkeypatch.setattr(training, "_descend", watched)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as told:
+        train()
+    events = told.events()
+    assert events is not None
+    steps = [event for event in events if event.name == "a local step"]
+    taken = [sum(_taken(part) for part in step.cpu_children) for step in steps]
+    assert len(taken) >= 4
+    if name != "jgl_cnn" or convolution.compiled() is not None:
+        assert not any(taken)
+
+
+def _taken(event: torch.autograd.profiler_util.FunctionEvent) -> int:
+    """Bytes that an operation and its parts asked for, but for the numbers that learning rates are put in."""
+    own = event.self_cpu_memory_usage
+    return (own if own > 16 else 0) + sum(_taken(part) for part in event.cpu_children)

@@ -331,7 +331,7 @@ class Stack:
             return conv(layer, weight, bias, self.rule, need)
         out, back = self.room(f"{place}.out", high - low, batch, layer.out_features), None
         if self.span is not None and not need:
-            return SpanStep(self.span, bias, self.clock, out)
+            return SpanStep(self.span, bias, self.clock, out, self.room(f"{place}.spare", *out.shape))
         if need and self.rule is not None:
             back = self.room(f"{place}.back", high - low, batch, layer.in_features)
         return LinearStep(weight, bias, self.rule, out, back)

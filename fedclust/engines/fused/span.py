@@ -144,11 +144,12 @@ class Span:
         if self._unforced is not None:
             self._factors = [self._by_origin(row) for row in self._unforced.value.tolist()]
 
-    def project(self, out: Tensor, place: Tensor | None, step: int) -> None:
+    def project(self, out: Tensor, spare: Tensor, place: Tensor | None, step: int) -> None:
         """Write what the layer would give at a step if no gradient had moved it.
 
         Args:
             out: [R, B, o].
+            spare: further room, [R, B, o].
             place: [R, B] int64 examples of the batch, counted through all rows; None for the first B of each.
             step: local step.
         """
@@ -162,7 +163,10 @@ class Span:
             elif which == 0:
                 torch.mul(outputs[:rows, :batch], factor, out=out)
             else:
-                here = outputs[:rows, :batch] if place is None else outputs.flatten(0, 1)[place]
+                here = outputs[:rows, :batch]
+                if place is not None:
+                    here = spare
+                    torch.index_select(outputs.flatten(0, 1), 0, place.reshape(-1), out=here.flatten(0, 1))
                 out.add_(here, alpha=factor)
 
     def origins(self) -> tuple[list[Tensor], Tensor]:
@@ -229,10 +233,11 @@ class SpanStep:
         bias: b of every row, [R, 1, o].
         clock: tells the local step and the batch.
         out: room for the output, [R, B, o].
+        spare: further room, [R, B, o].
     """
 
-    def __init__(self, span: Span, bias: Weight | None, clock: Clock, out: Tensor) -> None:
-        self.span, self.bias, self.clock, self.out = span, bias, clock, out
+    def __init__(self, span: Span, bias: Weight | None, clock: Clock, out: Tensor, spare: Tensor) -> None:
+        self.span, self.bias, self.clock, self.out, self.spare = span, bias, clock, out, spare
         rows, batch = out.shape[:2]
         self.coefficients = span.coefficients.rows(0, rows)
         self.ones = out.new_ones(1, 1, batch).expand(rows, 1, batch)
@@ -240,7 +245,7 @@ class SpanStep:
     def forward(self, x: Tensor) -> Tensor:
         """See `Step`."""
         assert self.clock.step is not None
-        self.span.project(self.out, self.clock.place, self.clock.step)
+        self.span.project(self.out, self.spare, self.clock.place, self.clock.step)
         if self.bias is not None:
             self.out.add_(self.bias.value)
         return baddbmm(self.out, x, self.coefficients.value, self.out, alpha=-self.span.rule.lr)

@@ -143,14 +143,14 @@ def _descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
         share: [R, B, 1] weight of every example's loss.
 
     Returns:
-        [R, B, 1] log-probability of every example's class.
+        [Y, R, B] log-probabilities, in memory that the next batch takes.
     """
     logp, classes = frame.log_probabilities(x), label.permute(2, 0, 1)
     # by the logits the gradient is (softmax - one hot) * share, so 0 in padding
     torch.exp(logp, out=frame.change).scatter_add_(0, classes, frame.minus_one)
     torch.mul(frame.change.permute(1, 2, 0), share, out=frame.delta)
     frame.chain.backward(frame.delta)
-    return logp.gather(0, classes).permute(1, 2, 0)
+    return logp
 
 
 def train_chunk(stack: Stack, batches: Batches) -> Tensor:
@@ -159,16 +159,17 @@ def train_chunk(stack: Stack, batches: Batches) -> Tensor:
         data = batches.data.flatten(2)
         return train_regression(stack, data, batches.place, batches.label.squeeze(3), batches.size)
     labels, shares = batches.label.unbind(), batches.share.unbind()
-    picked = torch.zeros_like(batches.share)
+    picked = torch.zeros_like(batches.share).permute(0, 3, 1, 2)  # [S, 1, R, B] of every example's class
     for step, (rows, width) in enumerate(zip(batches.rows, batches.width, strict=True)):
         stack.clock.step = step
         stack.clock.place = None if batches.ordered else _first(batches.place[step], rows, width)
         frame = stack.frame(rows, width)
         x = batches.inputs(step, frame.inputs)
         label, share = _first(labels[step], rows, width), _first(shares[step], rows, width)
-        _first(picked[step], rows, width).copy_(_descend(frame, x, label, share))
+        logp = _descend(frame, x, label, share)
+        torch.gather(logp, 0, label.permute(2, 0, 1), out=picked[step, :, :rows, :width])
     steps = (batches.share > 0).any(2).sum((0, 2))
-    return -(picked * batches.share).sum((0, 2, 3)) / steps.clamp(min=1)
+    return -(picked.permute(0, 2, 3, 1) * batches.share).sum((0, 2, 3)) / steps.clamp(min=1)
 
 
 def gradient_chunk(stack: Stack, pool: Pool, shards: Shards, counts: list[int], block: int) -> None:

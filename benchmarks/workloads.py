@@ -299,9 +299,9 @@ WORKLOADS: Sequence[Workload] = (
     ),
     Workload(
         name="W3",
-        title="conv 32, conv 64, fc 512, 4 of 20 clients x 100, 1 of 5 epochs, B=20",
+        title="conv 32, conv 64, fc 512, 4 of 20 clients x 100, 5 epochs, B=20",
         unit="steps",
-        prepare=Training(model=_cnn, rows=4, count=100, epochs=1, batch=20, plain_rows=4),
+        prepare=Training(model=_cnn, rows=4, count=100, epochs=5, batch=20, plain_rows=1),
         rounds=Rounds(model=_cnn, clients=20, examples=100, epochs=5, batch=20),
     ),
     Workload(

@@ -10,7 +10,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
@@ -128,6 +128,81 @@ def _is_plain(pool: nn.MaxPool2d) -> bool:
     return pair(pool.padding) == (0, 0) and pair(pool.dilation) == (1, 1) and small
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Geometry:
+    """Sizes of a block, by their names in the C structure."""
+
+    inputs: int
+    height: int
+    width: int
+    outputs: int
+    kernel_rows: int
+    kernel_columns: int
+    padded_height: int
+    padded_width: int
+    pad_top: int
+    pad_left: int
+    out_height: int
+    out_width: int
+    row_stride: int
+    column_stride: int
+    high: int
+    wide: int
+    window_height: int
+    window_width: int
+    window_row_stride: int
+    window_column_stride: int
+    relu: bool
+
+    @classmethod
+    def of(cls, block: Block, before: tuple[int, ...], after: tuple[int, ...]) -> _Geometry:
+        """For images (channels, height, width) before and after the block."""
+        left, right, top, bottom = block.pads
+        padded = (before[1] + top + bottom, before[2] + left + right)
+        sides, strides, apart = (
+            pair(x) for x in (block.conv.kernel_size, block.conv.stride, block.conv.dilation)
+        )
+        out = [
+            (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(padded, sides, strides, apart, strict=True)
+        ]
+        window = moves = (1, 1)
+        if block.pool is not None:
+            window, moves = pair(block.pool.kernel_size), pair(block.pool.stride)
+        return cls(
+            inputs=before[0],
+            height=before[1],
+            width=before[2],
+            outputs=after[0],
+            kernel_rows=sides[0],
+            kernel_columns=sides[1],
+            padded_height=padded[0],
+            padded_width=padded[1],
+            pad_top=top,
+            pad_left=left,
+            out_height=out[0],
+            out_width=out[1],
+            row_stride=strides[0],
+            column_stride=strides[1],
+            high=after[1],
+            wide=after[2],
+            window_height=window[0],
+            window_width=window[1],
+            window_row_stride=moves[0],
+            window_column_stride=moves[1],
+            relu=block.relu,
+        )
+
+    @property
+    def taps(self) -> int:
+        """Places of a kernel."""
+        return self.kernel_rows * self.kernel_columns
+
+    @property
+    def padded(self) -> int:
+        """Numbers of an image with its zeros."""
+        return self.padded_height * self.padded_width * self.inputs
+
+
 class BlockStep:
     """A block of layers as a `fedclust.engines.fused.dense.Step` of tensors [R, B, channels, height, width].
 
@@ -160,84 +235,52 @@ class BlockStep:
         assert code is not None
         self.weight, self.bias, self.rule = weight, bias, rule
         self.code, self.threads = code, torch.get_num_threads()
-        rows, kernel = len(weight.value), weight.value.permute(0, 1, 3, 4, 2)
-        inputs, height, width = shapes[0]
-        outputs, high, wide = shapes[1]
-        conv = block.conv
-        sides, strides, apart = pair(conv.kernel_size), pair(conv.stride), pair(conv.dilation)
-        left, right, top, bottom = block.pads
-        padded = (height + top + bottom, width + left + right)
-        out = tuple(
-            (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(padded, sides, strides, apart, strict=True)
-        )
-        window = (1, 1) if block.pool is None else pair(block.pool.kernel_size)
-        moves = (1, 1) if block.pool is None else pair(block.pool.stride)
-        lanes = code.lanes()
-        v, u = -(-outputs // lanes), -(-inputs // lanes)
-        around = _Around.of((height, width), sides, strides, apart, (top, left), out, need=need)
-        taps, places = math.prod(sides), math.prod(out)
-        # rows of the image that an output's row sees, by row of the kernel
-        seen = [[h * strides[0] + tap * apart[0] - top for tap in range(sides[0])] for h in range(out[0])]
-        image = range(height)
+        g, rows, kernel = _Geometry.of(block, *shapes), len(weight.value), weight.value.permute(0, 1, 3, 4, 2)
+        around, meets, met = _Around.of(block, g, need=need), *_seen(block, g)
         parts = min(batch, -(-_TASKS // rows))
-        train = rule is not None
 
-        y = (rows, batch, high, wide, outputs) if last else (rows, batch, outputs, high, wide)
-        self.out = room("out", *y).permute(0, 1, 4, 2, 3) if last else room("out", *y)
-        self.back = room("back", rows, batch, height, width, inputs).permute(0, 1, 4, 2, 3) if need else None
-        self.kernel_gradient = room("kernel_gradient", *kernel.shape)
-        self.bias_gradient = None if bias is None else room("bias_gradient", rows, 1, outputs)
+        y = (g.high, g.wide, g.outputs) if last else (g.outputs, g.high, g.wide)
+        self.out = room("out", rows, batch, *y)
+        self.out = self.out.permute(0, 1, 4, 2, 3) if last else self.out
+        self.back = None
+        if need:
+            self.back = room("back", rows, batch, g.height, g.width, g.inputs).permute(0, 1, 4, 2, 3)
+
+        lanes = code.lanes()
+        v, u = -(-g.outputs // lanes), -(-g.inputs // lanes)
+        outs, ins = v * lanes, u * lanes
         space = max(
-            places * v + -(-math.prod(padded) * inputs // lanes),
-            math.prod(around.rim) * v + height * width * u,
+            g.out_height * g.out_width * v + -(-g.padded // lanes),
+            math.prod(around.rim) * v + g.height * g.width * u,
         )
-        grid = torch.arange(math.prod(padded) * inputs, dtype=torch.int32).view(*padded, inputs)
-        rim = torch.arange(math.prod(around.rim) * v * lanes, dtype=torch.int32).view(-1, v * lanes)
-        tensors = {
+        self.tensors = {  # whose addresses the structure holds
             "kernel": kernel,
             "bias": None if bias is None else bias.value,
-            "kernel_gradient": self.kernel_gradient if train else None,
-            "bias_gradient": self.bias_gradient if train else None,
-            "places": grid[: sides[0] * apart[0] : apart[0], : sides[1] * apart[1] : apart[1]].contiguous(),
-            "meets": _ranges([[row in image for row in rows] for rows in seen]),
-            "met": _ranges([[row in image for row in rows] for rows in zip(*seen, strict=True)]),
-            "places_around": rim[around.places].contiguous(),
+            "places": _places(block, g),
+            "meets": meets,
+            "met": met,
+            "places_around": (around.places.unsqueeze(1) * outs + torch.arange(outs)).to(torch.int32),
             "meets_around": around.meets,
             "phases": around.phases,
             "columns": around.columns,
             "order": around.order,
-            "turned": room("turned", rows, taps * inputs, v * lanes),
-            "around": room("around", rows, taps * v * lanes, u * lanes) if need else None,
-            "padded": room("padded", rows, batch, *padded, inputs) if train else None,
-            "where": room("where", -(-rows * batch * high * wide * v * lanes // 4)) if train else None,
-            "partial": room("partial", rows, parts, taps * inputs + 1, v * lanes) if train else None,
+            "turned": room("turned", rows, g.taps * g.inputs, outs),
             "scratch": room("scratch", self.threads, space, lanes),
         }
-        self.tensors = tensors  # the addresses below are theirs
+        if need:
+            self.tensors["around"] = room("around", rows, g.taps * outs, ins)
+        if rule is not None:
+            bytes_of_where = rows * batch * g.high * g.wide * outs
+            self.tensors |= {
+                "kernel_gradient": room("kernel_gradient", *kernel.shape),
+                "bias_gradient": None if bias is None else room("bias_gradient", rows, 1, g.outputs),
+                "padded": room("padded", rows, batch, g.padded),
+                "where": room("where", -(-bytes_of_where // 4)),
+                "partial": room("partial", rows, parts, g.taps * g.inputs + 1, outs),
+            }
         self.job = _Job(
             rows=rows,
             batch=batch,
-            inputs=inputs,
-            height=height,
-            width=width,
-            outputs=outputs,
-            kernel_rows=sides[0],
-            kernel_columns=sides[1],
-            padded_height=padded[0],
-            padded_width=padded[1],
-            pad_top=top,
-            pad_left=left,
-            out_height=out[0],
-            out_width=out[1],
-            row_stride=strides[0],
-            column_stride=strides[1],
-            high=high,
-            wide=wide,
-            window_height=window[0],
-            window_width=window[1],
-            window_row_stride=moves[0],
-            window_column_stride=moves[1],
-            relu=block.relu,
             rim_top=around.before[0],
             rim_left=around.before[1],
             rim_height=around.rim[0],
@@ -246,7 +289,8 @@ class BlockStep:
             y=_images(self.out),
             back=_Images() if self.back is None else _images(self.back),
             space=space,
-            **{name: None if x is None else x.data_ptr() for name, x in tensors.items()},
+            **asdict(g),
+            **{name: x.data_ptr() for name, x in self.tensors.items() if x is not None},
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -262,11 +306,28 @@ class BlockStep:
         delta = _whole(delta)
         self.job.delta = _images(delta)
         self.code.backward(ctypes.byref(self.job), self.threads)
-        self.rule.whole(self.weight, self.kernel_gradient.permute(0, 1, 4, 2, 3))
-        if self.bias is not None:
-            assert self.bias_gradient is not None
-            self.rule.whole(self.bias, self.bias_gradient)
+        for weight, name in ((self.weight, "kernel_gradient"), (self.bias, "bias_gradient")):
+            gradient = self.tensors[name]
+            if weight is not None and gradient is not None:
+                self.rule.whole(weight, gradient.permute(0, 1, 4, 2, 3) if gradient.ndim == 5 else gradient)
         return delta if self.back is None else self.back
+
+
+def _places(block: Block, g: _Geometry) -> Tensor:
+    """Where an image with its zeros has the numbers that a kernel meets, int32 [rows, columns, in]."""
+    grid = torch.arange(g.padded, dtype=torch.int32).view(g.padded_height, g.padded_width, g.inputs)
+    down, right = pair(block.conv.dilation)
+    return grid[: g.kernel_rows * down : down, : g.kernel_columns * right : right].contiguous()
+
+
+def _seen(block: Block, g: _Geometry) -> tuple[Tensor, Tensor]:
+    """Rows of the kernel that meet the image itself, by row of the output, and the reverse; see `_ranges`."""
+    down = pair(block.conv.dilation)[0]
+    inside = [
+        [0 <= h * g.row_stride + row * down - g.pad_top < g.height for row in range(g.kernel_rows)]
+        for h in range(g.out_height)
+    ]
+    return _ranges(inside), _ranges(zip(*inside, strict=True))
 
 
 def _is_last(x: Tensor) -> bool:
@@ -312,22 +373,18 @@ class _Around:
     places: Tensor
 
     @classmethod
-    def of(
-        cls,
-        size: tuple[int, int],
-        sides: tuple[int, int],
-        strides: tuple[int, int],
-        apart: tuple[int, int],
-        pads: tuple[int, int],
-        out: tuple[int, ...],
-        *,
-        need: bool,
-    ) -> _Around:
-        """For images of a size; without zeros where no gradient of the images is needed."""
+    def of(cls, block: Block, g: _Geometry, *, need: bool) -> _Around:
+        """Of a block; without zeros where no gradient of the images is needed."""
+        size, out, strides = (g.height, g.width), (g.out_height, g.out_width), (g.row_stride, g.column_stride)
         if not need:
             none = torch.zeros(0, dtype=torch.int64)
             rest = dict.fromkeys(("order", "phases", "columns", "meets", "places"), none)
-            return cls(before=(0, 0), rim=(out[0], out[1]), **rest)
+            return cls(before=(0, 0), rim=out, **rest)
+        sides, pads, apart = (
+            (g.kernel_rows, g.kernel_columns),
+            (g.pad_top, g.pad_left),
+            pair(block.conv.dilation),
+        )
         met = [_met(*options) for options in zip(sides, strides, apart, pads, strict=True)]
         before, rim = [0, 0], [0, 0]
         for axis in range(2):

@@ -1,29 +1,24 @@
 """Steps of the part of a model that sees images; tensors are [R, B, channels, height, width].
 
-On a CPU the part runs row by row, channels last: there PyTorch's convolutions of one model are near the
-arithmetic limit already, and a row's activations stay in the cache. On a GPU all rows go together, and a
-convolution is `unfold` and a batched product.
+On a CPU with a C compiler convolutions and what follows them are computed by `convolution.py`. Without one the
+part runs row by row, channels last, by PyTorch's convolutions of one model. On a GPU all rows go together, and
+a convolution is `unfold` and a batched product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedclust.engines.fused.convolution import pair
 from fedclust.engines.fused.dense import Chain
 from fedclust.engines.fused.products import matmul, rounded
 from fedclust.engines.fused.weights import Rule, Weight
 
 _LAST = torch.channels_last
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    """A layer's option as (height, width)."""
-    return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
 def _split(x: Tensor, like: Tensor) -> Tensor:
@@ -41,8 +36,8 @@ class RowConvStep:
         self.weight, self.bias, self.rule, self.need = weight, bias, rule, need
         self.kernel = weight.value[0]
         self.shift = None if bias is None else bias.value[0, 0]
-        self.stride, self.padding = list(_pair(layer.stride)), list(_pair(layer.padding))
-        self.dilation = list(_pair(layer.dilation))
+        self.stride, self.padding = list(pair(layer.stride)), list(pair(layer.padding))
+        self.dilation = list(pair(layer.dilation))
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Step`."""
@@ -83,11 +78,11 @@ class StackedConvStep:
         self, layer: nn.Conv2d, weight: Weight, bias: Weight | None, rule: Rule | None, need: bool
     ) -> None:
         self.weight, self.bias, self.rule, self.need = weight, bias, rule, need
-        self.side = _pair(layer.kernel_size)
+        self.side = pair(layer.kernel_size)
         self.options = {
-            "stride": _pair(layer.stride),
-            "padding": _pair(layer.padding),
-            "dilation": _pair(layer.dilation),
+            "stride": pair(layer.stride),
+            "padding": pair(layer.padding),
+            "dilation": pair(layer.dilation),
         }
 
     def _turned(self) -> Tensor:
@@ -129,10 +124,10 @@ class PoolStep:
     def __init__(self, layer: nn.MaxPool2d) -> None:
         stride = layer.stride if layer.stride is not None else layer.kernel_size
         self.options = (
-            _pair(layer.kernel_size),
-            _pair(stride),
-            _pair(layer.padding),
-            _pair(layer.dilation),
+            pair(layer.kernel_size),
+            pair(stride),
+            pair(layer.padding),
+            pair(layer.dilation),
             layer.ceil_mode,
         )
 

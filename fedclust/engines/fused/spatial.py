@@ -1,8 +1,8 @@
 """Steps of the part of a model that sees images; tensors are [R, B, channels, height, width].
 
-On a CPU with a C compiler convolutions and what follows them are computed by `convolution.py`. Without one the
-part runs row by row, channels last, by PyTorch's convolutions of one model. On a GPU all rows go together, and
-a convolution is `unfold` and a batched product.
+On a CPU with a C compiler convolutions and what follows them are computed by `convolution.py`. Without one
+the part runs row by row, channels last, by PyTorch's convolutions of one model. On a GPU all rows go
+together, and a convolution is `unfold` and a batched product.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from fedclust.engines.fused.network import Network, Stack, obstacle
 from fedclust.engines.fused.regression import fits
 from fedclust.engines.fused.scoring import Grouped, loss_block, owners, score_chunk
 from fedclust.engines.fused.span import pays
-from fedclust.engines.fused.training import Batches, gradient_chunk, rule_of, train_chunk
+from fedclust.engines.fused.training import Batches, gradient_chunk, in_one_call, rule_of, train_chunk
 from fedclust.engines.fused.weights import Accumulate, Rule
 from fedclust.engines.schedule import num_steps, schedule
 from fedclust.errors import require
@@ -301,7 +301,9 @@ class _Stacks:
     def train(self, stack: Stack, batches: Batches, again: Callable[[], Batches]) -> Tensor:
         """As `train_chunk` on the stack given last; see `Graphs.train`."""
         graphs = next(reversed(self._last.values()))[1]
-        return train_chunk(stack, batches) if graphs is None else graphs.train(stack, batches, again)
+        if graphs is None or in_one_call(stack, batches):  # a graph of one kernel would start nothing faster
+            return train_chunk(stack, batches)
+        return graphs.train(stack, batches, again)
 
     @property
     def _rows(self) -> int:

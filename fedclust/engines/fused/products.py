@@ -42,6 +42,11 @@ def rounding() -> bool:
     return _rounding
 
 
+def factors_as() -> str:
+    """How a GPU rounds the factors of products: bf16, tf32, or ieee for not at all."""
+    return "bf16" if _rounding else "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
 def rounded(x: Tensor) -> Tensor:
     """x as a factor of a product: itself, or float32 numbers that are exact in bfloat16."""
     return x.to(torch.bfloat16).to(torch.float32) if _rounding else x

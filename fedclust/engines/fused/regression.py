@@ -1,21 +1,26 @@
 """Local training of softmax regression: all steps of a chunk in one call of compiled code.
 
 A step of so small a model is less than a microsecond of arithmetic, but more than a dozen of PyTorch's
-operations. `regression.c` says what is computed, row by row.
+operations. `regression.c` says what is computed, row by row; `fedclust/kernels/regression.py` is its
+counterpart for a GPU.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
 
 import torch
 from torch import Tensor
 
+from fedclust import kernels
 from fedclust.engines.fused.compiled import library
 from fedclust.engines.fused.network import Network, Stack
-from fedclust.engines.fused.products import rounding
+from fedclust.engines.fused.products import factors_as, rounding
 from fedclust.engines.fused.weights import Descent, HeavyBall
+
+_MOST_CLASSES_CUDA = 128  # beside which a batch and some features leave registers free
 
 
 class _Job(Structure):
@@ -42,8 +47,13 @@ def compiled() -> ctypes.CDLL | None:
 
 
 def fits(network: Network, device: torch.device) -> bool:
-    """Whether a model is softmax regression in float32 on a CPU, and the code for it is there."""
-    return network.is_regression and device.type == "cpu" and not rounding() and compiled() is not None
+    """Whether a model is softmax regression, and the code for it is there, on a device."""
+    if not network.is_regression:
+        return False
+    if kernels.runs_on(device):
+        small = network.shapes[-1][0] <= _MOST_CLASSES_CUDA
+        return small and kernels.kernel("regression", device) is not None
+    return device.type == "cpu" and not rounding() and compiled() is not None
 
 
 def train_regression(stack: Stack, data: Tensor, place: Tensor, label: Tensor, size: Tensor) -> Tensor:
@@ -59,8 +69,7 @@ def train_regression(stack: Stack, data: Tensor, place: Tensor, label: Tensor, s
     Raises:
         MemoryError: without room for a row.
     """
-    rule, span, code = stack.rule, stack.span, compiled()
-    assert code is not None
+    rule, span = stack.rule, stack.span
     assert isinstance(rule, Descent | HeavyBall)
     at = stack.network.first_dense
     layer, bias = stack.weights[f"{at}.weight"], stack.weights.get(f"{at}.bias")
@@ -81,26 +90,50 @@ def train_regression(stack: Stack, data: Tensor, place: Tensor, label: Tensor, s
         "size": size.contiguous(),
         "loss": loss,
     }
+    numbers = {
+        "lr": rule.lr,
+        "momentum": rule.momentum if isinstance(rule, HeavyBall) else 0.0,
+        "decay": layer.decay,
+        "bias_decay": 0.0 if bias is None else bias.decay,
+        "proximal": rule.proximal,
+    }
+    launched = kernels.kernel("regression", data.device)
+    if launched is None:
+        _call(tensors, outputs, numbers, layer.value.shape[1], spanned=span is not None)
+    else:
+        tensors["factors"] = factors.to(data.device, non_blocking=True)
+        launched.train(**tensors, outputs=outputs, product=factors_as(), **numbers)
+    return loss
+
+
+def _call(
+    tensors: Mapping[str, Tensor | None],
+    outputs: Sequence[Tensor],
+    numbers: Mapping[str, float],
+    classes: int,
+    *,
+    spanned: bool,
+) -> None:
+    """Train on a CPU; the arguments are named as in `_Job`."""
+    data, place, code = tensors["inputs"], tensors["place"], compiled()
+    assert code is not None
+    assert data is not None
+    assert place is not None
     job = _Job(
         rows=data.shape[0],
         examples=data.shape[1],
         width=data.shape[2],
-        classes=layer.value.shape[1],
+        classes=classes,
         steps=place.shape[0],
         batch=place.shape[2],
         origins=len(outputs),
-        spanned=span is not None,
+        spanned=spanned,
         outputs=(c_void_p * 3)(*(_address(x) for x in outputs)),
-        lr=rule.lr,
-        momentum=rule.momentum if isinstance(rule, HeavyBall) else 0.0,
-        decay=layer.decay,
-        bias_decay=0.0 if bias is None else bias.decay,
-        proximal=rule.proximal,
+        **numbers,
         **{name: None if x is None else _address(x) for name, x in tensors.items()},
     )
     if code.train(ctypes.byref(job), torch.get_num_threads()):
         raise MemoryError("no memory for the local training of a client")
-    return loss
 
 
 def _address(x: Tensor) -> int:

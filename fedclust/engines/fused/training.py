@@ -73,7 +73,9 @@ class Batches:
         source, known = shards.index.reshape(-1), plan.size.cpu()
         label, data = pool.y[source][place].unsqueeze(3), None
         small = source.numel() * pool.x[0].numel() * 4 <= _RESIDENT
-        if pool.view is None and (small or stack.span is not None):
+        # on a GPU the rows of a chunk are chosen so that examples of regression have room, see `FusedBackend`
+        looks_at_all = stack.span is not None or (source.is_cuda and fits(stack.network, source.device))
+        if pool.view is None and (small or looks_at_all):
             # in memory that was written before
             data = pool.inputs_into(source, stack.room("data", rows, longest, *pool.shape))
         if stack.span is not None:
@@ -153,9 +155,15 @@ def _descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
     return logp
 
 
+def in_one_call(stack: Stack, batches: Batches) -> bool:
+    """Whether all steps of a chunk are one call of compiled code, or one launch of a kernel."""
+    return batches.data is not None and fits(stack.network, stack.key.device)
+
+
 def train_chunk(stack: Stack, batches: Batches) -> Tensor:
     """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are moved."""
-    if batches.data is not None and fits(stack.network, stack.key.device):
+    if in_one_call(stack, batches):
+        assert batches.data is not None
         data = batches.data.flatten(2)
         return train_regression(stack, data, batches.place, batches.label.squeeze(3), batches.size)
     labels, shares = batches.label.unbind(), batches.share.unbind()

@@ -1,0 +1,289 @@
+"""All local steps of softmax regression models in one launch, a program per row (client).
+
+`fedclust/engines/fused/regression.c` says what is computed and in which coordinates. Here the parameters
+w [k, o] are changed where they lie, in blocks of features: a row's weights and a batch stay in the cache of
+the multiprocessor, in whose registers a model of 784-10 with its momentum would leave no room for the batch.
+With g the gradient of the batch (spanned: of its coefficients)
+
+    u = momentum * u + g + pull * w - proximal * anchor;   w = w + scale * u,
+
+where scale and pull are -lr and decay, or, spanned, 1 and -lr * decay, since coefficients count in -lr.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# all registers of a thread are asked for, since the assembler may aim at half of them and spill a few
+OPTIONS = {"num_warps": 8, "num_stages": 1, "maxnreg": 255, "enable_fp_fusion": True}
+_BLOCK = 4096  # numbers of a block of weights or examples; more of them spill
+
+
+@triton.jit
+def _product(a, b, c, PRODUCT: tl.constexpr):
+    """a @ b + c; PRODUCT says how factors are rounded: not at all (ieee), to tf32 or to bf16."""
+    if PRODUCT == "bf16":
+        # exact in TF32; the interpreter has no product of bfloat16 numbers
+        a, b = a.to(tl.bfloat16).to(tl.float32), b.to(tl.bfloat16).to(tl.float32)
+        c = tl.dot(a, b, c, input_precision="tf32")
+    else:
+        c = tl.dot(a, b, c, input_precision=PRODUCT)
+    return c
+
+
+@triton.jit(do_not_specialize=["rows", "examples", "steps", "batch"])
+def local_steps(
+    inputs, outputs_0, outputs_1, outputs_2, factors,
+    weight, slot, anchor, bias, bias_slot, bias_anchor,
+    place, label, size, delta, loss,
+    rows, examples, width, classes, steps, batch,
+    lr, momentum, decay, bias_decay, proximal,
+    SPANNED: tl.constexpr, ORIGINS: tl.constexpr, MOMENTUM: tl.constexpr, ANCHOR: tl.constexpr,
+    BIAS: tl.constexpr, BIAS_ANCHOR: tl.constexpr, PRODUCT: tl.constexpr,
+    B: tl.constexpr, Y: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    """See `train`; B examples, Y classes and K features are taken at once."""
+    row = tl.program_id(0).to(tl.int64)  # in 64 bits, as all that is counted through the rows
+    b, o, k = tl.arange(0, B), tl.arange(0, Y), tl.arange(0, K)
+    real = o < classes
+    if SPANNED:  # [k, o]
+        scale, pull, feature, output = 1.0, -lr * decay, classes, 1
+    else:  # [o, k]
+        scale, pull, feature, output = -lr, decay, 1, width
+    weight += row * width * classes
+    slot += row * width * classes
+    anchor += row * width * classes
+    bias += row * classes
+    bias_slot += row * classes
+    bias_anchor += row * classes
+    delta += row * tl.cdiv(batch, B) * B * Y
+    place += row * batch
+    label += row * batch
+    size += row * steps
+    total = tl.zeros((), tl.float32)
+    s = 0
+    count = tl.load(size)
+    while count > 0:
+        share = 1.0 / count.to(tl.float32)
+        if BIAS:
+            old_bias = tl.load(bias + o, mask=real, other=0.0)
+            bias_change = tl.zeros((Y,), tl.float32)
+        # the gradient of the batch's loss by its logits goes to delta
+        for b0 in range(0, count, B):
+            inside = b0 + b < count
+            e = tl.load(place + b0 + b, mask=inside, other=0)
+            z = tl.zeros((B, Y), tl.float32)
+            for k0 in range(0, width, K):
+                there = k0 + k < width
+                x = tl.load(
+                    inputs + (e * width)[:, None] + (k0 + k)[None, :],
+                    mask=inside[:, None] & there[None, :],
+                    other=0.0,
+                )
+                w = tl.load(
+                    weight + ((k0 + k) * feature)[:, None] + (o * output)[None, :],
+                    mask=there[:, None] & real[None, :],
+                    other=0.0,
+                )
+                z = _product(x, w, z, PRODUCT)
+            if SPANNED:
+                z *= -lr
+                mask = inside[:, None] & real[None, :]
+                at = (e * classes)[:, None] + o[None, :]
+                z += tl.load(factors) * tl.load(outputs_0 + at, mask=mask, other=0.0)
+                if ORIGINS > 1:
+                    z += tl.load(factors + 1) * tl.load(outputs_1 + at, mask=mask, other=0.0)
+                if ORIGINS > 2:
+                    z += tl.load(factors + 2) * tl.load(outputs_2 + at, mask=mask, other=0.0)
+            if BIAS:
+                z += old_bias[None, :]
+            z = tl.where(real[None, :], z, float("-inf"))
+            z -= tl.max(z, 1)[:, None]
+            right = tl.load(label + b0 + b, mask=inside, other=0)[:, None] == o[None, :]
+            p = tl.exp(z)
+            sums = tl.sum(p, 1)
+            nats = tl.log(sums) - tl.sum(tl.where(right, z, 0.0), 1)
+            total += tl.sum(tl.where(inside, nats, 0.0), 0) * share
+            d = (p / sums[:, None] - tl.where(right, 1.0, 0.0)) * share
+            d = tl.where(inside[:, None], d, 0.0)
+            if BIAS:
+                if PRODUCT == "bf16":
+                    bias_change += tl.sum(d.to(tl.bfloat16).to(tl.float32), 0)
+                else:
+                    bias_change += tl.sum(d, 0)
+            tl.store(delta + (b0 + b)[:, None] * Y + o[None, :], d)
+        tl.debug_barrier()  # delta is read by other threads than wrote it
+        for k0 in range(0, width, K):
+            there = k0 + k < width
+            g = tl.zeros((Y, K), tl.float32)
+            for b0 in range(0, count, B):
+                inside = b0 + b < count
+                d = tl.load(delta + (b0 + b)[None, :] * Y + o[:, None])
+                e = tl.load(place + b0 + b, mask=inside, other=0)
+                if SPANNED:
+                    own = (e - row * examples)[:, None] == (k0 + k)[None, :]
+                    g = tl.dot(d, own.to(tl.float32), g, input_precision="ieee")
+                else:
+                    x = tl.load(
+                        inputs + (e * width)[:, None] + (k0 + k)[None, :],
+                        mask=inside[:, None] & there[None, :],
+                        other=0.0,
+                    )
+                    g = _product(d, x, g, PRODUCT)
+            mask = real[:, None] & there[None, :]
+            at = (o * output)[:, None] + ((k0 + k) * feature)[None, :]
+            w = tl.load(weight + at, mask=mask, other=0.0)
+            g += pull * w
+            if ANCHOR:
+                g -= proximal * tl.load(anchor + at, mask=mask, other=0.0)
+            if MOMENTUM:
+                g += momentum * tl.load(slot + at, mask=mask, other=0.0)
+                tl.store(slot + at, g, mask=mask)
+            tl.store(weight + at, w + scale * g, mask=mask)
+        if BIAS:
+            bias_change += bias_decay * old_bias
+            if BIAS_ANCHOR:
+                bias_change -= proximal * tl.load(bias_anchor + o, mask=real, other=0.0)
+            if MOMENTUM:
+                bias_change += momentum * tl.load(bias_slot + o, mask=real, other=0.0)
+                tl.store(bias_slot + o, bias_change, mask=real)
+            tl.store(bias + o, old_bias - lr * bias_change, mask=real)
+        tl.debug_barrier()  # weights are read by other threads than wrote them
+        s += 1
+        factors += ORIGINS
+        place += rows.to(tl.int64) * batch
+        label += rows.to(tl.int64) * batch
+        count = tl.load(size + s, mask=s < steps, other=0)
+    tl.store(loss + tl.program_id(0), total / tl.maximum(s, 1).to(tl.float32))
+
+
+def train(
+    *,
+    inputs: Tensor,
+    outputs: list[Tensor],
+    factors: Tensor,
+    weight: Tensor,
+    slot: Tensor | None,
+    anchor: Tensor | None,
+    bias: Tensor | None,
+    bias_slot: Tensor | None,
+    bias_anchor: Tensor | None,
+    place: Tensor,
+    label: Tensor,
+    size: Tensor,
+    loss: Tensor,
+    product: str,
+    **numbers: float,
+) -> None:
+    """Moves the parameters, and their momenta, by all local steps; all tensors contiguous.
+
+    Args:
+        inputs: float32 [R, n, k], the rows' examples; spanned: their products, so that k is n.
+        outputs: spanned: up to three float32 [R, n, o], what every origin gives; else none.
+        factors: float32 [S, origins] of the outputs in every step.
+        weight, slot: float32 [R, o, k]; spanned: coefficients [R, k, o]. No slot without momentum.
+        anchor: float32 [R, o, k], or None.
+        bias, bias_slot, bias_anchor: float32 [R, 1, o], or None.
+        place, label: int64 [S, R, B], examples counted through all rows, and their classes.
+        size: int64 [R, S] examples of every batch, 0 after the row's last step.
+        loss: float32 [R], is given the mean over the steps, nats per example.
+        product: ieee, tf32 or bf16, see `_product`.
+        numbers: lr, momentum, decay, bias_decay and proximal.
+    """
+    (rows, examples, width), (steps, _, batch) = inputs.shape, place.shape
+    if not (rows and steps and batch):
+        loss.zero_()
+        return
+    classes = weight.shape[2 if outputs else 1]
+    shape = blocks(batch, classes, width)
+    delta = inputs.new_empty(rows, -(-batch // shape["B"]) * shape["B"], shape["Y"])
+    # where there is none, the kernel was compiled not to look
+    slots = weight if slot is None else slot, weight if anchor is None else anchor
+    biases = [weight if x is None else x for x in (bias, bias_slot, bias_anchor)]
+    outs = [*outputs, *[weight] * (3 - len(outputs))]
+    with torch.cuda.device_of(inputs):
+        local_steps[(rows,)](
+            inputs, *outs, factors, weight, *slots, *biases,
+            place, label, size, delta, loss,
+            rows, examples, width, classes, steps, batch,
+            **numbers,
+            SPANNED=bool(outputs), ORIGINS=len(outputs), MOMENTUM=slot is not None, ANCHOR=anchor is not None,
+            BIAS=bias is not None, BIAS_ANCHOR=bias_anchor is not None, PRODUCT=product,
+            **shape, **OPTIONS,
+        )  # fmt: skip
+
+
+def blocks(batch: int, classes: int, width: int) -> dict[str, int]:
+    """Examples, classes and features that a program takes at once; 16 are the least a product takes."""
+    b, o = 16 if batch <= 16 else 32, max(16, triton.next_power_of_2(classes))
+    return {"B": b, "Y": o, "K": max(16, min(triton.next_power_of_2(width), _BLOCK // max(b, o)))}
+
+
+def agrees(device: torch.device) -> bool:
+    """Whether the kernel gives what PyTorch gives, on two small clients, spanned and not."""
+    return all(_agrees(device, spanned=spanned) for spanned in (False, True))
+
+
+def _agrees(device: torch.device, *, spanned: bool) -> bool:
+    rows, n, o, steps, batch = 2, 21, 5, 3, 18  # examples in more than one block, padded
+    k = n if spanned else 40
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device)
+
+    inputs = draw(rows, n, k)
+    # coefficients count in -lr, and have no anchor of their own
+    weight, slot, anchor = (0.1 * draw(rows, *((k, o) if spanned else (o, k))) for _ in range(3))
+    bias, bias_slot, bias_anchor = (draw(rows, 1, o) for _ in range(3))
+    outputs, factors = ([draw(rows, n, o), draw(rows, n, o)], draw(steps, 2)) if spanned else ([], draw(0))
+    order = torch.stack([torch.randperm(n, generator=generator)[:batch] for _ in range(steps * rows)])
+    place = order.view(steps, rows, batch) + n * torch.arange(rows).unsqueeze(1)
+    label = torch.randint(o, place.shape, generator=generator)
+    size = torch.tensor([[18, 3, 17], [5, 0, 0]])
+    place, label, size = place.to(device), label.to(device), size.to(device)
+    numbers = {"lr": 0.1, "momentum": 0.7, "decay": 0.05, "bias_decay": 0.02, "proximal": 0.3}
+    state = [weight, slot, bias, bias_slot, weight.new_empty(rows)]
+    found = [x.clone() for x in state]
+    train(
+        inputs=inputs,
+        outputs=outputs,
+        factors=factors,
+        weight=found[0],
+        slot=found[1],
+        anchor=None if spanned else anchor,
+        bias=found[2],
+        bias_slot=found[3],
+        bias_anchor=bias_anchor,
+        place=place,
+        label=label,
+        size=size,
+        loss=found[4],
+        product="ieee",
+        **numbers,
+    )
+    lr, momentum, decay, bias_decay, proximal = numbers.values()
+    for row, sizes in enumerate(size.tolist()):
+        w, u, c, v, mean = (x[row] for x in state)
+        mean.zero_()
+        for step, count in enumerate(sizes):
+            if not count:
+                continue
+            at, right = place[step, row, :count] - n * row, label[step, row, :count]
+            z = (-lr * inputs[row, at] @ w if spanned else inputs[row, at] @ w.T) + c
+            for i, out in enumerate(outputs):
+                z = z + factors[step, i] * out[row, at]
+            mean += torch.nn.functional.cross_entropy(z, right) / sum(x > 0 for x in sizes)
+            d = (z.softmax(1) - torch.nn.functional.one_hot(right, o)) / count
+            if spanned:
+                u.mul_(momentum).sub_(w, alpha=lr * decay).index_add_(0, at, d)
+                w += u
+            else:
+                u.mul_(momentum).add_(d.T @ inputs[row, at] + decay * w - proximal * anchor[row])
+                w -= lr * u
+            v.mul_(momentum).add_(d.sum(0) + bias_decay * c - proximal * bias_anchor[row])
+            c -= lr * v
+    return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(found, state, strict=True))

@@ -1,0 +1,216 @@
+"""The kernels against PyTorch's operations, in Triton's interpreter; `test_kernels.py` runs this file.
+
+The interpreter computes on the CPU what a GPU would. It has to be chosen before Triton is imported, and then
+holds for the whole process: TRITON_INTERPRET=1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+import torch
+from engine_toys import SOLVERS, labels, ragged_shards, shipped, starts, toy_pool
+from test_regression import WHERE, plain
+from test_span import assert_same
+from torch import Tensor, nn
+
+from fedclust import kernels
+from fedclust.engines.fused import FusedBackend, backend, products
+from fedclust.engines.fused.network import Network
+from fedclust.engines.fused.regression import fits
+from fedclust.kernels import gather, regression
+from fedclust.models.mlp import mlp
+from fedclust.models.sequence import Model
+from fedclust.solver import Solver
+from fedclust.types import LocalResult, Pool, Shards
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def launches(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The CPU passes for a device of kernels; how often each was used."""
+    counts: Counter[str] = Counter()
+
+    def counted(module: ModuleType, function: str) -> None:
+        original = getattr(module, function)
+
+        def call(*args: object, **kwargs: object) -> object:
+            counts[module.__name__.rpartition(".")[2]] += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(module, function, call)
+
+    monkeypatch.setattr(kernels, "runs_on", lambda _: True)
+    assert kernels.kernel("gather", CPU) is gather
+    assert kernels.kernel("regression", CPU) is regression
+    counted(gather, "rows_into")
+    counted(regression, "train")
+    return counts
+
+
+SCALES = [(), (1,), (3, 1, 1), (3, 5, 7), (1, 5, 7), (1, 5, 1), (7,), (3, 1, 7)]
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("scale", SCALES)
+def test_rows_of_a_pool(
+    monkeypatch: pytest.MonkeyPatch, launches: Counter[str], scale: tuple[int, ...], kind: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    pool = replace(
+        toy_pool((3, 5, 7)),
+        scale=torch.rand(scale, generator=generator),
+        shift=torch.rand(scale[1:], generator=generator),
+    )
+    pool = replace(pool, x=pool.x.to(kind))
+    assert_same_rows(monkeypatch, pool, torch.randint(60, (3, 2), generator=generator))
+    assert launches["gather"] == 1
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (5,), (1, 1, 1025)])
+@pytest.mark.parametrize(
+    "index", [torch.tensor([59, 0, 7]), torch.tensor(3), torch.arange(24).view(4, 6).T[:5]]
+)
+def test_rows_of_any_shape(
+    monkeypatch: pytest.MonkeyPatch, launches: Counter[str], shape: tuple[int, ...], index: Tensor
+) -> None:
+    assert_same_rows(monkeypatch, toy_pool(shape), index)
+
+
+def assert_same_rows(monkeypatch: pytest.MonkeyPatch, pool: Pool, index: Tensor) -> None:
+    found = pool.inputs(index)
+    monkeypatch.setattr(kernels, "runs_on", lambda _: False)
+    torch.testing.assert_close(found, pool.inputs(index), rtol=1e-6, atol=1e-6)
+
+
+def test_no_rows(launches: Counter[str]) -> None:
+    assert toy_pool((1, 4, 4)).inputs(torch.empty(0, 3, dtype=torch.int64)).shape == (0, 3, 1, 4, 4)
+
+
+def both(
+    model: Model,
+    pool: Pool,
+    shards: Shards,
+    solver: Solver,
+    where: Callable[..., Tensor],
+    *,
+    own_anchor: bool = False,
+    factor: float = 1.0,
+) -> tuple[LocalResult, LocalResult]:
+    """Local training by the kernel, and by PyTorch's operations."""
+
+    def train() -> LocalResult:
+        engine = FusedBackend(model, pool)
+        slots = starts(engine, 5) * 0.1 if solver.momentum else None
+        anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
+        models = starts(engine) * factor
+        return engine.train(models, labels(len(shards)), shards, solver, solver.lr, slots, anchor)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "pays", where)
+        launched = train()
+        patch.setattr(kernels, "runs_on", lambda _: False)
+        plain(patch)
+        return launched, train()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("name", ["linear", "mclr"])
+def test_every_solver_moves_the_weights_alike(
+    launches: Counter[str], name: str, where: str, solver: str
+) -> None:
+    for own_anchor in [False, True] if SOLVERS[solver].proximal else [False]:
+        shards = ragged_shards((3, 7, 0, 1, 12))
+        assert_same(
+            *both(
+                shipped(name),
+                toy_pool((1, 8, 8)),
+                shards,
+                SOLVERS[solver],
+                WHERE[where],
+                own_anchor=own_anchor,
+            )
+        )
+    assert launches["regression"]
+
+
+@pytest.mark.parametrize("classes", [2, 17, 62])
+@pytest.mark.parametrize("where", WHERE)
+def test_any_number_of_classes_and_features(where: str, classes: int) -> None:
+    pool = replace(toy_pool((1, 17, 17)), num_classes=classes)
+    pool = replace(pool, y=torch.arange(len(pool.y)) % classes)
+    model = mlp((1, 17, 17), classes, hidden=[], l2=0.01)
+    assert_same(*both(model, pool, ragged_shards((9, 3)), SOLVERS["everything"], WHERE[where]))
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_no_bias(where: str) -> None:
+    layers = [nn.Flatten(), nn.Linear(64, 10, bias=False)]
+
+    def kernel_only(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> tuple[Tensor]:
+        return (torch.randn(layer.weight.shape, generator=generator) / 8,)
+
+    model = Model(layers, [(1, 8, 8), (64,), (10,)], [kernel_only], {})  # type: ignore[list-item]
+    for solver in ("sgd", "everything"):
+        assert_same(*both(model, toy_pool((1, 8, 8)), ragged_shards((3, 7)), SOLVERS[solver], WHERE[where]))
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_batches_of_more_than_one_block(where: str) -> None:
+    solver = replace(SOLVERS["everything"], batch_size=None)
+    assert_same(
+        *both(shipped("linear"), toy_pool((1, 8, 8), 90), ragged_shards((41, 20, 3)), solver, WHERE[where])
+    )
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_stragglers(where: str) -> None:
+    shards = replace(ragged_shards((12, 12, 12)), work=torch.tensor([1.0, 0.2, 0.0], dtype=torch.float64))
+    assert_same(*both(shipped("linear"), toy_pool((1, 8, 8)), shards, SOLVERS["everything"], WHERE[where]))
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.setattr(backend, "pays", WHERE[where])
+    engine, shards = FusedBackend(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
+    models = starts(engine)
+    found = engine.train(models, labels(2), shards, SOLVERS["sgd"], 0.05)
+    assert torch.equal(found.params[1], models[labels(2)[1]])
+    assert found.loss[1] == 0
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_huge_logits_and_no_numbers(where: str) -> None:
+    pool, shards = toy_pool((1, 8, 8)), ragged_shards()
+    solver = Solver(lr=1e-3, batch_size=5, epochs=1)
+    launched, slow = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=1e4)
+    assert slow.loss.max() > 1000
+    torch.testing.assert_close(launched.loss, slow.loss, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(launched.params, slow.params, rtol=1e-4, atol=1e-2)
+    for factor in (float("nan"), float("inf")):
+        launched, _ = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=factor)
+        assert not launched.loss[[0, 1, 3, 4]].isfinite().any()
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_factors_are_rounded_to_bfloat16(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """The interpreter cuts numbers off, where a GPU rounds them."""
+    monkeypatch.setattr(products, "rounded", lambda x: (x.view(torch.int32) & -(1 << 16)).view(torch.float32))
+    how = shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS["sgd"], WHERE[where]
+    exact, _ = both(*how)
+    products.use("bf16")
+    rounded, expected = both(*how)
+    off, way = rounded.params - expected.params, exact.params - expected.params
+    assert off.norm() < 0.1 * way.norm()  # a sum in another order may cut off at the next number
+
+
+def test_models_with_too_many_classes_are_left_to_pytorch() -> None:
+    assert fits(Network.of(mlp((5,), 128, hidden=[])), CPU)
+    assert not fits(Network.of(mlp((5,), 129, hidden=[])), CPU)
+    assert not fits(Network.of(shipped("mlp")), CPU)

@@ -16,6 +16,20 @@ _GPU_BLOCK = 2**24  # 64 MiB keep the device busy
 _TINY_NORM = 1e-12  # below this a vector has no direction
 
 
+def on_host(*tensors: Tensor) -> list[Tensor]:
+    """The tensors in the host's memory, by one copy, for which the host waits once; on a CPU themselves."""
+    if all(x.is_cpu for x in tensors):
+        return list(tensors)
+    # numbers of more bytes first, so that all lie where numbers of their type may
+    order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())
+    parts = [tensors[i].contiguous().view(-1).view(torch.uint8) for i in order]
+    copies = torch.cat(parts).cpu().split([len(part) for part in parts])  # type: ignore[no-untyped-call]
+    found = {
+        i: copy.view(tensors[i].dtype).view(tensors[i].shape) for i, copy in zip(order, copies, strict=True)
+    }
+    return [found[i] for i in range(len(tensors))]
+
+
 def _blocks(length: int, other: int, like: Tensor) -> Iterator[slice]:
     """Slices of an axis of `length` entries that have `other` numbers each, on the device of `like`."""
     size = _GPU_BLOCK if like.is_cuda else _CPU_BLOCK
@@ -41,14 +55,15 @@ def cluster_sum(values: Tensor, label: Tensor, num_clusters: int, weight: Tensor
         raise ValueError(
             f"got labels {tuple(label.shape)} for values {tuple(values.shape)}, expected one a row"
         )
-    if len(label) and not 0 <= int(label.min()) <= int(label.max()) < num_clusters:
+    known = label.cpu()
+    if len(known) and not 0 <= int(known.min()) <= int(known.max()) < num_clusters:
         raise ValueError(
-            f"got labels from {int(label.min())} to {int(label.max())}, expected 0 to {num_clusters - 1}"
+            f"got labels from {int(known.min())} to {int(known.max())}, expected 0 to {num_clusters - 1}"
         )
     # index_add_ is the fastest on a CPU; on a GPU it adds in an order that changes from run to run
     add = _sum_by_cluster if values.is_cuda else _sum_by_row
     total = values.new_zeros(num_clusters, values.shape[1])
-    add(total, values, label, weight)
+    add(total, values, known, weight)
     return total
 
 
@@ -62,9 +77,12 @@ def _sum_by_row(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | N
 
 
 def _sum_by_cluster(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
-    """As `_sum_by_row`, one cluster after the other, by reductions that have a fixed order."""
+    """As `_sum_by_row`, one cluster after the other, by reductions that have a fixed order.
+
+    The labels are the host's, which has to know how many rows each cluster has.
+    """
     for cluster in range(len(total)):
-        members = (label == cluster).nonzero().squeeze(1)
+        members = (label == cluster).nonzero().squeeze(1).to(values.device, non_blocking=True)
         for rows in _blocks(len(members), values.shape[1], values):
             block = values[members[rows]]
             if weight is not None:
@@ -154,8 +172,10 @@ def distances(a: Tensor, b: Tensor) -> Tensor:
     return (square_a.unsqueeze(1) + square_b - 2 * inner).clamp_(min=0).sqrt_().float()
 
 
-def discrepancy(params: Tensor, models: Tensor, label: Tensor) -> float:
+def discrepancy(params: Tensor, models: Tensor, label: Tensor) -> Tensor:
     """Mean distance of local solutions to their model after aggregation (FlexCFL eq. (3)); NaN for no rows.
+
+    A float64 number that stays on the device.
 
     Args:
         params: [C, P] local solutions.
@@ -166,4 +186,4 @@ def discrepancy(params: Tensor, models: Tensor, label: Tensor) -> float:
     for rows in _blocks(len(params), params.shape[1], params):
         gap = params[rows] - models[label[rows]]
         total += torch.linalg.vector_norm(gap, dim=1).sum(dtype=torch.float64)
-    return float(total) / len(params) if len(params) else float("nan")
+    return total / len(params)

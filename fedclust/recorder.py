@@ -11,6 +11,7 @@ import io
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, BinaryIO
@@ -26,6 +27,7 @@ from fedclust.metrics import meaning
 from fedclust.metrics.accuracy import accuracy
 from fedclust.metrics.recovery import recovery, sizes
 from fedclust.metrics.summary import write_summary
+from fedclust.ops import on_host
 from fedclust.trackers import Tracker
 from fedclust.types import Evaluation, Report, Round
 
@@ -93,8 +95,9 @@ class Recorder:
 
     def evaluate(self, rnd: Round, evaluation: Evaluation) -> dict[str, float]:
         """The metrics of one evaluation, by name, which are recorded with one row per client."""
+        rnd, evaluation = _on_host(rnd, evaluation)
         values = accuracy(evaluation, rnd) | recovery(evaluation, rnd) | sizes(evaluation, rnd)
-        values |= self._churn(rnd.seed, evaluation.served.label.cpu())
+        values |= self._churn(rnd.seed, evaluation.served.label)
         self._put(rnd.seed, rnd.t, values)
         self._clients[rnd.t, rnd.seed] = client_rows(rnd, evaluation)
         return values
@@ -248,3 +251,14 @@ class Recorder:
         if not bool(both.any()):
             return {}
         return {"churn": float((before != label)[both].double().mean())}
+
+
+def _on_host(rnd: Round, evaluation: Evaluation) -> tuple[Round, Evaluation]:
+    """A round and its evaluation with all that is recorded of them in the host's memory, by one copy."""
+    fed, served = rnd.fed, evaluation.served
+    label, loss_sum, correct, count, group, start = on_host(
+        served.label, evaluation.loss_sum, evaluation.correct, evaluation.count, fed.group, fed.train.start
+    )
+    fed = replace(fed, group=group, train=replace(fed.train, start=start))
+    served = replace(served, label=label)
+    return replace(rnd, fed=fed), Evaluation(served=served, loss_sum=loss_sum, correct=correct, count=count)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
-from fedclust.ops import cluster_mean, discrepancy
+from fedclust.ops import cluster_mean, discrepancy, on_host
 from fedclust.types import LocalResult, Report, Round, Served
 from fedclust.verbs import Engine
 
@@ -96,12 +96,15 @@ def average(
     else:
         weight = weights(clients, rnd, aggregation)
     averaged = cluster_mean(local.params, label, weight, empty=models)
+    steps, loss, apart = on_host(
+        local.steps.sum(), local.loss.mean(), discrepancy(local.params, averaged, label)
+    )
     report = Report(
         models_down=len(clients),
         models_up=len(clients),
-        gradient_steps=int(local.steps.sum()),
-        train_loss=float(local.loss.mean()),
-        notes={"discrepancy": discrepancy(local.params, averaged, label)},
+        gradient_steps=int(steps),
+        train_loss=float(loss),
+        notes={"discrepancy": float(apart)},
     )
     return averaged, report
 

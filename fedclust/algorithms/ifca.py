@@ -114,7 +114,6 @@ class IFCA:
         known = state.label
         if len(moving):
             known = known.index_copy(0, moving, engine.loss(state.models, moving, rnd).argmin(1))
-        migrated = int((known[moving] != state.label[moving]).sum())
         loss = engine.loss(state.models, rnd.cohort, rnd)  # [C, K]
         label = loss.argmin(1)  # line 7: cluster identity estimate
         if self.averaging == "model":
@@ -122,11 +121,14 @@ class IFCA:
             models, report = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
         else:
             models, report = self._gradient_step(state.models, loss, engine, rnd)
+        notes = dict(report.notes)
+        if self.migration:
+            notes["migrated"] = int((known[moving] != state.label[moving]).sum())
         report = replace(
             report,
             models_down=(len(rnd.cohort) + len(moving)) * self.num_clusters,
             scalars_up=len(rnd.cohort) + len(moving),  # line 8: the cluster each has chosen
-            notes={**report.notes, "migrated": migrated} if self.migration else report.notes,
+            notes=notes,
         )
         return self.State(models=models, label=known.index_copy(0, rnd.cohort, label)), report
 

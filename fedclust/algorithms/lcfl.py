@@ -36,6 +36,7 @@ from fedclust.algorithms import (
     zeros,
 )
 from fedclust.errors import require
+from fedclust.ops import on_host
 from fedclust.solver import Solver
 from fedclust.types import Report, Round, Served
 from fedclust.verbs import ClusterMethod, ClusterMetric, Engine
@@ -282,12 +283,14 @@ class LCFL:
 
     def _sample(self, label: Tensor, clients: Tensor, rnd: Round) -> Tensor:
         """The round's participants, at least one of every cluster with clients, [C] int64 sorted."""
-        cohorts, share = [], self._share(rnd)
-        for cluster in range(int(label.max()) + 1):
-            members = clients[label[clients] == cluster]
+        # on the host, which else would wait in every cluster to hear how many there are
+        among, known, dropped = on_host(clients, label[clients], rnd.dropped)
+        host, cohorts, share = replace(rnd, dropped=dropped), [], self._share(rnd)
+        for cluster in range(max([0, *known.tolist()]) + 1):
+            members = among[known == cluster]
             count = max(1, round(share * len(members)))
-            cohorts.append(rnd.sample(count, among=members))
-        return torch.cat(cohorts).sort().values
+            cohorts.append(host.sample(count, among=members))
+        return torch.cat(cohorts).sort().values.to(label.device, non_blocking=True)
 
 
 def _joined(first: Report, second: Report) -> Report:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from fedclust.ops import on_host
 from fedclust.rng import fold, permutations
 from fedclust.solver import Solver
 from fedclust.types import Shards
@@ -21,12 +22,15 @@ class Schedule:
         size: [C, S] int64 real examples of each batch, 0 after the row's last step; real ones come first.
         steps: [C] int64 steps of each row; S is the largest.
         ordered: every batch is the whole client in file order, so `position` need not be gathered.
+        known_size, known_steps: `size` and `steps` in the host's memory.
     """
 
     position: Tensor
     size: Tensor
     steps: Tensor
     ordered: bool
+    known_size: Tensor
+    known_steps: Tensor
 
 
 def num_steps(shards: Shards, solver: Solver) -> Tensor:
@@ -46,7 +50,23 @@ def _all_steps(count: Tensor, solver: Solver) -> Tensor:
     return (count + solver.batch_size - 1) // solver.batch_size * solver.epochs
 
 
-def schedule(shards: Shards, solver: Solver, most: int | None = None) -> Schedule:
+def _sizes(count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
+    """Examples of every batch, [C, S] int64, of clients with `count` [C] examples and `steps` [C] steps."""
+    step = torch.arange(int(steps.max()) if len(steps) else 0)
+    batch = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
+    size = batch.unsqueeze(1)
+    if solver.batch_size is not None and solver.epochs is not None:  # the last batch of a pass may be short
+        size = torch.minimum(size, count.unsqueeze(1) - step % _per_pass(count, solver) * size)
+    return torch.where(step < steps.unsqueeze(1), size, 0)
+
+
+def _per_pass(count: Tensor, solver: Solver) -> Tensor:
+    """Batches of a pass over `count` [C] examples, [C, 1], at least 1."""
+    assert solver.epochs is not None
+    return (_all_steps(count, solver) // solver.epochs).clamp(min=1).unsqueeze(1)
+
+
+def schedule(shards: Shards, solver: Solver, known: Shards | None = None) -> Schedule:
     """The batches of every row, each row's from its own key alone.
 
     With `epochs`, every pass is a fresh permutation cut into batches, the last one short. With `steps`, the
@@ -56,34 +76,34 @@ def schedule(shards: Shards, solver: Solver, most: int | None = None) -> Schedul
     Args:
         shards: the rows.
         solver: says what a step is.
-        most: steps of the row with most of them, where the caller knows it.
+        known: the rows with `count` and `work` in the host's memory, where the caller has them there.
     """
     count, device = shards.count, shards.count.device
     longest = shards.index.shape[1]
-    steps = num_steps(shards, solver)
-    if most is None:
-        most = int(steps.max()) if len(steps) else 0
-    step = torch.arange(most, device=device)
-    running = step < steps.unsqueeze(1)  # [C, S]
+    if known is None:
+        known = in_host_memory(shards)
+    known_steps = num_steps(known, solver)
+    known_size = _sizes(known.count, known_steps, solver)
+    steps, size = (x.to(device, non_blocking=True) for x in (known_steps, known_size))
+    both = {"size": size, "steps": steps, "known_size": known_size, "known_steps": known_steps}
     if solver.batch_size is None:
-        size = torch.where(running, count.unsqueeze(1), 0)
         within = torch.arange(longest, device=device)
         position = torch.where(within < size.unsqueeze(2), within, 0)
-        return Schedule(position, size, steps, ordered=True)
+        return Schedule(position=position, ordered=True, **both)
 
     width = min(solver.batch_size, longest)
     batch = count.clamp(max=width).unsqueeze(1)  # [C, 1] examples of a full batch
     nonzero = count.clamp(min=1).unsqueeze(1)
+    step = torch.arange(size.shape[1], device=device)
     if solver.epochs is not None:
-        per_epoch = (_all_steps(count, solver) // solver.epochs).clamp(min=1).unsqueeze(1)
-        first = (step % per_epoch) * batch  # [C, S] where the batch begins within its pass
-        size = torch.where(running, torch.minimum(batch, count.unsqueeze(1) - first), 0)
-        begin = (step // per_epoch) * nonzero + first
+        per_pass = _per_pass(count, solver)
+        # within its pass a batch begins behind the whole ones before it
+        begin = (step // per_pass) * nonzero + (step % per_pass) * batch
         passes = solver.epochs
     else:
-        size = torch.where(running, batch, 0)
         begin = step * batch
-        passes = int(((begin + batch).amax(1, keepdim=True).sub(1) // nonzero).max()) + 1 if most else 0
+        drawn = len(step) * known.count.clamp(max=width)  # by a row that takes all steps
+        passes = int(((drawn - 1) // known.count.clamp(min=1)).max()) + 1 if len(step) else 0
     # one permutation per (row, pass), laid end to end without the padding between passes
     key = fold(shards.key.unsqueeze(1), torch.arange(passes, device=device))  # [C, E]
     order = permutations(key, count.unsqueeze(1).expand(-1, passes), longest)  # [C, E, n]
@@ -92,4 +112,12 @@ def schedule(shards: Shards, solver: Solver, most: int | None = None) -> Schedul
     place = draw // nonzero.unsqueeze(2) * longest + draw % nonzero.unsqueeze(2)
     real = within < size.unsqueeze(2)
     position = order.flatten(1).gather(1, place.masked_fill(~real, 0).flatten(1)).view_as(place)
-    return Schedule(position.masked_fill(~real, 0), size, steps, ordered=False)
+    return Schedule(position=position.masked_fill(~real, 0), ordered=False, **both)
+
+
+def in_host_memory(shards: Shards) -> Shards:
+    """The rows with `count` and `work` in the host's memory, which waits for them once."""
+    if shards.work is None:
+        return replace(shards, count=shards.count.cpu())
+    count, work = on_host(shards.count, shards.work)
+    return replace(shards, count=count, work=work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,7 @@ from test_resume_everything import run_in_pieces
 from fedclust.config import build
 from fedclust.folder import RunFolder
 from fedclust.progress import Silent
+from fedclust.recorder import Recorder
 from fedclust.run import run
 
 
@@ -24,6 +26,21 @@ def test_the_same_rounds(name: str) -> None:
     with pretend_cuda():
         job = build({**config_of(name), "device": "cuda"})
         assert_alike(play(job, job.backend), want)
+
+
+@pytest.mark.parametrize(("name", "most"), [("fedavg", 12), ("ifca", 17), ("lcfl", 15)])
+def test_the_host_hardly_waits(name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rounds after those in which graphs are captured; the tests of a round included."""
+    config = {**config_of(name, "seeds=1", "rounds=10"), "device": "cuda"}
+    waits: list[int] = []
+    with pretend_cuda() as device:
+
+        def seconds(*_: object) -> None:
+            waits.append(device.waits.total())
+
+        monkeypatch.setattr(Recorder, "seconds", seconds)  # once in every round
+        run(build(config), RunFolder(tmp_path / "gpu", config), Silent())
+    assert max(b - a for a, b in pairwise(waits[-3:])) <= most
 
 
 @pytest.mark.parametrize(("name", "scenario"), [("lcfl", "newcomers"), ("cfl_mgd", "swap_part")])

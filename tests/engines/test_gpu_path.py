@@ -92,7 +92,7 @@ def test_the_host_does_not_wait_between_steps(device: Device, name: str) -> None
         device.waits.clear()
         gpu.train(models, label, shards, Solver(lr=0.05, batch_size=4, epochs=epochs), 0.05)
         waits.append(device.waits.total())
-    assert waits[0] == waits[1] <= 3
+    assert waits == [1, 1]  # to hear how many examples there are
 
 
 def several_calls(device: Device, gpu: FusedBackend, solver: Solver, lr: float = 0.05) -> list[int]:

@@ -19,7 +19,7 @@ from fedclust.engines.fused.scoring import Grouped, loss_block, owners, score_ch
 from fedclust.engines.fused.span import pays
 from fedclust.engines.fused.training import Batches, gradient_chunk, in_one_call, rule_of, train_chunk
 from fedclust.engines.fused.weights import Accumulate, Rule
-from fedclust.engines.schedule import num_steps, schedule
+from fedclust.engines.schedule import in_host_memory, num_steps, schedule
 from fedclust.errors import require
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
@@ -97,14 +97,15 @@ class FusedBackend:
         self.together = 0
 
         # how much there is to do is planned by the host, so that it waits for the device once
-        count, share = shards.count.cpu(), None if shards.work is None else shards.work.cpu()
-        steps = num_steps(replace(shards, count=count, work=share), solver)
+        known = in_host_memory(shards)
+        count, steps = known.count, num_steps(known, solver)
 
         def work(spanned: bool, chunk: Tensor) -> None:
             nonlocal computed, real
             rows = chunk.to(models.device, non_blocking=True)
             here = _take(shards, rows, int(count[chunk].max()))
-            plan = schedule(here, solver, int(steps[chunk].max()))
+            part = known.work if known.work is None else known.work[chunk]
+            plan = schedule(here, solver, replace(here, count=count[chunk], work=part))
             stack = stacks.of(len(rows), rule)
             if spanned:
                 stack.use_span(rule, here.index.shape[1], own_anchor=anchor is not None)
@@ -117,7 +118,7 @@ class FusedBackend:
             batches = load()
             result.loss[rows] = stacks.train(stack, batches, load)
             if stack.span is not None:
-                stack.span.finish(plan.steps)
+                stack.span.finish(plan.known_steps)
             result.steps[rows] = plan.steps
             stack.store(rows, result.params, result.slots)
             computed, real = computed + batches.computed, real + batches.real
@@ -185,24 +186,25 @@ class FusedBackend:
     def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
         """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard i."""
         stacks = _Stacks(self.network, self.pool.x.device)
-        grouped = Grouped.of(label, shards)
-        loss = torch.zeros(len(grouped.index), dtype=torch.float64, device=models.device)
-        hit = torch.zeros_like(grouped.index)
+        grouped = Grouped.of(label, shards, len(models))
+        examples = len(grouped.index)
+        # of every example, and of padding
+        loss = torch.zeros(examples + 1, dtype=torch.float64, device=models.device)
+        hit = torch.zeros(examples + 1, dtype=torch.int64, device=models.device)
 
         count = grouped.count.cpu()
 
         def work(chunk: Tensor) -> None:
             rows = chunk.to(models.device, non_blocking=True)
             stack = stacks.of(len(rows), None)
-            stack.load(models, grouped.used[rows])
+            stack.load(models, rows)
             score_chunk(stack, self.pool, grouped, rows, count[chunk].tolist(), self._block(1), (loss, hit))
 
-        self._each(count, count, partial(self._floats, 1), work)
+        self._each(count, count, partial(self._floats, 1), work, count.nonzero().squeeze(1))
+        sums = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
         return (
-            torch.zeros(len(shards), dtype=torch.float64, device=models.device).index_add_(
-                0, grouped.owner, loss
-            ),
-            torch.zeros_like(shards.count).index_add_(0, grouped.owner, hit),
+            sums.index_add_(0, grouped.owner, loss[:examples]),
+            torch.zeros_like(shards.count).index_add_(0, grouped.owner, hit[:examples]),
         )
 
     def _each(

@@ -49,28 +49,25 @@ class Grouped:
     """Examples sorted by the model that looks at them, so that rows with one model form one product.
 
     Attributes:
-        used: [U] int64 models that any row uses.
-        start: [U] int64 first example of every used model.
-        count: [U] int64 its number of examples.
+        start: [K] int64 first example of every model.
+        count: [K] int64 its number of examples, 0 where no row uses it.
         owner: [T] int64 row that owns each example.
         index: [T] int64 pool row of each example.
     """
 
-    used: Tensor
     start: Tensor
     count: Tensor
     owner: Tensor
     index: Tensor
 
     @classmethod
-    def of(cls, label: Tensor, shards: Shards) -> Grouped:
+    def of(cls, label: Tensor, shards: Shards, num_models: int) -> Grouped:
         """The examples of `shards` grouped by the label [C] of their row."""
         owner, index = owners(shards)
-        used, model = torch.unique(label, return_inverse=True)
-        order = model[owner].argsort(stable=True)
-        count = torch.zeros_like(used).index_add_(0, model, shards.count)
+        order = label[owner].argsort(stable=True)
+        count = torch.zeros(num_models, dtype=torch.int64, device=label.device)
+        count.index_add_(0, label, shards.count)
         return cls(
-            used=used,
             start=count.cumsum(0) - count,
             count=count,
             owner=owner[order],
@@ -87,16 +84,16 @@ def score_chunk(
     room: int,
     out: tuple[Tensor, Tensor],
 ) -> None:
-    """Write losses and hits of the examples of some used models.
+    """Write losses and hits of the examples of some models.
 
     Args:
-        stack: the models used[rows], in this order.
+        stack: the models `rows`, in this order.
         pool: all examples.
         grouped: who looks at what.
-        rows: [R] int64 places in `grouped.used`.
+        rows: [R] int64 models.
         counts: examples of each, descending.
         room: examples of all models together taken at once.
-        out: loss [T] float64 and hit [T] int64 of every example, written in place.
+        out: loss [T + 1] float64 and hit [T + 1] int64 of every example, written in place; last, of padding.
     """
     start, count = grouped.start[rows].unsqueeze(1), grouped.count[rows].unsqueeze(1)
     first = 0
@@ -105,12 +102,12 @@ def score_chunk(
         width = min(max(room // active, 1), counts[0] - first)
         position = torch.arange(first, first + width, device=rows.device)
         inside = position < count[:active]
-        example = (start[:active] + position).masked_fill(~inside, 0)
-        index = grouped.index[example]
+        example = start[:active] + position
+        index = grouped.index[example.masked_fill(~inside, 0)]
         logp = _log_probabilities(stack, pool.inputs(index))
         label = pool.y[index]
-        at = inside.flatten().nonzero().squeeze(1)  # the host waits once
-        real, here = example.flatten()[at], logp.gather(0, label.unsqueeze(0)).flatten()[at]
-        out[0][real] = -here.to(torch.float64)
-        out[1][real] = (logp.argmax(0) == label).flatten()[at].to(torch.int64)
+        # padding has a place, since the host would have to wait to hear which examples are real
+        place = example.masked_fill(~inside, len(grouped.index))
+        out[0][place] = -logp.gather(0, label.unsqueeze(0)).squeeze(0).to(torch.float64)
+        out[1][place] = (logp.argmax(0) == label).to(torch.int64)
         first += width

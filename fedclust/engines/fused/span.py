@@ -176,9 +176,9 @@ class Span:
         return [self._outputs[w] for w in which], factors
 
     def finish(self, steps: Tensor) -> None:
-        """Turn the coefficients into weights and momentum after `steps` [R] steps of every row."""
+        """Turn the coefficients into weights and momentum after `steps` [R], the host's, of every row."""
         if self._unforced is not None:
-            self._unforce(self._unforced, steps.cpu())
+            self._unforce(self._unforced, steps)
         value, slot = self.layer.value, self.layer.slot
         baddbmm(value, self.coefficients.value.mT, self._inputs, value, alpha=-self.rule.lr)
         if slot is not None and self.coefficients.slot is not None:

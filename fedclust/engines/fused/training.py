@@ -70,7 +70,7 @@ class Batches:
         size, position = plan.size.T.unsqueeze(2), plan.position.transpose(0, 1)  # [S, R, 1], [S, R, B]
         inside = torch.arange(position.shape[2], device=size.device) < size
         place = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
-        source, known = shards.index.reshape(-1), plan.size.cpu()
+        source, known = shards.index.reshape(-1), plan.known_size
         label, data = pool.y[source][place].unsqueeze(3), None
         small = source.numel() * pool.x[0].numel() * 4 <= _RESIDENT
         # on a GPU the rows of a chunk are chosen so that examples of regression have room, see `FusedBackend`

@@ -19,7 +19,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
-from fedclust import federation
+from fedclust import federation, kernels
 from fedclust.engines.choose import ENGINES, make_backend
 from fedclust.engines.fused import compiled, products
 from fedclust.engines.ranks import sharded
@@ -443,6 +443,7 @@ def versions(device: torch.device, backend: Backend) -> dict[str, Any]:
         "device": gpu or f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
         "engine": backend.name,
         "compiled": compiled.available(),
+        "triton": _version("triton") if kernels.runs_on(device) else None,
         "ranks": here().size,
     }
 

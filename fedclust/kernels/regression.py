@@ -1,8 +1,8 @@
 """All local steps of softmax regression models in one launch, a program per row (client).
 
 `fedclust/engines/fused/regression.c` says what is computed and in which coordinates. Here the parameters
-w [k, o] are changed where they lie, in blocks of features: a row's weights and a batch stay in the cache of
-the multiprocessor, in whose registers a model of 784-10 with its momentum would leave no room for the batch.
+w [k, o] are changed where they lie, in blocks of features, so that any number of features and examples will
+do; a row's weights and a batch stay in the cache of the multiprocessor. Tiles of all of 784-10 would spill.
 With g the gradient of the batch (spanned: of its coefficients)
 
     u = momentum * u + g + pull * w - proximal * anchor;   w = w + scale * u,
@@ -19,6 +19,7 @@ from torch import Tensor
 
 # all registers of a thread are asked for, since the assembler may aim at half of them and spill a few
 OPTIONS = {"num_warps": 8, "num_stages": 1, "maxnreg": 255, "enable_fp_fusion": True}
+_PART = 16  # features of one product: the logits are few, so the features are shared out among threads too
 _BLOCK = 4096  # numbers of a block of weights or examples; more of them spill
 
 
@@ -43,11 +44,12 @@ def local_steps(
     lr, momentum, decay, bias_decay, proximal,
     SPANNED: tl.constexpr, ORIGINS: tl.constexpr, MOMENTUM: tl.constexpr, ANCHOR: tl.constexpr,
     BIAS: tl.constexpr, BIAS_ANCHOR: tl.constexpr, PRODUCT: tl.constexpr,
-    B: tl.constexpr, Y: tl.constexpr, K: tl.constexpr,
+    B: tl.constexpr, Y: tl.constexpr, K: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """See `train`; B examples, Y classes and K features are taken at once."""
+    """See `train`; B examples, Y classes and K features are taken at once, logits from PART features."""
     row = tl.program_id(0).to(tl.int64)  # in 64 bits, as all that is counted through the rows
     b, o, k = tl.arange(0, B), tl.arange(0, Y), tl.arange(0, K)
+    split = tl.arange(0, K // PART)[:, None] * PART + tl.arange(0, PART)[None, :]
     real = o < classes
     if SPANNED:  # [k, o]
         scale, pull, feature, output = 1.0, -lr * decay, classes, 1
@@ -75,20 +77,21 @@ def local_steps(
         for b0 in range(0, count, B):
             inside = b0 + b < count
             e = tl.load(place + b0 + b, mask=inside, other=0)
-            z = tl.zeros((B, Y), tl.float32)
+            parts = tl.zeros((K // PART, B, Y), tl.float32)
             for k0 in range(0, width, K):
-                there = k0 + k < width
+                i = k0 + split
                 x = tl.load(
-                    inputs + (e * width)[:, None] + (k0 + k)[None, :],
-                    mask=inside[:, None] & there[None, :],
+                    inputs + (e * width)[None, :, None] + i[:, None, :],
+                    mask=inside[None, :, None] & (i < width)[:, None, :],
                     other=0.0,
                 )
                 w = tl.load(
-                    weight + ((k0 + k) * feature)[:, None] + (o * output)[None, :],
-                    mask=there[:, None] & real[None, :],
+                    weight + (i * feature)[:, :, None] + (o * output)[None, None, :],
+                    mask=(i < width)[:, :, None] & real[None, None, :],
                     other=0.0,
                 )
-                z = _product(x, w, z, PRODUCT)
+                parts = _product(x, w, parts, PRODUCT)
+            z = tl.sum(parts, 0)
             if SPANNED:
                 z *= -lr
                 mask = inside[:, None] & real[None, :]
@@ -219,7 +222,8 @@ def train(
 def blocks(batch: int, classes: int, width: int) -> dict[str, int]:
     """Examples, classes and features that a program takes at once; 16 are the least a product takes."""
     b, o = 16 if batch <= 16 else 32, max(16, triton.next_power_of_2(classes))
-    return {"B": b, "Y": o, "K": max(16, min(triton.next_power_of_2(width), _BLOCK // max(b, o)))}
+    k = max(16, min(triton.next_power_of_2(width), _BLOCK // max(b, o)))
+    return {"B": b, "Y": o, "K": k, "PART": _PART}
 
 
 def agrees(device: torch.device) -> bool:

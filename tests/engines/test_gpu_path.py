@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from engine_toys import MODELS, SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
-from pretend_cuda import CUDA, Device, Graph, pretend_cuda
+from pretend_cuda import CUDA, Device, Graph, Pretended, pretend_cuda
+from test_regression import WHERE
 from torch import Tensor
 
-from fedclust.engines.fused import FusedBackend, network
+from fedclust import kernels
+from fedclust.engines.fused import FusedBackend, backend, network, regression
 from fedclust.engines.fused.graphs import _agree
 from fedclust.solver import Solver
 from fedclust.types import LocalResult, Shards
@@ -130,6 +134,34 @@ def test_graphs_are_replayed_on_other_numbers(device: Device, name: str, solver:
 def test_graphs_can_be_turned_off(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDCLUST_CUDA_GRAPHS", "0")
     assert len(set(several_calls(device, engines("mlp")[1], SOLVERS["sgd"]))) == 1
+
+
+@pytest.mark.skipif(regression.compiled() is None, reason="stands in for the kernel")
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("solver", ["steps", "everything"])
+def test_regression_is_one_launch(monkeypatch: pytest.MonkeyPatch, solver: str, where: str) -> None:
+    """All steps of a chunk, without a graph; the compiled code takes the place of the kernel."""
+
+    def train(outputs: list[Pretended], product: str, **given: Any) -> None:
+        numbers = {name: x for name, x in given.items() if isinstance(x, float)}
+        tensors = {name: None if x is None else x.held for name, x in given.items() if name not in numbers}
+        classes = tensors["weight"].shape[2 if outputs else 1]
+        held = [x.held for x in outputs]
+        regression._call(tensors, held, numbers, classes, spanned=bool(outputs))
+        launches.append(product)
+
+    launches: list[str] = []
+    with pretend_cuda() as device:
+        kernel = SimpleNamespace(train=train)
+        monkeypatch.setattr(kernels, "runs_on", lambda device: device.type == "cuda")
+        monkeypatch.setattr(
+            kernels, "kernel", lambda name, on: kernel if (name, on) == ("regression", CUDA) else None
+        )
+        monkeypatch.setattr(backend, "pays", WHERE[where])
+        first, *later = several_calls(device, engines("linear")[1], SOLVERS[solver])
+    assert launches == ["ieee"] * 5
+    assert len(set(later)) == 1
+    assert later[0] <= first
 
 
 def test_a_new_learning_rate_is_a_new_graph(device: Device) -> None:

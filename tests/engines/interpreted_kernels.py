@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -208,6 +209,18 @@ def test_factors_are_rounded_to_bfloat16(monkeypatch: pytest.MonkeyPatch, where:
     rounded, expected = both(*how)
     off, way = rounded.params - expected.params, exact.params - expected.params
     assert off.norm() < 0.1 * way.norm()  # a sum in another order may cut off at the next number
+
+
+@pytest.mark.parametrize("number", ["lr", "momentum", "decay", "bias_decay", "proximal"])
+def test_a_wrong_number_is_noticed(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    train = regression.train
+
+    def wrong(**job: Any) -> None:
+        train(**{**job, number: 1.1 * job[number]})
+
+    assert regression.agrees(CPU)
+    monkeypatch.setattr(regression, "train", wrong)
+    assert not regression.agrees(CPU)
 
 
 def test_models_with_too_many_classes_are_left_to_pytorch() -> None:

@@ -146,7 +146,10 @@ def test_sums_do_not_depend_on_threads(rows: int) -> None:
         convolutions = sum(layer.weight.numel() for layer in model if isinstance(layer, nn.Conv2d))
         return found[:, :convolutions]
 
-    assert torch.equal(gradient(1), gradient(3))
+    if convolution.compiled() is None:  # PyTorch's convolutions do not promise it
+        torch.testing.assert_close(gradient(1), gradient(3))
+    else:
+        assert torch.equal(gradient(1), gradient(3))
 
 
 @pytest.mark.parametrize("option", ["-mno-avx512f", "-mno-avx"])

@@ -16,9 +16,12 @@ from torch import nn
 from benchmarks.__main__ import duration
 from benchmarks.against.task import Measured, Task, build, layers_of, random_clients, rounds_within
 from benchmarks.compare import OTHERS, _output, command, title_of
+from benchmarks.convolutions import WAYS
+from benchmarks.convolutions import measure as measure_convolutions
 from benchmarks.growth import AXES, Cost, Point, exponent, federation, measure, parameters, table
 from benchmarks.machine import cache_bytes, largest
 from benchmarks.workloads import WORKLOADS, Rounds, step_bytes, synthetic_pool
+from fedclust.engines.fused import network
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
 
@@ -192,3 +195,11 @@ def test_what_another_simulator_says_when_it_fails_is_told() -> None:
     with pytest.raises(RuntimeError, match="no such luck"):
         _output([sys.executable, "-c", "raise SystemExit('no such luck')"], 60.0)
     assert _output([sys.executable, "-c", "print(1)"], 60.0) == "1\n"
+
+
+def test_all_ways_to_compute_convolutions_are_measured() -> None:
+    usual = network._convolving
+    rates = measure_convolutions("cnn_femnist_tiny", 1)
+    assert list(rates) == list(WAYS)
+    assert all(rate > 0 for rate in rates.values())
+    assert network._convolving is usual

@@ -261,7 +261,7 @@ class FusedBackend:
     def _auto_rows(self, rows: int, floats: int) -> int:
         """Rows of a chunk so that a call of `rows` rows falls into chunks of about equal size."""
         device = self.pool.x.device
-        chunks = -(-rows // auto_rows(4 * floats, device))
+        chunks = -(-rows // auto_rows(max(1, 4 * floats), device))
         # a batched product gives whole rows to threads, so their number should divide the rows
         threads = torch.get_num_threads() if device.type == "cpu" else 1
         return -(-rows // (chunks * threads)) * threads

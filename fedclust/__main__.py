@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -80,6 +81,9 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
         _fail(_explain(error), 2)
     except YAMLError as error:
         _fail(f"a config file cannot be read: {_one_line(error)}", 2)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or _one_line(error)}", 2)
     except RankLost:  # the rank that noticed has printed it

@@ -141,7 +141,10 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ran
         ranks.same("the checkpoint it reads (is the results' folder on a shared file system?)", first)
         progress.start(folder.path, first, job.rounds)
         if first and folder.changes:
-            progress.warn(f"continued by other means than begun, so equal to rounding only: {folder.changes}")
+            progress.warn(
+                "continued by other means than begun, so equal to rounding only, which can grow: "
+                f"{folder.changes}"
+            )
         remark = getattr(job.algorithm, "remark", None)  # most methods have none
         if remark is not None and remark(job.rounds):
             progress.warn(remark(job.rounds))

@@ -97,13 +97,7 @@ class SeedEngine:
         """
         shards = replace(shards_of(rnd.fed.train, clients, rnd, purpose), work=rnd.work[clients])
         result = self.backend.train(models, label, shards, solver, solver.rate(rnd.t), slots, anchor)
-        finite = torch.isfinite(result.loss)
-        if not bool(finite.all()):
-            row = int((~finite).nonzero()[0])
-            raise DivergedError(
-                f"seed {rnd.seed}, round {rnd.t}: the training loss of client {int(clients[row])} is "
-                f"{float(result.loss[row])}; a smaller solver.lr may help"
-            )
+        _check_finite(result.loss, "training", clients, rnd)
         return result
 
     def loss(self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None) -> Tensor:
@@ -125,15 +119,31 @@ class SeedEngine:
         return self.batches.of(clients, rnd, batch_size)
 
     def evaluate(self, served: Served, rnd: Round) -> Evaluation:
-        """Test results of what is served, for every client that has a label and test data."""
+        """Test results of what is served, for every client that has a label and test data.
+
+        Raises:
+            DivergedError: naming the first client whose loss is not finite.
+        """
         fed = rnd.fed
         clients = ((served.label >= 0) & (fed.test.count > 0)).nonzero().squeeze(1)
         shards = shards_of(fed.test, clients, rnd, "evaluate")
         loss_sum, correct = self.backend.evaluate(served.models, served.label[clients], shards)
+        _check_finite(loss_sum, "test", clients, rnd)
         blank = torch.zeros(fed.num_clients, dtype=torch.int64, device=clients.device)
         return Evaluation(
             served=served,
             loss_sum=blank.to(torch.float64).index_copy(0, clients, loss_sum),
             correct=blank.index_copy(0, clients, correct),
             count=blank.index_copy(0, clients, shards.count),
+        )
+
+
+def _check_finite(loss: Tensor, kind: str, clients: Tensor, rnd: Round) -> None:
+    """Refuse losses [C] of which one is not finite."""
+    finite = torch.isfinite(loss)
+    if not bool(finite.all()):
+        row = int((~finite).nonzero()[0])
+        raise DivergedError(
+            f"seed {rnd.seed}, round {rnd.t}: the {kind} loss of client {int(clients[row])} is "
+            f"{float(loss[row])}; a smaller solver.lr may help"
         )

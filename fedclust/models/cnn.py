@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedclust.errors import require
 from fedclust.models.initial import keras_default, named_init, truncated_normal
-from fedclust.models.sequence import Model, Shape, Stack, of_images
+from fedclust.models.sequence import Model, Shape, Stack, check_widths, of_images
 
 
 def cnn(
@@ -35,8 +35,8 @@ def cnn(
     Raises:
         ConfigError: for images too small for the blocks, or a value out of range.
     """
-    require(all(width >= 1 for width in channels), "model.channels", list(channels), "widths of at least 1")
-    require(all(width >= 1 for width in hidden), "model.hidden", list(hidden), "widths of at least 1")
+    check_widths("model.channels", channels)
+    check_widths("model.hidden", hidden)
     require(kernel >= 1, "model.kernel", kernel, "at least 1")
     require(0 <= padding < kernel, "model.padding", padding, "at least 0 and below model.kernel")
     draw = named_init(init)
@@ -76,8 +76,8 @@ def flex_femnist_cnn(
     Raises:
         ConfigError: for smaller images, or a value out of range.
     """
-    for name, widths in (("channels", channels), ("hidden", hidden)):
-        require(all(w >= 1 for w in widths), f"model.{name}", list(widths), "widths of at least 1")
+    check_widths("model.channels", channels)
+    check_widths("model.hidden", hidden)
     require(l2 >= 0, "model.l2", l2, "at least 0")
 
     def build(shape: Shape) -> Model:
@@ -107,13 +107,9 @@ def tf_cifar(
     Raises:
         ConfigError: when the examples are no images, or a value is out of range.
     """
-    require(
-        len(channels) in (0, 2) and all(width >= 1 for width in channels),
-        "model.channels",
-        list(channels),
-        "two widths of at least 1, or none",
-    )
-    require(all(width >= 1 for width in hidden), "model.hidden", list(hidden), "widths of at least 1")
+    check_widths("model.channels", channels)
+    require(len(channels) in (0, 2), "model.channels", list(channels), "two widths of at least 1, or none")
+    check_widths("model.hidden", hidden)
     require(l2 >= 0, "model.l2", l2, "at least 0")
 
     def build(shape: Shape) -> Model:

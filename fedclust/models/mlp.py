@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedclust.errors import require
 from fedclust.models.initial import named_init
-from fedclust.models.sequence import Model, Stack
+from fedclust.models.sequence import Model, Stack, check_widths
 
 
 def mlp(
@@ -29,7 +29,7 @@ def mlp(
     Raises:
         ConfigError: for a width below 1 or another value out of range.
     """
-    require(all(width >= 1 for width in hidden), "model.hidden", list(hidden), "widths of at least 1")
+    check_widths("model.hidden", hidden)
     require(l2 >= 0, "model.l2", l2, "at least 0")
     stack = Stack(tuple(int(size) for size in in_shape), named_init(init))
     for width in hidden:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -76,6 +76,17 @@ class Model(nn.Sequential):
 
 class _TooSmallError(Exception):
     """An input whose height or width a layer reduces to nothing."""
+
+
+def check_widths(key: str, widths: Sequence[int]) -> None:
+    """Refuse anything but a list of widths.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    is_list = isinstance(widths, Sequence) and not isinstance(widths, str)
+    good = is_list and all(isinstance(width, int) and width >= 1 for width in widths)
+    require(good, key, list(widths) if is_list else widths, "a list of widths of at least 1, such as [32,64]")
 
 
 @dataclass

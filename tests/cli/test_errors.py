@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -203,3 +206,15 @@ def test_the_sweep_flag_may_stand_anywhere(fedclust: Callable[..., object], tmp_
     small = ["progress=false", "rounds=1", "partition.num_clients=8"]
     assert fedclust("run", *small, "-m", "algorithm=fedavg,local").status == 0  # type: ignore[attr-defined]
     assert len(list((tmp_path / "outputs").rglob("rounds.csv"))) == 2
+
+
+def test_whoever_reads_may_stop_early() -> None:
+    """A pipe that is closed is no error to tell of."""
+    program = [sys.executable, "-m", "fedclust", "list"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        told = process.stderr.read()
+    assert told == b""
+    assert process.returncode in (0, 128 + signal.SIGPIPE)

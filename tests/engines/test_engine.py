@@ -95,6 +95,8 @@ def test_a_loss_that_is_not_finite_names_seed_round_and_client() -> None:
     models[1] = float("nan")
     with pytest.raises(DivergedError, match="seed 5, round 1: the training loss of client 2 is nan"):
         engine.train(models, torch.tensor([0, 1]), torch.tensor([0, 2]), SOLVER, rnd)
+    with pytest.raises(DivergedError, match="seed 5, round 1: the test loss of client 3 is nan"):
+        engine.evaluate(Served(models=models, label=torch.tensor([0, -1, 0, 1])), rnd)
 
 
 @pytest.mark.parametrize(("name", "chosen"), [("auto", "fused"), ("loop", "loop"), ("vmap", "vmap")])

@@ -167,6 +167,15 @@ def test_without_a_compiler_nothing_is_lost(
     assert torch.equal(fast.params, slow.params)
 
 
+def test_a_compiler_that_is_asked_for_is_missed(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -O2")
+    assert library("regression") is None
+    assert "CC=no-such-compiler -O2 is no program" in caplog.text
+    assert not fresh.exists()
+
+
 def test_another_processor_gets_its_own_library(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library("regression")
     monkeypatch.setattr(compiled, "_processor", lambda: "another one of the same cluster")

@@ -241,3 +241,11 @@ def test_dropout_multiplies_by_the_given_masks_only() -> None:
     ones, none = ({6: torch.full((3, *model.shapes[6]), value)} for value in (1.0, 0.0))
     assert torch.equal(model(x, ones), model(x))
     torch.testing.assert_close(model(x, none), model[-1].bias.expand(3, 10))
+
+
+@pytest.mark.parametrize("widths", ["abc", 7, [3.5], [0], [4, "b"]])
+def test_widths_are_a_list_of_numbers(widths: Any) -> None:
+    with pytest.raises(ConfigError, match=r"model\.channels=.* is not allowed: a list of widths"):
+        cnn(GREY, 10, channels=widths, kernel=3, padding=1, hidden=[])
+    with pytest.raises(ConfigError, match=r"model\.hidden=.* is not allowed: a list of widths"):
+        mlp(GREY, 10, hidden=widths)

@@ -34,6 +34,8 @@ def library(name: str) -> ctypes.CDLL | None:
     source = Path(__file__).with_name(f"{name}.c")
     compiler = _compiler()
     if compiler is None:
+        if os.environ.get("CC"):
+            _LOG.warning("CC=%s is no program; going on without a compiled %s", os.environ["CC"], source.name)
         return None
     text = source.read_bytes() + _processor().encode() + repr((compiler, _FLAGS, _ATTEMPTS)).encode()
     kept = _folder() / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.so"

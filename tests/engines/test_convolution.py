@@ -59,6 +59,16 @@ def network_of(name: str) -> Model:
     return Model([*layers, nn.Linear(x.shape[1], 5)], [*shapes, (5,)], [], {})
 
 
+def engine_of(name: str) -> tuple[FusedBackend, Tensor]:
+    """The fused engine of a network, and three models."""
+    model = network_of(name)
+    pool = toy_pool(model.shapes[0])
+    pool.y.remainder_(5)
+    engine = FusedBackend(model, pool)
+    generator = torch.Generator().manual_seed(5)
+    return engine, 0.2 * torch.randn(3, engine.num_params, generator=generator)
+
+
 def exact_gradient(model: Model, flat: Tensor, pool: Pool, rows: Tensor) -> Tensor:
     """The gradient of the mean loss on some examples, float64."""
     own = {}
@@ -73,11 +83,7 @@ def exact_gradient(model: Model, flat: Tensor, pool: Pool, rows: Tensor) -> Tens
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_are_those_of_the_definition(name: str) -> None:
-    model, shards = network_of(name), ragged_shards()
-    pool = toy_pool(model.shapes[0])
-    pool.y.remainder_(5)
-    engine = FusedBackend(model, pool)
-    models = 0.2 * torch.randn(3, engine.num_params, generator=torch.Generator().manual_seed(5))
+    (engine, models), shards = engine_of(name), ragged_shards()
     got = engine.grad(models, labels(len(shards)), shards)
     for row, (which, count) in enumerate(
         zip(labels(len(shards)).tolist(), shards.count.tolist(), strict=True)
@@ -85,7 +91,7 @@ def test_gradients_are_those_of_the_definition(name: str) -> None:
         if count == 0:
             assert not got[row].any()
             continue
-        want = exact_gradient(model, models[which], pool, shards.index[row, :count])
+        want = exact_gradient(network_of(name), models[which], engine.pool, shards.index[row, :count])
         assert (got[row] - want).norm() < 2e-5 * want.norm()
 
 
@@ -158,12 +164,7 @@ def test_narrower_vectors(fresh: Path, monkeypatch: pytest.MonkeyPatch, option: 
     compiler = compiled._compiler()
     monkeypatch.setenv("CC", shlex.join([*(compiler or [os.devnull]), option]))
     assert not fresh.exists()
-    name = "many channels"
-    model, shards = network_of(name), ragged_shards()
-    pool = toy_pool(model.shapes[0])
-    pool.y.remainder_(5)
-    engine = FusedBackend(model, pool)
-    models = 0.2 * torch.randn(3, engine.num_params, generator=torch.Generator().manual_seed(5))
+    (engine, models), shards = engine_of("many channels"), ragged_shards()
     narrow = engine.grad(models, labels(len(shards)), shards)
     found = convolution.compiled()
     assert found is None or found.lanes() < 16

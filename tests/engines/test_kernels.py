@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 CPU = torch.device("cpu")
 
 
+@pytest.mark.slow
 @TRITON
 def test_kernels_give_what_pytorch_gives() -> None:
     """In a process of its own, since the interpreter is chosen when Triton is imported."""

@@ -193,8 +193,8 @@ static void met_product(vec *out, const float *x, int64_t height, int64_t width,
 /* to[i, n] += sum over pixels of x[p + places[i]] g[p, n] for I places and N vectors. */
 INLINE void gather(const int I, const int N, vec *to, const float *x, const int32_t *places, int64_t height,
                    int64_t width, int64_t pitch, int64_t apart, const vec *g, int64_t g_pitch, int64_t v) {
-  vec sums[MOST_PIXELS][WIDE];
-  int64_t at[MOST_PIXELS];
+  vec sums[MOST_PLACES][WIDE];
+  int64_t at[MOST_PLACES];
   for (int i = 0; i < I; i++) at[i] = places[i];
   for (int i = 0; i < I; i++)
     for (int n = 0; n < N; n++) sums[i][n] = to[i * v + n];

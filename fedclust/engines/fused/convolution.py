@@ -1,7 +1,7 @@
 """Blocks of a network that begin with a convolution: each is one call of compiled code for all rows.
 
-A row's convolution is too small to keep PyTorch's threads busy, and its ReLU and pooling cost as much as
-the convolution of a single channel. `convolution.c` says what is computed, image by image.
+In PyTorch's operations ReLU and pooling are passes over memory of their own, results are fresh memory, and
+rows take turns. `convolution.c` says what is computed, image by image.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from typing import Any
 
@@ -31,26 +31,6 @@ class _Images(Structure):
     """The C structure of the same name."""
 
     _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("row", "image", "last")))
-
-
-class _Job(Structure):
-    """The C structure `Block`."""
-
-    _fields_ = (
-        *((name, c_int64) for name in ("rows", "batch", "inputs", "height", "width", "outputs")),
-        *((name, c_int64) for name in ("kernel_rows", "kernel_columns")),
-        *((name, c_int64) for name in ("padded_height", "padded_width", "pad_top", "pad_left")),
-        *((name, c_int64) for name in ("out_height", "out_width", "row_stride", "column_stride")),
-        *((name, c_int64) for name in ("high", "wide", "window_height", "window_width")),
-        *((name, c_int64) for name in ("window_row_stride", "window_column_stride", "relu")),
-        *((name, c_int64) for name in ("rim_top", "rim_left", "rim_height", "rim_width", "parts")),
-        *((name, _Images) for name in ("x", "y", "delta", "back")),
-        *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
-        *((name, c_void_p) for name in ("places", "meets", "met")),
-        *((name, c_void_p) for name in ("places_around", "meets_around", "phases", "columns", "order")),
-        *((name, c_void_p) for name in ("turned", "around", "padded", "where", "partial", "scratch")),
-        ("space", c_int64),
-    )
 
 
 def compiled() -> ctypes.CDLL | None:
@@ -130,7 +110,7 @@ def _is_plain(pool: nn.MaxPool2d) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Geometry:
-    """Sizes of a block, by their names in the C structure."""
+    """Sizes of a block, by their names in the C structure and in its order."""
 
     inputs: int
     height: int
@@ -201,6 +181,21 @@ class _Geometry:
     def padded(self) -> int:
         """Numbers of an image with its zeros."""
         return self.padded_height * self.padded_width * self.inputs
+
+
+class _Job(Structure):
+    """The C structure `Block`."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "batch", *(field.name for field in fields(_Geometry)))),
+        *((name, c_int64) for name in ("rim_top", "rim_left", "rim_height", "rim_width", "parts")),
+        *((name, _Images) for name in ("x", "y", "delta", "back")),
+        *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
+        *((name, c_void_p) for name in ("places", "meets", "met")),
+        *((name, c_void_p) for name in ("places_around", "meets_around", "phases", "columns", "order")),
+        *((name, c_void_p) for name in ("turned", "around", "padded", "where", "partial", "scratch")),
+        ("space", c_int64),
+    )
 
 
 class BlockStep:

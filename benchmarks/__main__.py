@@ -1,6 +1,7 @@
 """Prints how fast an engine is, beside a plain loop or another simulator.
 
-python -m benchmarks [W1 W2 …] [--against loop|pfl|flower] [--device cpu|cuda] [--engine fused|vmap|loop]
+python -m benchmarks [W1 W2 …] [--against loop|pfl|flower] [--device cpu|cuda] [--engine
+fused|vmap|loop]
                      [--threads N] [--seconds 5] [--json FILE]
 """
 
@@ -20,7 +21,7 @@ from rich.table import Table
 from benchmarks.compare import OTHERS, Comparison, check_environment, compare
 from benchmarks.measure import Result, measure
 from benchmarks.workloads import WORKLOADS
-from fedclust.memory import keep_freed_memory
+from fedclust.runtime.memory import keep_freed_memory
 
 _COLUMNS = (
     "per second",
@@ -61,10 +62,13 @@ def table_of(results: Sequence[Result]) -> Table:
     )
     table = _table(
         f"{first.engine} on {first.device}, {first.threads} threads",
-        "plain loop: deepcopy, autograd, optim.SGD; medians of interleaved rounds in one process; set-up not "
-        "in the rates; limits: a 2048 x 2048 float32 product by the faster library, and a = b + 2c over "
+        "plain loop: deepcopy, autograd, optim.SGD; medians of interleaved rounds in one process; "
+        "set-up not "
+        "in the rates; limits: a 2048 x 2048 float32 product by the faster library, and a = b + "
+        "2c over "
         f"256 MiB each ({limit}); "
-        "GFLOP/s: of the steps as written, so more than the limit where the engine needs fewer operations; "
+        "GFLOP/s: of the steps as written, so more than the limit where the engine needs fewer "
+        "operations; "
         "rows: trained at once; "
         "GB/s: what the steps must move at the least, see step_bytes in benchmarks/workloads.py",
         _COLUMNS,
@@ -94,8 +98,10 @@ def table_against(results: Sequence[Comparison]) -> Table:
     table = _table(
         f"{first.engine} on cpu, 1 process x {first.threads} threads, and {first.other}, "
         f"{first.other_processes} processes x {first.other_threads} threads",
-        "client steps per second of whole rounds: choice of a cluster (W4), training, averaging; all "
-        "participants; medians; set-up and first rounds not counted; fedclust before, then the other, "
+        "client steps per second of whole rounds: choice of a cluster (W4), training, averaging; "
+        "all "
+        "participants; medians; set-up and first rounds not counted; fedclust before, then the "
+        "other, "
         "then fedclust after",
         ("fedclust", "before", "after", "rounds", "other", "rounds", "x other"),
     )
@@ -115,14 +121,17 @@ def table_against(results: Sequence[Comparison]) -> Table:
 
 
 def projections(results: Sequence[Result] | Sequence[Comparison]) -> list[str]:
-    """A line for every workload that is a part of a larger one: how long that takes at these rates."""
+    """A line for every workload that is a part of a larger one: how long that takes at these
+    rates.
+    """
     lines = []
     for r in results:
         slow = r.plain_whole_seconds if isinstance(r, Result) else r.other_whole_seconds
         name = "plain loop" if isinstance(r, Result) else r.other
         if r.whole_seconds is not None and slow is not None:
             lines.append(
-                f"all of {r.workload}: {duration(r.whole_seconds)} (h:mm:ss), {name} {duration(slow)}"
+                f"all of {r.workload}: {duration(r.whole_seconds)} (h:mm:ss), {name} "
+                f"{duration(slow)}"
             )
     return lines
 
@@ -130,7 +139,9 @@ def projections(results: Sequence[Result] | Sequence[Comparison]) -> list[str]:
 def main() -> None:
     """Measure the chosen workloads and print a table."""
     names = [w.name for w in WORKLOADS]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed of the engines.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Speed of the engines."
+    )
     parser.add_argument("workload", nargs="*", help=f"any of {' '.join(names)}; default all")
     parser.add_argument("--against", default="loop", choices=["loop", *OTHERS], help="default loop")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -153,7 +164,10 @@ def main() -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     keep_freed_memory()  # as jobs do
-    console, device = Console(width=None if sys.stdout.isatty() else 160), torch.device(options.device)
+    console, device = (
+        Console(width=None if sys.stdout.isatty() else 160),
+        torch.device(options.device),
+    )
     results: list[Result] = []
     comparisons: list[Comparison] = []
     for workload in WORKLOADS:
@@ -162,8 +176,12 @@ def main() -> None:
                 if options.against == "loop":
                     results.append(measure(workload, options.engine, device, options.seconds))
                 else:
-                    comparisons.append(compare(workload, options.against, options.engine, options.seconds))
-            if options.json is not None:  # after each workload, so that an interrupted program leaves some
+                    comparisons.append(
+                        compare(workload, options.against, options.engine, options.seconds)
+                    )
+            if (
+                options.json is not None
+            ):  # after each workload, so that an interrupted program leaves some
                 rows = [asdict(r) for r in results or comparisons]
                 options.json.write_text(json.dumps(rows, indent=2) + "\n")
     console.print(table_of(results) if results else table_against(comparisons))

@@ -1,4 +1,6 @@
-"""fedclust beside another simulator on the same rounds, one after the other and never at the same time."""
+"""fedclust beside another simulator on the same rounds, one after the other and never at the same
+time.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,10 @@ class Comparison:
         title: what a round is.
         engine: of fedclust.
         threads: of fedclust, one process.
-        rate: client steps per second of fedclust, median over the rounds before and after the other's.
-        before, after: the same over either half; their difference says how restless the machine was.
+        rate: client steps per second of fedclust, median over the rounds before and after the
+            other's.
+        before, after: the same over either half; their difference says how restless the machine
+            was.
         rounds: that `rate` is over.
         other: name and version of the other simulator.
         other_rate: its client steps per second, median over rounds.
@@ -72,7 +76,13 @@ def command(other: str, task: Task, seconds: float, processes: int) -> list[str]
     if other == "flower":
         return [python, "-m", "benchmarks.against.flower_worker", *given, str(processes)]
     start = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
-    return [python, *(start if processes > 1 else []), "-m", "benchmarks.against.pfl_worker", *given]
+    return [
+        python,
+        *(start if processes > 1 else []),
+        "-m",
+        "benchmarks.against.pfl_worker",
+        *given,
+    ]
 
 
 def title_of(task: Task) -> str:
@@ -85,7 +95,12 @@ def title_of(task: Task) -> str:
 
 def _environment() -> Mapping[str, str]:
     """One thread per process, the CPU, and this folder's `benchmarks`."""
-    return {**os.environ, "PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1", "PFL_PYTORCH_DEVICE": "cpu"}
+    return {
+        **os.environ,
+        "PYTHONPATH": str(_ROOT),
+        "OMP_NUM_THREADS": "1",
+        "PFL_PYTORCH_DEVICE": "cpu",
+    }
 
 
 def _run(other: str, task: Task, seconds: float, processes: int) -> Measured:
@@ -128,7 +143,9 @@ def _output(arguments: Sequence[str], patience: float) -> str:
 
 
 def _rates(play: Callable[[], object], units: int, seconds: float) -> list[float]:
-    """Units per second of at least two rounds, for at least `seconds`, after one that does not count."""
+    """Units per second of at least two rounds, for at least `seconds`, after one that does not
+    count.
+    """
     cpu = torch.device("cpu")
     rates: list[float] = []
     play()
@@ -139,7 +156,9 @@ def _rates(play: Callable[[], object], units: int, seconds: float) -> list[float
 
 
 def compare(workload: Workload, other: str, engine: str, seconds: float) -> Comparison:
-    """Half of fedclust's rounds, then the other simulator's, then fedclust's other half; on the CPU."""
+    """Half of fedclust's rounds, then the other simulator's, then fedclust's other half; on the
+    CPU.
+    """
     assert workload.rounds is not None, "a workload that others can run"
     task = workload.rounds.task(workload.name)
     play = workload.rounds(engine, torch.device("cpu"))

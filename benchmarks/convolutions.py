@@ -2,9 +2,10 @@
 
 python -m benchmarks.convolutions [jgl_cnn tf_cifar …] [--rounds 5]
 
-Every shipped model that has convolutions, at the size its paper uses, trains four clients of 100 examples for
-one epoch: by compiled code, by PyTorch's convolutions client by client, by products of unfolded images
-(what a GPU computes), by `torch.vmap` (grouped convolutions), and by the plain engine with autograd.
+Every shipped model that has convolutions, at the size its paper uses, trains four clients of 100
+examples for one epoch: by compiled code, by PyTorch's convolutions client by client, by products of
+unfolded images (what a GPU computes), by `torch.vmap` (grouped convolutions), and by the plain
+engine with autograd.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from rich.table import Table
 
 from benchmarks.workloads import shards, synthetic_pool
 from fedclust.commands.names import CONF
-from fedclust.engines.choose import make_backend
+from fedclust.engines.choose import make_engine
 from fedclust.engines.fused import network
-from fedclust.memory import keep_freed_memory
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
+from fedclust.runtime.memory import keep_freed_memory
 from fedclust.solver import Solver
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
 _CPU, _CLIENTS, _EXAMPLES, _CLASSES = torch.device("cpu"), 4, 100, 10
 # model: shape of an image, examples of a batch
@@ -39,39 +40,47 @@ MODELS = {
     "cnn_cifar_small": ((3, 32, 32), 20),
     "tf_cifar": ((3, 24, 24), 20),
 }
-WAYS = {"compiled": "fused", "row by row": "fused", "stacked": "fused", "vmap": "vmap", "loop": "loop"}
+WAYS = {
+    "compiled": "fused",
+    "row by row": "fused",
+    "stacked": "fused",
+    "vmap": "vmap",
+    "loop": "loop",
+}
 
 
-def training(name: str, engine: str) -> tuple[Backend, int]:
+def training(name: str, engine: str) -> tuple[Engine, int]:
     """A model's engine, and the local steps of a call of `train_once`."""
     shape, batch = MODELS[name]
     config = OmegaConf.load(CONF / "model" / f"{name}.yaml")
     model = hydra.utils.instantiate(config, in_shape=shape, num_classes=_CLASSES)
     assert isinstance(model, Model)
-    backend = make_backend(engine, model, synthetic_pool(5000, shape, _CPU))
-    return backend, _CLIENTS * -(-_EXAMPLES // batch)
+    engine = make_engine(engine, model, synthetic_pool(5000, shape, _CPU))
+    return engine, _CLIENTS * -(-_EXAMPLES // batch)
 
 
-def train_once(name: str, backend: Backend) -> float:
+def train_once(name: str, engine: Engine) -> float:
     """Seconds of one epoch of the clients."""
     solver = Solver(lr=0.01, batch_size=MODELS[name][1], epochs=1)
-    start = backend.init(Stream.of(0, "init")).unsqueeze(0)
+    start = engine.init(Stream.of(0, "init")).unsqueeze(0)
     label, data = torch.zeros(_CLIENTS, dtype=torch.int64), shards(_CLIENTS, _EXAMPLES, 5000, _CPU)
     begin = time.perf_counter()
-    backend.train(start, label, data, solver, solver.lr)
+    engine.train(start, label, data, solver, solver.lr)
     return time.perf_counter() - begin
 
 
 def measure(name: str, rounds: int) -> dict[str, float]:
-    """Local steps per second of every way, medians of interleaved rounds; the first is not counted."""
+    """Local steps per second of every way, medians of interleaved rounds; the first is not
+    counted.
+    """
     engines = {way: training(name, engine) for way, engine in WAYS.items()}
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     usual = network._convolving
     for _ in range(rounds + 1):
-        for way, (backend, _) in engines.items():
+        for way, (engine, _) in engines.items():
             network._convolving = usual if way == "compiled" else lambda *_, way=way: way
             try:
-                seconds[way].append(train_once(name, backend))
+                seconds[way].append(train_once(name, engine))
             finally:
                 network._convolving = usual
     return {way: engines[way][1] / median(taken[1:]) for way, taken in seconds.items()}
@@ -87,7 +96,9 @@ def main() -> None:
         if name not in MODELS:
             parser.error(f"{name} is not one of {', '.join(MODELS)}")
     keep_freed_memory()
-    table = Table("model", *WAYS, title=f"local steps per second, {torch.get_num_threads()} threads")
+    table = Table(
+        "model", *WAYS, title=f"local steps per second, {torch.get_num_threads()} threads"
+    )
     for name in arguments.models:
         rates = measure(name, arguments.rounds)
         table.add_row(name, *(f"{rate:,.0f}" for rate in rates.values()))

@@ -2,9 +2,9 @@
 
 python -m benchmarks.growth [clients cohort model seeds landmarks …] [--seconds 20] [--json FILE]
 
-Every point is a whole job with its files: FedAvg with one local epoch on random bytes of MNIST's shape, 20
-examples and 2 test examples a client, tested once at the end. Time is the median over rounds but the first
-and the last; memory is the largest the process ever was, everything included.
+Every point is a whole job with its files: FedAvg with one local epoch on random bytes of MNIST's
+shape, 20 examples and 2 test examples a client, tested once at the end. Time is the median over
+rounds but the first and the last; memory is the largest the process ever was, everything included.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from rich.table import Table
 from benchmarks.workloads import synthetic_pool
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.cluster_metrics.loss import Loss
-from fedclust.config import Job
-from fedclust.engines.choose import make_backend
-from fedclust.engines.engine import SeedEngine
-from fedclust.folder import RunFolder
+from fedclust.config.build import Job
+from fedclust.engines.choose import make_engine
+from fedclust.engines.clients import SeedClients
 from fedclust.models.mlp import mlp
-from fedclust.progress import Silent
 from fedclust.rng import Stream
-from fedclust.run import run
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.progress import Silent
+from fedclust.runtime.run import run
 from fedclust.scenarios.static import Static
 from fedclust.solver import Solver
 from fedclust.trackers.none import NoTracker
@@ -55,8 +55,8 @@ class Point:
         cohort: clients of a round.
         hidden: width of the hidden layer of 784-h-10; 0 for 784-10.
         seeds: seeds in lockstep.
-        landmarks: None, or how many clients' examples the loss metric compares all of the M models on; it is
-            timed in place of rounds then, 0 meaning all clients.
+        landmarks: None, or how many clients' examples the loss metric compares all of the M models
+            on; it is timed in place of rounds then, 0 meaning all clients.
     """
 
     clients: int = 1000
@@ -103,7 +103,9 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def federation(clients: int, seed: int) -> Federation:
-    """Clients that draw their examples from one pool with replacement; grouping means nothing here."""
+    """Clients that draw their examples from one pool with replacement; grouping means nothing
+    here.
+    """
     pool = synthetic_pool(_POOL, (1, 28, 28), torch.device("cpu"))
     generator = torch.Generator().manual_seed(seed)
 
@@ -122,13 +124,13 @@ def measure(point: Point, seconds: float) -> Cost:
     federations = {seed: federation(point.clients, seed) for seed in range(point.seeds)}
     pool = federations[0].pool
     model = mlp(pool.shape, pool.num_classes, hidden=[point.hidden] if point.hidden else [])
-    backend = make_backend("fused", model, pool)
+    engine = make_engine("fused", model, pool)
     solver = Solver(lr=0.05, batch_size=10, epochs=1)
     job = Job(
         algorithm=FedAvg(solver=solver),
         scenario=Static(clients_per_round=point.cohort),
         tracker=NoTracker(),
-        backend=backend,
+        engine=engine,
         federations=federations,
         rounds=4,
         eval_every=1_000_000,
@@ -142,7 +144,9 @@ def measure(point: Point, seconds: float) -> Cost:
 
 
 def _rounds(job: Job, seconds: float) -> float:
-    """Median time of a round but the first and the last, of 4 rounds or, where there is time, of more."""
+    """Median time of a round but the first and the last, of 4 rounds or, where there is time, of
+    more.
+    """
     few = _play(job, 4)
     more = min(200, int(seconds / few))
     return _play(job, more) if more > 4 else few
@@ -152,15 +156,21 @@ def _play(job: Job, rounds: int) -> float:
     """Median time of the rounds of a whole job but the first and the last."""
     progress = _Watch()
     with tempfile.TemporaryDirectory() as folder:
-        run(replace(job, rounds=rounds), RunFolder(Path(folder, "job"), {"rounds": rounds}), progress)
+        run(
+            replace(job, rounds=rounds),
+            RunFolder(Path(folder, "job"), {"rounds": rounds}),
+            progress,
+        )
     return median(progress.times[1:-1])
 
 
 def _metric(job: Job, landmarks: int) -> float:
-    """Time of LCFL's loss metric among all clients, from models that one round of local training made."""
+    """Time of LCFL's loss metric among all clients, from models that one round of local training
+    made.
+    """
     fed = job.federations[0]
     rnd = next(job.scenario.rounds(fed, 0))
-    engine, clients = SeedEngine(job.backend), torch.arange(fed.num_clients)
+    engine, clients = SeedClients(job.engine), torch.arange(fed.num_clients)
     common = engine.init(Stream.of(0, "init"), 1)
     solver = Solver(lr=0.05, batch_size=10, epochs=1)
     local = engine.train(common, torch.zeros_like(clients), clients, solver, rnd)
@@ -203,7 +213,16 @@ def in_process(point: Point, seconds: float) -> Cost:
 def table(axis: str, points: Sequence[Point], costs: Sequence[Cost]) -> Table:
     """One axis for a terminal."""
     shown = Table(title=f"growth with {axis}")
-    for name in ("clients", "cohort", "parameters", "seeds", "landmarks", "ms", "peak MiB", "set-up s"):
+    for name in (
+        "clients",
+        "cohort",
+        "parameters",
+        "seeds",
+        "landmarks",
+        "ms",
+        "peak MiB",
+        "set-up s",
+    ):
         shown.add_column(name, justify="right")
     for point, cost in zip(points, costs, strict=True):
         landmarks = "" if point.landmarks is None else str(point.landmarks or "all")
@@ -229,8 +248,12 @@ def table(axis: str, points: Sequence[Point], costs: Sequence[Cost]) -> Table:
 
 def main() -> None:
     """Measure the chosen axes and print a table of each."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description="How costs grow.")
-    parser.add_argument("axis", nargs="*", default=list(AXES), help=f"any of {' '.join(AXES)}; default all")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.growth", description="How costs grow."
+    )
+    parser.add_argument(
+        "axis", nargs="*", default=list(AXES), help=f"any of {' '.join(AXES)}; default all"
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="time per point; default 10")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--point", help=argparse.SUPPRESS)

@@ -47,7 +47,9 @@ def _zeros(device: torch.device) -> Tensor:
 
 
 def cache_bytes(device: torch.device) -> int:
-    """Size of the last cache: what Linux says of the first CPU, a CUDA device of itself; else 32 MiB."""
+    """Size of the last cache: what Linux says of the first CPU, a CUDA device of itself; else 32
+    MiB.
+    """
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
     return largest(path.read_text() for path in _CACHES.glob("index*/size"))

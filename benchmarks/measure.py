@@ -32,21 +32,24 @@ class Result:
         plain_rate: units per second of the plain loop, median.
         ratio: median over rounds of the two rates' ratio.
         gflops: floating-point operations per second of the engine, 1e9.
-        limit_gflops: those of a 2048 x 2048 float32 product in the same rounds, by the faster library.
+        limit_gflops: those of a 2048 x 2048 float32 product in the same rounds, by the faster
+            library.
         torch_gflops: those of this product as PyTorch computes it by itself.
         share: gflops / limit_gflops.
-        gbytes: bytes per second that the engine must move at the least, 1e9; see `step_bytes`; None where
-            that is not counted.
-        limit_gbytes: those of a = b + 2c over arrays of 256 MiB in the same rounds, two reads and one write.
+        gbytes: bytes per second that the engine must move at the least, 1e9; see `step_bytes`; None
+            where that is not counted.
+        limit_gbytes: those of a = b + 2c over arrays of 256 MiB in the same rounds, two reads and
+            one write.
         memory_share: gbytes / limit_gbytes.
         setup_seconds: building the case and the first call.
         peak_mib: highest resident (CPU) or allocated (CUDA) memory of the engine's first call, MiB.
         padding: fraction of padded examples in the engine's last training call.
         together: rows that this call trained at once at most; 0 where the engine does not say.
-        seeds_cost: time of all seeds in one call over that of one seed alone, where there are several.
+        seeds_cost: time of all seeds in one call over that of one seed alone, where there are
+            several.
         rounds: repetitions that the medians are over.
-        whole_seconds, plain_whole_seconds: time that all of the workload takes at these rates, where its size
-            is given.
+        whole_seconds, plain_whole_seconds: time that all of the workload takes at these rates,
+            where its size is given.
     """
 
     workload: str
@@ -104,7 +107,9 @@ def _peak_mib(device: torch.device) -> float:
 
 
 class Times(NamedTuple):
-    """Seconds of every repetition: engine, plain loop, one seed of several, product, PyTorch's, triad."""
+    """Seconds of every repetition: engine, plain loop, one seed of several, product, PyTorch's,
+    triad.
+    """
 
     fast: list[float]
     plain: list[float]
@@ -150,7 +155,7 @@ def _result(
     return Result(
         workload=workload.name,
         title=workload.title,
-        engine=case.backend.name,
+        engine=case.engine.name,
         device=device.type,
         threads=torch.get_num_threads(),
         unit=workload.unit,
@@ -166,12 +171,14 @@ def _result(
         memory_share=None if gbytes is None else gbytes / limit_gbytes,
         setup_seconds=setup,
         peak_mib=peak,
-        padding=getattr(case.backend, "padding", float("nan")),
-        together=getattr(case.backend, "together", 0),
+        padding=getattr(case.engine, "padding", float("nan")),
+        together=getattr(case.engine, "together", 0),
         seeds_cost=median([a / b for a, b in zip(times.fast, times.single, strict=True)])
         if times.single
         else None,
         rounds=len(times.fast),
         whole_seconds=None if workload.total is None else workload.total / median(rates),
-        plain_whole_seconds=None if workload.total is None else workload.total / median(plain_rates),
+        plain_whole_seconds=None
+        if workload.total is None
+        else workload.total / median(plain_rates),
     )

@@ -1,4 +1,6 @@
-"""The plain loop, as most code is written: one client at a time, `deepcopy`, autograd and `torch.optim`."""
+"""The plain loop, as most code is written: one client at a time, `deepcopy`, autograd and
+`torch.optim`.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from benchmarks import plain
 from benchmarks.against.task import Task, layers_of
 from benchmarks.machine import cache_bytes
-from fedclust.engines.choose import make_backend
+from fedclust.engines.choose import make_engine
 from fedclust.models.cnn import cnn
 from fedclust.models.flops import forward_flops, step_flops
 from fedclust.models.initial import named_init
@@ -22,7 +22,7 @@ from fedclust.ops import cluster_mean, discrepancy
 from fedclust.rng import Stream
 from fedclust.solver import Solver
 from fedclust.types import Pool, Shards
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
 _MNIST, _CIFAR, _CLASSES = (1, 28, 28), (3, 32, 32), 10
 
@@ -35,9 +35,11 @@ class Case:
         fast: one call of the engine.
         plain: the same kind of work in the plain loop, possibly on fewer clients.
         fast_units, plain_units: units of work of one call.
-        flops: floating-point operations of one unit, its steps taken one after the other as written.
-        memory: bytes that one unit must move to and from memory, see `step_bytes`; None where not counted.
-        backend: the engine, for its padding.
+        flops: floating-point operations of one unit, its steps taken one after the other as
+            written.
+        memory: bytes that one unit must move to and from memory, see `step_bytes`; None where not
+            counted.
+        engine: the engine, for its padding.
         single: one seed of a workload with several, or None.
     """
 
@@ -46,7 +48,7 @@ class Case:
     fast_units: int
     plain_units: int
     flops: float
-    backend: Backend
+    engine: Engine
     memory: float | None = None
     single: Callable[[], object] | None = None
 
@@ -76,7 +78,9 @@ def synthetic_pool(num_examples: int, shape: tuple[int, ...], device: torch.devi
     """Random bytes of a data set's shape; speed does not depend on what they show."""
     generator = torch.Generator().manual_seed(0)
     return Pool(
-        x=torch.randint(0, 256, (num_examples, *shape), generator=generator, dtype=torch.uint8).to(device),
+        x=torch.randint(0, 256, (num_examples, *shape), generator=generator, dtype=torch.uint8).to(
+            device
+        ),
         y=torch.randint(0, _CLASSES, (num_examples,), generator=generator).to(device),
         scale=torch.tensor(1 / 255, device=device),
         shift=torch.tensor(0.0, device=device),
@@ -97,10 +101,11 @@ def shards(rows: int, count: int, num_examples: int, device: torch.device) -> Sh
 def step_bytes(model: Model, count: int, steps: int, together: int, device: torch.device) -> float:
     """Bytes that a local step must move to and from memory, at the least.
 
-    Counted: a client's examples, one byte per number, read once; its trained parameters, float32, written
-    once; both shared out over its steps. Where the parameters of the models that are trained at the same time
-    are larger than the last cache, they are read and written in every step as well. Not counted: the models
-    that clients start from, gradients, activations, and whatever an engine moves beyond that.
+    Counted: a client's examples, one byte per number, read once; its trained parameters, float32,
+    written once; both shared out over its steps. Where the parameters of the models that are
+    trained at the same time are larger than the last cache, they are read and written in every step
+    as well. Not counted: the models that clients start from, gradients, activations, and whatever
+    an engine moves beyond that.
 
     Args:
         model: what is trained.
@@ -122,7 +127,9 @@ def _loaded(model: Model, flat: Tensor) -> Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Local training of `rows` clients per call from one model; `seeds` > 1 merges that many cohorts."""
+    """Local training of `rows` clients per call from one model; `seeds` > 1 merges that many
+    cohorts.
+    """
 
     model: Callable[[], Model]
     rows: int
@@ -136,9 +143,9 @@ class Training:
         """The case."""
         model = self.model()
         pool = synthetic_pool(60000, model.shapes[0], device)
-        backend = make_backend(engine, model, pool)
+        engine = make_engine(engine, model, pool)
         solver = Solver(lr=0.01, batch_size=self.batch, epochs=self.epochs)
-        start = torch.stack([backend.init(Stream.of(seed, "init")) for seed in range(self.seeds)])
+        start = torch.stack([engine.init(Stream.of(seed, "init")) for seed in range(self.seeds)])
         data = shards(self.rows * self.seeds, self.count, 60000, device)
         label = torch.arange(self.seeds, device=device).repeat_interleave(self.rows)
         one = replace(data, **{k: getattr(data, k)[: self.rows] for k in ("index", "count", "key")})
@@ -147,16 +154,18 @@ class Training:
         local = _loaded(self.model().to(device), start[0])
         few = data.index[: self.plain_rows]
         return Case(
-            fast=lambda: backend.train(start, label, data, solver, solver.lr),
+            fast=lambda: engine.train(start, label, data, solver, solver.lr),
             plain=lambda: plain.train(local, pool, few, self.epochs, self.batch, solver.lr),
             fast_units=self.rows * self.seeds * steps,
             plain_units=self.plain_rows * steps,
             flops=examples * step_flops(model),
-            backend=backend,
-            memory=step_bytes(model, self.count, steps, 1 if device.type == "cpu" else len(label), device),
+            engine=engine,
+            memory=step_bytes(
+                model, self.count, steps, 1 if device.type == "cpu" else len(label), device
+            ),
             single=None
             if self.seeds == 1
-            else (lambda: backend.train(start, label[: self.rows], one, solver, solver.lr)),
+            else (lambda: engine.train(start, label[: self.rows], one, solver, solver.lr)),
         )
 
 
@@ -164,20 +173,21 @@ def _ifca(engine: str, device: torch.device) -> Case:
     """W4: every client takes the best of four models, then ten full-batch steps from it."""
     rows, count, clusters, steps, plain_rows = 240, 100, 4, 10, 24
     pool, model = synthetic_pool(60000, _MNIST, device), _mlp200()
-    backend = make_backend(engine, model, pool)
+    engine = make_engine(engine, model, pool)
     solver = Solver(lr=0.1, batch_size=None, epochs=steps)
-    models = torch.stack([backend.init(Stream.of(j, "init")) for j in range(clusters)])
+    models = torch.stack([engine.init(Stream.of(j, "init")) for j in range(clusters)])
     data = shards(rows, count, 60000, device)
     local = [_loaded(_mlp200().to(device), flat) for flat in models]
 
     def fast() -> object:
-        return backend.train(models, backend.loss(models, data).argmin(1), data, solver, solver.lr)
+        return engine.train(models, engine.loss(models, data).argmin(1), data, solver, solver.lr)
 
     def slow() -> object:
         few = data.index[:plain_rows]
         best = plain.losses(list(local), pool, few).argmin(1).tolist()
         return [
-            plain.train(local[k], pool, few[i : i + 1], steps, None, solver.lr) for i, k in enumerate(best)
+            plain.train(local[k], pool, few[i : i + 1], steps, None, solver.lr)
+            for i, k in enumerate(best)
         ]
 
     flops = count * (step_flops(model) + clusters * sum(forward_flops(model)) / steps)
@@ -187,7 +197,7 @@ def _ifca(engine: str, device: torch.device) -> Case:
         fast_units=rows * steps,
         plain_units=plain_rows * steps,
         flops=flops,
-        backend=backend,
+        engine=engine,
         memory=step_bytes(model, count, steps, 1 if device.type == "cpu" else rows, device),
     )
 
@@ -196,23 +206,24 @@ def _table(engine: str, device: torch.device) -> Case:
     """W5: the loss of every client's model on every client's data."""
     rows, count, columns, plain_rows = 120, 200, 48, 12
     pool, model = synthetic_pool(60000, _MNIST, device), _mlp200()
-    backend = make_backend(engine, model, pool)
-    models = torch.stack([backend.init(Stream.of(j, "init")) for j in range(columns)])
+    engine = make_engine(engine, model, pool)
+    models = torch.stack([engine.init(Stream.of(j, "init")) for j in range(columns)])
     data = shards(rows, count, 60000, device)
     local: list[nn.Module] = [_loaded(_mlp200().to(device), flat) for flat in models]
     return Case(
-        fast=lambda: backend.loss(models, data),
+        fast=lambda: engine.loss(models, data),
         plain=lambda: plain.losses(local, pool, data.index[:plain_rows]),
         fast_units=rows * columns,
         plain_units=plain_rows * columns,
         flops=count * sum(forward_flops(model)),
-        backend=backend,
+        engine=engine,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Whole rounds: all participants choose (IFCA), train and are averaged, as other simulators do it too.
+    """Whole rounds: all participants choose (IFCA), train and are averaged, as other simulators do
+    it too.
 
     Attributes:
         model: makes the model.
@@ -247,17 +258,19 @@ class Rounds:
         )
 
     def __call__(self, engine: str, device: torch.device) -> Callable[[], tuple[Tensor, float]]:
-        """One round of fedclust: the verbs of `FedAvg.round` or `IFCA.round`, always from the same models."""
+        """One round of fedclust: the verbs of `FedAvg.round` or `IFCA.round`, always from the same
+        models.
+        """
         model = self.model()
-        backend = make_backend(engine, model, synthetic_pool(60000, model.shapes[0], device))
+        engine = make_engine(engine, model, synthetic_pool(60000, model.shapes[0], device))
         solver = Solver(lr=self.lr, batch_size=self.batch, epochs=self.epochs)
-        models = torch.stack([backend.init(Stream.of(k, "init")) for k in range(self.models)])
+        models = torch.stack([engine.init(Stream.of(k, "init")) for k in range(self.models)])
         data = shards(self.clients, self.examples, 60000, device)
         common = torch.zeros(self.clients, dtype=torch.int64, device=device)
 
         def play() -> tuple[Tensor, float]:
-            label = common if self.models == 1 else backend.loss(models, data).argmin(1)
-            local = backend.train(models, label, data, solver, solver.lr)
+            label = common if self.models == 1 else engine.loss(models, data).argmin(1)
+            local = engine.train(models, label, data, solver, solver.lr)
             averaged = cluster_mean(local.params, label, empty=models)
             return averaged, discrepancy(local.params, averaged, label)
 
@@ -309,7 +322,9 @@ WORKLOADS: Sequence[Workload] = (
         title="IFCA 784-200-10, 240 of 2400 clients x 100, k=4, 10 full batches",
         unit="steps",
         prepare=_ifca,
-        rounds=Rounds(model=_mlp200, clients=240, examples=100, epochs=10, batch=None, models=4, lr=0.1),
+        rounds=Rounds(
+            model=_mlp200, clients=240, examples=100, epochs=10, batch=None, models=4, lr=0.1
+        ),
     ),
     Workload(
         name="W5",
@@ -321,7 +336,9 @@ WORKLOADS: Sequence[Workload] = (
         name="W6",
         title="W1 with 5 seeds in one call",
         unit="steps",
-        prepare=Training(model=_linear, rows=20, count=60, epochs=10, batch=10, plain_rows=5, seeds=5),
+        prepare=Training(
+            model=_linear, rows=20, count=60, epochs=10, batch=10, plain_rows=5, seeds=5
+        ),
     ),
     Workload(
         name="W7",
@@ -329,6 +346,8 @@ WORKLOADS: Sequence[Workload] = (
         unit="steps",
         prepare=Training(model=_cifar_cnn, rows=50, count=50, epochs=1, batch=10, plain_rows=4),
         total=1500 * 50 * 5,
-        rounds=Rounds(model=_cifar_cnn, clients=50, examples=50, epochs=1, batch=10, population=1000),
+        rounds=Rounds(
+            model=_cifar_cnn, clients=50, examples=50, epochs=1, batch=10, population=1000
+        ),
     ),
 )

@@ -1,9 +1,11 @@
-"""fedclust: simulate and compare clustered federated learning, a round of all seeds in one batch."""
+"""fedclust: simulate and compare clustered federated learning, a round of all seeds in one
+batch.
+"""
 
 import os
 
-# PyTorch reads this before its first allocation: large pages make the first touch of a result of hundreds of
-# megabytes about five times cheaper
+# PyTorch reads this before its first allocation: large pages make the first touch of a result of
+# hundreds of megabytes about five times cheaper
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 __version__ = "0.1.0"

@@ -12,8 +12,8 @@ from importlib import import_module
 from types import FrameType
 
 from fedclust import __version__
+from fedclust.distributed import quiet, started
 from fedclust.errors import DivergedError, Interrupted, RankFailed, RankLost, UserError
-from fedclust.ranks import quiet, started
 
 USAGE = """usage: fedclust COMMAND …
 
@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given[0] not in COMMANDS:
         _fail(f"fedclust has no command {given[0]!r}: it has {', '.join(COMMANDS)}", 2)
     with _told_when_ended():
-        command: Callable[[Sequence[str]], None] = import_module(f"fedclust.commands.{given[0]}").main
+        command: Callable[[Sequence[str]], None] = import_module(
+            f"fedclust.commands.{given[0]}"
+        ).main
         if given[0] != "run":  # of several ranks one is enough
             if not quiet():
                 _guarded(command, given[1:])
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def _told_when_ended() -> Iterator[None]:
-    """Say so when SIGTERM ends the program; `fedclust.run` finishes the round first while rounds run."""
+    """Say so when SIGTERM ends the program; `fedclust.runtime.run` finishes the round first."""
 
     def end(signum: int, _: FrameType | None) -> None:
         _fail(str(Interrupted(signum)), 128 + signum)
@@ -102,7 +104,11 @@ def _explain(error: Exception) -> str:
     while cause.__cause__ is not None:
         cause = cause.__cause__
     head, detail = _one_line(error), _one_line(cause)
-    head = head.split(" Config search path:")[0].split(" See https")[0].split(" Set the environment")[0]
+    head = (
+        head.split(" Config search path:")[0]
+        .split(" See https")[0]
+        .split(" Set the environment")[0]
+    )
     head = head.split(" To append to your")[0].rstrip(".")
     line = head if detail in head or cause is error else f"{head}: {detail.split(' full_key:')[0]}"
     return line + _hint(line)
@@ -113,20 +119,23 @@ def _hint(line: str) -> str:
     import difflib
 
     from fedclust.commands.list import groups
-    from fedclust.config import RunConfig
+    from fedclust.config.build import RunConfig
 
     if group := re.search(r"Available options in '(\w+)|Could not find '(\w+)/", line):
         return f"; `fedclust list {group[1] or group[2]}` shows all"
     if key := re.search(r"Could not override '([^']+)'", line):
         known = {*groups(), *RunConfig.__dataclass_fields__}
         top, *below = key[1].split(".")
-        # many parts of an algorithm are top-level keys of their own: algorithm.solver.lr is solver.lr
+        # many parts of an algorithm are top-level keys of their own: algorithm.solver.lr is
+        # solver.lr
         own = [".".join(below[i:]) for i in range(len(below)) if below[i] in known]
         if own:
             return f"; {own[0]} is a key by itself: did you mean {own[0]}=…?"
         close = [] if top in known else difflib.get_close_matches(top, known, n=1)
         return (
-            f"; did you mean {close[0]}?" if close else "; `fedclust run --cfg job` shows the keys there are"
+            f"; did you mean {close[0]}?"
+            if close
+            else "; `fedclust run --cfg job` shows the keys there are"
         )
     return ""
 

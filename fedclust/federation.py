@@ -21,7 +21,12 @@ _COLUMNS = ("split", "client", "row")
 
 
 def build(
-    dataset: Dataset, partition: Partition, seed: int, *, pool: Pool | None = None, allow_empty: bool = False
+    dataset: Dataset,
+    partition: Partition,
+    seed: int,
+    *,
+    pool: Pool | None = None,
+    allow_empty: bool = False,
 ) -> Federation:
     """The federation of one seed, on the CPU.
 
@@ -42,15 +47,19 @@ def build(
     require(fed.num_clients >= 1, "partition.num_clients", fed.num_clients, "at least 1")
     assert len(train.count) == len(test.count) == fed.num_clients
     for split in (train, test):
-        if len(split.index) and (int(split.index.min()) < 0 or int(split.index.max()) >= len(pool.y)):
+        if len(split.index) and (
+            int(split.index.min()) < 0 or int(split.index.max()) >= len(pool.y)
+        ):
             raise DataError(
-                f"the partition names rows {int(split.index.min())} to {int(split.index.max())}, but the "
+                f"the partition names rows {int(split.index.min())} to {int(split.index.max())}, "
+                "but the "
                 f"pool of dataset={dataset.name} has rows 0 to {len(pool.y) - 1}: check dataset, "
                 "partition.path and partition.base"
             )
     if not allow_empty and int(train.count.min()) < 1:
         raise DataError(
-            f"client {int(train.count.argmin())} has no training example of dataset={dataset.name}: "
+            f"client {int(train.count.argmin())} has no training example of "
+            f"dataset={dataset.name}: "
             f"lower partition.num_clients or use a larger dataset"
         )
     return fed
@@ -64,7 +73,9 @@ def label_histogram(fed: Federation, clients: Tensor) -> Tensor:
         clients: [C] int64 client ids.
     """
     start, count = fed.train.start[clients], fed.train.count[clients]
-    row = torch.repeat_interleave(count)  # [total] which of the C rows an example belongs to; never padded
+    row = torch.repeat_interleave(
+        count
+    )  # [total] which of the C rows an example belongs to; never padded
     place = torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
     y = fed.pool.y[fed.train.index[start[row] + place].long()]
     num_classes = fed.pool.num_classes
@@ -74,7 +85,9 @@ def label_histogram(fed: Federation, clients: Tensor) -> Tensor:
 
 
 def write_table(path: Path, fed: Federation) -> None:
-    """Write who owns what as a parquet table: split, client, group, row; a client's rows keep their order."""
+    """Write who owns what as a parquet table: split, client, group, row; a client's rows keep
+    their order.
+    """
     parts = []
     for name, split in (("train", fed.train), ("test", fed.test)):
         client = torch.repeat_interleave(torch.arange(fed.num_clients), split.count.cpu()).numpy()
@@ -127,7 +140,8 @@ def read_table(path: Path) -> tuple[Split, Split, Tensor]:
         if (group[client] != given).any():
             odd = int(client[group[client] != given][0])
             raise DataError(
-                f"{path} gives client {odd} more than one group: make the column constant per client"
+                f"{path} gives client {odd} more than one group: make the column constant per "
+                "client"
             )
     return splits[0], splits[1], torch.from_numpy(group)
 
@@ -137,33 +151,45 @@ def _frame(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise DataError(f"{path} not found: set partition.path to a .parquet or .csv file")
     require(
-        path.suffix in (".parquet", ".csv"), "partition.path", path, "a file that ends in .parquet or .csv"
+        path.suffix in (".parquet", ".csv"),
+        "partition.path",
+        path,
+        "a file that ends in .parquet or .csv",
     )
     try:
         table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     except Exception as error:  # pandas and pyarrow raise many kinds for a damaged file
         words = " ".join(str(error).split())[:200]
-        raise DataError(f"cannot read {path} ({words}): replace it, or change partition.path") from error
+        raise DataError(
+            f"cannot read {path} ({words}): replace it, or change partition.path"
+        ) from error
     missing = [column for column in _COLUMNS if column not in table]
     if missing:
         raise DataError(
-            f"{path} lacks the column {missing[0]}: it needs split, client, row and optionally group"
+            f"{path} lacks the column {missing[0]}: it needs split, client, row and optionally "
+            "group"
         )
     odd = set(table["split"].unique()) - {"train", "test"}
     if odd:
-        raise DataError(f"{path} has split={sorted(map(str, odd))[0]}: only train and test are allowed")
+        raise DataError(
+            f"{path} has split={sorted(map(str, odd))[0]}: only train and test are allowed"
+        )
     if not len(table):
         raise DataError(f"{path} has no rows: it needs one per client and example")
     for column in ("client", "row", "group"):
         if column in table and table[column].dtype.kind not in "ui":
-            raise DataError(f"{path} has {column} of type {table[column].dtype}: whole numbers are needed")
+            raise DataError(
+                f"{path} has {column} of type {table[column].dtype}: whole numbers are needed"
+            )
         if column != "group" and len(table) and int(table[column].min()) < 0:
             raise DataError(f"{path} has {column}={int(table[column].min())}: numbers start at 0")
     return table
 
 
 def describe(fed: Federation) -> dict[str, float]:
-    """Numbers about a federation by name: clients, groups (0 if there are none), examples, and per client."""
+    """Numbers about a federation by name: clients, groups (0 if there are none), examples, and per
+    client.
+    """
     numbers: dict[str, float] = {
         "clients": fed.num_clients,
         "groups": len(set(fed.group.tolist()) - {-1}),
@@ -181,15 +207,19 @@ def describe(fed: Federation) -> dict[str, float]:
 def summary(fed: Federation) -> dict[str, Any]:
     """What a report says about a federation, JSON-able.
 
-    clients, groups; `train` and `test`: examples in total and mean, std, min and max per client (ddof=0);
-    `classes`: mean, min and max of the classes a client has training examples of; `examples`: training
-    examples of every class per true group, with the group "-1" for clients without one.
+    clients, groups; `train` and `test`: examples in total and mean, std, min and max per client
+    (ddof=0); `classes`: mean, min and max of the classes a client has training examples of;
+    `examples`: training examples of every class per true group, with the group "-1" for clients
+    without one.
     """
     everybody = torch.arange(fed.num_clients, device=fed.group.device)
     some = [everybody[first : first + _AT_ONCE] for first in range(0, fed.num_clients, _AT_ONCE)]
     histogram = torch.cat([label_histogram(fed, clients) for clients in some])
     owned = (histogram > 0).sum(1).double()
-    numbers: dict[str, Any] = {"clients": fed.num_clients, "groups": len(set(fed.group.tolist()) - {-1})}
+    numbers: dict[str, Any] = {
+        "clients": fed.num_clients,
+        "groups": len(set(fed.group.tolist()) - {-1}),
+    }
     for name, split in (("train", fed.train), ("test", fed.test)):
         count = split.count.double()
         numbers[name] = {
@@ -199,15 +229,22 @@ def summary(fed: Federation) -> dict[str, Any]:
             "min": int(count.min()),
             "max": int(count.max()),
         }
-    numbers["classes"] = {"mean": float(owned.mean()), "min": int(owned.min()), "max": int(owned.max())}
+    numbers["classes"] = {
+        "mean": float(owned.mean()),
+        "min": int(owned.min()),
+        "max": int(owned.max()),
+    }
     numbers["examples"] = {
-        str(group): histogram[fed.group == group].sum(0).tolist() for group in sorted(set(fed.group.tolist()))
+        str(group): histogram[fed.group == group].sum(0).tolist()
+        for group in sorted(set(fed.group.tolist()))
     }
     return numbers
 
 
 def digest(fed: Federation) -> str:
-    """SHA-256 of who owns what, as hexadecimal digits; equal federations have equal ones on every device."""
+    """SHA-256 of who owns what, as hexadecimal digits; equal federations have equal ones on every
+    device.
+    """
     sha = hashlib.sha256()
     for part in (fed.train.index, fed.train.start, fed.test.index, fed.test.start, fed.group):
         array = part.cpu().contiguous().numpy()

@@ -10,8 +10,8 @@ from pathlib import Path
 def atomic_write(path: Path, content: bytes | str) -> None:
     """Nothing; `path` holds `content` afterwards, or what it held before if anything goes wrong.
 
-    The content goes to a temporary file of the same folder, is forced to the disk and renamed, so that a
-    reader, a crash or a full disk never leaves half a file. Costs two fsyncs.
+    The content goes to a temporary file of the same folder, is forced to the disk and renamed, so
+    that a reader, a crash or a full disk never leaves half a file. Costs two fsyncs.
 
     Args:
         path: the file to write; its folder is made if need be.
@@ -50,7 +50,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def _umask() -> int:
-    """The process's umask; mkstemp makes files private, results are to be as readable as any other file."""
+    """The process's umask; mkstemp makes files private, results are to be as readable as any other
+    file.
+    """
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,7 +1,7 @@
 """Pure functions of tensors that several methods share.
 
-Sizes reach [2400, 159010] float32 (1.5 GB), so nothing here makes a temporary of the size of its input: work
-is cut into blocks.
+Sizes reach [2400, 159010] float32 (1.5 GB), so nothing here makes a temporary of the size of its
+input: work is cut into blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _TINY_NORM = 1e-12  # below this a vector has no direction
 
 
 def on_host(*tensors: Tensor) -> list[Tensor]:
-    """The tensors in the host's memory, by one copy, for which the host waits once; on a CPU themselves."""
+    """The tensors in the host's memory, by one copy, for which the host waits once; on a CPU
+    themselves.
+    """
     if all(x.is_cpu for x in tensors):
         return list(tensors)
     # numbers of more bytes first, so that all lie where numbers of their type may
@@ -25,19 +27,24 @@ def on_host(*tensors: Tensor) -> list[Tensor]:
     parts = [tensors[i].contiguous().view(-1).view(torch.uint8) for i in order]
     copies = torch.cat(parts).cpu().split([len(part) for part in parts])  # type: ignore[no-untyped-call]
     found = {
-        i: copy.view(tensors[i].dtype).view(tensors[i].shape) for i, copy in zip(order, copies, strict=True)
+        i: copy.view(tensors[i].dtype).view(tensors[i].shape)
+        for i, copy in zip(order, copies, strict=True)
     }
     return [found[i] for i in range(len(tensors))]
 
 
 def _blocks(length: int, other: int, like: Tensor) -> Iterator[slice]:
-    """Slices of an axis of `length` entries that have `other` numbers each, on the device of `like`."""
+    """Slices of an axis of `length` entries that have `other` numbers each, on the device of
+    `like`.
+    """
     size = _GPU_BLOCK if like.is_cuda else _CPU_BLOCK
     step = max(1, size // max(1, other))
     return (slice(begin, begin + step) for begin in range(0, length, step))
 
 
-def cluster_sum(values: Tensor, label: Tensor, num_clusters: int, weight: Tensor | None = None) -> Tensor:
+def cluster_sum(
+    values: Tensor, label: Tensor, num_clusters: int, weight: Tensor | None = None
+) -> Tensor:
     """Sum of the rows of each cluster, [K, P].
 
     A cluster's sum depends on its own rows and their order only, and is the same in every run.
@@ -58,7 +65,8 @@ def cluster_sum(values: Tensor, label: Tensor, num_clusters: int, weight: Tensor
     known = label.cpu()
     if len(known) and not 0 <= int(known.min()) <= int(known.max()) < num_clusters:
         raise ValueError(
-            f"got labels from {int(known.min())} to {int(known.max())}, expected 0 to {num_clusters - 1}"
+            f"got labels from {int(known.min())} to {int(known.max())}, expected 0 to "
+            f"{num_clusters - 1}"
         )
     # index_add_ is the fastest on a CPU; on a GPU it adds in an order that changes from run to run
     add = _sum_by_cluster if values.is_cuda else _sum_by_row
@@ -90,7 +98,9 @@ def _sum_by_cluster(total: Tensor, values: Tensor, label: Tensor, weight: Tensor
             total[cluster] += block.sum(0)
 
 
-def cluster_mean(values: Tensor, label: Tensor, weight: Tensor | None = None, *, empty: Tensor) -> Tensor:
+def cluster_mean(
+    values: Tensor, label: Tensor, weight: Tensor | None = None, *, empty: Tensor
+) -> Tensor:
     """Mean of the rows of each cluster, [K, P].
 
     Args:
@@ -105,7 +115,9 @@ def cluster_mean(values: Tensor, label: Tensor, weight: Tensor | None = None, *,
     share = torch.ones(len(label), dtype=torch.float64, device=values.device)
     if weight is not None:
         if len(weight) and not float(weight.min()) >= 0:
-            raise ValueError(f"got a weight of {float(weight.min())}, expected weights of at least 0")
+            raise ValueError(
+                f"got a weight of {float(weight.min())}, expected weights of at least 0"
+            )
         share = weight.to(torch.float64)
     total = cluster_sum(values, label, len(empty), weight)
     member = label == torch.arange(len(empty), device=label.device).unsqueeze(1)  # [K, C]
@@ -116,7 +128,9 @@ def cluster_mean(values: Tensor, label: Tensor, weight: Tensor | None = None, *,
 
 
 def _products(a: Tensor, b: Tensor, *, centred: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Inner products [C, K] and squared norms [C], [K] in float64; centred: about the mean row of `a`."""
+    """Inner products [C, K] and squared norms [C], [K] in float64; centred: about the mean row of
+    `a`.
+    """
     inner = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     square_a, square_b = inner.new_zeros(len(a)), inner.new_zeros(len(b))
     for columns in _blocks(a.shape[1], len(a) + len(b), a):
@@ -131,7 +145,8 @@ def _products(a: Tensor, b: Tensor, *, centred: bool) -> tuple[Tensor, Tensor, T
 
 
 def gram(values: Tensor, origin: Tensor) -> Tensor:
-    """Inner products of the rows seen from `origin`, [C, C] float64; differences are never stored whole.
+    """Inner products of the rows seen from `origin`, [C, C] float64; differences are never stored
+    whole.
 
     Args:
         values: [C, P].
@@ -161,8 +176,8 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 def distances(a: Tensor, b: Tensor) -> Tensor:
     """Euclidean distances between rows, [C, K] float32.
 
-    The products are taken in float64 about the common mean: local models differ from each other by far less
-    than from zero, and in float32 the cancellation would eat the difference.
+    The products are taken in float64 about the common mean: local models differ from each other by
+    far less than from zero, and in float32 the cancellation would eat the difference.
 
     Args:
         a: [C, P].
@@ -173,7 +188,8 @@ def distances(a: Tensor, b: Tensor) -> Tensor:
 
 
 def discrepancy(params: Tensor, models: Tensor, label: Tensor) -> Tensor:
-    """Mean distance of local solutions to their model after aggregation (FlexCFL eq. (3)); NaN for no rows.
+    """Mean distance of local solutions to their model after aggregation (FlexCFL eq. (3)); NaN for
+    no rows.
 
     A float64 number that stays on the device.
 

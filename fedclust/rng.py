@@ -1,9 +1,9 @@
 """Stateless randomness: every number is a function of (seed, purpose, round, client, position).
 
-Nothing reads or writes a global generator, so resuming needs no generator state, and what a client draws
-does not depend on who else is in the call. Keys are 64-bit words; `fold` mixes an identity into a key and
-`bits` turns a key into a stream of words (SplitMix64: Steele, Lea, Flood, OOPSLA 2014). The tensor functions
-give the same words on every device.
+Nothing reads or writes a global generator, so resuming needs no generator state, and what a client
+draws does not depend on who else is in the call. Keys are 64-bit words; `fold` mixes an identity
+into a key and `bits` turns a key into a stream of words (SplitMix64: Steele, Lea, Flood, OOPSLA
+2014). The tensor functions give the same words on every device.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def uniform(key: Tensor, count: int) -> Tensor:
 
 
 def permutations(key: Tensor, length: Tensor, longest: int) -> Tensor:
-    """A random order of range(length) per key, [..., longest] int64; positions past `length` come last.
+    """A random order of range(length) per key, [..., longest] int64; positions past `length` come
+    last.
 
     Args:
         key: [...] int64.
@@ -79,11 +80,13 @@ def permutations(key: Tensor, length: Tensor, longest: int) -> Tensor:
         longest: the number of positions returned.
     """
     position = torch.arange(longest, device=key.device)
-    words = _shift_right(bits(key, longest), 1).masked_fill(position >= length.unsqueeze(-1), 2**63 - 1)
+    words = _shift_right(bits(key, longest), 1).masked_fill(
+        position >= length.unsqueeze(-1), 2**63 - 1
+    )
     if words.device.type != "cpu":
         return words.argsort(dim=-1)
-    # five times faster than PyTorch's; both give one order, since real positions have different words: two of
-    # 63 bits are the same once in 10^18 pairs
+    # five times faster than PyTorch's; both give one order, since real positions have different
+    # words: two of 63 bits are the same once in 10^18 pairs
     return torch.from_numpy(np.argsort(words.numpy(), axis=-1))
 
 

@@ -12,7 +12,8 @@ from fedclust.errors import require
 class Solver:
     """Stochastic gradient descent on one client; every engine gives it the same meaning.
 
-    One step on the batch loss f; the anchor a is the start of the call, unless the call names another:
+    One step on the batch loss f; the anchor a is the start of the call, unless the call names
+    another:
         g = grad f(w) + weight_decay * w + proximal * (w - a) + the model's own L2 gradient
         u = momentum * u + g;  w = w - lr_t * u          (without momentum: w = w - lr_t * g)
 

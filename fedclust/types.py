@@ -1,9 +1,9 @@
 """The nouns everything else is written in; the verbs are in `fedclust.verbs`.
 
-Symbols used in every shape comment: M clients in the federation, C rows of one call (usually the cohort),
-K models or clusters, P parameters of one model, N examples in the pool, n longest client of the call,
-t the 0-based round. A `client` is an id in [0, M), a `row` a position in [0, C); neither is ever stored as
-the other. A `label` is a cluster index, a `group` the true one.
+Symbols used in every shape comment: M clients in the federation, C rows of one call (usually the
+cohort), K models or clusters, P parameters of one model, N examples in the pool, n longest client
+of the call, t the 0-based round. A `client` is an id in [0, M), a `row` a position in [0, C);
+neither is ever stored as the other. A `label` is a cluster index, a `group` the true one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Dataset:
         y_train, y_test: [N] int64 in [0, num_classes).
         num_classes: number of classes.
         scale, shift: float32, broadcastable to `shape`; a model sees `x * scale + shift`.
-        owner: [N_train] int64 natural device of every training example, or None where there is none.
+        owner: [N_train] int64 natural device of every training example, or None where there is
+            none.
         view: what a model sees of an image besides; None for all of it as it is.
     """
 
@@ -121,7 +122,8 @@ class Pool:
 
 @dataclass(frozen=True)
 class Split:
-    """Which pool rows each client owns, without padding: client i has `index[start[i]:start[i + 1]]`.
+    """Which pool rows each client owns, without padding: client i has `index[start[i]:start[i +
+    1]]`.
 
     Attributes:
         index: [total] int32 pool rows, client after client.
@@ -135,7 +137,11 @@ class Split:
     def of(cls, rows: list[Tensor]) -> Split:
         """The split in which client i owns the pool rows `rows[i]`."""
         count = torch.tensor([0] + [len(r) for r in rows], dtype=torch.int64)
-        index = torch.cat([r.to(torch.int32) for r in rows]) if rows else torch.empty(0, dtype=torch.int32)
+        index = (
+            torch.cat([r.to(torch.int32) for r in rows])
+            if rows
+            else torch.empty(0, dtype=torch.int32)
+        )
         return cls(index, count.cumsum(0))
 
     @property
@@ -148,13 +154,17 @@ class Split:
         return self.index[int(self.start[client]) : int(self.start[client + 1])].long()
 
     def owner_and_place(self) -> tuple[Tensor, Tensor]:
-        """The client of every row of `index`, and the row's place among its rows, [total] int64 each."""
+        """The client of every row of `index`, and the row's place among its rows, [total] int64
+        each.
+        """
         clients = torch.arange(len(self.start) - 1, device=self.start.device)
         owner = torch.repeat_interleave(clients, self.count, output_size=len(self.index))
         return owner, torch.arange(len(owner), device=owner.device) - self.start[owner]
 
     def take(self, clients: Tensor) -> tuple[Tensor, Tensor]:
-        """Padded pool rows of some clients: index [C, n] int64, 0 past the count, and count [C] int64."""
+        """Padded pool rows of some clients: index [C, n] int64, 0 past the count, and count [C]
+        int64.
+        """
         start, count = self.start[clients], self.count[clients]
         longest = int(count.max()) if len(count) else 0
         position = torch.arange(longest, device=start.device)
@@ -219,7 +229,8 @@ class Round:
         return Stream.of(self.seed, purpose, self.t, *identities)
 
     def sample(self, count: int, among: Tensor) -> Tensor:
-        """`count` of the clients `among` [A] without replacement, without those that drop out, sorted.
+        """`count` of the clients `among` [A] without replacement, without those that drop out,
+        sorted.
 
         One priority per client and round decides, so the draw of a larger count contains that of a
         smaller one, and every algorithm that asks for the same clients gets the same ones.
@@ -241,7 +252,8 @@ class Shards:
         index: [C, n] int64 pool rows, 0 past the count.
         count: [C] int64 examples.
         key: [C] int64 randomness of (seed, purpose, round, client).
-        work: [C] float32 in (0, 1] fraction of the local steps to take, rounded up; None for all of them.
+        work: [C] float32 in (0, 1] fraction of the local steps to take, rounded up; None for all of
+            them.
     """
 
     index: Tensor
@@ -302,19 +314,21 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class Cost:
     """What one call of an algorithm cost and what is worth keeping of it.
 
     Attributes:
         models_down, models_up: model transfers from and to clients.
-        scalars_up: single numbers that clients send, such as losses, or the cluster a client has chosen.
-            Not those the server could know anyway: how many examples a client has, or what follows from a
-            model it has sent. No method here sends clients single numbers.
+        scalars_up: single numbers that clients send, such as losses, or the cluster a client has
+            chosen. Not those the server could know anyway: how many examples a client has, or what
+            follows from a model it has sent. No method here sends clients single numbers.
         gradient_steps: local steps of all clients.
-        forward_passes: (model, client) pairs whose loss on the client's training data, or on a batch of them,
-            was computed apart from local training. Algorithms leave it to the engine, which counts.
+        forward_passes: (model, client) pairs whose loss on the client's training data, or on a
+            batch of them, was computed apart from local training. Algorithms leave it to the
+            engine, which counts.
         backward_passes: likewise gradients, also those a server takes its step with.
-        train_loss: mean over the cohort of the local training loss, nats per example; NaN where unknown.
+        train_loss: mean over the cohort of the local training loss, nats per example; NaN where
+            unknown.
         notes: further numbers by metric name, e.g. discrepancy.
         arrays: arrays to keep beside the run by name, e.g. the distance matrix.
     """

@@ -1,4 +1,5 @@
-"""What the exchangeable parts promise: partitions, scenarios, engines, algorithms, clusterings and metrics.
+"""What the exchangeable parts promise: partitions, scenarios, engines, algorithms, clusterings and
+metrics.
 
 The symbols of the shape comments are those of `fedclust.types`.
 """
@@ -13,12 +14,12 @@ from torch import Tensor
 from fedclust.rng import Stream
 from fedclust.solver import Solver
 from fedclust.types import (
+    Cost,
     Dataset,
     Evaluation,
     Federation,
     LocalResult,
     Pool,
-    Report,
     Round,
     Served,
     Shards,
@@ -39,18 +40,20 @@ class Partition(Protocol):
 
 
 class Scenario(Protocol):
-    """Who joins, who is sampled and what shifts, round by round; never looks at an algorithm's state."""
+    """Who joins, who is sampled and what shifts, round by round; never looks at an algorithm's
+    state.
+    """
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds 0, 1, 2, … without end."""
         ...
 
 
-class Backend(Protocol):
+class Engine(Protocol):
     """Batched computation on explicit rows: `loop`, `vmap` or `fused`.
 
-    Engine law: row i of a result depends on (row i's data, its key, the model row it starts from) only, not
-    on who else is in the call, nor on how the rows are cut into chunks.
+    Clients law: row i of a result depends on (row i's data, its key, the model row it starts from)
+    only, not on who else is in the call, nor on how the rows are cut into chunks.
     """
 
     @property
@@ -77,9 +80,11 @@ class Backend(Protocol):
         slots: Tensor | None = None,
         anchor: Tensor | None = None,
     ) -> LocalResult:
-        """Local training of C rows; row i starts at models[label[i]] [K, P], slots[label[i]] likewise.
+        """Local training of C rows; row i starts at models[label[i]] [K, P], slots[label[i]]
+        likewise.
 
-        The solver's proximal term pulls row i to its start, or to anchor[i] where an anchor [C, P] is given.
+        The solver's proximal term pulls row i to its start, or to anchor[i] where an anchor [C, P]
+        is given.
         """
         ...
 
@@ -92,11 +97,13 @@ class Backend(Protocol):
         ...
 
     def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard i."""
+        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard
+        i.
+        """
         ...
 
 
-class Engine(Protocol):
+class Clients(Protocol):
     """The verbs an algorithm computes with, over client ids of one seed."""
 
     @property
@@ -119,21 +126,30 @@ class Engine(Protocol):
         purpose: str = "train",
         anchor: Tensor | None = None,
     ) -> LocalResult:
-        """Local training of `clients` [C], client i from models[label[i]]; see `Backend.train`."""
+        """Local training of `clients` [C], client i from models[label[i]]; see `Engine.train`."""
         ...
 
-    def loss(self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None) -> Tensor:
+    def loss(
+        self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None
+    ) -> Tensor:
         """Mean training loss of every model [K, P] for every client, [C, K] nats per example.
 
-        With a `batch_size`, of one batch of min(batch_size, count) random examples of the client; it is a
-        function of (seed, round, client), so the same one for every model and for `grad`.
+        With a `batch_size`, of one batch of min(batch_size, count) random examples of the client;
+        it is a function of (seed, round, client), so the same one for every model and for `grad`.
         """
         ...
 
     def grad(
-        self, models: Tensor, label: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None
+        self,
+        models: Tensor,
+        label: Tensor,
+        clients: Tensor,
+        rnd: Round,
+        batch_size: int | None = None,
     ) -> Tensor:
-        """Gradient [C, P] of the mean training loss of models[label[i]] for client i; see `loss`."""
+        """Gradient [C, P] of the mean training loss of models[label[i]] for client i; see
+        `loss`.
+        """
         ...
 
     def evaluate(self, served: Served, rnd: Round) -> Evaluation:
@@ -142,22 +158,24 @@ class Engine(Protocol):
 
 
 class Algorithm(Protocol):
-    """A method: hyper-parameters only; all that changes lives in its State, a frozen dataclass of tensors."""
+    """A method: hyper-parameters only; all that changes lives in its State, a frozen dataclass of
+    tensors.
+    """
 
     @property
     def State(self) -> type[Any]:
         """The dataclass of what changes."""
         ...
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[Any, Report]:
+    def init(self, engine: Clients, rnd: Round) -> tuple[Any, Cost]:
         """State before round 0, and what preparing it cost."""
         ...
 
-    def round(self, state: Any, engine: Engine, rnd: Round) -> tuple[Any, Report]:
+    def round(self, state: Any, engine: Clients, rnd: Round) -> tuple[Any, Cost]:
         """State after round t; the given state is left as it was."""
         ...
 
-    def serve(self, state: Any, engine: Engine, rnd: Round) -> Served:
+    def serve(self, state: Any, engine: Clients, rnd: Round) -> Served:
         """The model of every client now; reads training data of present clients only."""
         ...
 
@@ -165,8 +183,12 @@ class Algorithm(Protocol):
 class ClusterMetric(Protocol):
     """Dissimilarity of clients from their warm-up models."""
 
-    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:
-        """[C, C] float32, symmetric, zero diagonal; client i trained models[i], the server common [1, P]."""
+    def __call__(
+        self, engine: Clients, models: Tensor, common: Tensor, clients: Tensor, rnd: Round
+    ) -> Tensor:
+        """[C, C] float32, symmetric, zero diagonal; client i trained models[i], the server common
+        [1, P].
+        """
         ...
 
 

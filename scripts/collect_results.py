@@ -2,8 +2,8 @@
 
     python scripts/collect_results.py outputs/lcfl/table2-laptop "fedclust run …"
 
-writes docs/results/lcfl/table2-laptop.md: the commands, the headline, claims, recovery and cost tables, and
-the curves at half size beside it. The text around it is written by hand, in
+writes docs/results/lcfl/table2-laptop.md: the commands, the headline, claims, recovery and cost
+tables, and the curves at half size beside it. The text around it is written by hand, in
 docs/results/<paper>.md.
 """
 
@@ -57,7 +57,9 @@ def _seconds(folder: Path) -> str:
     for file in folder.rglob("rounds.csv"):
         rows = (line.split(",") for line in file.read_text().splitlines()[1:])
         total += sum(float(value) for _, _, metric, value in rows if metric == "seconds")
-    return f"{total / 60:.0f} minutes in all rounds of all jobs, on a machine that did other work too"
+    return (
+        f"{total / 60:.0f} minutes in all rounds of all jobs, on a machine that did other work too"
+    )
 
 
 def _figures(source: Path, target: Path) -> list[str]:
@@ -68,7 +70,9 @@ def _figures(source: Path, target: Path) -> list[str]:
             continue
         picture = Image.open(file).convert("RGB")
         factor = min(0.5, MOST_WIDTH / picture.width)
-        small = picture.resize((round(picture.width * factor), round(picture.height * factor)), Image.LANCZOS)
+        small = picture.resize(
+            (round(picture.width * factor), round(picture.height * factor)), Image.LANCZOS
+        )
         packed = io.BytesIO()
         small.quantize(128).save(packed, format="png", optimize=True)
         (target / file.name).write_bytes(packed.getvalue())

@@ -1,4 +1,6 @@
-"""Download data sets: python scripts/fetch_data.py [--root data] [mnist fashion_mnist cifar10 emnist]."""
+"""Download data sets: python scripts/fetch_data.py [--root data] [mnist fashion_mnist cifar10
+emnist].
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def main() -> int:
             print(error, file=sys.stderr)
             status = error.exit_status
         else:
-            print(f"{name}: {len(dataset.x_train)} + {len(dataset.x_test)} images in {arguments.root}")
+            print(
+                f"{name}: {len(dataset.x_train)} + {len(dataset.x_test)} images in {arguments.root}"
+            )
     return status
 
 

@@ -60,11 +60,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name skipped tests as failures where CI is set."""
     skipped = terminalreporter.stats.get("skipped", [])
     if os.environ.get("CI") and skipped:
-        terminalreporter.write_line(f"{len(skipped)} skipped tests count as failures in CI", red=True)
+        terminalreporter.write_line(
+            f"{len(skipped)} skipped tests count as failures in CI", red=True
+        )
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A skipped test fails the run where CI is set."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get("CI") and reporter is not None and reporter.stats.get("skipped") and exitstatus == 0:
+    if (
+        os.environ.get("CI")
+        and reporter is not None
+        and reporter.stats.get("skipped")
+        and exitstatus == 0
+    ):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

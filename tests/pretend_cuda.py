@@ -1,7 +1,8 @@
 """A GPU that is not there: tensors that say they are on one, computed on the CPU.
 
-What runs here takes the paths that are meant for a GPU, fails where tensors of both devices meet in one
-operation, and is asked how often the host waited for the device. It says nothing about speed or rounding.
+What runs here takes the paths that are meant for a GPU, fails where tensors of both devices meet in
+one operation, and is asked how often the host waited for the device. It says nothing about speed or
+rounding.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ class Pretended(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> Pretended:
-        like = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
+        like = {
+            "strides": held.stride(),
+            "storage_offset": held.storage_offset(),
+            "dtype": held.dtype,
+        }
         made: Pretended = Tensor._make_wrapper_subclass(cls, held.shape, **like, device="meta")
         made.held = held
         return made
@@ -100,14 +105,17 @@ class _Factories(TorchFunctionMode):
         if func in (torch.where, Tensor.where) and len(args) == 3:
             # PyTorch would put a number where the device really is, which is nowhere
             args = [
-                x if isinstance(x, Tensor) else torch.scalar_tensor(x, dtype=_like(args, x)) for x in args
+                x if isinstance(x, Tensor) else torch.scalar_tensor(x, dtype=_like(args, x))
+                for x in args
             ]
         on_it = _is_cuda(kwargs.get("device"))
         moved = getattr(func, "__name__", "") == "to" and any(_is_cuda(a) for a in args[1:])
         if not on_it and not moved:
             return func(*args, **kwargs)
         if on_it:
-            kwargs["device"] = CUDA if args and isinstance(args[0], Pretended) else torch.device("cpu")
+            kwargs["device"] = (
+                CUDA if args and isinstance(args[0], Pretended) else torch.device("cpu")
+            )
         tensor = args[0] if args and isinstance(args[0], Tensor) else None
         if isinstance(tensor, Pretended):
             rest = [a for a in args[1:] if not _is_cuda(a)]
@@ -145,7 +153,9 @@ class Device(TorchDispatchMode):
             self.waits[name] += 1
             assert self.graph is None, f"the host waits for {name} in a graph"
         elsewhere = [x for x in tensors if not isinstance(x, Pretended) and x.dim()]
-        assert moves or not elsewhere, f"{name} mixes devices: {[tuple(x.shape) for x in elsewhere]}"
+        assert moves or not elsewhere, (
+            f"{name} mixes devices: {[tuple(x.shape) for x in elsewhere]}"
+        )
         if self.graph is not None:
             self.graph.keep(here)
         self.kernels += 1
@@ -153,7 +163,9 @@ class Device(TorchDispatchMode):
         if moves == "leaves":
             return result
         known = {id(x.held): x for x in here}
-        result = pytree.tree_map(lambda x: _pretended(x, known) if isinstance(x, Tensor) else x, result)
+        result = pytree.tree_map(
+            lambda x: _pretended(x, known) if isinstance(x, Tensor) else x, result
+        )
         if self.graph is not None:
             self.graph.calls.append((func, args, kwargs, result))
         return result
@@ -161,7 +173,11 @@ class Device(TorchDispatchMode):
     @staticmethod
     def _moves(name: str, args: Any, kwargs: Any) -> str:
         """Whether something leaves the device or arrives on it."""
-        if name == "_to_copy" and kwargs.get("device") is not None and not _is_cuda(kwargs["device"]):
+        if (
+            name == "_to_copy"
+            and kwargs.get("device") is not None
+            and not _is_cuda(kwargs["device"])
+        ):
             return "leaves"
         if name == "copy_" and isinstance(args[0], Pretended) != isinstance(args[1], Pretended):
             return "arrives" if isinstance(args[0], Pretended) else "leaves"
@@ -178,14 +194,18 @@ def _pretended(x: Tensor, known: dict[int, Pretended]) -> Pretended:
 
 def _computed(func: Any, args: Any, kwargs: Any) -> Any:
     """The call on the CPU."""
-    args, kwargs = pytree.tree_map(lambda x: x.held if isinstance(x, Pretended) else x, (args, dict(kwargs)))
+    args, kwargs = pytree.tree_map(
+        lambda x: x.held if isinstance(x, Pretended) else x, (args, dict(kwargs))
+    )
     if kwargs.get("device") is not None:
         kwargs["device"] = torch.device("cpu")
     return func(*args, **kwargs)
 
 
 class Graph:
-    """A graph as CUDA's: a capture computes nothing, a replay writes to the memory of the capture."""
+    """A graph as CUDA's: a capture computes nothing, a replay writes to the memory of the
+    capture.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, Any, Any, Any]] = []
@@ -206,7 +226,9 @@ class Graph:
 
     def replay(self) -> None:
         for func, args, kwargs, result in self.calls:
-            inputs = [x.held for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Pretended)]
+            inputs = [
+                x.held for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Pretended)
+            ]
             mine = {x.untyped_storage().data_ptr() for x in inputs}
             found = pytree.tree_leaves(_computed(func, args, kwargs))
             for old, new in zip(pytree.tree_leaves(result), found, strict=True):

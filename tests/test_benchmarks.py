@@ -119,7 +119,9 @@ def test_a_round_gives_one_model_per_cluster(models: int) -> None:
     def linear() -> Model:
         return mlp((1, 4, 4), 10, hidden=[])
 
-    play = Rounds(model=linear, clients=4, examples=6, epochs=2, batch=3, models=models)("fused", CPU)
+    play = Rounds(model=linear, clients=4, examples=6, epochs=2, batch=3, models=models)(
+        "fused", CPU
+    )
     averaged, _ = play()
     assert averaged.shape == (models, 170)
     assert averaged.isfinite().all()
@@ -164,7 +166,9 @@ def test_a_growth_point_is_a_whole_job(point: Point) -> None:
 
 @pytest.mark.parametrize("axis", list(AXES))
 def test_every_axis_makes_a_table(axis: str) -> None:
-    shown = table(axis, AXES[axis], [Cost(seconds=1.0, peak_mib=2.0, setup_seconds=3.0)] * len(AXES[axis]))
+    shown = table(
+        axis, AXES[axis], [Cost(seconds=1.0, peak_mib=2.0, setup_seconds=3.0)] * len(AXES[axis])
+    )
     assert shown.row_count == len(AXES[axis])
 
 
@@ -178,9 +182,8 @@ def runs(process: int) -> bool:
 
 def test_another_simulator_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
     child = "import time; time.sleep(60)"
-    code = (
-        f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {child!r}]).pid, flush=True)"
-    )
+    started = f"subprocess.Popen([sys.executable, '-c', {child!r}])"
+    code = f"import subprocess, sys; print({started}.pid, flush=True)"
     noted = tmp_path / "pid"
     program = [sys.executable, "-c", f"{code}; {child}"]
     with pytest.raises(RuntimeError, match="took longer than 3 s"):

@@ -1,4 +1,6 @@
-"""Every config file composes and builds, and every class an extension folder holds can be chosen."""
+"""Every config file composes and builds, and every class an extension folder holds can be
+chosen.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 
 from fedclust.commands.names import CONF
-from fedclust.commands.run import job_folder  # registers the schema and the resolver as the command does
-from fedclust.config import build, check_targets, make, resolve
+from fedclust.commands.run import (
+    job_folder,
+)  # registers the schema and the resolver as the command does
+from fedclust.config.build import build, check_targets, make, resolve
 from fedclust.engines.fused import products
 
 GROUPS = (
@@ -35,9 +39,12 @@ CHOICES = [
     for file in sorted((CONF / group).rglob("*.yaml"))
 ]
 EXPERIMENTS = sorted(
-    str(f.relative_to(CONF / "experiment").with_suffix("")) for f in (CONF / "experiment").rglob("*.yaml")
+    str(f.relative_to(CONF / "experiment").with_suffix(""))
+    for f in (CONF / "experiment").rglob("*.yaml")
 )
-CASES = sorted(str(f.relative_to(CONF / "case").with_suffix("")) for f in (CONF / "case").rglob("*.yaml"))
+CASES = sorted(
+    str(f.relative_to(CONF / "case").with_suffix("")) for f in (CONF / "case").rglob("*.yaml")
+)
 SCALED = sorted(
     str(f.relative_to(CONF / "scaled").with_suffix("")) for f in (CONF / "scaled").rglob("*.yaml")
 )
@@ -66,9 +73,9 @@ def test_every_choice_shows_all_defaults_and_says_what_it_is(group: str, name: s
         return
     node = composed(f"{group}={name}")[group]
     runtime = {"in_shape", "num_classes"}
-    assert set(inspect.signature(get_object(node["_target_"])).parameters) - runtime == set(node) - {
-        "_target_"
-    }
+    assert set(inspect.signature(get_object(node["_target_"])).parameters) - runtime == set(
+        node
+    ) - {"_target_"}
 
 
 def _arms(groups: list[list[str]]) -> set[tuple[str, ...]]:
@@ -89,7 +96,9 @@ def test_every_experiment_composes_for_every_arm(experiment: str) -> None:
     assert node["hydra"]["mode"] == "MULTIRUN"
     params = node["hydra"]["sweeper"]["params"]
     groups = [
-        [f"{g}={choice}" for choice in params[g].split(",")] for g in ("algorithm", "case") if g in params
+        [f"{g}={choice}" for choice in params[g].split(",")]
+        for g in ("algorithm", "case")
+        if g in params
     ]
     for arm in _arms(groups):
         config = composed(f"experiment={experiment}", *arm)
@@ -102,7 +111,9 @@ def test_every_experiment_composes_for_every_arm(experiment: str) -> None:
 @pytest.mark.parametrize("scaled", SCALED)
 def test_every_scaled_experiment_or_case_changes_sizes_only(scaled: str) -> None:
     name, scale = scaled.rsplit("/", 1)
-    chosen = f"case={name.removeprefix('case/')}" if name.startswith("case/") else f"experiment={name}"
+    chosen = (
+        f"case={name.removeprefix('case/')}" if name.startswith("case/") else f"experiment={name}"
+    )
     assert chosen.split("=")[1] in (*CASES, *EXPERIMENTS)
     paper, small = composed(chosen), composed(chosen, f"scale={scale}")
     if chosen.startswith("experiment"):
@@ -131,8 +142,12 @@ def test_every_class_of_an_extension_folder_can_be_chosen(group: str) -> None:
         for node in ast.parse(file.read_text()).body:
             if not isinstance(node, ast.ClassDef) or "Protocol" in map(ast.unparse, node.bases):
                 continue
-            if VERB[group] in {part.name for part in node.body if isinstance(part, ast.FunctionDef)}:
-                assert f"fedclust.{group}s.{file.stem}.{node.name}" in text, f"{file.name}: {node.name}"
+            if VERB[group] in {
+                part.name for part in node.body if isinstance(part, ast.FunctionDef)
+            }:
+                assert f"fedclust.{group}s.{file.stem}.{node.name}" in text, (
+                    f"{file.name}: {node.name}"
+                )
 
 
 def test_interpolations_reach_the_algorithms() -> None:
@@ -145,17 +160,22 @@ def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> N
     given = {"warmup_participation": 0.6, "cluster_choice": "test_loss", "restart_fraction": 0.2}
     overrides = [f"{key}={value}" for key, value in given.items()]
     for algorithm in ("lcfl", "diffnorm", "gradcos"):
-        assert composed(*overrides, f"algorithm={algorithm}")["algorithm"]["warmup"]["participation"] == 0.6
+        assert (
+            composed(*overrides, f"algorithm={algorithm}")["algorithm"]["warmup"]["participation"]
+            == 0.6
+        )
     for algorithm in ("ifca", "cfl_mgd"):
         node = composed(*overrides, f"algorithm={algorithm}")["algorithm"]
         assert (node["cluster_choice"], node["restart_fraction"]) == ("test_loss", 0.2)
     for algorithm in ("fedavg", "fedbcd", "local"):
-        with_them, without = (composed(*o, f"algorithm={algorithm}")["algorithm"] for o in (overrides, []))
+        with_them, without = (
+            composed(*o, f"algorithm={algorithm}")["algorithm"] for o in (overrides, [])
+        )
         assert with_them == without
     for algorithm in ("fedavg", "fedprox"):
-        assert composed("aggregation=by_samples", f"algorithm={algorithm}")["algorithm"]["aggregation"] == (
-            "by_samples"
-        )
+        assert composed("aggregation=by_samples", f"algorithm={algorithm}")["algorithm"][
+            "aggregation"
+        ] == ("by_samples")
     shifts = ("swap_probability=0.3", "release_every=7")
     for scenario, key, value in (
         ("swap_all", "probability", 0.3),
@@ -168,7 +188,8 @@ def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> N
 
 
 @pytest.mark.parametrize(
-    ("precision", "tf32", "bf16"), [("high", True, False), ("bf16", False, True), ("highest", False, False)]
+    ("precision", "tf32", "bf16"),
+    [("high", True, False), ("bf16", False, True), ("highest", False, False)],
 )
 def test_only_what_is_asked_for_is_rounded(precision: str, tf32: bool, bf16: bool) -> None:
     build(composed(f"precision={precision}", "rounds=1"))

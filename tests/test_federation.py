@@ -29,14 +29,18 @@ class Fixed:
         return IID(num_clients=1).pool(dataset)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, torch.Tensor]:
-        train, test = (Split.of([torch.tensor(r) for r in rows]) for rows in (self.train, self.test))
+        train, test = (
+            Split.of([torch.tensor(r) for r in rows]) for rows in (self.train, self.test)
+        )
         return train, test, torch.full((len(self.train),), -1)
 
 
 def test_histogram_equals_counting_one_by_one(digits: Dataset) -> None:
     fed = build(digits, PowerLaw(num_clients=30), 0)
     clients = torch.tensor([29, 3, 3, 11])
-    expected = torch.stack([fed.pool.y[fed.train.of_client(int(i))].bincount(minlength=10) for i in clients])
+    expected = torch.stack(
+        [fed.pool.y[fed.train.of_client(int(i))].bincount(minlength=10) for i in clients]
+    )
     assert torch.equal(label_histogram(fed, clients), expected)
     assert label_histogram(fed, clients[:0]).shape == (0, 10)
     assert torch.equal(label_histogram(fed, torch.arange(30)).sum(1), fed.train.count)

@@ -10,9 +10,14 @@ import pytest
 import torch
 
 from fedclust.errors import RunFolderError
-from fedclust.folder import RunFolder, config_hash
+from fedclust.runtime.folder import RunFolder, config_hash
 
-CONFIG = {"name": "x", "rounds": 3, "dataset": {"_target_": "d", "root": "a"}, "solver": {"lr": 0.1}}
+CONFIG = {
+    "name": "x",
+    "rounds": 3,
+    "dataset": {"_target_": "d", "root": "a"},
+    "solver": {"lr": 0.1},
+}
 CPU = torch.device("cpu")
 
 
@@ -29,7 +34,11 @@ def test_the_hash_covers_results_and_nothing_else() -> None:
     ]
     for change in same:
         assert config_hash({**CONFIG, **change}) == config_hash(CONFIG)
-    for change in ({"rounds": 4}, {"solver": {"lr": 0.2}}, {"dataset": {"_target_": "e", "root": "a"}}):
+    for change in (
+        {"rounds": 4},
+        {"solver": {"lr": 0.2}},
+        {"dataset": {"_target_": "e", "root": "a"}},
+    ):
         assert config_hash({**CONFIG, **change}) != config_hash(CONFIG)
 
 

@@ -1,4 +1,4 @@
-"""Calls of different seeds that meet are one backend call, and nobody can tell."""
+"""Calls of different seeds that meet are one call of the engine, and nobody can tell."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedclust.lockstep import Lockstep
+from fedclust.engines.lockstep import Lockstep
 from fedclust.rng import Stream
 from fedclust.solver import Solver
 from fedclust.types import LocalResult, Shards
 
 
 class Doubling:
-    """A backend whose training doubles the start and adds the row's first index; it counts its calls."""
+    """An engine whose training doubles the start and adds the row's first index; it counts its
+    calls.
+    """
 
     name = "doubling"
     num_params = 2
@@ -68,17 +70,19 @@ SOLVER = Solver(lr=0.1)
 
 
 def test_calls_that_meet_are_merged_and_results_go_back_to_their_seed() -> None:
-    backend = Doubling()
-    lockstep = Lockstep(backend)
+    engine = Doubling()
+    lockstep = Lockstep(engine)
 
     def work(seed: int) -> Any:
         models = torch.full((2, 2), float(seed))
-        local = lockstep.train(models, torch.tensor([1, 0]), shards(10 * seed, 7, width=seed), SOLVER, 0.1)
+        local = lockstep.train(
+            models, torch.tensor([1, 0]), shards(10 * seed, 7, width=seed), SOLVER, 0.1
+        )
         table = lockstep.loss(models, shards(1, width=seed))
         return local.params, table, lockstep.evaluate(models, torch.tensor([0]), shards(1, width=2))
 
     results = lockstep.map({seed: lambda seed=seed: work(seed) for seed in (1, 2, 5)})  # type: ignore[misc]
-    assert backend.calls == [("train", 6), ("loss", 1), ("loss", 1), ("loss", 1), ("evaluate", 3)]
+    assert engine.calls == [("train", 6), ("loss", 1), ("loss", 1), ("loss", 1), ("evaluate", 3)]
     for seed in (1, 2, 5):
         params, table, (loss_sum, correct) = results[seed].outcome  # type: ignore[misc]
         assert params.tolist() == [[12.0 * seed] * 2, [2.0 * seed + 7] * 2]
@@ -88,16 +92,16 @@ def test_calls_that_meet_are_merged_and_results_go_back_to_their_seed() -> None:
 
 
 def test_everything_is_computed_on_the_calling_thread() -> None:
-    backend = Doubling()
-    lockstep = Lockstep(backend)
+    engine = Doubling()
+    lockstep = Lockstep(engine)
     train = lambda: lockstep.train(torch.ones(1, 2), torch.tensor([0]), shards(1), SOLVER, 0.1)  # noqa: E731
     lockstep.map({0: train, 1: train})
-    assert backend.threads == {threading.get_ident()}
+    assert engine.threads == {threading.get_ident()}
 
 
 def test_calls_with_other_solvers_or_slots_are_not_merged() -> None:
-    backend = Doubling()
-    lockstep = Lockstep(backend)
+    engine = Doubling()
+    lockstep = Lockstep(engine)
     one, zero = torch.ones(1, 2), torch.tensor([0])
     works = {
         0: lambda: lockstep.train(one, zero, shards(1), SOLVER, 0.1),
@@ -106,7 +110,7 @@ def test_calls_with_other_solvers_or_slots_are_not_merged() -> None:
         3: lambda: lockstep.train(one, zero, shards(1), SOLVER, 0.1, slots=one),
     }
     results = lockstep.map(works)
-    assert sorted(backend.calls) == [("train", 1), ("train", 1), ("train", 2)]
+    assert sorted(engine.calls) == [("train", 1), ("train", 1), ("train", 2)]
     assert results[3].outcome.slots.tolist() == [[2.0, 2.0]]  # type: ignore[union-attr]
 
 
@@ -117,10 +121,12 @@ def test_partial_work_stays_with_its_rows() -> None:
         ) -> LocalResult:
             assert shards.work is not None
             self.calls.append(("work", len(shards.work)))
-            return LocalResult(params=models[label], slots=None, loss=shards.work, steps=shards.count)
+            return LocalResult(
+                params=models[label], slots=None, loss=shards.work, steps=shards.count
+            )
 
-    backend = Working()
-    lockstep, models, rows = Lockstep(backend), torch.ones(1, 2), torch.tensor([0, 0])
+    engine = Working()
+    lockstep, models, rows = Lockstep(engine), torch.ones(1, 2), torch.tensor([0, 0])
 
     def work(part: list[float] | None) -> Tensor:
         some = replace(shards(1, 2), work=None if part is None else torch.tensor(part))
@@ -128,7 +134,7 @@ def test_partial_work_stays_with_its_rows() -> None:
 
     parts = {0: [0.5, 1.0], 1: None, 2: [0.25, 0.75]}
     results = lockstep.map({seed: lambda part=part: work(part) for seed, part in parts.items()})  # type: ignore[misc]
-    assert backend.calls == [("work", 6)]
+    assert engine.calls == [("work", 6)]
     assert [results[s].outcome.tolist() for s in parts] == [[0.5, 1.0], [1.0, 1.0], [0.25, 0.75]]  # type: ignore[union-attr]
 
 
@@ -147,7 +153,9 @@ def test_seeds_that_ask_for_different_numbers_of_things_all_finish() -> None:
 
 def test_one_seeds_error_leaves_the_others_alone() -> None:
     lockstep = Lockstep(Doubling())
-    train = lambda: lockstep.train(torch.ones(1, 2), torch.tensor([0]), shards(1), SOLVER, 0.1).params  # noqa: E731
+
+    def train() -> Tensor:
+        return lockstep.train(torch.ones(1, 2), torch.tensor([0]), shards(1), SOLVER, 0.1).params
 
     def fail() -> Tensor:
         train()

@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import resource, torch
-from fedclust.memory import keep_freed_memory
+from fedclust.runtime.memory import keep_freed_memory
 keep_freed_memory()
 torch.ones(16 << 20)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -21,7 +21,9 @@ print(int(open("/proc/self/statm").read().split()[1]) - before)
 
 
 def test_large_blocks_are_kept_and_huge_ones_given_back() -> None:
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
     fresh, more = map(int, ran.stdout.split())  # pages
     if platform.libc_ver()[0] == "glibc":
         assert fresh < (16 << 20) * 4 // 4096 // 10

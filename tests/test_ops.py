@@ -35,7 +35,9 @@ def test_cluster_mean_keeps_a_cluster_whose_weights_are_all_zero() -> None:
 
 def test_a_cluster_does_not_depend_on_the_others() -> None:
     values, label = drawn(30, 11), torch.arange(30) % 3
-    alone = cluster_mean(values[label == 1], torch.zeros(10, dtype=torch.int64), empty=torch.zeros(1, 11))
+    alone = cluster_mean(
+        values[label == 1], torch.zeros(10, dtype=torch.int64), empty=torch.zeros(1, 11)
+    )
     others = values.clone()
     others[label != 1] = torch.nan
     assert torch.equal(cluster_mean(others, label, empty=torch.zeros(3, 11))[1], alone[0])
@@ -100,7 +102,9 @@ def test_inputs_stay_as_they_were() -> None:
     cluster_mean(values, label, weight, empty=empty)
     distances(values, empty)
     cosine(values, empty)
-    assert all(torch.equal(a, b) for a, b in zip(before, (values, label, weight, empty), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(before, (values, label, weight, empty), strict=True)
+    )
 
 
 def test_cosine_of_known_angles_and_of_nothing() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from two_ranks import Pair
 
-from fedclust import ranks
+from fedclust import distributed as ranks
+from fedclust.distributed import Ranks, here, launched, quiet, started
 from fedclust.errors import ConfigError, DivergedError, Interrupted
-from fedclust.ranks import Ranks, here, launched, quiet, started
 
 
 def decisions(group: Ranks) -> tuple[object, ...]:
@@ -20,7 +20,9 @@ def decisions(group: Ranks) -> tuple[object, ...]:
 
 
 def failing(group: Ranks, errors: dict[int, Exception], where: str) -> tuple[str, str]:
-    """What is raised on this rank where `errors` are raised on some, the others being at `where`."""
+    """What is raised on this rank where `errors` are raised on some, the others being at
+    `where`.
+    """
     try:
         with group.together():
             if group.rank in errors:
@@ -62,12 +64,17 @@ def test_an_error_of_one_is_raised_in_all(two_ranks: Pair, rank: int, where: str
 
 def ending(group: Ranks, kind: str) -> tuple[str, str]:
     """What is raised where all ranks end in the same way."""
-    made = {"signal": Interrupted(15), "diverged": DivergedError("not finite"), "bug": KeyError("k")}
+    made = {
+        "signal": Interrupted(15),
+        "diverged": DivergedError("not finite"),
+        "bug": KeyError("k"),
+    }
     return failing(group, {0: made[kind], 1: made[kind]}, "end")
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("signal", "Interrupted"), ("diverged", "DivergedError"), ("bug", "KeyError")]
+    ("kind", "expected"),
+    [("signal", "Interrupted"), ("diverged", "DivergedError"), ("bug", "KeyError")],
 )
 def test_an_error_of_all_keeps_its_kind(two_ranks: Pair, kind: str, expected: str) -> None:
     said = two_ranks(ending, kind)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import ConfigError, RunFolderError
-from fedclust.recorder import Recorder
+from fedclust.runtime.recorder import Recorder
 from fedclust.trackers.none import NoTracker
-from fedclust.types import Evaluation, Federation, Pool, Report, Round, Served, Split
+from fedclust.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
 
 SEEDS = (0, 3)
 CLIENTS = 6
@@ -73,14 +73,16 @@ def label_of(seed: int, t: int) -> Tensor:
     return torch.from_numpy(np.random.default_rng(100 * seed + t).integers(0, 2, CLIENTS))
 
 
-def play(recorder: Recorder, rounds: range, commit_at: tuple[int, ...] = ()) -> dict[int, tuple[dict, dict]]:
+def play(
+    recorder: Recorder, rounds: range, commit_at: tuple[int, ...] = ()
+) -> dict[int, tuple[dict, dict]]:
     """Rounds of both seeds; returns position and state after every committed round."""
     kept = {}
     for t in rounds:
         for seed in SEEDS:
             if t == 0:
-                recorder.cost(seed, t, Report(models_up=3))
-            report = Report(
+                recorder.cost(seed, t, Cost(models_up=3))
+            report = Cost(
                 models_down=2,
                 models_up=1,
                 gradient_steps=5,
@@ -109,9 +111,9 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def test_costs_of_a_round_add_up_and_bytes_are_four_per_parameter(tmp_path: Path) -> None:
     recorder = started(tmp_path, num_params=7)
-    recorder.cost(0, 0, Report(models_down=1, models_up=2, gradient_steps=3, scalars_up=4))
-    recorder.cost(0, 0, Report(models_down=10, models_up=20, gradient_steps=30, train_loss=0.1))
-    recorder.cost(0, 0, Report(scalars_up=1, forward_passes=6, backward_passes=7))
+    recorder.cost(0, 0, Cost(models_down=1, models_up=2, gradient_steps=3, scalars_up=4))
+    recorder.cost(0, 0, Cost(models_down=10, models_up=20, gradient_steps=30, train_loss=0.1))
+    recorder.cost(0, 0, Cost(scalars_up=1, forward_passes=6, backward_passes=7))
     recorder.commit()
     values = {row["metric"]: float(row["value"]) for row in rows(tmp_path)}
     assert values == {
@@ -134,18 +136,20 @@ def test_rows_are_sorted_and_keep_every_bit(tmp_path: Path) -> None:
     keys = [(int(r["round"]), int(r["seed"]), r["metric"]) for r in found]
     assert keys == sorted(keys)
     loss = {
-        (int(r["seed"]), int(r["round"])): float(r["value"]) for r in found if r["metric"] == "train_loss"
+        (int(r["seed"]), int(r["round"])): float(r["value"])
+        for r in found
+        if r["metric"] == "train_loss"
     }
     assert loss[3, 2] == 1 / 3 + 2
 
 
 def test_an_unknown_training_loss_is_absent_and_an_unknown_note_is_refused(tmp_path: Path) -> None:
     recorder = started(tmp_path)
-    recorder.cost(0, 0, Report())
+    recorder.cost(0, 0, Cost())
     recorder.commit()
     assert "train_loss" not in {row["metric"] for row in rows(tmp_path)}
     with pytest.raises(ConfigError, match="metric=surprise is not allowed"):
-        recorder.cost(0, 1, Report(notes={"surprise": 1.0}))
+        recorder.cost(0, 1, Cost(notes={"surprise": 1.0}))
 
 
 def test_churn_counts_clients_served_at_both_evaluations(tmp_path: Path) -> None:
@@ -160,7 +164,7 @@ def test_churn_counts_clients_served_at_both_evaluations(tmp_path: Path) -> None
 
 def test_arrays_lie_beside_the_run(tmp_path: Path) -> None:
     recorder = started(tmp_path)
-    recorder.cost(3, 0, Report(arrays={"distance": torch.eye(3)}))
+    recorder.cost(3, 0, Cost(arrays={"distance": torch.eye(3)}))
     assert np.array_equal(
         np.load(tmp_path / "arrays" / "seed=3" / "distance.npy"), np.eye(3, dtype=np.float32)
     )
@@ -172,8 +176,16 @@ def test_clients_parquet_holds_every_client_of_every_evaluation(tmp_path: Path) 
     recorder.finish()
     table = pd.read_parquet(tmp_path / "clients.parquet")
     assert list(table.columns) == [
-        "seed", "round", "client", "group", "label", "train_count", "test_count", "loss_sum", "correct",
-    ]  # fmt: skip
+        "seed",
+        "round",
+        "client",
+        "group",
+        "label",
+        "train_count",
+        "test_count",
+        "loss_sum",
+        "correct",
+    ]
     assert len(table) == 3 * len(SEEDS) * CLIENTS
     assert table[["round", "seed", "client"]].apply(tuple, axis=1).is_monotonic_increasing
     one = table[(table["seed"] == 3) & (table["round"] == 2)]
@@ -214,14 +226,18 @@ def test_a_resumed_run_ends_with_the_same_bytes(tmp_path: Path, cut: int, beyond
     resumed.finish()
 
     for name in ("rounds.csv", "clients.parquet", "summary.csv"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
+            name
+        )
 
 
 def test_a_run_killed_while_it_finished_can_finish_again(tmp_path: Path) -> None:
     recorder = started(tmp_path)
     position, state = play(recorder, range(6), commit_at=(2, 5))[2]
     recorder.finish()
-    whole = {n: (tmp_path / n).read_bytes() for n in ("rounds.csv", "clients.parquet", "summary.csv")}
+    whole = {
+        n: (tmp_path / n).read_bytes() for n in ("rounds.csv", "clients.parquet", "summary.csv")
+    }
     again = Recorder(tmp_path, SEEDS, 10, NoTracker())
     again.resume(position, state)
     play(again, range(3, 6), commit_at=(5,))
@@ -249,7 +265,7 @@ def test_starting_removes_what_an_earlier_try_left(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedclust.recorder.ROW_GROUP", 3 * CLIENTS * len(SEEDS))
+    monkeypatch.setattr("fedclust.runtime.recorder.ROW_GROUP", 3 * CLIENTS * len(SEEDS))
     recorder = started(tmp_path)
     play(recorder, range(41))  # never committed
     assert len(recorder._pending) <= 1
@@ -268,17 +284,19 @@ def test_the_tracker_gets_every_number_once_and_is_closed_once(tmp_path: Path) -
     recorder.close()
     assert [(seed, t) for seed, t, _ in tracker.seen] == [(s, t) for t in range(3) for s in SEEDS]
     flat = {(s, t, m): v for s, t, values in tracker.seen for m, v in values.items()}
-    written = {(int(r["seed"]), int(r["round"]), r["metric"]): float(r["value"]) for r in rows(tmp_path)}
+    written = {
+        (int(r["seed"]), int(r["round"]), r["metric"]): float(r["value"]) for r in rows(tmp_path)
+    }
     assert flat == written
     assert tracker.closed == 1
 
 
 def test_latest_is_the_mean_of_the_seeds_still_running(tmp_path: Path) -> None:
     recorder = started(tmp_path)
-    recorder.cost(0, 0, Report(train_loss=1.0))
-    recorder.cost(3, 0, Report(train_loss=3.0))
+    recorder.cost(0, 0, Cost(train_loss=1.0))
+    recorder.cost(3, 0, Cost(train_loss=3.0))
     assert recorder.latest()["train_loss"] == 2.0
-    recorder.cost(3, 1, Report(train_loss=5.0))
+    recorder.cost(3, 1, Cost(train_loss=5.0))
     assert recorder.latest()["train_loss"] == 5.0
 
 

@@ -25,7 +25,9 @@ def test_tensor_keys_equal_python_keys() -> None:
     stream = Stream.of(7, "cohort", 2)
     ids = torch.tensor([0, 1, 5, 2**40, -3])
     assert stream.keys(ids).tolist() == [_signed(stream.fold(i).key) for i in ids.tolist()]
-    assert fold(stream.keys(ids), 9).tolist() == [_signed(stream.fold(i, 9).key) for i in ids.tolist()]
+    assert fold(stream.keys(ids), 9).tolist() == [
+        _signed(stream.fold(i, 9).key) for i in ids.tolist()
+    ]
 
 
 def test_every_part_of_the_name_matters() -> None:

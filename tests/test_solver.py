@@ -35,7 +35,9 @@ CONF = sorted((Path(__file__).parents[1] / "conf" / "solver").glob("*.yaml"))
 )
 def test_a_value_out_of_range_is_one_line_that_names_the_key(key: str, value: float | None) -> None:
     settings = {"lr": 0.1, key: value}
-    with pytest.raises(ConfigError, match=rf"solver\.{'epochs' if key == 'steps' else key}") as error:
+    with pytest.raises(
+        ConfigError, match=rf"solver\.{'epochs' if key == 'steps' else key}"
+    ) as error:
         Solver(**settings)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
 

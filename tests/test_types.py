@@ -17,16 +17,27 @@ def pool() -> Pool:
 
 
 def split() -> Split:
-    return Split.of([torch.tensor([4, 1]), torch.tensor([], dtype=torch.int64), torch.tensor([0, 2, 5])])
+    return Split.of(
+        [torch.tensor([4, 1]), torch.tensor([], dtype=torch.int64), torch.tensor([0, 2, 5])]
+    )
 
 
 def round_of(num_clients: int = 50, t: int = 0, seed: int = 0) -> Round:
     table = Split.of([torch.tensor([0])] * num_clients)
-    fed = Federation(pool=pool(), train=table, test=table, group=torch.zeros(num_clients, dtype=torch.int64))
+    fed = Federation(
+        pool=pool(), train=table, test=table, group=torch.zeros(num_clients, dtype=torch.int64)
+    )
     everyone = torch.arange(num_clients)
     yes = everyone >= 0
     return Round(
-        t=t, seed=seed, fed=fed, cohort=everyone, present=yes, shifted=~yes, work=yes.float(), dropped=~yes
+        t=t,
+        seed=seed,
+        fed=fed,
+        cohort=everyone,
+        present=yes,
+        shifted=~yes,
+        work=yes.float(),
+        dropped=~yes,
     )
 
 

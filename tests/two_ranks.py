@@ -11,8 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-import fedclust.ranks
-from fedclust.ranks import Group
+import fedclust.distributed
+from fedclust.distributed import Group
 
 _SIZE = 2
 
@@ -25,7 +25,9 @@ class Pair:
         self._processes, self._ends = [], []
         for rank in range(_SIZE):
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, rank, str(folder / "store")), daemon=True)
+            process = context.Process(
+                target=_serve, args=(there, rank, str(folder / "store")), daemon=True
+            )
             process.start()
             self._processes.append(process)
             self._ends.append(here)
@@ -53,7 +55,7 @@ class Pair:
 def _serve(calls: Connection, rank: int, store: str) -> None:
     torch.set_num_threads(1)
     group = Group(dist.FileStore(store, _SIZE), rank, _SIZE, rank, timeout=240)
-    fedclust.ranks._here = group
+    fedclust.distributed._here = group
     while True:
         try:
             function, arguments = calls.recv()

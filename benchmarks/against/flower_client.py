@@ -1,4 +1,6 @@
-"""What a Flower client does; a module of its own, so that Ray sends its name and not its code and data."""
+"""What a Flower client does; a module of its own, so that Ray sends its name and not its code and
+data.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def train(message: Message, context: Context) -> Message:
     sent = message.content.array_records["arrays"].to_torch_state_dict()
     for k, model in enumerate(models):
         prefix = f"{k}/"
-        model.load_state_dict({n.removeprefix(prefix): v for n, v in sent.items() if n.startswith(prefix)})
+        model.load_state_dict(
+            {n.removeprefix(prefix): v for n, v in sent.items() if n.startswith(prefix)}
+        )
     best = 0
     if task.models > 1:
         with torch.no_grad():

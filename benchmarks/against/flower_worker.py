@@ -2,10 +2,10 @@
 
 python -m benchmarks.against.flower_worker TASK SECONDS PROCESSES
 
-Chosen: `run_simulation` with `FedAvg`, and as many clients at a time as processes, each with one CPU and one
-thread; the clients' data are float32 tensors that every process makes once and keeps, indexed without a
-`DataLoader`; no evaluation; Ray without its dashboard. IFCA, which Flower does not have, is FedAvg of every
-cluster on its own.
+Chosen: `run_simulation` with `FedAvg`, and as many clients at a time as processes, each with one
+CPU and one thread; the clients' data are float32 tensors that every process makes once and keeps,
+indexed without a `DataLoader`; no evaluation; Ray without its dashboard. IFCA, which Flower does
+not have, is FedAvg of every cluster on its own.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Measures a task in pfl-research, in its environment; one of several processes where torchrun starts them.
+"""Measures a task in pfl-research, in its environment; one of several processes where torchrun
+starts them.
 
 python -m benchmarks.against.pfl_worker TASK SECONDS
 
-Chosen: `SimulatedBackend` and `FederatedAveraging` with a `PyTorchModel` as in pfl's benchmarks; users are
-`PyTorchTensorDataset`s of float32 tensors made once, and kept with the batches that pfl caches in them (it
-does not shuffle); one process per core through torchrun, as pfl recommends, each with one thread; no
-evaluation, no postprocessors, no callbacks but the clock; models are not compiled. IFCA, which pfl does not
-have, sums into the chosen cluster's tensors in place, which is less work than pfl's own sum.
+Chosen: `SimulatedBackend` and `FederatedAveraging` with a `PyTorchModel` as in pfl's benchmarks;
+users are `PyTorchTensorDataset`s of float32 tensors made once, and kept with the batches that pfl
+caches in them (it does not shuffle); one process per core through torchrun, as pfl recommends, each
+with one thread; no evaluation, no postprocessors, no callbacks but the clock; models are not
+compiled. IFCA, which pfl does not have, sums into the chosen cluster's tensors in place, which is
+less work than pfl's own sum.
 """
 
 from __future__ import annotations
@@ -105,7 +107,9 @@ class Ifca(FederatedAveraging):
         with torch.no_grad():
             losses = [float(each.pytorch_model.loss(x, y)) for each in self.models]
         best = losses.index(min(losses))
-        update, metrics = super().simulate_one_user(self.models[best], user_dataset, central_context)
+        update, metrics = super().simulate_one_user(
+            self.models[best], user_dataset, central_context
+        )
         named = {f"{best}/{name}": value for name, value in update.items()}
         return MappedVectorStatistics({**named, f"{best}/": torch.ones(1)}), metrics
 
@@ -163,7 +167,7 @@ def measure(task: Task, seconds: float) -> Measured:
             train_cohort_size=task.clients,
             val_cohort_size=0,
         ),
-        backend=SimulatedBackend(
+        engine=SimulatedBackend(
             training_data=data,
             val_data=data,
             aggregator=SumAggregator() if task.models == 1 else ClusterSum(models),

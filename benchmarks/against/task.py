@@ -1,4 +1,6 @@
-"""A workload as every simulator can read it: plain numbers, from JSON and back; needs torch only."""
+"""A workload as every simulator can read it: plain numbers, from JSON and back; needs torch
+only.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Task:
         epochs: passes over a client's examples.
         batch: examples of a step; None for all of a client's, unshuffled.
         lr: learning rate of plain SGD.
-        models: 1 for federated averaging; K > 1 for IFCA: a client trains the one of least loss on its data.
+        models: 1 for federated averaging; K > 1 for IFCA: a client trains the one of least loss on
+            its data.
     """
 
     name: str
@@ -70,7 +73,8 @@ class Measured:
     """What a simulator's program reports, as the last line it prints.
 
     Attributes:
-        rate: client steps per second, median over rounds; neither set-up nor the first rounds count.
+        rate: client steps per second, median over rounds; neither set-up nor the first rounds
+            count.
         rounds: that the median is over.
         processes: that train clients at the same time.
         threads: of each of them.
@@ -146,8 +150,8 @@ def build(layers: tuple[Layer, ...]) -> nn.Sequential:
 def random_clients(task: Task, most: int = 10000) -> list[tuple[Tensor, Tensor]]:
     """Inputs [n, *shape] float32 and labels [n] int64 of every client of the population, in memory.
 
-    Clients are slices of at most `most` random examples, which they share where that is too few for all:
-    speed does not depend on what images show.
+    Clients are slices of at most `most` random examples, which they share where that is too few for
+    all: speed does not depend on what images show.
     """
     generator = torch.Generator().manual_seed(0)
     count = max(task.examples, min(most, task.population * task.examples))
@@ -155,7 +159,9 @@ def random_clients(task: Task, most: int = 10000) -> list[tuple[Tensor, Tensor]]
     y = torch.randint(0, task.classes, (count,), generator=generator)
     places = count // task.examples
     starts = [i % places * task.examples for i in range(task.population)]
-    return [(x[start : start + task.examples], y[start : start + task.examples]) for start in starts]
+    return [
+        (x[start : start + task.examples], y[start : start + task.examples]) for start in starts
+    ]
 
 
 def rounds_within(seconds: float, one: float) -> int:

@@ -10,8 +10,8 @@ from torch import Tensor
 from fedclust.algorithms import arrived, average, zeros
 from fedclust.errors import require
 from fedclust.solver import Solver
-from fedclust.types import Report, Round, Served
-from fedclust.verbs import Engine
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +41,12 @@ class ServerMomentum:
     def __post_init__(self) -> None:
         require(0 <= self.beta < 1, "algorithm.beta", self.beta, "in [0, 1)")
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def init(self, engine: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model at rest."""
         model = engine.init(rnd.stream("init"), 1)
-        return self.State(model=model, velocity=torch.zeros_like(model)), Report()
+        return self.State(model=model, velocity=torch.zeros_like(model)), Cost()
 
-    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def round(self, state: State, engine: Clients, rnd: Round) -> tuple[State, Cost]:
         """Local training of the cohort, its mean update, and a step with momentum."""
         label = zeros(rnd.cohort)
         local = engine.train(state.model, label, rnd.cohort, self.solver, rnd)
@@ -54,6 +54,6 @@ class ServerMomentum:
         velocity = self.beta * state.velocity + (mean - state.model)
         return self.State(model=state.model + velocity, velocity=velocity), report
 
-    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+    def serve(self, state: State, engine: Clients, rnd: Round) -> Served:  # noqa: ARG002
         """The one model for every client that is there."""
         return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))

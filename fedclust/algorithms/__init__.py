@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, discrepancy, on_host
-from fedclust.types import LocalResult, Report, Round, Served
-from fedclust.verbs import Engine
+from fedclust.types import Cost, LocalResult, Round, Served
+from fedclust.verbs import Clients
 
 Aggregation = Literal["uniform", "by_samples"]
 FlexAggregation = Literal["uniform", "by_samples", "first_client"]
@@ -36,34 +36,39 @@ def arrived(label: Tensor, rnd: Round) -> Tensor:
 
 
 def shifted_members(label: Tensor, rnd: Round) -> Tensor:
-    """Clients that are there, have a cluster and got other data at the start of this round, [A] int64 sorted.
+    """Clients that are there, have a cluster and got other data at the start of this round, [A]
+    int64 sorted.
 
     Args:
         label: [M] int64, -1 without a cluster.
         rnd: the round.
     """
-    return (rnd.shifted & rnd.present & (label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
+    return (
+        (rnd.shifted & rnd.present & (label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
+    )
 
 
-def zeros(clients: Tensor) -> Tensor:
-    """Label 0 for each of `clients`, [C] int64: there is one model."""
-    return torch.zeros_like(clients)
+def zeros(ids: Tensor) -> Tensor:
+    """Label 0 for each of `ids`, [C] int64: there is one model."""
+    return torch.zeros_like(ids)
 
 
-def weights(clients: Tensor, rnd: Round, aggregation: Aggregation) -> Tensor | None:
-    """What `clients` [C] weigh in a mean: None for `uniform`, their training examples for `by_samples`."""
-    return rnd.fed.train.count[clients] if aggregation == "by_samples" else None
+def weights(ids: Tensor, rnd: Round, aggregation: Aggregation) -> Tensor | None:
+    """What `ids` [C] weigh in a mean: None for `uniform`, their training examples for
+    `by_samples`.
+    """
+    return rnd.fed.train.count[ids] if aggregation == "by_samples" else None
 
 
-def first_of_cluster(label: Tensor, clients: Tensor, rnd: Round) -> Tensor:
+def first_of_cluster(label: Tensor, ids: Tensor, rnd: Round) -> Tensor:
     """1 for one random participant of every cluster, 0 for the others, [C] int64.
 
     Args:
         label: [C] int64, cluster of every participant.
-        clients: [C] int64 participants.
+        ids: [C] int64 participants.
         rnd: the round.
     """
-    place = rnd.stream("first client").keys(clients).argsort(stable=True).argsort()
+    place = rnd.stream("first client").keys(ids).argsort(stable=True).argsort()
     before = (label.unsqueeze(1) == label) & (place.unsqueeze(1) > place)  # [C, C]
     return (~before.any(1)).long()
 
@@ -72,82 +77,89 @@ def average(
     local: LocalResult,
     models: Tensor,
     label: Tensor,
-    clients: Tensor,
+    ids: Tensor,
     rnd: Round,
     aggregation: FlexAggregation,
-) -> tuple[Tensor, Report]:
+) -> tuple[Tensor, Cost]:
     """Federated averaging inside every cluster: the new models [K, P], and what the round cost.
 
-    w_c = sum over the participants i of cluster c of p_i w_i, where w_i is what i made of w_c and p_i is
-    1 / participants of c (`uniform`) or n_i / examples of the participants of c (`by_samples`). A cluster
-    without participants keeps its model. With `first_client` the model of one random participant becomes
-    w_c: so ends a mean over a list of weights with one entry, in the code of FlexCFL's IFCA and FeSEM.
+    w_c = sum over the participants i of cluster c of p_i w_i, where w_i is what i made of w_c and
+    p_i is 1 / participants of c (`uniform`) or n_i / examples of the participants of c
+    (`by_samples`). A cluster without participants keeps its model. With `first_client` the model of
+    one random participant becomes w_c: so ends a mean over a list of weights with one entry, in the
+    code of FlexCFL's IFCA and FeSEM.
 
     Args:
         local: what the participants' training returned.
         models: [K, P] models it started from.
         label: [C] int64 in [0, K), cluster of every participant.
-        clients: [C] int64 participants.
+        ids: [C] int64 participants.
         rnd: the round.
         aggregation: uniform, by_samples or first_client.
     """
     if aggregation == "first_client":
-        weight: Tensor | None = first_of_cluster(label, clients, rnd)
+        weight: Tensor | None = first_of_cluster(label, ids, rnd)
     else:
-        weight = weights(clients, rnd, aggregation)
+        weight = weights(ids, rnd, aggregation)
     averaged = cluster_mean(local.params, label, weight, empty=models)
     steps, loss, apart = on_host(
         local.steps.sum(), local.loss.mean(), discrepancy(local.params, averaged, label)
     )
-    report = Report(
-        models_down=len(clients),
-        models_up=len(clients),
+    cost = Cost(
+        models_down=len(ids),
+        models_up=len(ids),
         gradient_steps=int(steps),
         train_loss=float(loss),
         notes={"discrepancy": float(apart)},
     )
-    return averaged, report
+    return averaged, cost
 
 
 def join_cheapest(
-    models: Tensor, label: Tensor, clients: Tensor, engine: Engine, rnd: Round
+    models: Tensor, label: Tensor, ids: Tensor, clients: Clients, rnd: Round
 ) -> tuple[Tensor, int]:
-    """Labels [M] in which those of `clients` without one have that of least training loss, and models sent.
+    """Labels [M] in which those of `ids` without one have that of least training loss, and models
+    sent.
 
     Args:
         models: [K, P].
         label: [M] int64 in [0, K), -1 without a cluster.
-        clients: [A] int64, with training data.
-        engine: what computes.
+        ids: [A] int64, with training data.
+        clients: what computes, see `fedclust.verbs.Clients`.
         rnd: the round.
     """
-    new = clients[label[clients] < 0]
+    new = ids[label[ids] < 0]
     if not len(new):
         return label, 0
     if len(models) == 1:  # nothing to choose, so nothing to send
         return label.index_fill(0, new, 0), 0
-    return label.index_copy(0, new, engine.loss(models, new, rnd).argmin(1)), len(new) * len(models)
+    return label.index_copy(0, new, clients.loss(models, new, rnd).argmin(1)), len(new) * len(
+        models
+    )
 
 
-def serve_cheapest(models: Tensor, engine: Engine, rnd: Round, choose_by: ClusterChoice) -> Served:
-    """Every client that is there gets the model of least loss on its own data, ties to the smallest index.
+def serve_cheapest(
+    models: Tensor, clients: Clients, rnd: Round, choose_by: ClusterChoice
+) -> Served:
+    """Every client that is there gets the model of least loss on its own data, ties to the smallest
+    index.
 
     Args:
         models: [K, P].
-        engine: what computes.
+        clients: what computes, see `fedclust.verbs.Clients`.
         rnd: the round.
         choose_by: `train_loss`, or `test_loss`, which looks at test labels as the IFCA code does.
     """
     label = torch.full_like(rnd.fed.group, -1)
     if choose_by == "train_loss":
-        clients = clients_with_data(rnd)
-        label[clients] = engine.loss(models, clients, rnd).argmin(1)
+        ids = clients_with_data(rnd)
+        label[ids] = clients.loss(models, ids, rnd).argmin(1)
         return Served(models=models, label=label)
-    clients = (rnd.present & (rnd.fed.test.count > 0)).nonzero().squeeze(1)
+    ids = (rnd.present & (rnd.fed.test.count > 0)).nonzero().squeeze(1)
     losses = []
     for cluster in range(len(models)):
-        label[clients] = cluster
-        losses.append(engine.evaluate(Served(models=models, label=label), rnd).loss_sum[clients])
+        label[ids] = cluster
+        losses.append(clients.evaluate(Served(models=models, label=label), rnd).loss_sum[ids])
     chosen = torch.full_like(label, -1)
-    chosen[clients] = torch.stack(losses, 1).argmin(1)
+    chosen[ids] = torch.stack(losses, 1).argmin(1)
     return Served(models=models, label=chosen)

@@ -1,17 +1,19 @@
 """CFL-MGD (MCFL): Zhao, Xie, Xing, Zhang, Ma, Electronics 2023, 12(9), 1972.
 
 Clustered federated learning based on momentum gradient descent for heterogeneous data,
-https://doi.org/10.3390/electronics12091972, Algorithm 1, options I (gradient averaging) and II (model
-averaging). The coefficient beta is `solver.momentum`; with 0 the method is IFCA.
+https://doi.org/10.3390/electronics12091972, Algorithm 1, options I (gradient averaging) and II
+(model averaging). The coefficient beta is `solver.momentum`; with 0 the method is IFCA.
 
 Differs from the paper:
-- Line 9 and eq. (3) update the momentum with the gradient of the round before although line 8 computes this
-  round's; `momentum_gradient: current` uses this round's, `lagged` is the printed one.
-- LocalUpdate prints the step of the parameters before that of the momentum; its indices need the momentum
-  first, which makes one client alone a heavy ball.
+- Line 9 and eq. (3) update the momentum with the gradient of the round before although line 8
+  computes this round's; `momentum_gradient: current` uses this round's, `lagged` is the printed
+  one.
+- LocalUpdate prints the step of the parameters before that of the momentum; its indices need the
+  momentum first, which makes one client alone a heavy ball.
 - Momentum belongs to the cluster, so a client that changes cluster leaves its old momentum behind;
   `momentum_owner: client` lets it carry the momentum of its last participation along.
-- Option I divides the summed momenta by `gradient_denominator`; the paper prints the number of all clients.
+- Option I divides the summed momenta by `gradient_denominator`; the paper prints the number of all
+  clients.
 - A cluster without participants keeps its model and its momentum; the paper leaves this open.
 - `start: kmeans++` and `restart_fraction` are not in the paper; the latter is in IFCA's CIFAR code.
 There is no released code. The served model is chosen as in IFCA.
@@ -25,14 +27,21 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import Aggregation, ClusterChoice, average, check_choice, serve_cheapest, weights
+from fedclust.algorithms import (
+    Aggregation,
+    ClusterChoice,
+    average,
+    check_choice,
+    serve_cheapest,
+    weights,
+)
 from fedclust.algorithms.descent import Averaging, Denominator, check_plain_step, descend
 from fedclust.algorithms.start import Start, check_start, initial_models
 from fedclust.errors import require
 from fedclust.ops import cluster_mean
 from fedclust.solver import Solver
-from fedclust.types import Report, Round, Served
-from fedclust.verbs import Engine
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
 
 Owner = Literal["cluster", "client"]
 MomentumGradient = Literal["current", "lagged"]
@@ -43,19 +52,22 @@ class CFLMGD:
     """IFCA whose momentum lives on from round to round.
 
     Attributes:
-        solver: local work and beta, its momentum; gradient averaging uses learning rate and momentum only.
+        solver: local work and beta, its momentum; gradient averaging uses learning rate and
+            momentum only.
         num_clusters: P in the paper.
         averaging: `model` (option II) or `gradient` (option I).
-        aggregation: of models and their momenta, `uniform` over a cluster's participants or `by_samples`.
-        gradient_denominator: what the momentum sum of a cluster is divided by: the number of `all` clients,
-            of the round's `participants`, or of the participants in that `cluster`.
-        momentum_owner: a participant goes on from the momentum of its `cluster`, or from its own, that of
-            the `client`: what its cluster had after its last participation. The latter keeps [M, P].
-        momentum_gradient: of gradient averaging, the `current` one, or the one `lagged` by a participation,
-            which keeps another [M, P].
+        aggregation: of models and their momenta, `uniform` over a cluster's participants or
+            `by_samples`.
+        gradient_denominator: what the momentum sum of a cluster is divided by: the number of `all`
+            clients, of the round's `participants`, or of the participants in that `cluster`.
+        momentum_owner: a participant goes on from the momentum of its `cluster`, or from its own,
+            that of the `client`: what its cluster had after its last participation. The latter
+                keeps [M, P].
+        momentum_gradient: of gradient averaging, the `current` one, or the one `lagged` by a
+            participation, which keeps another [M, P].
         start, restart_fraction: see `fedclust.algorithms.start`.
-        cluster_choice: what a client's model is chosen by when it is served: `train_loss`, or `test_loss`,
-            which looks at test labels.
+        cluster_choice: what a client's model is chosen by when it is served: `train_loss`, or
+            `test_loss`, which looks at test labels.
     """
 
     solver: Solver
@@ -100,10 +112,10 @@ class CFLMGD:
             "current, or lagged with algorithm.averaging=gradient",
         )
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Initial models, by `start` and `restart_fraction`, at rest."""
-        models, report = initial_models(
-            engine,
+        models, cost = initial_models(
+            clients,
             rnd,
             num_clusters=self.num_clusters,
             start=self.start,
@@ -114,63 +126,71 @@ class CFLMGD:
         rest = models.new_zeros(owners, models.shape[1])
         lagged = self.momentum_gradient == "lagged"
         gradient = models.new_zeros(rnd.fed.num_clients, models.shape[1]) if lagged else None
-        return self.State(models=models, momentum=rest, gradient=gradient), report
+        return self.State(models=models, momentum=rest, gradient=gradient), cost
 
-    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment of the cohort by loss, then one heavy-ball step of every cluster."""
-        loss = engine.loss(state.models, rnd.cohort, rnd)  # [C, K]
+        loss = clients.loss(state.models, rnd.cohort, rnd)  # [C, K]
         label = loss.argmin(1)  # lines 4-5: cluster identity estimate
         step = self._average_models if self.averaging == "model" else self._average_gradients
-        state, report = step(state, label, engine, rnd)
+        state, cost = step(state, label, clients, rnd)
         # every participant gets K models and one momentum, and says which cluster it estimates
         down = len(rnd.cohort) * (self.num_clusters + 1)
         if self.averaging == "gradient":
-            report = replace(report, train_loss=float(loss.amin(1).mean()))
-        return state, replace(report, models_down=down, scalars_up=len(rnd.cohort))
+            cost = replace(cost, train_loss=float(loss.amin(1).mean()))
+        return state, replace(cost, models_down=down, scalars_up=len(rnd.cohort))
 
-    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """Each client's model of least loss."""
-        return serve_cheapest(state.models, engine, rnd, self.cluster_choice)
+        return serve_cheapest(state.models, clients, rnd, self.cluster_choice)
 
     def _average_models(
-        self, state: State, label: Tensor, engine: Engine, rnd: Round
-    ) -> tuple[State, Report]:
-        """Option II, lines 11-12, 16 and LocalUpdate: local heavy balls, then the mean of both halves."""
+        self, state: State, label: Tensor, clients: Clients, rnd: Round
+    ) -> tuple[State, Cost]:
+        """Option II, lines 11-12, 16 and LocalUpdate: local heavy balls, then the mean of both
+        halves.
+        """
         cohort = rnd.cohort
         if self.momentum_owner == "cluster":
-            local = engine.train(state.models, label, cohort, self.solver, rnd, slots=state.momentum)
+            local = clients.train(
+                state.models, label, cohort, self.solver, rnd, slots=state.momentum
+            )
         else:
             own = torch.arange(len(cohort), device=cohort.device)
             slots = state.momentum[cohort]
-            local = engine.train(state.models[label], own, cohort, self.solver, rnd, slots=slots)
-        models, report = average(local, state.models, label, cohort, rnd, self.aggregation)
+            local = clients.train(state.models[label], own, cohort, self.solver, rnd, slots=slots)
+        models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
         momentum = state.momentum  # at rest for good without beta
         if local.slots is not None:
             momentum = self._shared(local.slots, state, label, rnd, self.aggregation)
-        report = replace(report, models_up=2 * len(cohort))  # model and momentum
-        return replace(state, models=models, momentum=momentum), report
+        cost = replace(cost, models_up=2 * len(cohort))  # model and momentum
+        return replace(state, models=models, momentum=momentum), cost
 
     def _average_gradients(
-        self, state: State, label: Tensor, engine: Engine, rnd: Round
-    ) -> tuple[State, Report]:
+        self, state: State, label: Tensor, clients: Clients, rnd: Round
+    ) -> tuple[State, Cost]:
         """Option I, lines 7-10 and 15: one step against the momenta of the participants."""
         cohort = rnd.cohort
-        fresh = engine.grad(state.models, label, cohort, rnd)  # line 8, [C, P]
+        fresh = clients.grad(state.models, label, cohort, rnd)  # line 8, [C, P]
         used, kept = fresh, None
         if state.gradient is not None:
             used, kept = state.gradient[cohort], state.gradient.index_copy(0, cohort, fresh)
         before = label if self.momentum_owner == "cluster" else cohort
         momentum = self.solver.momentum * state.momentum[before] + used  # line 9, eq. (3)
         rate = self.solver.rate(rnd.t)
-        models = descend(state.models, momentum, label, rate, self.gradient_denominator, rnd)  # eq. (5)
-        report = Report(models_up=len(cohort), gradient_steps=len(cohort))
+        models = descend(
+            state.models, momentum, label, rate, self.gradient_denominator, rnd
+        )  # eq. (5)
+        cost = Cost(models_up=len(cohort), gradient_steps=len(cohort))
         shared = self._shared(momentum, state, label, rnd, "uniform")
-        return self.State(models=models, momentum=shared, gradient=kept), report
+        return self.State(models=models, momentum=shared, gradient=kept), cost
 
     def _shared(
         self, momentum: Tensor, state: State, label: Tensor, rnd: Round, aggregation: Aggregation
     ) -> Tensor:
-        """Momenta after the participants of each cluster took the mean of theirs [C, P]: [K, P] or [M, P]."""
+        """Momenta after the participants of each cluster took the mean of theirs [C, P]: [K, P] or
+        [M, P].
+        """
         weight = weights(rnd.cohort, rnd, aggregation)
         if self.momentum_owner == "cluster":
             return cluster_mean(momentum, label, weight, empty=state.momentum)

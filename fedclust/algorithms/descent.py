@@ -1,4 +1,6 @@
-"""One step per cluster with what its participants send: gradient averaging (option I of IFCA and CFL-MGD)."""
+"""One step per cluster with what its participants send: gradient averaging (option I of IFCA and
+CFL-MGD).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ Denominator = Literal["all", "participants", "cluster"]
 
 
 def check_plain_step(solver: Solver, option: str, *, momentum: bool = False) -> None:
-    """Raise `ConfigError` if the solver asks for more than `option` has: one step per round, plain or not.
+    """Raise `ConfigError` if the solver asks for more than `option` has: one step per round, plain
+    or not.
 
     Args:
         solver: what the user configured.
@@ -30,20 +33,25 @@ def check_plain_step(solver: Solver, option: str, *, momentum: bool = False) -> 
 
 
 def descend(
-    models: Tensor, direction: Tensor, label: Tensor, rate: float, denominator: Denominator, rnd: Round
+    models: Tensor,
+    direction: Tensor,
+    label: Tensor,
+    rate: float,
+    denominator: Denominator,
+    rnd: Round,
 ) -> Tensor:
     """The models after a step against the summed directions of their participants, [K, P].
 
-    w_c = w_c - rate / denominator * sum over the participants i of cluster c of direction_i; a cluster
-    without participants keeps its model.
+    w_c = w_c - rate / denominator * sum over the participants i of cluster c of direction_i; a
+    cluster without participants keeps its model.
 
     Args:
         models: [K, P].
         direction: [C, P] gradients, or momenta.
         label: [C] int64 in [0, K), cluster of every participant.
         rate: learning rate of the round.
-        denominator: the number of `all` clients, of the round's `participants`, or of the participants in
-            that `cluster`.
+        denominator: the number of `all` clients, of the round's `participants`, or of the
+            participants in that `cluster`.
         rnd: the round.
     """
     total = cluster_sum(direction, label, len(models))

@@ -1,11 +1,13 @@
 """Ditto, a personal model beside the common one: Li, Hu, Beirami, Smith, ICML 2021.
 
-https://arxiv.org/abs/2012.04221, Algorithm 1. The common model is that of FedAvg; a participant also trains a
-model of its own that is pulled to the common one by (lambda / 2) * ||v - w||^2.
+https://arxiv.org/abs/2012.04221, Algorithm 1. The common model is that of FedAvg; a participant
+also trains a model of its own that is pulled to the common one by (lambda / 2) * ||v - w||^2.
 
 Differs from the paper:
-- Both models see the same batches, as in the released code (litian96/ditto); the paper leaves it open.
-- Clients that have never taken part are served the common model; their own is still the initial one.
+- Both models see the same batches, as in the released code (litian96/ditto); the paper leaves it
+  open.
+- Clients that have never taken part are served the common model; their own is still the initial
+  one.
 - Participants are averaged by `aggregation`; the paper averages uniformly.
 """
 
@@ -18,8 +20,8 @@ from torch import Tensor
 
 from fedclust.algorithms import Aggregation, arrived, average, check_choice, zeros
 from fedclust.solver import Solver
-from fedclust.types import Report, Round, Served
-from fedclust.verbs import Engine
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,8 @@ class Ditto:
 
     Attributes:
         solver: local work on the common model.
-        personal: local work on the personal model; its `proximal` is lambda in the paper, 0 trains alone.
+        personal: local work on the personal model; its `proximal` is lambda in the paper, 0 trains
+            alone.
         aggregation: of common models, `uniform` over the participants or weighted `by_samples`.
     """
 
@@ -53,34 +56,38 @@ class Ditto:
     def __post_init__(self) -> None:
         check_choice("algorithm.aggregation", self.aggregation, Aggregation)
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for the server and every client."""
-        model = engine.init(rnd.stream("init"), 1)
+        model = clients.init(rnd.stream("init"), 1)
         state = self.State(
             model=model,
             personal=model.repeat(rnd.fed.num_clients, 1),
             trained=torch.zeros_like(rnd.present),
         )
-        return state, Report()
+        return state, Cost()
 
-    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
-        """One round of FedAvg, and the personal models of the cohort drawn to what it began with."""
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """One round of FedAvg, and the personal models of the cohort drawn to what it began
+        with.
+        """
         cohort, label = rnd.cohort, zeros(rnd.cohort)
-        local = engine.train(state.model, label, cohort, self.solver, rnd)
-        model, report = average(local, state.model, label, cohort, rnd, self.aggregation)
+        local = clients.train(state.model, label, cohort, self.solver, rnd)
+        model, cost = average(local, state.model, label, cohort, rnd, self.aggregation)
         # line 6: v <- v - eta * (grad F(v) + lambda * (v - w^t))
         anchor = state.model.expand(len(cohort), -1)
-        own = engine.train(state.personal, cohort, cohort, self.personal, rnd, anchor=anchor)
+        own = clients.train(state.personal, cohort, cohort, self.personal, rnd, anchor=anchor)
         state = self.State(
             model=model,
             personal=state.personal.index_copy(0, cohort, own.params),
             trained=state.trained.index_fill(0, cohort, True),
         )
-        steps = report.gradient_steps + int(own.steps.sum())
-        return state, replace(report, gradient_steps=steps, train_loss=float(own.loss.mean()))
+        steps = cost.gradient_steps + int(own.steps.sum())
+        return state, replace(cost, gradient_steps=steps, train_loss=float(own.loss.mean()))
 
-    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
-        """Everybody's own model; the common one, in the last row, where there is none; copies M models."""
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
+        """Everybody's own model; the common one, in the last row, where there is none; copies M
+        models.
+        """
         num_clients = rnd.fed.num_clients
         own = torch.arange(num_clients, device=rnd.present.device)
         label = own.where(state.trained, num_clients)

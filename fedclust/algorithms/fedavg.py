@@ -1,12 +1,13 @@
-"""Federated averaging: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, AISTATS 2017, arXiv:1602.05629.
+"""Federated averaging: McMahan, Moore, Ramage, Hampson, Agüera y Arcas, AISTATS 2017,
+arXiv:1602.05629.
 
-Algorithm 1. FedProx (Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, MLSys 2020, arXiv:1812.06127, Algorithm 2)
-is the same class with `solver.proximal` above 0.
+Algorithm 1. FedProx (Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, MLSys 2020, arXiv:1812.06127,
+Algorithm 2) is the same class with `solver.proximal` above 0.
 
 Differs from the papers:
 - FedAvg weights by examples; here `aggregation` also offers the plain mean.
-- FedProx draws clients with probability n_i / n; here they are drawn uniformly. Partial work is a matter of
-  the scenario (`scenario=unavailable`), the same for every method.
+- FedProx draws clients with probability n_i / n; here they are drawn uniformly. Partial work is a
+  matter of the scenario (`scenario=unavailable`), the same for every method.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from torch import Tensor
 
 from fedclust.algorithms import Aggregation, arrived, average, check_choice, zeros
 from fedclust.solver import Solver
-from fedclust.types import Report, Round, Served
-from fedclust.verbs import Engine
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,17 +48,17 @@ class FedAvg:
     def __post_init__(self) -> None:
         check_choice("algorithm.aggregation", self.aggregation, Aggregation)
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model."""
-        return self.State(model=engine.init(rnd.stream("init"), 1)), Report()
+        return self.State(model=clients.init(rnd.stream("init"), 1)), Cost()
 
-    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The mean of what the cohort made of the model."""
         label = zeros(rnd.cohort)
-        local = engine.train(state.model, label, rnd.cohort, self.solver, rnd)
-        model, report = average(local, state.model, label, rnd.cohort, rnd, self.aggregation)
-        return self.State(model=model), report
+        local = clients.train(state.model, label, rnd.cohort, self.solver, rnd)
+        model, cost = average(local, state.model, label, rnd.cohort, rnd, self.aggregation)
+        return self.State(model=model), cost
 
-    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The one model for everybody."""
         return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))

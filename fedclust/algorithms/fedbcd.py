@@ -1,12 +1,15 @@
-"""FedBCD, federated block coordinate descent: Wu, Scaglione, Wai, Karakoc, Hreinsson, Ma, AAAI 2021.
+"""FedBCD, federated block coordinate descent: Wu, Scaglione, Wai, Karakoc, Hreinsson, Ma, AAAI
+2021.
 
 https://arxiv.org/abs/2012.13900; a baseline of CFL-MGD (Electronics 2023, 12, 1972). Minimises
-sum_i f_i(w_i) + rho / 2 * |w_i - x|^2 in turn over the clients' models w_i, by local steps, and over the
-server's model x, exactly. The coefficient rho is `solver.proximal`.
+sum_i f_i(w_i) + rho / 2 * |w_i - x|^2 in turn over the clients' models w_i, by local steps, and
+over the server's model x, exactly. The coefficient rho is `solver.proximal`.
 
 Differs from the paper:
-- One synchronous server; the paper has several, which agree on x among themselves, and an asynchronous form.
-- Clients are drawn as for every method here, and the others enter the mean with the model they sent last.
+- One synchronous server; the paper has several, which agree on x among themselves, and an
+  asynchronous form.
+- Clients are drawn as for every method here, and the others enter the mean with the model they sent
+  last.
 - The local solver is the run's, so it may use mini-batches.
 """
 
@@ -21,8 +24,8 @@ from torch import Tensor
 from fedclust.algorithms import arrived, check_choice, clients_with_data, zeros
 from fedclust.ops import cluster_mean
 from fedclust.solver import Solver
-from fedclust.types import Report, Round, Served
-from fedclust.verbs import Engine
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
 
 ServedModel = Literal["global", "personal"]
 
@@ -54,28 +57,30 @@ class FedBCD:
     def __post_init__(self) -> None:
         check_choice("algorithm.served", self.served, ServedModel)
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for everybody."""
-        model = engine.init(rnd.stream("init"), 1)
-        return self.State(model=model, local=model.repeat(rnd.fed.num_clients, 1)), Report()
+        model = clients.init(rnd.stream("init"), 1)
+        return self.State(model=model, local=model.repeat(rnd.fed.num_clients, 1)), Cost()
 
-    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
-        """Steps of the participants on f_i(w) + rho / 2 * |w - x|^2, each from its own w_i; then x."""
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """Steps of the participants on f_i(w) + rho / 2 * |w - x|^2, each from its own w_i; then
+        x.
+        """
         cohort = rnd.cohort
         anchor = state.model.expand(len(cohort), -1)
-        trained = engine.train(state.local, cohort, cohort, self.solver, rnd, anchor=anchor)
+        trained = clients.train(state.local, cohort, cohort, self.solver, rnd, anchor=anchor)
         local = state.local.index_copy(0, cohort, trained.params)
-        clients = clients_with_data(rnd)  # the others never hold anything but the initial model
-        own = local if len(clients) == len(local) else local[clients]
-        report = Report(
+        ids = clients_with_data(rnd)  # the others never hold anything but the initial model
+        own = local if len(ids) == len(local) else local[ids]
+        cost = Cost(
             models_down=len(cohort),
             models_up=len(cohort),
             gradient_steps=int(trained.steps.sum()),
             train_loss=float(trained.loss.mean()),
         )
-        return self.State(model=cluster_mean(own, zeros(clients), empty=state.model), local=local), report
+        return self.State(model=cluster_mean(own, zeros(ids), empty=state.model), local=local), cost
 
-    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The server's model for everybody, or everybody's own."""
         if self.served == "global":
             return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))

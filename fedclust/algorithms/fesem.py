@@ -5,11 +5,12 @@ https://arxiv.org/abs/2005.01026, Algorithm 1 (stochastic expectation maximisati
 
 Differs from the paper:
 - Only the sampled clients are assigned anew in a round.
-- All clients begin at one common model, as in FlexCFL's code; then all first assignments coincide, and one
-  cluster tends to keep everybody. `first_assignment: kmeans_pretrained` begins with k-means on pre-trained
-  models, and a new client pre-trains before it is assigned.
+- All clients begin at one common model, as in FlexCFL's code; then all first assignments coincide,
+  and one cluster tends to keep everybody. `first_assignment: kmeans_pretrained` begins with k-means
+  on pre-trained models, and a new client pre-trains before it is assigned.
 Differs from the released code (morningD/FlexCFL):
-- A cluster takes the mean of all its participants; the code's mean keeps one (`aggregation: first_client`).
+- A cluster takes the mean of all its participants; the code's mean keeps one (`aggregation:
+  first_client`).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from fedclust.algorithms.cold_start import ColdStart
 from fedclust.errors import require
 from fedclust.ops import distances
 from fedclust.solver import Solver
-from fedclust.types import Report, Round, Served
-from fedclust.verbs import Engine
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
 
 FirstAssignment = Literal["init_model", "kmeans_pretrained"]
 
@@ -40,9 +41,10 @@ class FeSEM:
         num_clusters: number of clusters.
         cold_start: of `kmeans_pretrained`: pre-training and clustering.
         first_assignment: see above.
-        migration: whether clients whose data changed are assigned anew at once, which cannot help much: the
-            criterion does not look at the data.
-        aggregation: `uniform` mean over a cluster's participants, weighted `by_samples`, or `first_client`.
+        migration: whether clients whose data changed are assigned anew at once, which cannot help
+            much: the criterion does not look at the data.
+        aggregation: `uniform` mean over a cluster's participants, weighted `by_samples`, or
+            `first_client`.
     """
 
     solver: Solver
@@ -58,7 +60,8 @@ class FeSEM:
 
         Attributes:
             models: [K, P].
-            local: [M, P] last local model of every client, the common one before its first training.
+            local: [M, P] last local model of every client, the common one before its first
+                training.
             label: [M] int64 last cluster, -1 for clients that were never sampled.
         """
 
@@ -71,53 +74,55 @@ class FeSEM:
         check_choice("algorithm.first_assignment", self.first_assignment, FirstAssignment)
         check_choice("algorithm.aggregation", self.aggregation, FlexAggregation)
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Independent cluster models, or the means of clustered pre-trained models."""
-        common = engine.init(rnd.stream("common"), 1)
+        common = clients.init(rnd.stream("common"), 1)
         local = common.repeat(rnd.fed.num_clients, 1)
         label = torch.full_like(rnd.fed.group, -1)
         if self.first_assignment == "init_model":
-            models = engine.init(rnd.stream("init"), self.num_clusters)
-            return self.State(models=models, local=local, label=label), Report()
-        groups = self.cold_start.groups(engine, common, self.num_clusters, rnd)
+            models = clients.init(rnd.stream("init"), self.num_clusters)
+            return self.State(models=models, local=local, label=label), Cost()
+        groups = self.cold_start.groups(clients, common, self.num_clusters, rnd)
         state = self.State(
             models=groups.models,
-            local=local.index_copy(0, groups.clients, groups.local.params),
-            label=label.index_copy(0, groups.clients, groups.label),
+            local=local.index_copy(0, groups.ids, groups.local.params),
+            label=label.index_copy(0, groups.ids, groups.label),
         )
-        return state, groups.report
+        return state, groups.cost
 
-    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment by distance, then one round of FedAvg in every cluster."""
-        state, starting = self._pretrain(state, engine, rnd)
+        state, starting = self._pretrain(state, clients, rnd)
         moving = shifted_members(state.label, rnd) if self.migration else rnd.cohort[:0]
         assigned = torch.cat([moving, rnd.cohort])  # one that is in both gets the same twice
         nearest = distances(state.local[assigned], state.models).argmin(1)  # E-step
         every = state.label.index_copy(0, assigned, nearest)
         label = every[rnd.cohort]
-        local = engine.train(state.models, label, rnd.cohort, self.solver, rnd)
-        models, report = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)  # M-step
-        report = replace(
-            report,
-            models_down=report.models_down + starting.models_down,
-            models_up=report.models_up + starting.models_up,
-            gradient_steps=report.gradient_steps + starting.gradient_steps,
-            notes={**report.notes, "migrated": int((every[moving] != state.label[moving]).sum())},
+        local = clients.train(state.models, label, rnd.cohort, self.solver, rnd)
+        models, cost = average(
+            local, state.models, label, rnd.cohort, rnd, self.aggregation
+        )  # M-step
+        cost = replace(
+            cost,
+            models_down=cost.models_down + starting.models_down,
+            models_up=cost.models_up + starting.models_up,
+            gradient_steps=cost.gradient_steps + starting.gradient_steps,
+            notes={**cost.notes, "migrated": int((every[moving] != state.label[moving]).sum())},
         )
         kept = state.local.index_copy(0, rnd.cohort, local.params)
-        return self.State(models=models, local=kept, label=every), report
+        return self.State(models=models, local=kept, label=every), cost
 
-    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The client's last cluster; nobody serves a client before it was first sampled."""
         return Served(models=state.models, label=arrived(state.label, rnd))
 
-    def _pretrain(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def _pretrain(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """New clients of the cohort pre-train from the common model where the first ones did."""
         new = rnd.cohort[state.label[rnd.cohort] < 0]
         if self.first_assignment == "init_model" or not len(new):
-            return state, Report()
+            return state, Cost()
         own = torch.arange(len(new), device=new.device)
         solver = self.cold_start.solver
-        local = engine.train(state.local[new], own, new, solver, rnd, purpose="pretrain")
-        report = Report(models_down=len(new), models_up=len(new), gradient_steps=int(local.steps.sum()))
-        return replace(state, local=state.local.index_copy(0, new, local.params)), report
+        local = clients.train(state.local[new], own, new, solver, rnd, purpose="pretrain")
+        cost = Cost(models_down=len(new), models_up=len(new), gradient_steps=int(local.steps.sum()))
+        return replace(state, local=state.local.index_copy(0, new, local.params)), cost

@@ -1,15 +1,18 @@
 """IFCA, the iterative federated clustering algorithm: Ghosh, Chung, Yin, Ramchandran, NeurIPS 2020.
 
-https://arxiv.org/abs/2006.04088, Algorithm 1, options I (gradient averaging) and II (model averaging).
+https://arxiv.org/abs/2006.04088, Algorithm 1, options I (gradient averaging) and II (model
+averaging).
 
 Differs from the paper:
-- Option I divides the summed gradients by `gradient_denominator`; the paper prints the number of all clients,
-  which makes the step shrink with the cluster's share and with participation.
+- Option I divides the summed gradients by `gradient_denominator`; the paper prints the number of
+  all clients, which makes the step shrink with the cluster's share and with participation.
 - `start: kmeans++` and `restart_fraction` are not in the paper; the latter is in its CIFAR code.
 Differs from the released code (jichan3751/ifca):
-- Each client is served the model of least training loss; `cluster_choice: test_loss` does what the code does.
-FlexCFL (arXiv:2108.09749) compares with IFCA where clients keep the cluster of their last participation
-(`cluster_choice: last`), and with IFCA-MIG, where those whose data change choose anew at once (`migration`).
+- Each client is served the model of least training loss; `cluster_choice: test_loss` does what the
+  code does.
+FlexCFL (arXiv:2108.09749) compares with IFCA where clients keep the cluster of their last
+participation (`cluster_choice: last`), and with IFCA-MIG, where those whose data change choose anew
+at once (`migration`).
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ from fedclust.algorithms.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.start import Start, check_start, initial_models
 from fedclust.errors import require
 from fedclust.solver import Solver
-from fedclust.types import Report, Round, Served
-from fedclust.verbs import Engine
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
 
 Choice = Literal["train_loss", "test_loss", "last"]
 
@@ -48,14 +51,14 @@ class IFCA:
         averaging: `model` (option II) or `gradient` (option I).
         aggregation: of models, `uniform` over a cluster's participants, weighted `by_samples`, or
             `first_client`, see `average`.
-        gradient_denominator: what the gradient sum of a cluster is divided by: the number of `all` clients,
-            of the round's `participants`, or of the participants in that `cluster`.
-        start: `independent` initial models, one `shared` by all clusters (then only rounding breaks the
-            tie), or `kmeans++`: see `fedclust.algorithms.start`.
-        restart_fraction: redraw independent models until every cluster attracts at least this fraction of
-            the first cohort; None takes the first draw.
-        cluster_choice: what a client's model is chosen by when it is served: `train_loss`; `test_loss`,
-            which looks at test labels; or `last`, the cluster it trained in last.
+        gradient_denominator: what the gradient sum of a cluster is divided by: the number of `all`
+            clients, of the round's `participants`, or of the participants in that `cluster`.
+        start: `independent` initial models, one `shared` by all clusters (then only rounding breaks
+            the tie), or `kmeans++`: see `fedclust.algorithms.start`.
+        restart_fraction: redraw independent models until every cluster attracts at least this
+            fraction of the first cohort; None takes the first draw.
+        cluster_choice: what a client's model is chosen by when it is served: `train_loss`;
+            `test_loss`, which looks at test labels; or `last`, the cluster it trained in last.
         migration: with `last`: clients whose data change choose a cluster anew at once.
     """
 
@@ -91,63 +94,64 @@ class IFCA:
             not self.migration or self.cluster_choice == "last",
             "algorithm.migration",
             "true",
-            "false, unless algorithm.cluster_choice=last: any other choice is made anew when needed",
+            "false, unless algorithm.cluster_choice=last: any other choice is made anew when "
+            "needed",
         )
         if self.averaging == "gradient":
             check_plain_step(self.solver, "algorithm.averaging=gradient")
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Initial models, by `start` and `restart_fraction`."""
-        models, report = initial_models(
-            engine,
+        models, cost = initial_models(
+            clients,
             rnd,
             num_clusters=self.num_clusters,
             start=self.start,
             restart_fraction=self.restart_fraction,
             solver=self.solver,
         )
-        return self.State(models=models, label=torch.full_like(rnd.fed.group, -1)), report
+        return self.State(models=models, label=torch.full_like(rnd.fed.group, -1)), cost
 
-    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment of the cohort by loss, then one step of every cluster."""
         moving = shifted_members(state.label, rnd) if self.migration else rnd.cohort[:0]
         known = state.label
         if len(moving):
-            known = known.index_copy(0, moving, engine.loss(state.models, moving, rnd).argmin(1))
-        loss = engine.loss(state.models, rnd.cohort, rnd)  # [C, K]
+            known = known.index_copy(0, moving, clients.loss(state.models, moving, rnd).argmin(1))
+        loss = clients.loss(state.models, rnd.cohort, rnd)  # [C, K]
         label = loss.argmin(1)  # line 7: cluster identity estimate
         if self.averaging == "model":
-            local = engine.train(state.models, label, rnd.cohort, self.solver, rnd)
-            models, report = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
+            local = clients.train(state.models, label, rnd.cohort, self.solver, rnd)
+            models, cost = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
         else:
-            models, report = self._gradient_step(state.models, loss, engine, rnd)
-        notes = dict(report.notes)
+            models, cost = self._gradient_step(state.models, loss, clients, rnd)
+        notes = dict(cost.notes)
         if self.migration:
             notes["migrated"] = int((known[moving] != state.label[moving]).sum())
-        report = replace(
-            report,
+        cost = replace(
+            cost,
             models_down=(len(rnd.cohort) + len(moving)) * self.num_clusters,
             scalars_up=len(rnd.cohort) + len(moving),  # line 8: the cluster each has chosen
             notes=notes,
         )
-        return self.State(models=models, label=known.index_copy(0, rnd.cohort, label)), report
+        return self.State(models=models, label=known.index_copy(0, rnd.cohort, label)), cost
 
-    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """Each client's model of least loss, or that of its last cluster."""
         if self.cluster_choice == "last":
             return Served(models=state.models, label=arrived(state.label, rnd))
-        return serve_cheapest(state.models, engine, rnd, self.cluster_choice)
+        return serve_cheapest(state.models, clients, rnd, self.cluster_choice)
 
     def _gradient_step(
-        self, models: Tensor, loss: Tensor, engine: Engine, rnd: Round
-    ) -> tuple[Tensor, Report]:
+        self, models: Tensor, loss: Tensor, clients: Clients, rnd: Round
+    ) -> tuple[Tensor, Cost]:
         """Option I: the models [K, P] after one gradient step, given the cohort's losses [C, K]."""
         label = loss.argmin(1)
-        gradient = engine.grad(models, label, rnd.cohort, rnd)  # [C, P]
-        report = Report(
+        gradient = clients.grad(models, label, rnd.cohort, rnd)  # [C, P]
+        cost = Cost(
             models_up=len(rnd.cohort),
             gradient_steps=len(rnd.cohort),
             train_loss=float(loss.amin(1).mean()),
         )
         rate = self.solver.rate(rnd.t)
-        return descend(models, gradient, label, rate, self.gradient_denominator, rnd), report
+        return descend(models, gradient, label, rate, self.gradient_denominator, rnd), cost

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedclust.algorithms import arrived, check_choice, clients_with_data
 from fedclust.solver import Solver
-from fedclust.types import Report, Round, Served
-from fedclust.verbs import Engine
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
 
 Participants = Literal["all", "cohort"]
 
@@ -44,20 +44,20 @@ class Local:
     def __post_init__(self) -> None:
         check_choice("algorithm.participants", self.participants, Participants)
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for every client."""
-        model = engine.init(rnd.stream("init"), 1)
-        return self.State(models=model.repeat(rnd.fed.num_clients, 1)), Report()
+        model = clients.init(rnd.stream("init"), 1)
+        return self.State(models=model.repeat(rnd.fed.num_clients, 1)), Cost()
 
-    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Every participant goes on with its own model."""
-        clients = clients_with_data(rnd) if self.participants == "all" else rnd.cohort
-        local = engine.train(state.models, clients, clients, self.solver, rnd)
-        models = state.models.index_copy(0, clients, local.params)
-        report = Report(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
-        return self.State(models=models), report
+        ids = clients_with_data(rnd) if self.participants == "all" else rnd.cohort
+        local = clients.train(state.models, ids, ids, self.solver, rnd)
+        models = state.models.index_copy(0, ids, local.params)
+        cost = Cost(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
+        return self.State(models=models), cost
 
-    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """Everybody's own model."""
         own = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
         return Served(models=state.models, label=arrived(own, rnd))

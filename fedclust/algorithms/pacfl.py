@@ -1,15 +1,19 @@
-"""PACFL, clusters by principal angles between the clients' data: Vahidian, Morafah, Wang et al., AAAI 2023.
+"""PACFL, clusters by principal angles between the clients' data: Vahidian, Morafah, Wang et al.,
+AAAI 2023.
 
-https://arxiv.org/abs/2209.10526, Algorithm 1. Before training, every client sends the leading singular
-vectors of its inputs; the server clusters the clients by the angles between them, then trains a model each.
+https://arxiv.org/abs/2209.10526, Algorithm 1. Before training, every client sends the leading
+singular vectors of its inputs; the server clusters the clients by the angles between them, then
+trains a model each.
 
 Differs from the paper:
-- Angles are principal angles, from the singular values of U_i' U_j. The paper's sum takes the diagonal of
-  arccos(U_i' U_j), which depends on the arbitrary signs and order of singular vectors.
-- A newcomer joins the cluster to whose members it has the least mean distance; the paper clusters all anew.
+- Angles are principal angles, from the singular values of U_i' U_j. The paper's sum takes the
+  diagonal of arccos(U_i' U_j), which depends on the arbitrary signs and order of singular vectors.
+- A newcomer joins the cluster to whose members it has the least mean distance; the paper clusters
+  all anew.
 - Participants are averaged by `aggregation`; the paper weights by examples.
-Differs from the released code (MMorafah/PACFL): the vectors are those of all inputs of a client, as in the
-paper; the code takes some per class and the least entry of arccos(U_i' U_j), neither of which the paper has.
+Differs from the released code (MMorafah/PACFL): the vectors are those of all inputs of a client, as
+in the paper; the code takes some per class and the least entry of arccos(U_i' U_j), neither of
+which the paper has.
 
 The vectors cost p * d numbers per client once (`signature_bytes`); `bytes` counts models only.
 """
@@ -27,8 +31,8 @@ from fedclust.algorithms import Aggregation, arrived, average, check_choice, cli
 from fedclust.algorithms.subspaces import principal_angles, signatures
 from fedclust.errors import require
 from fedclust.solver import Solver
-from fedclust.types import Report, Round, Served
-from fedclust.verbs import ClusterMethod, Engine
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients, ClusterMethod
 
 Angle = Literal["smallest", "sum"]
 
@@ -41,8 +45,8 @@ class PACFL:
         solver: local work.
         method: distances to clusters; knows their number, or the distance at which to stop.
         num_vectors: p in the paper.
-        angle: distance of two clients: the `smallest` principal angle, eq. (2), or the `sum` of all, eq. (3),
-            in degrees.
+        angle: distance of two clients: the `smallest` principal angle, eq. (2), or the `sum` of
+            all, eq. (3), in degrees.
         aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
     """
 
@@ -71,39 +75,39 @@ class PACFL:
         check_choice("algorithm.angle", self.angle, Angle)
         check_choice("algorithm.aggregation", self.aggregation, Aggregation)
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Clusters by the data, and the same fresh model for each."""
-        clients, features = clients_with_data(rnd), math.prod(rnd.fed.pool.shape)
+        ids, features = clients_with_data(rnd), math.prod(rnd.fed.pool.shape)
         require(
             self.num_vectors <= features,
             "algorithm.num_vectors",
             self.num_vectors,
             f"at most the {features} features of an example",
         )
-        sent = signatures(clients, self.num_vectors, rnd)
+        sent = signatures(ids, self.num_vectors, rnd)
         distance = self.distance(sent, sent)
         # a product of matrices need not be symmetric to the last bit
         distance = distance.maximum(distance.T).fill_diagonal_(0)
         found = self.method(distance, rnd.stream("clustering"))
         num_clusters = int(found.max()) + 1
         state = self.State(
-            models=engine.init(rnd.stream("init"), 1).repeat(num_clusters, 1),
-            label=torch.full_like(rnd.fed.group, -1).index_copy(0, clients, found),
-            signature=sent.new_zeros(rnd.fed.num_clients, *sent.shape[1:]).index_copy(0, clients, sent),
+            models=clients.init(rnd.stream("init"), 1).repeat(num_clusters, 1),
+            label=torch.full_like(rnd.fed.group, -1).index_copy(0, ids, found),
+            signature=sent.new_zeros(rnd.fed.num_clients, *sent.shape[1:]).index_copy(0, ids, sent),
         )
         notes = {"num_clusters_found": num_clusters, "signature_bytes": 4 * sent.numel()}
-        return state, Report(notes=notes, arrays={"distance": distance})
+        return state, Cost(notes=notes, arrays={"distance": distance})
 
-    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg in every cluster, newcomers first."""
         state, sent = self._admit(state, rnd)
         label = state.label[rnd.cohort]
-        local = engine.train(state.models, label, rnd.cohort, self.solver, rnd)
-        models, report = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
-        notes = {**report.notes, "signature_bytes": 4 * sent} if sent else report.notes
-        return replace(state, models=models), replace(report, notes=notes)
+        local = clients.train(state.models, label, rnd.cohort, self.solver, rnd)
+        models, cost = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
+        notes = {**cost.notes, "signature_bytes": 4 * sent} if sent else cost.notes
+        return replace(state, models=models), replace(cost, notes=notes)
 
-    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The model of the client's cluster."""
         return Served(models=state.models, label=arrived(state.label, rnd))
 
@@ -113,13 +117,17 @@ class PACFL:
         return angles[..., 0] if self.angle == "smallest" else angles.sum(2)
 
     def _admit(self, state: State, rnd: Round) -> tuple[State, int]:
-        """The state with a cluster for every client that is there, and how many numbers newcomers sent."""
-        clients = clients_with_data(rnd)
-        new, old = clients[state.label[clients] < 0], (state.label >= 0).nonzero().squeeze(1)
+        """The state with a cluster for every client that is there, and how many numbers newcomers
+        sent.
+        """
+        ids = clients_with_data(rnd)
+        new, old = ids[state.label[ids] < 0], (state.label >= 0).nonzero().squeeze(1)
         if not len(new):
             return state, 0
         sent = signatures(new, self.num_vectors, rnd)
         member = torch.nn.functional.one_hot(state.label[old]).to(sent.dtype)  # [old, K]
         mean = self.distance(sent, state.signature[old]) @ member / member.sum(0)
         label = state.label.index_copy(0, new, mean.argmin(1))
-        return replace(state, label=label, signature=state.signature.index_copy(0, new, sent)), sent.numel()
+        return replace(
+            state, label=label, signature=state.signature.index_copy(0, new, sent)
+        ), sent.numel()

@@ -1,16 +1,18 @@
 """CFL, clusters split where clients disagree: Sattler, Müller, Samek, IEEE TNNLS 2020.
 
-https://arxiv.org/abs/1910.01991, Algorithms 1 to 3. FedAvg, until the mean update of a cluster has become
-small while single clients still want to move: there the cluster is split in two by the angles of the updates.
+https://arxiv.org/abs/1910.01991, Algorithms 1 to 3. FedAvg, until the mean update of a cluster has
+become small while single clients still want to move: there the cluster is split in two by the
+angles of the updates.
 
 Differs from the paper:
-- Not everybody takes part in every round: a split is decided on the members whose last update is at most
-  `memory` rounds old and began with a model of this cluster. The other members, and newcomers, join the
-  cluster of least training loss. With everybody in every round this is the paper's method.
+- Not everybody takes part in every round: a split is decided on the members whose last update is at
+  most `memory` rounds old and began with a model of this cluster. The other members, and newcomers,
+  join the cluster of least training loss. With everybody in every round this is the paper's method.
 - Newcomers do not descend the tree of splits, which needs the updates of every split kept.
 - The mean of the updates is that of `aggregation`; the paper weights by examples.
 Differs from the released code (felisat/clustered-federated-learning):
-- Splits are the optimal ones of Algorithm 1, which is single linkage; `bipartition: complete` is the code's.
+- Splits are the optimal ones of Algorithm 1, which is single linkage; `bipartition: complete` is
+  the code's.
 - The code has no criterion on gamma; that is `gamma_max: 0`.
 """
 
@@ -38,8 +40,8 @@ from fedclust.algorithms import (
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, cosine
 from fedclust.solver import Solver
-from fedclust.types import Report, Round, Served
-from fedclust.verbs import Engine
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
 
 Bipartition = Literal["optimal", "complete"]
 
@@ -52,8 +54,8 @@ class SattlerCFL:
         solver: local work.
         eps1: a cluster may split when the norm of its mean update is below.
         eps2: and some member's update has a norm above.
-        gamma_max: least separation: a split needs sqrt((1 - a) / 2) > gamma_max, where a is the largest
-            cosine across it; 0 takes every split.
+        gamma_max: least separation: a split needs sqrt((1 - a) / 2) > gamma_max, where a is the
+            largest cosine across it; 0 takes every split.
         bipartition: `optimal`, the one with the least a, or by `complete` linkage.
         memory: rounds for which an update counts.
         aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
@@ -93,22 +95,24 @@ class SattlerCFL:
         check_choice("algorithm.bipartition", self.bipartition, Bipartition)
         check_choice("algorithm.aggregation", self.aggregation, Aggregation)
 
-    def init(self, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One cluster with a fresh model."""
         state = self.State(
-            models=engine.init(rnd.stream("init"), 1),
+            models=clients.init(rnd.stream("init"), 1),
             born=torch.full_like(rnd.cohort[:1], -1),
             label=torch.full_like(rnd.fed.group, -1),
-            update=torch.zeros(rnd.fed.num_clients, engine.num_params, device=rnd.fed.group.device),
+            update=torch.zeros(
+                rnd.fed.num_clients, clients.num_params, device=rnd.fed.group.device
+            ),
             updated=torch.full_like(rnd.fed.group, -1),
         )
-        return state, Report()
+        return state, Cost()
 
-    def round(self, state: State, engine: Engine, rnd: Round) -> tuple[State, Report]:
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Local training, splits, and the mean in every cluster, the new ones included."""
-        cohort, clients = rnd.cohort, clients_with_data(rnd)
-        placed, asked = join_cheapest(state.models, state.label, clients, engine, rnd)
-        local = engine.train(state.models, placed[cohort], cohort, self.solver, rnd)
+        cohort, ids = rnd.cohort, clients_with_data(rnd)
+        placed, asked = join_cheapest(state.models, state.label, ids, clients, rnd)
+        local = clients.train(state.models, placed[cohort], cohort, self.solver, rnd)
         update = local.params - state.models[placed[cohort]]
         state = replace(
             state,
@@ -118,25 +122,26 @@ class SattlerCFL:
         )
         state, norms = self._split(state, rnd)
         label = state.label[cohort]
-        models, report = average(local, state.models, label, cohort, rnd, self.aggregation)
-        label, asked_again = join_cheapest(models, state.label, clients, engine, rnd)
-        report = replace(
-            report,
-            models_down=report.models_down + asked + asked_again,
+        models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
+        label, asked_again = join_cheapest(models, state.label, ids, clients, rnd)
+        cost = replace(
+            cost,
+            models_down=cost.models_down + asked + asked_again,
             # whoever was sent all models says which it chose
             scalars_up=asked // len(state.models) + asked_again // len(models),
-            notes={**report.notes, **norms, "num_clusters_found": len(models)},
+            notes={**cost.notes, **norms, "num_clusters_found": len(models)},
         )
-        return replace(state, models=models, label=label), report
+        return replace(state, models=models, label=label), cost
 
-    def serve(self, state: State, engine: Engine, rnd: Round) -> Served:  # noqa: ARG002
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The model of the client's cluster."""
         return Served(models=state.models, label=arrived(state.label, rnd))
 
     def _split(self, state: State, rnd: Round) -> tuple[State, dict[str, float]]:
         """The state with every cluster split that should be, and the norms that decided.
 
-        A new cluster begins as a copy of the one it leaves. Members that did not decide lose their label.
+        A new cluster begins as a copy of the one it leaves. Members that did not decide lose their
+        label.
         """
         known = (state.label >= 0) & (state.updated > state.born[state.label.clamp(min=0)])
         known &= rnd.present & (state.updated > rnd.t - self.memory)
@@ -159,26 +164,32 @@ class SattlerCFL:
             label = label.index_copy(0, members, torch.where(side, count, cluster))
             models.append(state.models[cluster : cluster + 1])
             place = torch.arange(len(born), device=born.device)
-            born = torch.cat([born.masked_fill(place == cluster, rnd.t), torch.full_like(born[:1], rnd.t)])
+            born = torch.cat(
+                [born.masked_fill(place == cluster, rnd.t), torch.full_like(born[:1], rnd.t)]
+            )
             count += 1
         notes = {"mean_update_norm": min(means), "max_update_norm": max(most)} if means else {}
         return replace(state, models=torch.cat(models), born=born, label=label), notes
 
 
 def _norms(update: Tensor, weight: Tensor | None) -> tuple[float, float]:
-    """Norm of the mean of the updates [C, P] with weights [C], and the largest norm of an update."""
+    """Norm of the mean of the updates [C, P] with weights [C], and the largest norm of an
+    update.
+    """
     one = torch.zeros(len(update), dtype=torch.int64, device=update.device)
     mean = cluster_mean(update, one, weight, empty=update.new_zeros(1, update.shape[1]))
     return float(mean.norm()), float(torch.linalg.vector_norm(update, dim=1).max())
 
 
 def bipartition(similarity: Tensor, how: Bipartition) -> tuple[Tensor, float]:
-    """Which of two sides every row is on, [C] bool with False first, and the largest similarity across.
+    """Which of two sides every row is on, [C] bool with False first, and the largest similarity
+    across.
 
     Args:
         similarity: [C, C] cosines, at least two rows.
-        how: `optimal` makes the largest similarity across as small as it can be (Algorithm 1: joining the
-            most similar pairs until two sets are left, that is single linkage), or `complete` linkage.
+        how: `optimal` makes the largest similarity across as small as it can be (Algorithm 1:
+            joining the most similar pairs until two sets are left, that is single linkage), or
+            `complete` linkage.
     """
     distance = (1 - similarity).double().cpu().numpy()
     distance = np.maximum(distance, distance.T)  # a product need not be symmetric to the last bit

@@ -15,19 +15,21 @@ ShiftDistance = Literal["label_freq_l1", "label_count_l1", "scipy_counts"]
 
 @dataclass(frozen=True, kw_only=True)
 class ShiftTest:
-    """A client's labels changed if their distance to those at its last start exceeds `fraction` / L.
+    """A client's labels changed if their distance to those at its last start exceeds `fraction` /
+    L.
 
-    L is the number of classes. The paper's threshold on counts, 0.2 n_i / L, is that of `label_count_l1`;
-    the default compares relative frequencies, so that more data of the same mixture are no shift.
+    L is the number of classes. The paper's threshold on counts, 0.2 n_i / L, is that of
+    `label_count_l1`; the default compares relative frequencies, so that more data of the same
+    mixture are no shift.
 
     Attributes:
         distance: mean over the labels of the absolute difference of their relative frequencies
             (`label_freq_l1`) or of their counts divided by the present n_i (`label_count_l1`). Or
-            `scipy_counts`, that of the released code: the counts are sorted first, so that it does not matter
-            which label a count belongs to, and n_i is that of the last start.
+            `scipy_counts`, that of the released code: the counts are sorted first, so that it does
+            not matter which label a count belongs to, and n_i is that of the last start.
         fraction: 0.2 in the paper.
-        oracle: also require that the data really changed this round, which the released code looks up in
-            the simulator.
+        oracle: also require that the data really changed this round, which the released code looks
+            up in the simulator.
     """
 
     distance: ShiftDistance = "label_freq_l1"
@@ -50,7 +52,10 @@ class ShiftTest:
 
     def gap(self, now: Tensor, reference: Tensor) -> Tensor:
         """The distance, [A] float64 per example; arguments as above."""
-        size, before = now.sum(1, keepdim=True).clamp(min=1), reference.sum(1, keepdim=True).clamp(min=1)
+        size, before = (
+            now.sum(1, keepdim=True).clamp(min=1),
+            reference.sum(1, keepdim=True).clamp(min=1),
+        )
         if self.distance == "label_freq_l1":
             return (now.double() / size - reference.double() / before).abs().mean(1)
         if self.distance == "label_count_l1":

@@ -12,8 +12,8 @@ from torch import Tensor
 from fedclust.algorithms import check_choice, zeros
 from fedclust.errors import require
 from fedclust.solver import Solver
-from fedclust.types import Report, Round
-from fedclust.verbs import Engine
+from fedclust.types import Cost, Round
+from fedclust.verbs import Clients
 
 Start = Literal["independent", "shared", "kmeans++"]
 
@@ -35,49 +35,51 @@ def check_start(start: Start, restart_fraction: float | None, num_clusters: int)
 
 
 def initial_models(
-    engine: Engine,
+    clients: Clients,
     rnd: Round,
     *,
     num_clusters: int,
     start: Start,
     restart_fraction: float | None,
     solver: Solver,
-) -> tuple[Tensor, Report]:
+) -> tuple[Tensor, Cost]:
     """K initial models [K, P], and what finding them cost.
 
     Args:
-        engine: what computes.
+        clients: what computes, see `fedclust.verbs.Clients`.
         rnd: round 0.
         num_clusters: K.
-        start: `independent` models, one `shared` by all clusters (then only rounding breaks the tie), or
-            `kmeans++`: see `_spread`.
-        restart_fraction: redraw independent models until every cluster attracts at least this fraction of
-            the first cohort; None takes the first draw.
+        start: `independent` models, one `shared` by all clusters (then only rounding breaks the
+            tie), or `kmeans++`: see `_spread`.
+        restart_fraction: redraw independent models until every cluster attracts at least this
+            fraction of the first cohort; None takes the first draw.
         solver: local work of `kmeans++`.
     """
     if start == "kmeans++":
-        return _spread(engine, rnd, num_clusters, solver)
+        return _spread(clients, rnd, num_clusters, solver)
     if start == "shared":
-        return engine.init(rnd.stream("init"), 1).repeat(num_clusters, 1), Report()
-    models = engine.init(rnd.stream("init"), num_clusters)
+        return clients.init(rnd.stream("init"), 1).repeat(num_clusters, 1), Cost()
+    models = clients.init(rnd.stream("init"), num_clusters)
     if restart_fraction is None:
-        return models, Report()
-    models, draws = _redraw(models, engine, rnd, restart_fraction)
+        return models, Cost()
+    models, draws = _redraw(models, clients, rnd, restart_fraction)
     asked = draws * len(rnd.cohort)  # each gets all models and says which it would choose
-    return models, Report(models_down=num_clusters * asked, scalars_up=asked)
+    return models, Cost(models_down=num_clusters * asked, scalars_up=asked)
 
 
-def _redraw(models: Tensor, engine: Engine, rnd: Round, fraction: float) -> tuple[Tensor, int]:
-    """The first draw that gives every cluster its fraction of the cohort, else the evenest; and draws."""
+def _redraw(models: Tensor, clients: Clients, rnd: Round, fraction: float) -> tuple[Tensor, int]:
+    """The first draw that gives every cluster its fraction of the cohort, else the evenest; and
+    draws.
+    """
     best, most, num_clusters = models, -1.0, len(models)
     for draw in range(1, _MAX_DRAWS + 1):
-        size = engine.loss(models, rnd.cohort, rnd).argmin(1).bincount(minlength=num_clusters)
+        size = clients.loss(models, rnd.cohort, rnd).argmin(1).bincount(minlength=num_clusters)
         least = int(size.min()) / len(rnd.cohort)
         if least > most:
             best, most = models, least
         if least >= fraction:
             return best, draw
-        models = engine.init(rnd.stream("init", draw), num_clusters)
+        models = clients.init(rnd.stream("init", draw), num_clusters)
     _log.warning(
         "seed %d: none of %d initial draws gave every cluster %g of the first cohort; "
         "going on with the evenest, whose smallest cluster has %g (algorithm.restart_fraction)",
@@ -89,12 +91,12 @@ def _redraw(models: Tensor, engine: Engine, rnd: Round, fraction: float) -> tupl
     return best, _MAX_DRAWS
 
 
-def _spread(engine: Engine, rnd: Round, num_clusters: int, solver: Solver) -> tuple[Tensor, Report]:
+def _spread(clients: Clients, rnd: Round, num_clusters: int, solver: Solver) -> tuple[Tensor, Cost]:
     """Initial models spread as k-means++ spreads its centres (Arthur, Vassilvitskii, SODA 2007).
 
-    The first centre is a common fresh model trained locally by a random client of the first cohort. Each
-    next one is that common model trained by a client drawn with a probability proportional to its loss
-    under the best centre so far: clients that no centre fits are the likely ones.
+    The first centre is a common fresh model trained locally by a random client of the first cohort.
+    Each next one is that common model trained by a client drawn with a probability proportional to
+    its loss under the best centre so far: clients that no centre fits are the likely ones.
     """
     cohort, chosen = rnd.cohort, list[int]()
     require(
@@ -103,26 +105,26 @@ def _spread(engine: Engine, rnd: Round, num_clusters: int, solver: Solver) -> tu
         num_clusters,
         f"at most the {len(cohort)} clients of the first cohort with algorithm.start=kmeans++",
     )
-    common = engine.init(rnd.stream("init"), 1)
+    common = clients.init(rnd.stream("init"), 1)
     generator = rnd.stream("spread").numpy()
     probability = np.full(len(cohort), 1 / len(cohort))
     centres, steps = list[Tensor](), 0
     loss = torch.full_like(cohort, torch.inf, dtype=torch.float64)
     while len(centres) < num_clusters:
         if centres:
-            loss = loss.minimum(engine.loss(centres[-1], cohort, rnd).squeeze(1).double())
+            loss = loss.minimum(clients.loss(centres[-1], cohort, rnd).squeeze(1).double())
             left = loss.cpu().numpy().copy()
             left[chosen] = 0
             probability = left / left.sum()
         chosen.append(int(generator.choice(len(cohort), p=probability)))
         client = cohort[chosen[-1:]]
-        local = engine.train(common, zeros(client), client, solver, rnd, purpose="spread")
+        local = clients.train(common, zeros(client), client, solver, rnd, purpose="spread")
         centres.append(local.params)
         steps += int(local.steps.sum())
-    report = Report(
+    cost = Cost(
         models_down=num_clusters + (num_clusters - 1) * len(cohort),
         models_up=num_clusters,
         scalars_up=(num_clusters - 1) * len(cohort),  # losses
         gradient_steps=steps,
     )
-    return torch.cat(centres), report
+    return torch.cat(centres), cost

@@ -33,18 +33,19 @@ def principal_vectors(x: Tensor, num_vectors: int) -> Tensor:
     return out
 
 
-def signatures(clients: Tensor, num_vectors: int, rnd: Round) -> Tensor:
-    """The principal vectors of each client's training inputs, [C, d, p]; one client's inputs at a time.
+def signatures(ids: Tensor, num_vectors: int, rnd: Round) -> Tensor:
+    """The principal vectors of each client's training inputs, [C, d, p]; one client's inputs at a
+    time.
 
     Args:
-        clients: [C] int64.
+        ids: [C] int64.
         num_vectors: p.
         rnd: the round.
     """
     pool = rnd.fed.pool
     found = [
         principal_vectors(pool.inputs(rnd.fed.train.of_client(client)).flatten(1), num_vectors)
-        for client in clients.tolist()
+        for client in ids.tolist()
     ]
     return torch.stack(found)
 
@@ -52,8 +53,8 @@ def signatures(clients: Tensor, num_vectors: int, rnd: Round) -> Tensor:
 def principal_angles(a: Tensor, b: Tensor) -> Tensor:
     """Angles between subspaces in degrees, [C, K, p] float32 ascending in [0, 90].
 
-    The cosines of the principal angles are the singular values of A'B (Björck, Golub, Mathematics of
-    Computation 1973), so neither signs nor the choice of basis matter.
+    The cosines of the principal angles are the singular values of A'B (Björck, Golub, Mathematics
+    of Computation 1973), so neither signs nor the choice of basis matter.
 
     Args:
         a: [C, d, p] with orthonormal columns.

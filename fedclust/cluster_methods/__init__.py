@@ -1,7 +1,8 @@
 """Distances to labels, one file each; here what every method does before and after.
 
-Each is a frozen dataclass with `__call__(distance [C, C], stream) -> [C]` int64 labels that are consecutive
-from 0 in the order of each cluster's first client. Same distances and stream, same labels.
+Each is a frozen dataclass with `__call__(distance [C, C], stream) -> [C]` int64 labels that are
+consecutive from 0 in the order of each cluster's first client. Same distances and stream, same
+labels.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ def check_count(num_clusters: Count, max_clusters: int, min_silhouette: float) -
         "at least 1, or auto",
     )
     require(max_clusters >= 2, "cluster_method.max_clusters", max_clusters, "at least 2")
-    require(-1 <= min_silhouette <= 1, "cluster_method.min_silhouette", min_silhouette, "a number in [-1, 1]")
+    require(
+        -1 <= min_silhouette <= 1,
+        "cluster_method.min_silhouette",
+        min_silhouette,
+        "a number in [-1, 1]",
+    )
 
 
 def as_matrix(distance: Tensor) -> Floats:
@@ -43,7 +49,9 @@ def as_matrix(distance: Tensor) -> Floats:
     """
     assert distance.shape == (len(distance), len(distance)), tuple(distance.shape)
     if not bool(torch.isfinite(distance).all()):
-        raise DivergedError("a distance between clients is not finite; a smaller solver.lr may help")
+        raise DivergedError(
+            "a distance between clients is not finite; a smaller solver.lr may help"
+        )
     both = distance.detach().double().cpu()
     # products on a device can differ in the last bit across the diagonal, and some methods insist
     matrix: Floats = ((both + both.T) / 2).fill_diagonal_(0).numpy()
@@ -51,7 +59,9 @@ def as_matrix(distance: Tensor) -> Floats:
 
 
 def as_labels(found: NDArray[Any], distance: Tensor) -> Tensor:
-    """Labels [C] int64 on the device of `distance`, numbered in the order of their first clients."""
+    """Labels [C] int64 on the device of `distance`, numbered in the order of their first
+    clients.
+    """
     _, first, member = np.unique(found, return_index=True, return_inverse=True)
     rank = first.argsort().argsort()
     return torch.from_numpy(rank[member.reshape(-1)]).to(distance.device, torch.int64)
@@ -76,8 +86,8 @@ def cluster(
 ) -> NDArray[Any]:
     """Labels [C] for a given number of clusters, or for the number with the best silhouette.
 
-    The silhouette (Rousseeuw 1987) is tried for 2 to `max_clusters` clusters; all clients form one cluster if
-    the best is below `min_silhouette`.
+    The silhouette (Rousseeuw 1987) is tried for 2 to `max_clusters` clusters; all clients form one
+    cluster if the best is below `min_silhouette`.
 
     Args:
         distance: [C, C].
@@ -91,7 +101,12 @@ def cluster(
     """
     size = len(distance)
     if num_clusters != "auto":
-        require(num_clusters <= size, "num_clusters", num_clusters, f"at most the {size} clients to cluster")
+        require(
+            num_clusters <= size,
+            "num_clusters",
+            num_clusters,
+            f"at most the {size} clients to cluster",
+        )
         if num_clusters == 1:
             return np.zeros(size, np.int64)
         return np.arange(size) if num_clusters == size else split(num_clusters)

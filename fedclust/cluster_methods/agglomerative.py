@@ -1,4 +1,6 @@
-"""Agglomerative clustering: the two closest clusters are merged until k are left, or all are far apart."""
+"""Agglomerative clustering: the two closest clusters are merged until k are left, or all are far
+apart.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ class Agglomerative:
 
     Attributes:
         num_clusters: k, or "auto".
-        linkage: distance of two clusters: the `average`, largest (`complete`) or least (`single`) distance
-            of their members.
-        threshold: no clusters at this distance or a larger one are merged, however many are left then; null
-            merges until num_clusters are left.
+        linkage: distance of two clusters: the `average`, largest (`complete`) or least (`single`)
+            distance of their members.
+        threshold: no clusters at this distance or a larger one are merged, however many are left
+            then; null merges until num_clusters are left.
         max_clusters, min_silhouette: of auto, see `fedclust.cluster_methods.cluster`.
     """
 
@@ -41,7 +43,10 @@ class Agglomerative:
         require(self.linkage in get_args(Linkage), "cluster_method.linkage", self.linkage, allowed)
         above = "a distance above 0, or null to use num_clusters"
         require(
-            self.threshold is None or self.threshold > 0, "cluster_method.threshold", self.threshold, above
+            self.threshold is None or self.threshold > 0,
+            "cluster_method.threshold",
+            self.threshold,
+            above,
         )
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
@@ -49,7 +54,9 @@ class Agglomerative:
         matrix = as_matrix(distance)
 
         def split(k: int) -> Any:
-            model = AgglomerativeClustering(n_clusters=k, metric="precomputed", linkage=self.linkage)
+            model = AgglomerativeClustering(
+                n_clusters=k, metric="precomputed", linkage=self.linkage
+            )
             return model.fit_predict(matrix)
 
         if self.threshold is not None:

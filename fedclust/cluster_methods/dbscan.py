@@ -21,9 +21,10 @@ class Dbscan:
 
     Attributes:
         num_clusters: k, used only where eps is None; "auto" needs an eps.
-        eps: largest distance of neighbours; None takes the 100 / (k - 1) percentile of all entries of the
-            distance matrix, as the LCFL code does. With k clusters of one size that percentile lies above
-            the share 1 / k of pairs inside clusters, so it tends to merge the nearest of them.
+        eps: largest distance of neighbours; None takes the 100 / (k - 1) percentile of all entries
+            of the distance matrix, as the LCFL code does. With k clusters of one size that
+            percentile lies above the share 1 / k of pairs inside clusters, so it tends to merge the
+            nearest of them.
         min_samples: neighbours, itself included, that make a client a core of a cluster.
     """
 
@@ -32,7 +33,9 @@ class Dbscan:
     min_samples: int = 5
 
     def __post_init__(self) -> None:
-        require(self.eps is None or self.eps > 0, "cluster_method.eps", self.eps, "above 0, or null")
+        require(
+            self.eps is None or self.eps > 0, "cluster_method.eps", self.eps, "above 0, or null"
+        )
         require(self.min_samples >= 1, "cluster_method.min_samples", self.min_samples, "at least 1")
         require(
             self.eps is not None or (isinstance(self.num_clusters, int) and self.num_clusters >= 2),

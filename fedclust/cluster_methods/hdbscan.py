@@ -1,4 +1,6 @@
-"""HDBSCAN: DBSCAN over all radii at once, keeping the most stable clusters; finds their number itself."""
+"""HDBSCAN: DBSCAN over all radii at once, keeping the most stable clusters; finds their number
+itself.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ class Hdbscan:
 
     def __post_init__(self) -> None:
         require(
-            self.min_cluster_size >= 2, "cluster_method.min_cluster_size", self.min_cluster_size, "at least 2"
+            self.min_cluster_size >= 2,
+            "cluster_method.min_cluster_size",
+            self.min_cluster_size,
+            "at least 2",
         )
         require(
             self.min_samples is None or self.min_samples >= 1,

@@ -28,7 +28,8 @@ _NEGLIGIBLE = 1e-6  # of the largest variance; float32 distances know nothing be
 
 @dataclass(frozen=True, kw_only=True)
 class KMeans:
-    """k-means++ (Arthur, Vassilvitskii, SODA 2007) and Lloyd's iterations, the best of several starts.
+    """k-means++ (Arthur, Vassilvitskii, SODA 2007) and Lloyd's iterations, the best of several
+    starts.
 
     k-means is the same in all coordinates with the same distances, so it needs distances only: see
     `coordinates`. Exact for Euclidean distances, such as those of `edc` and `param_norm`.
@@ -72,12 +73,14 @@ class KMeans:
 def coordinates(distance: Floats) -> Floats:
     """Points [C, F] with these distances: classical scaling (Torgerson, Psychometrika 1952).
 
-    Distances that no points have, because the triangle inequality or more fails, are approximated: what would
-    need imaginary coordinates is left out.
+    Distances that no points have, because the triangle inequality or more fails, are approximated:
+    what would need imaginary coordinates is left out.
     """
     square = np.square(distance)
     mean = square.mean(0)
-    inner = (mean + mean[:, None] - square - mean.mean()) / 2  # products of the points about their mean
+    inner = (
+        mean + mean[:, None] - square - mean.mean()
+    ) / 2  # products of the points about their mean
     variance, axis = np.linalg.eigh(inner)
     kept = variance > _NEGLIGIBLE * variance[-1]
     if variance[-1] <= 0:

@@ -31,9 +31,10 @@ class KMedoids:
 
     Attributes:
         num_clusters: k, or "auto".
-        variant: `fasterpam` (Schubert, Rousseeuw, Information Systems 2021), the best of several starts; or
-            `alternate` (Park, Jun, Expert Systems with Applications 2009) as in scikit-learn-extra, which the
-            LCFL code uses: started from the k most central clients, it can merge true clusters.
+        variant: `fasterpam` (Schubert, Rousseeuw, Information Systems 2021), the best of several
+            starts; or `alternate` (Park, Jun, Expert Systems with Applications 2009) as in
+            scikit-learn-extra, which the LCFL code uses: started from the k most central clients,
+            it can merge true clusters.
         starts: of fasterpam: the greedy one (PAM's BUILD) and random ones.
         max_iter: at most so many passes of one start.
         max_clusters, min_silhouette: of auto, see `fedclust.cluster_methods.cluster`.
@@ -84,9 +85,10 @@ class KMedoids:
 def alternate(distance: Floats, k: int, max_iter: int) -> Labels:
     """Labels [C] of alternating k-medoids, without randomness.
 
-    Starts from the k clients with the least sums of distances, the first of equals; then, until no medoid
-    changes: everybody to the nearest medoid, and every medoid replaced by the member of its cluster with the
-    least sum of distances inside the cluster if that is strictly less. An empty cluster keeps its medoid.
+    Starts from the k clients with the least sums of distances, the first of equals; then, until no
+    medoid changes: everybody to the nearest medoid, and every medoid replaced by the member of its
+    cluster with the least sum of distances inside the cluster if that is strictly less. An empty
+    cluster keeps its medoid.
     """
     medoids = distance.sum(1).argsort(kind="stable")[:k]
     for _ in range(max_iter):

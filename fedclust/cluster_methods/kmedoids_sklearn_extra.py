@@ -23,10 +23,16 @@ def _estimator() -> Any:
     """
     try:
         from sklearn_extra.cluster import KMedoids
-    except (ImportError, ValueError, AttributeError) as error:  # a wheel built for NumPy 1 raises ValueError
+    except (
+        ImportError,
+        ValueError,
+        AttributeError,
+    ) as error:  # a wheel built for NumPy 1 raises ValueError
         raise ConfigError(
-            "cluster_method=kmedoids_sklearn_extra is not allowed: scikit-learn-extra does not import "
-            f"({type(error).__name__}); pip install 'fedclust[sklearn-extra]' in an environment of its own, "
+            "cluster_method=kmedoids_sklearn_extra is not allowed: scikit-learn-extra does not "
+            "import "
+            f"({type(error).__name__}); pip install 'fedclust[sklearn-extra]' in an environment "
+            "of its own, "
             "or use cluster_method=kmedoids"
         ) from error
     return KMedoids

@@ -14,12 +14,14 @@ from fedclust.rng import Stream
 
 @dataclass(frozen=True, kw_only=True)
 class Optics:
-    """OPTICS (Ankerst, Breunig, Kriegel, Sander, SIGMOD 1999) on given distances; uses no randomness.
+    """OPTICS (Ankerst, Breunig, Kriegel, Sander, SIGMOD 1999) on given distances; uses no
+    randomness.
 
     Clients that belong nowhere form one more cluster together.
 
     Attributes:
-        min_samples: neighbours, itself included, that make a client a core; also the smallest cluster.
+        min_samples: neighbours, itself included, that make a client a core; also the smallest
+            cluster.
         xi: least relative steepness of a valley's sides.
     """
 
@@ -38,6 +40,8 @@ class Optics:
         """
         matrix = as_matrix(distance)
         allowed = f"at most the {len(matrix)} clients to cluster"
-        require(self.min_samples <= len(matrix), "cluster_method.min_samples", self.min_samples, allowed)
+        require(
+            self.min_samples <= len(matrix), "cluster_method.min_samples", self.min_samples, allowed
+        )
         model = OPTICS(min_samples=self.min_samples, xi=self.xi, metric="precomputed")
         return as_labels(noise_as_cluster(model.fit_predict(matrix)), distance)

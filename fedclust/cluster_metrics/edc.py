@@ -10,17 +10,19 @@ from torch import Tensor
 from fedclust.errors import DivergedError, require
 from fedclust.ops import gram
 from fedclust.types import Round
-from fedclust.verbs import Engine
+from fedclust.verbs import Clients
 
 _TINY_NORM = 1e-12  # below this an update has no direction
 
 
 @dataclass(frozen=True, kw_only=True)
 class EDC:
-    """d(i, j) = ||e_i - e_j|| / m, where e_i holds the cosines of client i's update with m common directions.
+    """d(i, j) = ||e_i - e_j|| / m, where e_i holds the cosines of client i's update with m common
+    directions.
 
-    The update of client i is v_i minus the common model. The directions are the m leading left singular
-    vectors of the matrix whose columns are the updates, without centring; their signs do not matter.
+    The update of client i is v_i minus the common model. The directions are the m leading left
+    singular vectors of the matrix whose columns are the updates, without centring; their signs do
+    not matter.
 
     Attributes:
         num_components: m, at most the number of clients to cluster.
@@ -29,9 +31,16 @@ class EDC:
     num_components: int
 
     def __post_init__(self) -> None:
-        require(self.num_components >= 1, "cluster_metric.num_components", self.num_components, "at least 1")
+        require(
+            self.num_components >= 1,
+            "cluster_metric.num_components",
+            self.num_components,
+            "at least 1",
+        )
 
-    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
+    def __call__(
+        self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
+    ) -> Tensor:
         """[C, C] float32 in [0, 2 / sqrt(m)]; see `fedclust.verbs.ClusterMetric`."""
         require(
             self.num_components <= len(models),
@@ -51,8 +60,9 @@ class EDC:
 def embedding(models: Tensor, common: Tensor, num_components: int) -> Tensor:
     """Cosines of every update with the leading singular directions, [C, m] float64.
 
-    With the updates as rows, A = U S V', the directions are the columns of V and A V = U S: the products of
-    the updates among themselves, A A' = U S^2 U', say all, and V, as long as a model, is never made.
+    With the updates as rows, A = U S V', the directions are the columns of V and A V = U S: the
+    products of the updates among themselves, A A' = U S^2 U', say all, and V, as long as a model,
+    is never made.
 
     Args:
         models: [C, P] the clients' models.

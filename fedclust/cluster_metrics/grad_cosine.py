@@ -1,8 +1,8 @@
 """Angle between clients' gradients: GradCos in the figures of LCFL, arXiv:2407.09360.
 
-Differs from the released code (wenh06/LCFL): the gradient is by default that of the whole training set; the
-code takes what the last mini-batch of the last local training left behind, which is close to noise. The
-published curves show that: `gradient: last_batch`.
+Differs from the released code (wenh06/LCFL): the gradient is by default that of the whole training
+set; the code takes what the last mini-batch of the last local training left behind, which is close
+to noise. The published curves show that: `gradient: last_batch`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from fedclust.errors import require
 from fedclust.ops import cosine
 from fedclust.types import Round
-from fedclust.verbs import Engine
+from fedclust.verbs import Clients
 
 Where = Literal["common", "local", "last_batch"]
 
@@ -26,8 +26,9 @@ class GradCosine:
     """d(i, j) = 1 - cos(g_i, g_j), g_i a training gradient of client i.
 
     Attributes:
-        gradient: of all training data at the server's `common` model, as the paper's formula, or at each
-            client's `local` model; or of one random mini-batch at each client's model, `last_batch`.
+        gradient: of all training data at the server's `common` model, as the paper's formula, or at
+            each client's `local` model; or of one random mini-batch at each client's model,
+            `last_batch`.
         batch_size: examples of that mini-batch; None for all.
     """
 
@@ -36,18 +37,25 @@ class GradCosine:
 
     def __post_init__(self) -> None:
         size = self.batch_size
-        require(size is None or size >= 1, "cluster_metric.batch_size", size, "at least 1, or null for all")
+        require(
+            size is None or size >= 1,
+            "cluster_metric.batch_size",
+            size,
+            "at least 1, or null for all",
+        )
         allowed = "one of " + ", ".join(get_args(Where))
         require(self.gradient in get_args(Where), "cluster_metric.gradient", self.gradient, allowed)
 
-    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:
+    def __call__(
+        self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
+    ) -> Tensor:
         """[C, C] float32 in [0, 2]; see `fedclust.verbs.ClusterMetric`."""
         if self.gradient == "common":
-            gradient = engine.grad(common, torch.zeros_like(clients), clients, rnd)
+            gradient = clients.grad(common, torch.zeros_like(ids), ids, rnd)
         else:
-            own = torch.arange(len(clients), device=clients.device)
+            own = torch.arange(len(ids), device=ids.device)
             batch_size = self.batch_size if self.gradient == "last_batch" else None
-            gradient = engine.grad(models, own, clients, rnd, batch_size)
+            gradient = clients.grad(models, own, ids, rnd, batch_size)
         distance = 1 - cosine(gradient, gradient)
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedclust.types import Round
-from fedclust.verbs import Engine
+from fedclust.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossCross:
     """d~(i, j) = |L_i(v_i) - L_j(v_i)| + |L_i(v_j) - L_j(v_j)|, every model on both clients' data.
 
-    The paper discusses it and does not run it. Where every v_i minimises L_i, d <= d~ with d of `Loss`.
+    The paper discusses it and does not run it. Where every v_i minimises L_i, d <= d~ with d of
+    `Loss`.
     """
 
-    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
+    def __call__(
+        self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
+    ) -> Tensor:
         """[C, C] float32 nats per example; see `fedclust.verbs.ClusterMetric`."""
-        table = engine.loss(models, clients, rnd)  # [C, C], table[i, j] = L_i(v_j)
+        table = clients.loss(models, ids, rnd)  # [C, C], table[i, j] = L_i(v_j)
         half = table.sub(table.diagonal()).abs_()  # |L_i(v_j) - L_j(v_j)|
         return half + half.T  # eq. (6)
 

@@ -10,23 +10,31 @@ from torch import Tensor
 from fedclust.errors import require
 from fedclust.ops import gram
 from fedclust.types import Round
-from fedclust.verbs import Engine
+from fedclust.verbs import Clients
 
 _TINY_NORM = 1e-12  # below this an update has no direction
 
 
 @dataclass(frozen=True, kw_only=True)
 class MADC:
-    """d(i, j) = mean over the other clients z of |S_iz - S_jz|, S the cosines between the clients' updates.
+    """d(i, j) = mean over the other clients z of |S_iz - S_jz|, S the cosines between the clients'
+    updates.
 
-    The update of client i is v_i minus the common model. Two clients are near if the others look alike from
-    both, which in many dimensions tells more than the angle between the two. Costs C^3.
+    The update of client i is v_i minus the common model. Two clients are near if the others look
+    alike from both, which in many dimensions tells more than the angle between the two. Costs C^3.
     """
 
-    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
+    def __call__(
+        self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
+    ) -> Tensor:
         """[C, C] float32 in [0, 2]; see `fedclust.verbs.ClusterMetric`."""
         size = len(models)
-        require(size >= 3, "cluster_metric", "madc", f"it compares at least 3 clients, and there are {size}")
+        require(
+            size >= 3,
+            "cluster_metric",
+            "madc",
+            f"it compares at least 3 clients, and there are {size}",
+        )
         products = gram(models, common)
         norm = products.diagonal().sqrt()
         known = norm >= _TINY_NORM

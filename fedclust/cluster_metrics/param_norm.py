@@ -8,14 +8,16 @@ from torch import Tensor
 
 from fedclust.ops import distances
 from fedclust.types import Round
-from fedclust.verbs import Engine
+from fedclust.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParamNorm:
     """d(i, j) = ||v_i - v_j||_2 over all parameters."""
 
-    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
+    def __call__(
+        self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
+    ) -> Tensor:
         """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
         distance = distances(models, models)
         # a matrix product need not be symmetric to the last bit

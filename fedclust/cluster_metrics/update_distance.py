@@ -11,7 +11,7 @@ from torch import Tensor
 from fedclust.errors import require
 from fedclust.ops import distances, gram
 from fedclust.types import Round
-from fedclust.verbs import Engine
+from fedclust.verbs import Clients
 
 Norm = Literal["l1", "l2", "cosine"]
 _TINY_NORM = 1e-12  # below this an update has no direction
@@ -19,10 +19,11 @@ _TINY_NORM = 1e-12  # below this an update has no direction
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateDistance:
-    """d(i, j) = ||u_i - u_j||, or 1 - cos(u_i, u_j), of the updates u_i = v_i - w of the common model w.
+    """d(i, j) = ||u_i - u_j||, or 1 - cos(u_i, u_j), of the updates u_i = v_i - w of the common
+    model w.
 
-    In a norm w drops out, so that `l2` is the distance of the models. An update of length 0 is at cosine
-    distance 1 from all others. `l1` costs C * C * P operations without a matrix product.
+    In a norm w drops out, so that `l2` is the distance of the models. An update of length 0 is at
+    cosine distance 1 from all others. `l1` costs C * C * P operations without a matrix product.
 
     Attributes:
         norm: l1, l2 or cosine.
@@ -34,12 +35,16 @@ class UpdateDistance:
         allowed = "one of " + ", ".join(get_args(Norm))
         require(self.norm in get_args(Norm), "cluster_metric.norm", self.norm, allowed)
 
-    def __call__(self, engine: Engine, models: Tensor, common: Tensor, clients: Tensor, rnd: Round) -> Tensor:  # noqa: ARG002
+    def __call__(
+        self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
+    ) -> Tensor:
         """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
         if self.norm == "cosine":
             distance = _angles(models, common)
         else:
-            distance = torch.cdist(models, models, p=1) if self.norm == "l1" else distances(models, models)
+            distance = (
+                torch.cdist(models, models, p=1) if self.norm == "l1" else distances(models, models)
+            )
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)
 

@@ -1,4 +1,6 @@
-"""What becomes of a job that cannot run: alone it ends the command, in a sweep it is told and passed over."""
+"""What becomes of a job that cannot run: alone it ends the command, in a sweep it is told and
+passed over.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,18 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from fedclust.errors import DivergedError, Interrupted, RankFailed, RankLost, RunFolderError, UserError
-from fedclust.ranks import here
+from fedclust.distributed import here
+from fedclust.errors import (
+    DivergedError,
+    Interrupted,
+    RankFailed,
+    RankLost,
+    RunFolderError,
+    UserError,
+)
 
-# names a file for what the jobs of a sweep could not do, since a launcher may run them in other processes
+# names a file for what the jobs of a sweep could not do, since a launcher may run them in other
+# processes
 _NOT_RUN = "FEDCLUST_NOT_RUN"
 
 
@@ -48,8 +58,8 @@ def not_run() -> dict[str, int]:
 def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_sweep: bool) -> None:
     """Do a job's work.
 
-    A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once, goes on with
-    the other jobs and ends with the exit status of the worst.
+    A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once,
+    goes on with the other jobs and ends with the exit status of the worst.
 
     Args:
         work: the job, or what became of it as an exception it raises.
@@ -80,4 +90,6 @@ def _naming_files(work: Callable[[], None], folder: Path) -> None:
         work()
     except OSError as error:
         where = error.filename or folder
-        raise RunFolderError(f"{where} cannot be written or read: {error.strerror or error}") from error
+        raise RunFolderError(
+            f"{where} cannot be written or read: {error.strerror or error}"
+        ) from error

@@ -34,7 +34,9 @@ def groups(roots: Sequence[Path] = (CONF,)) -> list[str]:
 
 
 def choices(group: str, roots: Sequence[Path] = (CONF,)) -> dict[str, Path]:
-    """The file of every choice of a group by name; where two trees have one, Hydra takes the first's."""
+    """The file of every choice of a group by name; where two trees have one, Hydra takes the
+    first's.
+    """
     found: dict[str, Path] = {}
     for root in roots:
         for file in sorted((root / group).rglob("*.yaml")):
@@ -43,7 +45,9 @@ def choices(group: str, roots: Sequence[Path] = (CONF,)) -> dict[str, Path]:
 
 
 def num_jobs(file: Path) -> int:
-    """Jobs of the sweep that an experiment's file states: the product of its values per key, 1 without."""
+    """Jobs of the sweep that an experiment's file states: the product of its values per key, 1
+    without.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 
@@ -74,7 +78,9 @@ def main(arguments: Sequence[str]) -> None:
     roots = (CONF,) if own is None else (own, CONF)
     named = without_user_dir(arguments)
     for group in named:
-        require(group in groups(roots), "fedclust list", group, f"one of {', '.join(groups(roots))}")
+        require(
+            group in groups(roots), "fedclust list", group, f"one of {', '.join(groups(roots))}"
+        )
     console = Console()
     for group in named or groups(roots):
         files = choices(group, roots)
@@ -93,7 +99,12 @@ def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequ
         print(title)
         wide = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
         for row in (heads, *rows) if any(heads) else rows:
-            print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, wide, strict=True)).rstrip())
+            print(
+                "  "
+                + "  ".join(
+                    cell.ljust(width) for cell, width in zip(row, wide, strict=True)
+                ).rstrip()
+            )
         return
     table = Table(
         title=title,
@@ -119,7 +130,8 @@ def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequ
 
 EXPERIMENT_HEADS = ("experiment", "jobs", "here", "GPU", "laptop", "what")
 ABOUT_TIMES = (
-    "Estimated times of the full size on this machine and a large GPU, and of scale=laptop here, good to a "
+    "Estimated times of the full size on this machine and a large GPU, and of scale=laptop here, "
+    "good to a "
     "factor of two; the GPU's are assumed, not measured."
 )
 
@@ -133,14 +145,20 @@ def experiments(files: Mapping[str, Path], own: Path | None = None) -> list[tupl
     for name, file in files.items():
         times = []
         for scale, rates in (("paper", here), ("paper", gpu), ("laptop", here)):
-            works = shipped.get((name, scale)) if file.is_relative_to(CONF) else _own_works(name, scale, own)
+            works = (
+                shipped.get((name, scale))
+                if file.is_relative_to(CONF)
+                else _own_works(name, scale, own)
+            )
             times.append(in_words(sum(work.seconds(rates) for work in works)) if works else "")
         rows.append((name, str(num_jobs(file)), *times, describe(file)))
     return rows
 
 
 def _own_works(name: str, scale: str, own: Path | None) -> list[Work]:
-    """The jobs of a user's experiment; none but at full size, or where its data are of unknown size."""
+    """The jobs of a user's experiment; none but at full size, or where its data are of unknown
+    size.
+    """
     from fedclust.commands.times import works
 
     if scale != "paper":

@@ -38,7 +38,8 @@ def job_folder(overrides: Sequence[str], algorithm: str) -> str:
     for override in sorted(overrides):
         key = override.lstrip("+~").split("=", 1)[0]
         if not any(
-            key == skipped or key.startswith((skipped + ".", skipped + "/")) for skipped in _NOT_NAMED
+            key == skipped or key.startswith((skipped + ".", skipped + "/"))
+            for skipped in _NOT_NAMED
         ) or (key.startswith("algorithm.")):
             named.append("".join(c if c.isalnum() or c in "=._-+," else "_" for c in override))
     name = ",".join([algorithm.replace("/", "_"), *named])

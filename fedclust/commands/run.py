@@ -18,13 +18,13 @@ from rich.console import Console
 from fedclust.commands.failures import Stopped, attempt, not_run, remembering
 from fedclust.commands.names import CONF, job_folder, user_dir
 from fedclust.commands.together import Noted, note
-from fedclust.config import build, check_name, register_schema, resolve, seed_list
+from fedclust.config.build import build, check_name, register_schema, resolve, seed_list
+from fedclust.distributed import here, quiet
 from fedclust.errors import ConfigError, require
-from fedclust.folder import RunFolder
-from fedclust.onlooker import NO_TRACKER, SeenFolder
-from fedclust.progress import Progress, Shown, Silent
-from fedclust.ranks import here, quiet
-from fedclust.run import run
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
+from fedclust.runtime.progress import Progress, Shown, Silent
+from fedclust.runtime.run import run
 
 register_schema()
 OmegaConf.register_new_resolver("fedclust_job", job_folder, replace=True)
@@ -61,7 +61,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _aside(arguments: Sequence[str], folder: Path) -> list[str]:
-    """The arguments of a rank that writes nothing: the folders that Hydra makes are in another place."""
+    """The arguments of a rank that writes nothing: the folders that Hydra makes are in another
+    place.
+    """
     overrides = [i for i, a in enumerate(arguments) if a[:1] != "-" and ("=" in a or a[:1] == "~")]
     after = overrides[-1] + 1 if overrides else len(arguments)  # in one piece
     moved = [f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'"]
@@ -69,7 +71,9 @@ def _aside(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def job(config: DictConfig) -> None:
-    """One job, from the composed config to its finished folder; see `attempt` for those that cannot run."""
+    """One job, from the composed config to its finished folder; see `attempt` for those that
+    cannot run.
+    """
     console, hydra_config = Console(stderr=True, quiet=quiet()), HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
@@ -82,7 +86,9 @@ def _job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) -> 
         sys.path.insert(0, user)
     user_dir = Path(user) if user else None
     hydra_config = HydraConfig.get()
-    choices = {str(k): v for k, v in hydra_config.runtime.choices.items() if not str(k).startswith("hydra")}
+    choices = {
+        str(k): v for k, v in hydra_config.runtime.choices.items() if not str(k).startswith("hydra")
+    }
     ranks = here()
     try:
         check_scale(choices)
@@ -109,7 +115,9 @@ def _job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) -> 
         run(build(resolved, user_dir), folder, progress)
         if not in_sweep and resolved["progress"]:
             console.print(
-                f"`fedclust report {folder.path}` makes tables and figures", highlight=False, soft_wrap=True
+                f"`fedclust report {folder.path}` makes tables and figures",
+                highlight=False,
+                soft_wrap=True,
             )
     finally:
         _remove_if_empty(hydras)
@@ -121,19 +129,26 @@ def check_lockstep(which: str) -> None:
     Raises:
         ConfigError: naming the key.
     """
-    require(which in ("seeds", "all"), "lockstep", which, "seeds, or all (also the jobs of a sweep)")
+    require(
+        which in ("seeds", "all"), "lockstep", which, "seeds, or all (also the jobs of a sweep)"
+    )
 
 
 def check_scale(choices: dict[str, Any]) -> None:
-    """Refuse a scale that the experiment does not define; Hydra would quietly run it at full size."""
+    """Refuse a scale that the experiment does not define; Hydra would quietly run it at full
+    size.
+    """
     experiment, scale = choices.get("experiment"), choices["scale"]
     if scale == "paper":
         return
-    require(experiment is not None, "scale", scale, "only an experiment=… has scales other than paper")
+    require(
+        experiment is not None, "scale", scale, "only an experiment=… has scales other than paper"
+    )
     if not (CONF / "scaled" / f"{experiment}" / f"{scale}.yaml").is_file():
         there = sorted(file.stem for file in (CONF / "scaled" / f"{experiment}").glob("*.yaml"))
         raise ConfigError(
-            f"scale={scale} is not allowed: {experiment} has the scales {', '.join(['paper', *there])}"
+            f"scale={scale} is not allowed: {experiment} has the scales "
+            f"{', '.join(['paper', *there])}"
         )
 
 
@@ -152,7 +167,9 @@ def _relative(path: Path) -> Path:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked; leave none behind."""
+    """Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked; leave none
+    behind.
+    """
     while folder != Path.cwd() and folder != folder.parent:
         if folder.is_dir():
             left = {path.name for path in folder.iterdir()}

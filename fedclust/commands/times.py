@@ -1,10 +1,11 @@
 """How long an experiment will take, roughly, before anything is loaded or trained.
 
-Operations of the local training and of the evaluations, from nominal sizes, over a rate: on this machine that
-of a matrix product timed on the spot, times what the engine was measured to make of it; on a GPU an assumed
-one. What a method does besides (choosing clusters, comparing clients) is covered by a factor. Good to a
-factor of about two. Counting composes every config, which takes Hydra most of a minute for all experiments,
-so the counts of the shipped ones are kept in work.csv, written by `python -m fedclust.commands.times`.
+Operations of the local training and of the evaluations, from nominal sizes, over a rate: on this
+machine that of a matrix product timed on the spot, times what the engine was measured to make of
+it; on a GPU an assumed one. What a method does besides (choosing clusters, comparing clients) is
+covered by a factor. Good to a factor of about two. Counting composes every config, which takes
+Hydra most of a minute for all experiments, so the counts of the shipped ones are kept in work.csv,
+written by `python -m fedclust.commands.times`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from fedclust.commands.names import CONF
-from fedclust.config import register_schema, seed_list
+from fedclust.config.build import register_schema, seed_list
 from fedclust.engines.fused.products import bmm
 from fedclust.models.flops import forward_flops, step_flops
 from fedclust.models.sequence import Model
@@ -42,11 +43,22 @@ _DATASETS: Mapping[str, tuple[int, int, tuple[int, ...], int]] = {
     "emnist": (697_932, 116_323, (1, 28, 28), 62),
     "synthetic": (67_800, 7_500, (60,), 10),
 }
-_SHARE = {"linear": 0.12, "dense": 0.9, "convolutions": 0.5}  # of a product's rate, see docs/performance.md
-_GPU = {"linear": 1e12, "dense": 10e12, "convolutions": 10e12}  # operations a second, assumed, not measured
+_SHARE = {
+    "linear": 0.12,
+    "dense": 0.9,
+    "convolutions": 0.5,
+}  # of a product's rate, see docs/performance.md
+_GPU = {
+    "linear": 1e12,
+    "dense": 10e12,
+    "convolutions": 10e12,
+}  # operations a second, assumed, not measured
 _BESIDES = 1.5  # choosing clusters, moving models, recording
 _COUNTED = Path(__file__).with_name("work.csv")
-_PER_JOB, _PER_ROUND = 3.0, 0.01  # seconds: loading the data and reporting; everything but arithmetic
+_PER_JOB, _PER_ROUND = (
+    3.0,
+    0.01,
+)  # seconds: loading the data and reporting; everything but arithmetic
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,9 @@ class Work:
 
 
 def rates_here() -> dict[str, float]:
-    """Operations a second of every kind of model on this machine's CPU, from a product of 0.1 s or so."""
+    """Operations a second of every kind of model on this machine's CPU, from a product of 0.1 s or
+    so.
+    """
     side, out = torch.randn(1, 1536, 1536), torch.empty(1, 1536, 1536)
     bmm(side, side, out)
     began = time.perf_counter()
@@ -85,12 +99,16 @@ def gpu_rates() -> dict[str, float]:
 
 
 def counted() -> dict[tuple[str, str], list[Work]]:
-    """The work of every job of the shipped experiments by name and scale, as kept in the package."""
+    """The work of every job of the shipped experiments by name and scale, as kept in the
+    package.
+    """
     found: dict[tuple[str, str], list[Work]] = {}
     with _COUNTED.open(newline="") as file:
         for row in csv.DictReader(file):
             work = Work(row["kind"], float(row["operations"]), int(row["rounds"]))
-            found.setdefault((row["experiment"], row["scale"]), []).extend([work] * int(row["jobs"]))
+            found.setdefault((row["experiment"], row["scale"]), []).extend(
+                [work] * int(row["jobs"])
+            )
     return found
 
 
@@ -101,12 +119,15 @@ def keep(counts: Mapping[tuple[str, str], Iterable[Work]], file: Path) -> None:
         writer.writerow(["experiment", "scale", "kind", "operations", "rounds", "jobs"])
         for (experiment, scale), jobs in sorted(counts.items()):
             for work, number in Counter(jobs).items():
-                writer.writerow([experiment, scale, work.kind, f"{work.operations:.4g}", work.rounds, number])
+                writer.writerow(
+                    [experiment, scale, work.kind, f"{work.operations:.4g}", work.rounds, number]
+                )
 
 
 @cache
 def works(experiment: str, scale: str, own: Path | None = None) -> list[Work]:
-    """The work of every job of an experiment at a scale; jobs that differ in the method alone count alike.
+    """The work of every job of an experiment at a scale; jobs that differ in the method alone count
+    alike.
 
     Args:
         experiment: its name.
@@ -146,7 +167,11 @@ def _values(params: Mapping[Any, Any]) -> dict[str, list[str]]:
 
 
 def _is_method(key: str) -> bool:
-    return key.partition(".")[0].partition("@")[0] in ("algorithm", "cluster_metric", "cluster_method")
+    return key.partition(".")[0].partition("@")[0] in (
+        "algorithm",
+        "cluster_metric",
+        "cluster_method",
+    )
 
 
 def _federations(params: Mapping[Any, Any]) -> Iterator[list[str]]:
@@ -182,18 +207,24 @@ def _work(config: DictConfig) -> Work:
     each = copies * train / clients
     if partition.get("examples_per_client"):
         each = min(each, float(partition.examples_per_client))
-    model = hydra.utils.instantiate(config.model, in_shape=shape, num_classes=classes, _convert_="all")
+    model = hydra.utils.instantiate(
+        config.model, in_shape=shape, num_classes=classes, _convert_="all"
+    )
     assert isinstance(model, Model)
     cohort = config.clients_per_round or config.participation * clients
     seeds, solver = len(seed_list(config.seeds)), config.solver
     batch = min(each, float(solver.batch_size or each))
-    met = solver.epochs * each if solver.epochs else solver.steps * batch  # examples of a client and round
+    met = (
+        solver.epochs * each if solver.epochs else solver.steps * batch
+    )  # examples of a client and round
     if config.algorithm.get("local") == "step":
         met = batch * (
             1 + config.algorithm.num_clusters
         )  # the step, and the gradients that clusters are chosen by
     tests = -(-config.rounds // config.eval_every) * copies * test
-    operations = config.rounds * cohort * met * step_flops(model) + tests * sum(forward_flops(model))
+    operations = config.rounds * cohort * met * step_flops(model) + tests * sum(
+        forward_flops(model)
+    )
     return Work(_kind(model), seeds * operations, config.rounds)
 
 

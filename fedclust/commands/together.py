@@ -1,8 +1,8 @@
 """`lockstep=all`: the jobs of a sweep that share data and model, computed together.
 
-Hydra composes the jobs of a sweep one after the other. With `lockstep=all` each is only noted then; once all
-are known, those with the same federation, model and engine run as arms of one lockstep. Every arm has the
-files it would have by itself.
+Hydra composes the jobs of a sweep one after the other. With `lockstep=all` each is only noted then;
+once all are known, those with the same federation, model and engine run as arms of one lockstep.
+Every arm has the files it would have by itself.
 """
 
 from __future__ import annotations
@@ -19,15 +19,25 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from fedclust.commands.failures import Stopped, attempt
-from fedclust.config import Job, build
+from fedclust.config.build import Job, build
+from fedclust.distributed import here, quiet
 from fedclust.errors import UserError, require
-from fedclust.folder import RunFolder
-from fedclust.progress import Aside, Progress, Shown, Silent
-from fedclust.ranks import here, quiet
-from fedclust.run import run_together
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.progress import Aside, Progress, Shown, Silent
+from fedclust.runtime.run import run_together
 
 # what jobs in one lockstep have in common: examples, clients, model, and how it is computed
-_SHARED = ("dataset", "partition", "model", "seeds", "engine", "device", "precision", "threads", "max_rows")
+_SHARED = (
+    "dataset",
+    "partition",
+    "model",
+    "seeds",
+    "engine",
+    "device",
+    "precision",
+    "threads",
+    "max_rows",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +48,7 @@ class Noted:
         config: resolved.
         folder: where its files go.
         title: the job in a few words.
-        user_dir: see `fedclust.config.build`.
+        user_dir: see `fedclust.config.build.build`.
     """
 
     config: dict[str, Any]
@@ -55,7 +65,8 @@ def note(job: Noted, launcher: str) -> None:
 
     Args:
         job: the job.
-        launcher: the class that starts the jobs; one that starts processes cannot bring them together.
+        launcher: the class that starts the jobs; one that starts processes cannot bring them
+            together.
 
     Raises:
         ConfigError: if that is another one than Hydra's own.
@@ -106,7 +117,9 @@ def _run(group: Sequence[Noted], console: Console) -> None:
             outcomes.append((noted, error))
     if arms:
         with here().together():
-            ran = run_together([(job, noted.folder, _progress(noted, arms, console)) for noted, job in arms])
+            ran = run_together(
+                [(job, noted.folder, _progress(noted, arms, console)) for noted, job in arms]
+            )
         outcomes += zip((noted for noted, _ in arms), ran, strict=True)
     for noted, outcome in outcomes:
         if outcome is not None:

@@ -21,7 +21,9 @@ def one_line(error: BaseException) -> str:
     return words if len(words) <= 200 else words[:197] + "..."
 
 
-def fetch(what: str, files: list[Path], root: Path, download: bool, work: Callable[[], object]) -> None:
+def fetch(
+    what: str, files: list[Path], root: Path, download: bool, work: Callable[[], object]
+) -> None:
     """Make sure that `files` exist.
 
     Args:
@@ -77,10 +79,13 @@ def checked(dataset: Dataset) -> Dataset:
     """
     name = dataset.name
     if len(dataset.x_train) == 0:
-        raise DataError(f"{name}: there are no training examples: give a file that holds at least one")
+        raise DataError(
+            f"{name}: there are no training examples: give a file that holds at least one"
+        )
     if dataset.x_train.shape[1:] != dataset.x_test.shape[1:]:
         raise DataError(
-            f"{name}: training examples have shape {tuple(dataset.x_train.shape[1:])} but test examples "
+            f"{name}: training examples have shape {tuple(dataset.x_train.shape[1:])} but test "
+            "examples "
             f"{tuple(dataset.x_test.shape[1:])}: both must be equal"
         )
     for part, x, y in (
@@ -89,11 +94,14 @@ def checked(dataset: Dataset) -> Dataset:
     ):
         if len(x) != len(y):
             raise DataError(
-                f"{name}: {len(x)} {part} examples but {len(y)} {part} labels: one label each is needed"
+                f"{name}: {len(x)} {part} examples but {len(y)} {part} labels: one label each is "
+                "needed"
             )
         _check_labels(f"{name}: {part} labels", y, dataset.num_classes)
     if not all(
-        bool(torch.isfinite(x).all()) for x in (dataset.x_train, dataset.x_test) if x.is_floating_point()
+        bool(torch.isfinite(x).all())
+        for x in (dataset.x_train, dataset.x_test)
+        if x.is_floating_point()
     ):
         raise DataError(
             f"{name}: training examples hold values that are not finite: replace them in the file"
@@ -104,6 +112,7 @@ def checked(dataset: Dataset) -> Dataset:
 def _check_labels(what: str, y: Tensor, num_classes: int) -> None:
     if len(y) and (int(y.min()) < 0 or int(y.max()) >= num_classes):
         raise DataError(
-            f"{what} span {int(y.min())} to {int(y.max())}: they must lie in 0 to {num_classes - 1}, "
+            f"{what} span {int(y.min())} to {int(y.max())}: they must lie in 0 to "
+            f"{num_classes - 1}, "
             f"the classes of the training labels or of the dataset"
         )

@@ -26,8 +26,8 @@ class CIFAR10:
     Attributes:
         root: folder that holds `cifar-10-batches-py/`.
         download: fetch missing files.
-        normalise: mean_std (per channel), unit, pixel (statistics of the training images), inverted or
-            per_image (every image minus its own mean, over its own standard deviation).
+        normalise: mean_std (per channel), unit, pixel (statistics of the training images), inverted
+            or per_image (every image minus its own mean, over its own standard deviation).
         crop, augment: see `fedclust.datasets.view.View`.
     """
 
@@ -45,7 +45,8 @@ class CIFAR10:
         """The arrays.
 
         Raises:
-            DataError: a file is missing, corrupt (torchvision compares checksums) or cannot be downloaded.
+            DataError: a file is missing, corrupt (torchvision compares checksums) or cannot be
+                downloaded.
         """
         root, kind = Path(self.root), torchvision.datasets.CIFAR10
         folder = root / kind.base_folder

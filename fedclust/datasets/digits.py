@@ -1,4 +1,6 @@
-"""Handwritten digits 8x8 (Alpaydin, Kaynak 1998; UCI) embedded in scikit-learn: no file, no download."""
+"""Handwritten digits 8x8 (Alpaydin, Kaynak 1998; UCI) embedded in scikit-learn: no file, no
+download.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from fedclust.types import Dataset
 
 @dataclass(frozen=True, kw_only=True)
 class Digits:
-    """1,797 grey images 8x8 of ten digits; every fifth of a class is a test image; inputs in [0, 1]."""
+    """1,797 grey images 8x8 of ten digits; every fifth of a class is a test image; inputs in [0,
+    1].
+    """
 
     def load(self) -> Dataset:
         """The arrays: 1,442 training and 355 test images, always the same ones."""

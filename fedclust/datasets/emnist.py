@@ -1,4 +1,6 @@
-"""EMNIST (Cohen, Afshar, Tapson, van Schaik 2017, arXiv 1702.05373) from torchvision's idx files."""
+"""EMNIST (Cohen, Afshar, Tapson, van Schaik 2017, arXiv 1702.05373) from torchvision's idx
+files.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ class EMNIST:
     Attributes:
         root: folder that holds `EMNIST/raw/`.
         download: fetch missing files.
-        split: byclass (62 classes: digits, A-Z, a-z), bymerge or balanced (47: 15 letters whose two cases
-            look alike are joined) or letters (26; labels 1-26 of the files become 0-25).
+        split: byclass (62 classes: digits, A-Z, a-z), bymerge or balanced (47: 15 letters whose two
+            cases look alike are joined) or letters (26; labels 1-26 of the files become 0-25).
         normalise: mean_std and pixel (statistics of the training images), unit or inverted.
     """
 
@@ -34,7 +36,12 @@ class EMNIST:
 
     def __post_init__(self) -> None:
         check_word(self.normalise)
-        require(self.split in NUM_CLASSES, "dataset.split", self.split, "one of " + ", ".join(NUM_CLASSES))
+        require(
+            self.split in NUM_CLASSES,
+            "dataset.split",
+            self.split,
+            "one of " + ", ".join(NUM_CLASSES),
+        )
 
     def load(self) -> Dataset:
         """The arrays.
@@ -50,7 +57,13 @@ class EMNIST:
             for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
         ]
         files = [raw / name for name in names]
-        fetch("EMNIST", files, root, self.download, lambda: kind(root, split=self.split, download=True))
+        fetch(
+            "EMNIST",
+            files,
+            root,
+            self.download,
+            lambda: kind(root, split=self.split, download=True),
+        )
         train = read("EMNIST", files[0], lambda: kind(root, split=self.split, train=True))
         test = read("EMNIST", files[2], lambda: kind(root, split=self.split, train=False))
         # the files hold every image with rows and columns exchanged

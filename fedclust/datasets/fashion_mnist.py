@@ -20,7 +20,8 @@ class FashionMNIST:
     Attributes:
         root: folder that holds `FashionMNIST/raw/`.
         download: fetch missing files.
-        normalise: mean_std (0.2860, 0.3530), unit, pixel (statistics of the training images) or inverted.
+        normalise: mean_std (0.2860, 0.3530), unit, pixel (statistics of the training images) or
+            inverted.
     """
 
     root: str
@@ -37,7 +38,9 @@ class FashionMNIST:
             DataError: a file is missing, corrupt or cannot be downloaded.
         """
         kind = torchvision.datasets.FashionMNIST
-        x_train, y_train, x_test, y_test = load_idx(kind, "FashionMNIST", Path(self.root), self.download)
+        x_train, y_train, x_test, y_test = load_idx(
+            kind, "FashionMNIST", Path(self.root), self.download
+        )
         scale, shift = affine(self.normalise, x_train, (0.2860,), (0.3530,))
         return checked(
             Dataset(

@@ -26,7 +26,8 @@ class ImageFolder:
         path: folder that holds `train/` and `test/`.
         size: side of the images after resizing, pixels.
         grayscale: one channel instead of three.
-        normalise: mean_std (per channel) and pixel (statistics of the training images), unit or inverted.
+        normalise: mean_std (per channel) and pixel (statistics of the training images), unit or
+            inverted.
     """
 
     path: str
@@ -42,15 +43,16 @@ class ImageFolder:
         """The arrays, [N, 1 or 3, size, size] uint8; every image is read and resized once.
 
         Raises:
-            DataError: a folder is missing or empty, train and test differ in classes, or an image is
-                unreadable.
+            DataError: a folder is missing or empty, train and test differ in classes, or an image
+                is unreadable.
         """
         path = Path(self.path)
         train, test = self._find(path / "train"), self._find(path / "test")
         if train.classes != test.classes:
             odd = sorted(set(train.classes) ^ set(test.classes))[0]
             raise DataError(
-                f"image_folder: class {odd} is not in both {path / 'train'} and {path / 'test'}: add it"
+                f"image_folder: class {odd} is not in both {path / 'train'} and {path / 'test'}: "
+                "add it"
             )
         x_train, x_test = self._read(train), self._read(test)
         scale, shift = affine(self.normalise, x_train)
@@ -70,7 +72,8 @@ class ImageFolder:
     def _find(self, folder: Path) -> torchvision.datasets.ImageFolder:
         if not folder.is_dir():
             raise DataError(
-                f"image_folder: {folder} not found: set dataset.path to a folder with train/ and test/"
+                f"image_folder: {folder} not found: set dataset.path to a folder with train/ and "
+                "test/"
             )
         return read("image_folder", folder, lambda: torchvision.datasets.ImageFolder(folder))
 

@@ -20,7 +20,8 @@ class MNIST:
     Attributes:
         root: folder that holds `MNIST/raw/`.
         download: fetch missing files.
-        normalise: mean_std (0.1307, 0.3081), unit, pixel (statistics of all 70,000 images) or inverted.
+        normalise: mean_std (0.1307, 0.3081), unit, pixel (statistics of all 70,000 images) or
+            inverted.
     """
 
     root: str
@@ -37,7 +38,9 @@ class MNIST:
             DataError: a file is missing, corrupt or cannot be downloaded.
         """
         root = Path(self.root)
-        x_train, y_train, x_test, y_test = load_idx(torchvision.datasets.MNIST, "MNIST", root, self.download)
+        x_train, y_train, x_test, y_test = load_idx(
+            torchvision.datasets.MNIST, "MNIST", root, self.download
+        )
         # FedProx's generator takes the statistics over training and test images together
         scale, shift = affine(self.normalise, torch.cat([x_train, x_test]), (0.1307,), (0.3081,))
         return checked(
@@ -57,7 +60,8 @@ class MNIST:
 def load_idx(
     kind: type[torchvision.datasets.MNIST], name: str, root: Path, download: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """x_train [N, 1, 28, 28] uint8, y_train [N] int64, x_test, y_test of a dataset in MNIST's four idx files.
+    """x_train [N, 1, 28, 28] uint8, y_train [N] int64, x_test, y_test of a dataset in MNIST's four
+    idx files.
 
     Args:
         kind: torchvision's class, which knows where to download from.
@@ -67,7 +71,9 @@ def load_idx(
     """
     raw = root / name / "raw"
     names = [
-        f"{part}-{what}" for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
+        f"{part}-{what}"
+        for part in ("train", "t10k")
+        for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
     ]
     fetch(name, [raw / file for file in names], root, download, lambda: kind(root, download=True))
     train = read(name, raw / names[0], lambda: kind(root, train=True))

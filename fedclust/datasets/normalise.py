@@ -8,7 +8,8 @@ from torch import Tensor
 from fedclust.datasets.view import PER_IMAGE
 from fedclust.errors import require
 
-# kept as one affine map, so that the pool stays uint8 and the engine pays one fused multiply-add per gather
+# kept as one affine map, so that the pool stays uint8 and the engine pays one fused multiply-add
+# per gather
 WORDS = ("mean_std", "unit", "pixel", "inverted")
 _CHUNK = 4096  # examples converted to float64 at once, 26 MB at 28x28
 
@@ -19,16 +20,21 @@ def check_word(word: str, allowed: tuple[str, ...] = WORDS) -> None:
 
 
 def affine(
-    word: str, images: Tensor, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+    word: str,
+    images: Tensor,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Scale and shift, float32, broadcastable to one example.
 
     Args:
         word: mean_std (x/255, then minus mean, over std), unit (x/255), inverted (1 - x/255),
-            pixel ((x - mu) / (sigma + 0.001) for every pixel, on raw values) or per_image (x/255 here; the
-            rest is `fedclust.datasets.view`).
-        images: [N, *shape] the examples whose statistics `pixel` and a `mean_std` without constants use.
-        mean, std: constants of `mean_std` per channel, in units of x/255; None takes them from `images`.
+            pixel ((x - mu) / (sigma + 0.001) for every pixel, on raw values) or per_image (x/255
+            here; the rest is `fedclust.datasets.view`).
+        images: [N, *shape] the examples whose statistics `pixel` and a `mean_std` without constants
+            use.
+        mean, std: constants of `mean_std` per channel, in units of x/255; None takes them from
+            `images`.
     """
     one = torch.ones([1] * (images.dim() - 1), dtype=torch.float64)
     if word in ("unit", PER_IMAGE):
@@ -41,7 +47,10 @@ def affine(
         shift = -mu * scale
     elif mean is not None and std is not None:
         sigma = torch.tensor(std, dtype=torch.float64).view(-1, 1, 1)
-        scale, shift = 1 / (255 * sigma), -torch.tensor(mean, dtype=torch.float64).view(-1, 1, 1) / sigma
+        scale, shift = (
+            1 / (255 * sigma),
+            -torch.tensor(mean, dtype=torch.float64).view(-1, 1, 1) / sigma,
+        )
     else:
         mu, sigma = moments(images, per_channel=True)
         scale = 1 / torch.where(sigma > 0, sigma, 1)  # a constant feature becomes 0, not infinite

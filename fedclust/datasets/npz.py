@@ -27,9 +27,9 @@ class Npz:
 
     Attributes:
         path: the npz file, written by `np.savez` or `np.savez_compressed`.
-        normalise: mean_std (per channel or feature) and pixel take the statistics of the training examples;
-            unit, inverted and per_image (every image minus its own mean, over its own standard deviation)
-            need uint8; none leaves the values as they are.
+        normalise: mean_std (per channel or feature) and pixel take the statistics of the training
+            examples; unit, inverted and per_image (every image minus its own mean, over its own
+            standard deviation) need uint8; none leaves the values as they are.
         crop, augment: of images, see `fedclust.datasets.view.View`.
     """
 
@@ -43,10 +43,12 @@ class Npz:
         check_view(self.normalise, self.crop, self.augment)
 
     def load(self) -> Dataset:
-        """The arrays: uint8 stays uint8, everything else becomes float32; the classes are those of y_train.
+        """The arrays: uint8 stays uint8, everything else becomes float32; the classes are those of
+        y_train.
 
         Raises:
-            DataError: the file is missing, corrupt or lacks an array, or an array has a wrong shape or label.
+            DataError: the file is missing, corrupt or lacks an array, or an array has a wrong shape
+                or label.
         """
         path = Path(self.path)
         if not path.is_file():
@@ -57,10 +59,13 @@ class Npz:
         x_train, x_test = (_examples(path, key, arrays[key]) for key in ("x_train", "x_test"))
         y_train, y_test = (_labels(path, key, arrays[key]) for key in ("y_train", "y_test"))
         if len(x_train) == 0 or len(y_train) == 0:
-            raise DataError(f"npz: {path} holds no training examples: x_train and y_train must not be empty")
+            raise DataError(
+                f"npz: {path} holds no training examples: x_train and y_train must not be empty"
+            )
         if x_train.dtype != x_test.dtype:
             raise DataError(
-                f"npz: {path} has x_train {x_train.dtype} but x_test {x_test.dtype}: both must be equal"
+                f"npz: {path} has x_train {x_train.dtype} but x_test {x_test.dtype}: both must be "
+                "equal"
             )
         scale, shift = self._affine(x_train)
         return checked(
@@ -94,7 +99,9 @@ def _arrays(path: Path) -> dict[str, _Array]:
     with np.load(path, allow_pickle=False) as file:
         missing = [key for key in _KEYS if key not in file]
         if missing:
-            raise DataError(f"npz: {path} lacks {', '.join(missing)}: it must hold {', '.join(_KEYS)}")
+            raise DataError(
+                f"npz: {path} lacks {', '.join(missing)}: it must hold {', '.join(_KEYS)}"
+            )
         return {key: file[key] for key in _KEYS}
 
 
@@ -107,7 +114,9 @@ def _examples(path: Path, key: str, x: _Array) -> Tensor:
             "(N, H, W), (N, H, W, 1), (N, H, W, 3) or (N, F) is needed"
         )
     if x.dtype.kind not in "uif":
-        raise DataError(f"npz: {path} has {key} of type {x.dtype}: uint8 or a real number is needed")
+        raise DataError(
+            f"npz: {path} has {key} of type {x.dtype}: uint8 or a real number is needed"
+        )
     kept = x if x.dtype == np.uint8 else x.astype(np.float32)
     examples = torch.from_numpy(kept)
     return examples.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else examples

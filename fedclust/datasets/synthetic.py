@@ -1,4 +1,6 @@
-"""Synthetic(alpha, beta) of FedProx (Li et al., MLSys 2020), with the sizes of FlexCFL (arXiv 2108.09749)."""
+"""Synthetic(alpha, beta) of FedProx (Li et al., MLSys 2020), with the sizes of FlexCFL (arXiv
+2108.09749).
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,15 @@ _SMALLEST = 50  # examples every device has
 class Synthetic:
     """Synthetic(alpha, beta): one linear classifier per device, y = argmax softmax(W x + b).
 
-    The data depend on `data_seed` alone, so all seeds of a run share them; `owner` says whose they are, and
-    partition=natural gives them to their device.
+    The data depend on `data_seed` alone, so all seeds of a run share them; `owner` says whose they
+    are, and partition=natural gives them to their device.
 
     Attributes:
         alpha: standard deviation, over devices, of the mean of a device's classifier.
         beta: standard deviation, over devices, of the mean of a device's inputs.
         num_devices: number of devices.
-        total: number of examples, met within 1 % by scaling the drawn sizes; None leaves them as drawn.
+        total: number of examples, met within 1 % by scaling the drawn sizes; None leaves them as
+            drawn.
         data_seed: seed of everything drawn.
     """
 
@@ -46,7 +49,8 @@ class Synthetic:
             self.total is None or self.total >= least,
             "dataset.total",
             self.total,
-            f"at least {least} ({_SMALLEST} for each of dataset.num_devices), or null for the sizes as drawn",
+            f"at least {least} ({_SMALLEST} for each of dataset.num_devices), or null for the "
+            "sizes as drawn",
         )
 
     def load(self) -> Dataset:

@@ -1,7 +1,9 @@
-"""What a model sees of a stored image: a crop, standardised by itself, changed at random while training.
+"""What a model sees of a stored image: a crop, standardised by itself, changed at random while
+training.
 
-The pipeline of the TensorFlow CIFAR-10 tutorial, which IFCA's released code (arXiv 2006.04088) uses. Its
-random brightness is left out: it adds one number to the whole image, which standardisation takes away again.
+The pipeline of the TensorFlow CIFAR-10 tutorial, which IFCA's released code (arXiv 2006.04088)
+uses. Its random brightness is left out: it adds one number to the whole image, which
+standardisation takes away again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from fedclust.rng import fold, uniform
 Augment = Literal["none", "crop_flip", "crop_flip_contrast"]
 
 PER_IMAGE = "per_image"
-_PURPOSE = 0x6175676D656E74  # "augment"; keeps it apart from batch order and dropout, which fold the same key
+# "augment"; keeps it apart from batch order and dropout, which fold the same key
+_PURPOSE = 0x6175676D656E74
 _CONTRAST = (0.2, 1.8)  # least and largest factor on the distances from a channel's mean
 
 
@@ -27,10 +30,11 @@ class View:
     """From stored images to inputs.
 
     Attributes:
-        crop: side of the part that is seen, in the middle unless it is drawn; None for the whole image.
+        crop: side of the part that is seen, in the middle unless it is drawn; None for the whole
+            image.
         standardise: every input minus its own mean, over its own standard deviation.
-        augment: what training draws anew in every step: the place of the crop and a flip from left to right,
-            and a contrast in [0.2, 1.8].
+        augment: what training draws anew in every step: the place of the crop and a flip from left
+            to right, and a contrast in [0.2, 1.8].
     """
 
     crop: int | None
@@ -50,8 +54,8 @@ class View:
     def drawn(self, x: Tensor, index: Tensor, key: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """Random crops of the images `index` [R, B], flipped or not, and a contrast for each.
 
-        The example at place j of a batch has its own key, so what it becomes depends neither on the padded
-        width of the batch nor on who else is in the call.
+        The example at place j of a batch has its own key, so what it becomes depends neither on the
+        padded width of the batch nor on who else is in the call.
 
         Args:
             x: [N, C, H, W] stored images.
@@ -101,7 +105,9 @@ def check_view(normalise: str, crop: object, augment: str) -> None:
     )
 
 
-def view_of(stored: tuple[int, ...], normalise: str, crop: int | None, augment: Augment) -> View | None:
+def view_of(
+    stored: tuple[int, ...], normalise: str, crop: int | None, augment: Augment
+) -> View | None:
     """The view that the options of a dataset ask for, None where a model sees the stored values.
 
     Args:
@@ -114,9 +120,18 @@ def view_of(stored: tuple[int, ...], normalise: str, crop: int | None, augment: 
     """
     if normalise != PER_IMAGE and crop is None and augment == "none":
         return None
-    asked = {"dataset.normalise": normalise} if normalise == PER_IMAGE else {"dataset.augment": augment}
+    asked = (
+        {"dataset.normalise": normalise} if normalise == PER_IMAGE else {"dataset.augment": augment}
+    )
     key, value = ("dataset.crop", crop) if crop is not None else next(iter(asked.items()))
-    require(len(stored) == 3, key, value, f"something for images only; an example has shape {stored}")
+    require(
+        len(stored) == 3, key, value, f"something for images only; an example has shape {stored}"
+    )
     side = min(stored[1:])
-    require(crop is None or crop <= side, "dataset.crop", crop, f"at most {side}, the side of the images")
+    require(
+        crop is None or crop <= side,
+        "dataset.crop",
+        crop,
+        f"at most {side}, the side of the images",
+    )
     return View(crop=crop, standardise=normalise == PER_IMAGE, augment=augment)

@@ -1,1 +1,3 @@
-"""Three engines with one meaning: `loop` (reference), `vmap` (any model), `fused` (known layers, fastest)."""
+"""Three engines with one meaning: `loop` (reference), `vmap` (any model), `fused` (known layers,
+fastest).
+"""

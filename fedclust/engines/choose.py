@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from torch import nn
 
-from fedclust.engines.fused import FusedBackend
+from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.network import obstacle
-from fedclust.engines.loop import LoopBackend
-from fedclust.engines.vmap import VmapBackend
+from fedclust.engines.loop import LoopEngine
+from fedclust.engines.vmap import VmapEngine
 from fedclust.errors import require
 from fedclust.models.sequence import Model
 from fedclust.types import Pool
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
 ENGINES = ("auto", "fused", "vmap", "loop")
 
 
-def make_backend(name: str, model: nn.Module, pool: Pool, max_rows: int | None = None) -> Backend:
+def make_engine(name: str, model: nn.Module, pool: Pool, max_rows: int | None = None) -> Engine:
     """The engine of a job.
 
     Args:
@@ -30,11 +30,11 @@ def make_backend(name: str, model: nn.Module, pool: Pool, max_rows: int | None =
     """
     require(name in ENGINES, "engine", name, "one of " + ", ".join(ENGINES))
     if name == "loop":
-        return LoopBackend(model, pool)
+        return LoopEngine(model, pool)
     reason = obstacle(model)
     if name == "fused":
         require(not reason, "engine", name, f"{reason}; use engine=auto")
     if reason or name == "vmap":
-        return VmapBackend(model, pool, max_rows=max_rows)
+        return VmapEngine(model, pool, max_rows=max_rows)
     assert isinstance(model, Model), "fused knows the models of fedclust.models only"
-    return FusedBackend(model, pool, max_rows=max_rows)
+    return FusedEngine(model, pool, max_rows=max_rows)

@@ -1,4 +1,6 @@
-"""Which rows are computed together: enough to fill the device, few enough for its cache or memory."""
+"""Which rows are computed together: enough to fill the device, few enough for its cache or
+memory.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ _CACHE_IF_UNKNOWN = 8 << 20
 
 
 def each_chunk(size: Tensor, max_rows: int, work: Callable[[Tensor], None]) -> None:
-    """Calls `work(rows)` on chunks of rows of like size, largest first, until every row had its turn.
+    """Calls `work(rows)` on chunks of rows of like size, largest first, until every row had its
+    turn.
 
-    When the device runs out of memory the chunk is halved and done again, so `work` must be repeatable.
+    When the device runs out of memory the chunk is halved and done again, so `work` must be
+    repeatable.
 
     Args:
         size: [C] work of every row.
@@ -59,8 +63,8 @@ def auto_rows(bytes_per_row: int, device: torch.device) -> int:
 
     Args:
         bytes_per_row: parameters, gradients and activations of one row, in bytes.
-        device: where they live. On a CPU the rows of a chunk should stay in its cache, on a GPU they should
-            fill it but leave half of the free memory to results.
+        device: where they live. On a CPU the rows of a chunk should stay in its cache, on a GPU
+            they should fill it but leave half of the free memory to results.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -71,7 +75,9 @@ def auto_rows(bytes_per_row: int, device: torch.device) -> int:
 
 @cache
 def cpu_cache() -> int:
-    """Bytes one core may count on: half of its second-level cache and its share of the third-level one."""
+    """Bytes one core may count on: half of its second-level cache and its share of the third-level
+    one.
+    """
     total = 0
     for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         level = int((entry / "level").read_text())

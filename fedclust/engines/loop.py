@@ -1,4 +1,6 @@
-"""The readable reference: one client at a time, autograd, `torch.optim`; bit-identical in any company."""
+"""The readable reference: one client at a time, autograd, `torch.optim`; bit-identical in any
+company.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from fedclust.types import LocalResult, Pool, Shards
 _BLOCK = 1000  # examples of one forward pass outside training, which bounds its memory
 
 
-class LoopBackend:
-    """Plain PyTorch, row by row; see `fedclust.verbs.Backend` for the verbs.
+class LoopEngine:
+    """Plain PyTorch, row by row; see `fedclust.verbs.Engine` for the verbs.
 
     A row without examples takes no step and returns its start, with loss and gradient 0.
     """
@@ -47,7 +49,9 @@ class LoopBackend:
         slots: Tensor | None = None,
         anchor: Tensor | None = None,
     ) -> LocalResult:
-        """Local training of C rows; row i starts at models[label[i]] and, with momentum, slots[label[i]]."""
+        """Local training of C rows; row i starts at models[label[i]] and, with momentum,
+        slots[label[i]].
+        """
         plan = schedule(shards, solver)
         params, loss = models[label], torch.zeros(len(shards), device=models.device)
         moving = None
@@ -57,7 +61,9 @@ class LoopBackend:
             if plan.steps[row] > 0:
                 velocity = None if moving is None else moving[row]
                 pull = params[row].clone() if anchor is None else anchor[row]
-                loss[row] = self._train_row(params[row], velocity, pull, row, shards, plan, solver, lr)
+                loss[row] = self._train_row(
+                    params[row], velocity, pull, row, shards, plan, solver, lr
+                )
         return LocalResult(params=params, slots=moving, loss=loss, steps=plan.steps)
 
     def _train_row(
@@ -86,7 +92,9 @@ class LoopBackend:
             size = int(plan.size[row, step])
             index = shards.index[row, plan.position[row, step, :size]]
             masks = model.masks(shards.key[row : row + 1], step, size)
-            x = self.pool.training_inputs(index.unsqueeze(0), shards.key[row : row + 1], step).squeeze(0)
+            x = self.pool.training_inputs(
+                index.unsqueeze(0), shards.key[row : row + 1], step
+            ).squeeze(0)
             logits = model(x, {layer: mask[0] for layer, mask in masks.items()})
             loss = F.cross_entropy(logits, self.pool.y[index])
             sgd.zero_grad()
@@ -131,14 +139,18 @@ class LoopBackend:
 
     @torch.no_grad()
     def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard i."""
+        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard
+        i.
+        """
         loss_sum = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
         correct = torch.zeros(len(shards), dtype=torch.int64, device=models.device)
         for row in range(len(shards)):
             model = self._load(models[label[row]])
             for x, y in self._blocks(shards, row):
                 logits = model(x)
-                loss_sum[row] += F.cross_entropy(logits, y, reduction="none").sum(dtype=torch.float64)
+                loss_sum[row] += F.cross_entropy(logits, y, reduction="none").sum(
+                    dtype=torch.float64
+                )
                 correct[row] += (logits.argmax(1) == y).sum()
         return loss_sum, correct
 

@@ -19,7 +19,8 @@ class Schedule:
 
     Attributes:
         position: [C, S, B] int64, which of the row's own examples (0 … count - 1) a batch holds.
-        size: [C, S] int64 real examples of each batch, 0 after the row's last step; real ones come first.
+        size: [C, S] int64 real examples of each batch, 0 after the row's last step; real ones come
+            first.
         steps: [C] int64 steps of each row; S is the largest.
         ordered: every batch is the whole client in file order, so `position` need not be gathered.
         known_size, known_steps: `size` and `steps` in the host's memory.
@@ -34,9 +35,12 @@ class Schedule:
 
 
 def num_steps(shards: Shards, solver: Solver) -> Tensor:
-    """Local steps of every row, [C] int64: ceil(work * all its steps); a row without examples takes none."""
+    """Local steps of every row, [C] int64: ceil(work * all its steps); a row without examples
+    takes none.
+    """
     steps = _all_steps(shards.count, solver)
-    # in float32 a product such as 0.2 * 10 rounds to 2; in float64, float32's 0.2 would make it 2.00000003
+    # in float32 a product such as 0.2 * 10 rounds to 2; in float64, float32's 0.2 would make it
+    # 2.00000003
     return steps if shards.work is None else (shards.work * steps).ceil().to(torch.int64)
 
 
@@ -51,11 +55,15 @@ def _all_steps(count: Tensor, solver: Solver) -> Tensor:
 
 
 def _sizes(count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
-    """Examples of every batch, [C, S] int64, of clients with `count` [C] examples and `steps` [C] steps."""
+    """Examples of every batch, [C, S] int64, of clients with `count` [C] examples and `steps` [C]
+    steps.
+    """
     step = torch.arange(int(steps.max()) if len(steps) else 0)
     batch = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
     size = batch.unsqueeze(1)
-    if solver.batch_size is not None and solver.epochs is not None:  # the last batch of a pass may be short
+    if (
+        solver.batch_size is not None and solver.epochs is not None
+    ):  # the last batch of a pass may be short
         size = torch.minimum(size, count.unsqueeze(1) - step % _per_pass(count, solver) * size)
     return torch.where(step < steps.unsqueeze(1), size, 0)
 
@@ -69,14 +77,15 @@ def _per_pass(count: Tensor, solver: Solver) -> Tensor:
 def schedule(shards: Shards, solver: Solver, known: Shards | None = None) -> Schedule:
     """The batches of every row, each row's from its own key alone.
 
-    With `epochs`, every pass is a fresh permutation cut into batches, the last one short. With `steps`, the
-    passes are joined end to end and cut into batches of min(batch_size, count), so that none is short.
-    A row that does part of the work takes the first of these steps.
+    With `epochs`, every pass is a fresh permutation cut into batches, the last one short. With
+    `steps`, the passes are joined end to end and cut into batches of min(batch_size, count), so
+    that none is short. A row that does part of the work takes the first of these steps.
 
     Args:
         shards: the rows.
         solver: says what a step is.
-        known: the rows with `count` and `work` in the host's memory, where the caller has them there.
+        known: the rows with `count` and `work` in the host's memory, where the caller has them
+            there.
     """
     count, device = shards.count, shards.count.device
     longest = shards.index.shape[1]

@@ -1,4 +1,6 @@
-"""Many rows at once by `torch.func.vmap`: for any model, the fallback where `fused` does not know a layer."""
+"""Many rows at once by `torch.func.vmap`: for any model, the fallback where `fused` does not know
+a layer.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ _Named = dict[str, Tensor]
 _Masks = dict[int, Tensor]
 
 
-class VmapBackend:
-    """Stacked rows by `vmap`; see `fedclust.verbs.Backend` for the verbs.
+class VmapEngine:
+    """Stacked rows by `vmap`; see `fedclust.verbs.Engine` for the verbs.
 
     A row without examples takes no step and returns its start, with loss and gradient 0.
 
@@ -56,7 +58,9 @@ class VmapBackend:
         slots: Tensor | None = None,
         anchor: Tensor | None = None,
     ) -> LocalResult:
-        """Local training of C rows; row i starts at models[label[i]] and, with momentum, slots[label[i]]."""
+        """Local training of C rows; row i starts at models[label[i]] and, with momentum,
+        slots[label[i]].
+        """
         steps = num_steps(shards, solver)
         params = models.new_empty(len(shards), self.num_params)
         moving = torch.empty_like(params) if solver.momentum else None
@@ -88,7 +92,9 @@ class VmapBackend:
         solver: Solver,
         lr: float,
     ) -> Tensor:
-        """Mean loss of the steps [R]; `flat` and `velocity` [R, P] are moved in place, steps descending."""
+        """Mean loss of the steps [R]; `flat` and `velocity` [R, P] are moved in place, steps
+        descending.
+        """
         plan = schedule(shards, solver)
         centre: Mapping[str, Tensor] = {}
         if solver.proximal:
@@ -162,7 +168,9 @@ class VmapBackend:
 
     @torch.no_grad()
     def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard i."""
+        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard
+        i.
+        """
         loss_sum = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
         correct = torch.zeros(len(shards), dtype=torch.int64, device=models.device)
         each = vmap(self._losses)
@@ -188,7 +196,9 @@ class VmapBackend:
         logits = functional_call(self.model, params, (x, masks))
         return F.cross_entropy(logits, y, reduction="none"), logits.argmax(1) == y
 
-    def _mean_loss(self, params: _Named, x: Tensor, y: Tensor, size: Tensor, masks: _Masks) -> Tensor:
+    def _mean_loss(
+        self, params: _Named, x: Tensor, y: Tensor, size: Tensor, masks: _Masks
+    ) -> Tensor:
         """Mean loss of one model on the first `size` examples of a padded batch."""
         values, _ = self._losses(params, x, y, masks or None)
         real = torch.arange(len(y), device=y.device) < size

@@ -1,9 +1,9 @@
 """Kernels for NVIDIA GPUs, written in Triton, which PyTorch brings along on Linux.
 
-Each is a file of this folder that imports Triton, so it is imported where it is used only. PyTorch's own
-operations compute the same, to rounding, and are used wherever a kernel cannot be: without Triton, where
-compiling fails, and where a kernel gives other numbers on a small example, which is tried when a process
-first asks for it.
+Each is a file of this folder that imports Triton, so it is imported where it is used only.
+PyTorch's own operations compute the same, to rounding, and are used wherever a kernel cannot be:
+without Triton, where compiling fails, and where a kernel gives other numbers on a small example,
+which is tried when a process first asks for it.
 
 FEDCLUST_TRITON=0 in the environment turns them off.
 """
@@ -30,7 +30,11 @@ def runs_on(device: torch.device) -> bool:
 @cache
 def _can_be_launched() -> bool:
     """Whether this process has Triton, and an NVIDIA GPU."""
-    return torch.version.cuda is not None and torch.cuda.is_available() and find_spec("triton") is not None
+    return (
+        torch.version.cuda is not None
+        and torch.cuda.is_available()
+        and find_spec("triton") is not None
+    )
 
 
 def kernel(name: str, device: torch.device) -> ModuleType | None:
@@ -46,9 +50,13 @@ def _tried(name: str, device: torch.device) -> ModuleType | None:
         agrees = found.agrees(device)
     except Exception as e:  # of whatever kind: a compiler, an assembler and a driver may fail here
         lines = str(e).strip().splitlines() or [type(e).__name__]
-        _LOG.warning("the kernel %s cannot be used, going on with PyTorch's operations: %s", name, lines[-1])
+        _LOG.warning(
+            "the kernel %s cannot be used, going on with PyTorch's operations: %s", name, lines[-1]
+        )
         return None
     if not agrees:
-        _LOG.warning("the kernel %s gave other numbers than PyTorch's operations and is not used", name)
+        _LOG.warning(
+            "the kernel %s gave other numbers than PyTorch's operations and is not used", name
+        )
         return None
     return found

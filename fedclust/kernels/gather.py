@@ -1,4 +1,6 @@
-"""Rows of a pool as a model sees them: gathered, converted and normalised in one pass over memory."""
+"""Rows of a pool as a model sees them: gathered, converted and normalised in one pass over
+memory.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_ROWS, _COLUMNS = 4, 1024  # of a program: 32 numbers a thread, whose loads are all under way at once
+_ROWS, _COLUMNS = (
+    4,
+    1024,
+)  # of a program: 32 numbers a thread, whose loads are all under way at once
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 
@@ -24,8 +29,8 @@ def normalised_rows(
 
     Column c takes the number (c // run) % count of scale and of shift.
     """
-    # known to be a multiple of STEP, so a thread takes STEP neighbours; more bytes could be read at once,
-    # but most would be handed over before they are written, four times as long
+    # known to be a multiple of STEP, so a thread takes STEP neighbours; more bytes could be read at
+    # once, but most would be handed over before they are written, four times as long
     size = steps * STEP
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -37,7 +42,9 @@ def normalised_rows(
     mask = inside[:, None] & real[None, :]
     value = tl.load(x + source[:, None] + column[None, :], mask=mask, other=0).to(tl.float32)
     tl.store(
-        out + (row * size)[:, None] + column[None, :], value * factor[None, :] + term[None, :], mask=mask
+        out + (row * size)[:, None] + column[None, :],
+        value * factor[None, :] + term[None, :],
+        mask=mask,
     )
 
 
@@ -78,7 +85,9 @@ def _runs(numbers: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, int, int]:
     if not varies:
         return numbers.reshape(-1), 1, 1
     first, last = varies[0], varies[-1] + 1
-    if given[first:last] != tuple(shape[first:last]):  # for instance by row and by channel, but not by column
+    if given[first:last] != tuple(
+        shape[first:last]
+    ):  # for instance by row and by channel, but not by column
         return numbers.expand(shape).reshape(-1), 1, math.prod(shape)
     return numbers.reshape(-1), math.prod(shape[last:]), math.prod(given)
 

@@ -1,13 +1,14 @@
 """All local steps of softmax regression models in one launch, a program per row (client).
 
-`fedclust/engines/fused/regression.c` says what is computed and in which coordinates. Here the parameters
-w [k, o] are changed where they lie, in blocks of features, so that any number of features and examples will
-do; a row's weights and a batch stay in the cache of the multiprocessor. Tiles of all of 784-10 would spill.
-With g the gradient of the batch (spanned: of its coefficients)
+`fedclust/engines/fused/regression.c` says what is computed and in which coordinates. Here the
+parameters w [k, o] are changed where they lie, in blocks of features, so that any number of
+features and examples will do; a row's weights and a batch stay in the cache of the multiprocessor.
+Tiles of all of 784-10 would spill. With g the gradient of the batch (spanned: of its coefficients)
 
     u = momentum * u + g + pull * w - proximal * anchor;   w = w + scale * u,
 
-where scale and pull are -lr and decay, or, spanned, 1 and -lr * decay, since coefficients count in -lr.
+where scale and pull are -lr and decay, or, spanned, 1 and -lr * decay, since coefficients count in
+-lr.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-# all registers of a thread are asked for, since the assembler may aim at half of them and spill a few
+# all registers of a thread are asked for, since the assembler may aim at half of them and spill a
+# few
 OPTIONS = {"num_warps": 8, "num_stages": 1, "maxnreg": 255, "enable_fp_fusion": True}
-_PART = 16  # features of one product: the logits are few, so the features are shared out among threads too
+# features of one product: the logits are few, so the features are shared out among threads too
+_PART = 16
 _BLOCK = 4096  # numbers of a block of weights or examples; more of them spill
 
 
@@ -50,7 +53,9 @@ def local_steps(
     BIAS: tl.constexpr, BIAS_ANCHOR: tl.constexpr, PRODUCT: tl.constexpr,
     B: tl.constexpr, Y: tl.constexpr, K: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """See `train`; B examples, Y classes and K features are taken at once, logits from PART features."""
+    """See `train`; B examples, Y classes and K features are taken at once, logits from PART
+    features.
+    """
     row = tl.program_id(0).to(tl.int64)  # in 64 bits, as all that is counted through the rows
     b, o, k = tl.arange(0, B), tl.arange(0, Y), tl.arange(0, K)
     split = tl.arange(0, K // PART)[:, None] * PART + tl.arange(0, PART)[None, :]
@@ -213,28 +218,54 @@ def train(
     outs = [*outputs, *[weight] * (3 - len(outputs))]
     with torch.cuda.device_of(inputs):
         local_steps[(rows,)](
-            inputs, *outs, factors, weight, *slots, *biases,
-            place, label, size, delta, loss,
-            rows, examples, width, classes, steps, batch,
+            inputs,
+            *outs,
+            factors,
+            weight,
+            *slots,
+            *biases,
+            place,
+            label,
+            size,
+            delta,
+            loss,
+            rows,
+            examples,
+            width,
+            classes,
+            steps,
+            batch,
             **numbers,
-            SPANNED=bool(outputs), ORIGINS=len(outputs), MOMENTUM=slot is not None, ANCHOR=anchor is not None,
-            BIAS=bias is not None, BIAS_ANCHOR=bias_anchor is not None, PRODUCT=product,
-            **shape, **OPTIONS,
-        )  # fmt: skip
+            SPANNED=bool(outputs),
+            ORIGINS=len(outputs),
+            MOMENTUM=slot is not None,
+            ANCHOR=anchor is not None,
+            BIAS=bias is not None,
+            BIAS_ANCHOR=bias_anchor is not None,
+            PRODUCT=product,
+            **shape,
+            **OPTIONS,
+        )
 
 
 def blocks(batch: int, classes: int, width: int) -> dict[str, int]:
-    """Examples, classes and features that a program takes at once; 16 are the least a product takes."""
+    """Examples, classes and features that a program takes at once; 16 are the least a product
+    takes.
+    """
     b, o = 16 if batch <= 16 else 32, max(16, triton.next_power_of_2(classes))
     k = max(16, min(triton.next_power_of_2(width), _BLOCK // max(b, o)))
     return {"B": b, "Y": o, "K": k, "PART": _PART}
 
 
 def agrees(device: torch.device) -> bool:
-    """Whether the kernel gives what PyTorch gives, on two small clients, spanned and not, however rounded."""
+    """Whether the kernel gives what PyTorch gives, on two small clients, spanned and not, however
+    rounded.
+    """
     allowed = {"ieee": 1e-4, "tf32": 1e-2, "bf16": 5e-2}
     examples = [_example(spanned=spanned) for spanned in (False, True)]
-    return all(_gives(job, product, device, off) for job in examples for product, off in allowed.items())
+    return all(
+        _gives(job, product, device, off) for job in examples for product, off in allowed.items()
+    )
 
 
 def _example(*, spanned: bool) -> dict[str, Any]:
@@ -243,7 +274,9 @@ def _example(*, spanned: bool) -> dict[str, Any]:
     k = n if spanned else 150
     generator = torch.Generator().manual_seed(0)
     draw = partial(torch.randn, generator=generator)
-    order = torch.stack([torch.randperm(n, generator=generator)[:batch] for _ in range(steps * rows)])
+    order = torch.stack(
+        [torch.randperm(n, generator=generator)[:batch] for _ in range(steps * rows)]
+    )
     place = order.view(steps, rows, batch) + n * torch.arange(rows).unsqueeze(1)
     shape = (rows, k, o) if spanned else (rows, o, k)
     return {
@@ -281,7 +314,12 @@ def _gives(job: dict[str, Any], product: str, device: torch.device, off: float) 
 def _plainly(job: dict[str, Any], row: int) -> None:
     """Local training of one row, step by step by PyTorch's operations on the CPU."""
     w, u, bias, v, loss = (job[name][row] for name in _MOVED)
-    lr, momentum, x, first = job["lr"], job["momentum"], job["inputs"][row], row * job["inputs"].shape[1]
+    lr, momentum, x, first = (
+        job["lr"],
+        job["momentum"],
+        job["inputs"][row],
+        row * job["inputs"].shape[1],
+    )
     sizes = [size for size in job["size"][row].tolist() if size]
     for step, size in enumerate(sizes):
         at, right = job["place"][step, row, :size] - first, job["label"][step, row, :size]
@@ -294,7 +332,11 @@ def _plainly(job: dict[str, Any], row: int) -> None:
             u.mul_(momentum).sub_(w, alpha=lr * job["decay"]).index_add_(0, at, d)
             w += u
         else:
-            u.mul_(momentum).add_(d.T @ x[at] + job["decay"] * w - job["proximal"] * job["anchor"][row])
+            u.mul_(momentum).add_(
+                d.T @ x[at] + job["decay"] * w - job["proximal"] * job["anchor"][row]
+            )
             w -= lr * u
-        v.mul_(momentum).add_(d.sum(0) + job["bias_decay"] * bias - job["proximal"] * job["bias_anchor"][row])
+        v.mul_(momentum).add_(
+            d.sum(0) + job["bias_decay"] * bias - job["proximal"] * job["bias_anchor"][row]
+        )
         bias -= lr * v

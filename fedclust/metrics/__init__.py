@@ -1,7 +1,7 @@
 """Every number a run records: its name, meaning and unit, in one place.
 
-`rounds.csv` holds these names only; the recorder refuses others and the report reads units and directions
-from here. A method that keeps a number of its own adds it with `document`.
+`rounds.csv` holds these names only; the recorder refuses others and the report reads units and
+directions from here. A method that keeps a number of its own adds it with `document`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Meaning:
 
     Attributes:
         text: one line for tables and axes' captions.
-        unit: fraction, nats/example, models, numbers, bytes, steps, passes, seconds, clients, clusters, or
-            "" for none
+        unit: fraction, nats/example, models, numbers, bytes, steps, passes, seconds, clients,
+            clusters, or "" for none
         better: which direction is good, or neither.
     """
 
@@ -29,21 +29,35 @@ class Meaning:
 
 
 METRICS: dict[str, Meaning] = {
-    "accuracy": Meaning("correct test examples of all clients / their number", "fraction", "higher"),
-    "accuracy_client_mean": Meaning("mean over clients of the client's test accuracy", "fraction", "higher"),
+    "accuracy": Meaning(
+        "correct test examples of all clients / their number", "fraction", "higher"
+    ),
+    "accuracy_client_mean": Meaning(
+        "mean over clients of the client's test accuracy", "fraction", "higher"
+    ),
     "test_loss": Meaning("mean test loss over all test examples", "nats/example", "lower"),
-    "train_loss": Meaning("mean over the cohort of the local training loss", "nats/example", "lower"),
+    "train_loss": Meaning(
+        "mean over the cohort of the local training loss", "nats/example", "lower"
+    ),
     "served": Meaning("clients that some model serves / clients", "fraction", "neither"),
-    "purity": Meaning("clients in the commonest group of their cluster / clients", "fraction", "higher"),
+    "purity": Meaning(
+        "clients in the commonest group of their cluster / clients", "fraction", "higher"
+    ),
     "ari": Meaning("adjusted Rand index of labels and groups", "", "higher"),
-    "nmi": Meaning("mutual information of labels and groups, normalised by their mean entropy", "", "higher"),
+    "nmi": Meaning(
+        "mutual information of labels and groups, normalised by their mean entropy", "", "higher"
+    ),
     "matched_accuracy": Meaning(
-        "clients right under the best one-to-one match of clusters and groups / clients", "fraction", "higher"
+        "clients right under the best one-to-one match of clusters and groups / clients",
+        "fraction",
+        "higher",
     ),
     "num_clusters": Meaning("clusters with at least one client", "clusters", "neither"),
     "empty": Meaning("clusters without a client", "clusters", "lower"),
     "largest_cluster": Meaning("clients of the largest cluster", "clients", "neither"),
-    "smallest_cluster": Meaning("clients of the smallest cluster that has any", "clients", "neither"),
+    "smallest_cluster": Meaning(
+        "clients of the smallest cluster that has any", "clients", "neither"
+    ),
     "churn": Meaning(
         "clients whose label changed since the evaluation before / clients served at both",
         "fraction",
@@ -52,12 +66,20 @@ METRICS: dict[str, Meaning] = {
     "discrepancy": Meaning("mean distance of local models to the model they form", "", "lower"),
     "mean_update_norm": Meaning("norm of the mean update, least over the clusters", "", "neither"),
     "max_update_norm": Meaning("largest norm of a client's update", "", "neither"),
-    "signature_bytes": Meaning("bytes of data signatures that clients sent in this round", "bytes", "lower"),
+    "signature_bytes": Meaning(
+        "bytes of data signatures that clients sent in this round", "bytes", "lower"
+    ),
     "num_clusters_found": Meaning("clusters the clustering step returned", "clusters", "neither"),
-    "moved": Meaning("participants moved into another cluster to fill an empty one", "clients", "neither"),
+    "moved": Meaning(
+        "participants moved into another cluster to fill an empty one", "clients", "neither"
+    ),
     "joined": Meaning("clients that got their first cluster in this round", "clients", "neither"),
-    "migrated": Meaning("clients that changed cluster because their data changed", "clients", "neither"),
-    "models_down": Meaning("models sent from the server to clients in this round", "models", "lower"),
+    "migrated": Meaning(
+        "clients that changed cluster because their data changed", "clients", "neither"
+    ),
+    "models_down": Meaning(
+        "models sent from the server to clients in this round", "models", "lower"
+    ),
     "models_up": Meaning("models sent from clients to the server in this round", "models", "lower"),
     "bytes": Meaning("4 bytes per parameter and model sent in either direction", "bytes", "lower"),
     "scalars_up": Meaning(
@@ -67,12 +89,15 @@ METRICS: dict[str, Meaning] = {
     ),
     "gradient_steps": Meaning("local steps of all clients in this round", "steps", "lower"),
     "forward_passes": Meaning(
-        "(model, client) pairs whose training loss was computed apart from local training and testing",
+        "(model, client) pairs whose training loss was computed apart from local training and "
+        "testing",
         "passes",
         "lower",
     ),
     "backward_passes": Meaning(
-        "(model, client) pairs whose gradient was computed apart from the local solver", "passes", "lower"
+        "(model, client) pairs whose gradient was computed apart from the local solver",
+        "passes",
+        "lower",
     ),
     "seconds": Meaning(
         "time of the seed's round: its own, and its share by rows of what is computed together",
@@ -97,7 +122,8 @@ def document(
     meaning = Meaning(text, unit, better)
     if METRICS.setdefault(name, meaning) != meaning:
         raise ConfigError(
-            f"metric {name} is not allowed: it already means {METRICS[name].text!r}, take another name"
+            f"metric {name} is not allowed: it already means {METRICS[name].text!r}, take another "
+            "name"
         )
 
 
@@ -114,6 +140,7 @@ def meaning(name: str, key: str) -> Meaning:
     if name not in METRICS:
         allowed = ", ".join(METRICS)
         raise ConfigError(
-            f"{key}={name} is not allowed: one of {allowed}, or one added by fedclust.metrics.document"
+            f"{key}={name} is not allowed: one of {allowed}, or one added by "
+            "fedclust.metrics.document"
         )
     return METRICS[name]

@@ -6,10 +6,11 @@ from fedclust.types import Evaluation, Round
 
 
 def accuracy(evaluation: Evaluation, rnd: Round) -> dict[str, float]:  # noqa: ARG001 - a Metric
-    """Pooled accuracy, client-mean accuracy, pooled test loss, and the share of clients that are served.
+    """Pooled accuracy, client-mean accuracy, pooled test loss, and the share of clients that are
+    served.
 
-    accuracy = sum_i correct_i / sum_i |T_i|; accuracy_client_mean = mean_i correct_i / |T_i| over the clients
-    that were tested. The first three are absent where nobody was tested.
+    accuracy = sum_i correct_i / sum_i |T_i|; accuracy_client_mean = mean_i correct_i / |T_i| over
+    the clients that were tested. The first three are absent where nobody was tested.
     """
     count = evaluation.count.cpu()
     correct = evaluation.correct.cpu().double()

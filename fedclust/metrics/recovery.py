@@ -1,7 +1,7 @@
 """How well the clusters recover the true groups.
 
-Purity as in Lin et al. (arXiv 2311.13665); adjusted Rand index (Hubert and Arabie, 1985), normalised mutual
-information and Hungarian-matched accuracy as usual.
+Purity as in Lin et al. (arXiv 2311.13665); adjusted Rand index (Hubert and Arabie, 1985),
+normalised mutual information and Hungarian-matched accuracy as usual.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from fedclust.types import Evaluation, Round
 def recovery(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
     """Purity, ARI, NMI and matched accuracy of the labels against the groups.
 
-    Only clients with a group and a label count; without any such client all four are absent. A method that
-    gives every client its own model is treated like any other: its purity is 1, its ARI 0.
+    Only clients with a group and a label count; without any such client all four are absent. A
+    method that gives every client its own model is treated like any other: its purity is 1, its ARI
+    0.
     """
     label = evaluation.served.label.cpu().numpy()
     group = rnd.fed.group.cpu().numpy()
@@ -30,7 +31,9 @@ def recovery(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
 
 @lru_cache(maxsize=256)
 def _scores(labels: bytes, groups: bytes) -> dict[str, float]:
-    """The scores of int64 labels; kept, since most rounds leave the clusters of most seeds as they were."""
+    """The scores of int64 labels; kept, since most rounds leave the clusters of most seeds as they
+    were.
+    """
     from scipy.optimize import linear_sum_assignment
 
     # a second to import, which a start that finds everything done does not need

@@ -17,8 +17,9 @@ from fedclust.metrics import METRICS
 def write_summary(folder: Path) -> None:
     """Writes `summary.csv` from `rounds.csv` of the job's folder.
 
-    Columns: metric, value (`last` or `best`, best in the metric's own direction, absent where it has none),
-    seed (or `mean`, `std` with ddof=0, `n`), number. Reads line by line; memory does not grow with rounds.
+    Columns: metric, value (`last` or `best`, best in the metric's own direction, absent where it
+    has none), seed (or `mean`, `std` with ddof=0, `n`), number. Reads line by line; memory does not
+    grow with rounds.
     """
     last: dict[tuple[str, int], float] = {}
     best: dict[tuple[str, int], float] = {}

@@ -68,7 +68,8 @@ def flex_femnist_cnn(
     Args:
         in_shape: (channels, height, width), at least 13 x 13 for two blocks.
         num_classes: Y.
-        channels: output channels of each block of three convolutions; none gives a fully connected network.
+        channels: output channels of each block of three convolutions; none gives a fully connected
+            network.
         hidden: widths of the hidden fully connected layers.
         dropout: rate after every block and every hidden layer.
         l2: c of the penalty c·ΣW² on the kernels of the fully connected layers.
@@ -93,9 +94,15 @@ def flex_femnist_cnn(
 
 
 def tf_cifar(
-    in_shape: Sequence[int], num_classes: int, *, channels: Sequence[int], hidden: Sequence[int], l2: float
+    in_shape: Sequence[int],
+    num_classes: int,
+    *,
+    channels: Sequence[int],
+    hidden: Sequence[int],
+    l2: float,
 ) -> Model:
-    """The network of the TensorFlow CIFAR-10 tutorial, as IFCA's released code uses it on 24 x 24 crops.
+    """The network of the TensorFlow CIFAR-10 tutorial, as IFCA's released code uses it on 24 x 24
+    crops.
 
     Args:
         in_shape: (channels, height, width).
@@ -108,7 +115,12 @@ def tf_cifar(
         ConfigError: when the examples are no images, or a value is out of range.
     """
     check_widths("model.channels", channels)
-    require(len(channels) in (0, 2), "model.channels", list(channels), "two widths of at least 1, or none")
+    require(
+        len(channels) in (0, 2),
+        "model.channels",
+        list(channels),
+        "two widths of at least 1, or none",
+    )
     check_widths("model.hidden", hidden)
     require(l2 >= 0, "model.l2", l2, "at least 0")
 

@@ -9,14 +9,18 @@ from torch import Tensor
 
 from fedclust.rng import fold, uniform
 
-_PURPOSE = 0x64726F706F7574  # "dropout"; keeps masks apart from the batch order, which folds the same key
+_PURPOSE = (
+    0x64726F706F7574  # "dropout"; keeps masks apart from the batch order, which folds the same key
+)
 
 
-def keep(key: Tensor, step: int, layer: int, batch: int, features: tuple[int, ...], p: float) -> Tensor:
+def keep(
+    key: Tensor, step: int, layer: int, batch: int, features: tuple[int, ...], p: float
+) -> Tensor:
     """What a dropout layer multiplies its input with: 0 with probability p, else 1 / (1 - p).
 
-    The example at place j of a batch has its own key, so its mask depends neither on the padded width of the
-    batch nor on who else is in the call.
+    The example at place j of a batch has its own key, so its mask depends neither on the padded
+    width of the batch nor on who else is in the call.
 
     Args:
         key: [C] int64, the row keys of the call (`Shards.key`).

@@ -68,8 +68,8 @@ def adopt(model: nn.Module, in_shape: tuple[int, ...]) -> Runnable:
         in_shape: shape of one example.
 
     Raises:
-        ConfigError: if the module has buffers, dropout or parameters no `reset_parameters` draws, or does not
-            return one row of logits per example.
+        ConfigError: if the module has buffers, dropout or parameters no `reset_parameters` draws,
+            or does not return one row of logits per example.
     """
     model = copy.deepcopy(model)
     return model if isinstance(model, (Model, Foreign)) else Foreign(model, in_shape)
@@ -82,13 +82,15 @@ def _check(module: nn.Module) -> None:
         kind = type(part).__name__
         if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
             raise ConfigError(
-                f"model={name} is not allowed: its {kind} would draw from a global generator; build it as a "
+                f"model={name} is not allowed: its {kind} would draw from a global generator; "
+                "build it as a "
                 "fedclust.models.sequence.Model, whose dropout is seeded per client"
             )
         owns = any(True for _ in part.parameters(recurse=False))
         if owns and not callable(getattr(part, "reset_parameters", None)):
             raise ConfigError(
-                f"model={name} is not allowed: give {kind} a method reset_parameters() that draws them anew"
+                f"model={name} is not allowed: give {kind} a method reset_parameters() that draws "
+                "them anew"
             )
 
 
@@ -110,9 +112,12 @@ def _outputs(module: nn.Module, in_shape: tuple[int, ...]) -> list[tuple[int, ..
         raise ConfigError(
             f"model={type(module).__name__} cannot take examples of shape {in_shape}: {reason}"
         ) from error
-    if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and math.prod(out.shape) > 0):
+    if not (
+        isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and math.prod(out.shape) > 0
+    ):
         got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise ConfigError(
-            f"model={type(module).__name__} returns {got} for two examples: logits [2, classes] are expected"
+            f"model={type(module).__name__} returns {got} for two examples: logits [2, classes] "
+            "are expected"
         )
     return shapes

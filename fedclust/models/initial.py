@@ -1,4 +1,6 @@
-"""How fresh parameters are drawn: one function per scheme, from an explicit generator on the CPU."""
+"""How fresh parameters are drawn: one function per scheme, from an explicit generator on the
+CPU.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ Init = Callable[[Weighted, torch.Generator], tuple[Tensor, Tensor]]
 def torch_default(layer: Weighted, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Kernel and bias as PyTorch initialises them: both uniform in ±1/sqrt(fan in).
 
-    The numbers equal those of `layer.reset_parameters()` under a global generator in the same state.
+    The numbers equal those of `layer.reset_parameters()` under a global generator in the same
+    state.
     """
     kernel, bias = torch.empty(layer.weight.shape), torch.empty(layer.weight.shape[0])
     nn.init.kaiming_uniform_(kernel, a=math.sqrt(5), generator=generator)
@@ -32,7 +35,9 @@ def keras_default(layer: Weighted, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def truncated_normal(std: float, bias: float) -> Init:
-    """Kernels from N(0, std²) within two standard deviations (TensorFlow's), and a constant bias."""
+    """Kernels from N(0, std²) within two standard deviations (TensorFlow's), and a constant
+    bias.
+    """
 
     def draw(layer: Weighted, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         kernel = torch.empty(layer.weight.shape)

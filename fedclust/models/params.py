@@ -13,7 +13,8 @@ from fedclust.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where each parameter of a model lies in its flat vector, in the order of `model.parameters()`.
+    """Where each parameter of a model lies in its flat vector, in the order of
+    `model.parameters()`.
 
     Attributes:
         names: parameter names.
@@ -38,13 +39,14 @@ def layout(model: nn.Module) -> Layout:
     """The layout of a model's parameters.
 
     Raises:
-        ConfigError: if the model has buffers, e.g. batch normalisation's running statistics: they are no
-            parameters, so the server could not average them.
+        ConfigError: if the model has buffers, e.g. batch normalisation's running statistics: they
+            are no parameters, so the server could not average them.
     """
     buffers = [name for name, _ in model.named_buffers()]
     if buffers:
         raise ConfigError(
-            f"model={type(model).__name__} is not allowed: it has buffers ({', '.join(buffers[:3])}); "
+            f"model={type(model).__name__} is not allowed: it has buffers "
+            f"({', '.join(buffers[:3])}); "
             "use a model without running statistics, e.g. GroupNorm for BatchNorm"
         )
     named = list(model.named_parameters())
@@ -67,5 +69,7 @@ def unflatten(flat: Tensor, where: Layout) -> dict[str, Tensor]:
 
 
 def flatten(named: dict[str, Tensor], where: Layout, batch_dims: int = 0) -> Tensor:
-    """The inverse of `unflatten`, as a copy: [..., P] from tensors with `batch_dims` leading dimensions."""
+    """The inverse of `unflatten`, as a copy: [..., P] from tensors with `batch_dims` leading
+    dimensions.
+    """
     return torch.cat([named[name].flatten(batch_dims) for name in where.names], dim=-1)

@@ -28,16 +28,19 @@ Shape = tuple[int, ...]
 class Model(nn.Sequential):
     """A sequence of layers of the types `KNOWN`, with what engines must know beside them.
 
-    Its own parameters are placeholders (zero): engines keep them in flat tensors, `draw` makes fresh ones.
+    Its own parameters are placeholders (zero): engines keep them in flat tensors, `draw` makes
+    fresh ones.
 
     Attributes:
         shapes: input shape of every layer, then the output's, without the batch dimension.
-        l2: coefficient c by parameter name. Every engine adds the gradient 2cW of the penalty c·ΣW² in
-            training; losses never include it.
+        l2: coefficient c by parameter name. Every engine adds the gradient 2cW of the penalty c·ΣW²
+            in training; losses never include it.
         dropout: rate by place in the sequence.
     """
 
-    def __init__(self, layers: list[nn.Module], shapes: list[Shape], inits: list[Init], l2: dict[str, float]):
+    def __init__(
+        self, layers: list[nn.Module], shapes: list[Shape], inits: list[Init], l2: dict[str, float]
+    ):
         assert len(shapes) == len(layers) + 1, "one shape per layer, and the output's"
         unknown = [type(layer).__name__ for layer in layers if type(layer) not in KNOWN]
         assert not unknown, f"layers no engine knows: {unknown}"
@@ -47,11 +50,15 @@ class Model(nn.Sequential):
             nn.init.zeros_(value)
         self.shapes = tuple(shapes)
         self.l2 = dict(l2)
-        self.dropout = {i: layer.p for i, layer in enumerate(layers) if isinstance(layer, nn.Dropout)}
+        self.dropout = {
+            i: layer.p for i, layer in enumerate(layers) if isinstance(layer, nn.Dropout)
+        }
         self._inits = tuple(inits)
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Fresh parameters from a CPU generator, [P] float32 in the order of `self.parameters()`."""
+        """Fresh parameters from a CPU generator, [P] float32 in the order of
+        `self.parameters()`.
+        """
         layers = [layer for layer in self if isinstance(layer, (nn.Linear, nn.Conv2d))]
         drawn = [
             part.flatten()
@@ -61,11 +68,15 @@ class Model(nn.Sequential):
         return torch.cat(drawn)
 
     def masks(self, key: Tensor, step: int, batch: int) -> dict[int, Tensor]:
-        """Dropout masks by place in the sequence, each [C, batch, *features]; see `dropout.keep`."""
+        """Dropout masks by place in the sequence, each [C, batch, *features]; see
+        `dropout.keep`.
+        """
         return {i: keep(key, step, i, batch, self.shapes[i], p) for i, p in self.dropout.items()}
 
     def forward(self, x: Tensor, masks: Mapping[int, Tensor] | None = None) -> Tensor:
-        """Logits [B, Y] of x [B, *shape]; without `masks` (each [B, *features]) dropout does nothing."""
+        """Logits [B, Y] of x [B, *shape]; without `masks` (each [B, *features]) dropout does
+        nothing.
+        """
         for i, layer in enumerate(self):
             if not isinstance(layer, nn.Dropout):
                 x = layer(x)
@@ -86,7 +97,12 @@ def check_widths(key: str, widths: Sequence[int]) -> None:
     """
     is_list = isinstance(widths, Sequence) and not isinstance(widths, str)
     good = is_list and all(isinstance(width, int) and width >= 1 for width in widths)
-    require(good, key, list(widths) if is_list else widths, "a list of widths of at least 1, such as [32,64]")
+    require(
+        good,
+        key,
+        list(widths) if is_list else widths,
+        "a list of widths of at least 1, such as [32,64]",
+    )
 
 
 @dataclass
@@ -125,7 +141,13 @@ class Stack:
         return self._add_weighted(nn.Linear(self.shape[0], width, device="meta"), l2, init)
 
     def conv(
-        self, channels: int, kernel: int, *, stride: int = 1, padding: int = 0, init: Init | None = None
+        self,
+        channels: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        init: Init | None = None,
     ) -> Stack:
         """Convolution, zero-padded on all sides."""
         self._check(kernel, 2 * padding)
@@ -133,7 +155,9 @@ class Stack:
         return self._add_weighted(layer, 0.0, init)
 
     def conv_same(self, channels: int, kernel: int, stride: int) -> Stack:
-        """Convolution to ceil(size / stride), padded as TensorFlow does: the odd pixel right and bottom."""
+        """Convolution to ceil(size / stride), padded as TensorFlow does: the odd pixel right and
+        bottom.
+        """
         pads = []
         for size in self.shape[:0:-1]:  # width first, as nn.ZeroPad2d takes them
             total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
@@ -149,7 +173,9 @@ class Stack:
         return self._add(nn.ReLU())
 
     def pool(self, kernel: int, stride: int, *, same: bool = False) -> Stack:
-        """Maximum over windows; `same` lets the last window reach past the right and bottom edge."""
+        """Maximum over windows; `same` lets the last window reach past the right and bottom
+        edge.
+        """
         self._check(1 if same else kernel, 0)
         return self._add(nn.MaxPool2d(kernel, stride, ceil_mode=same))
 
@@ -184,7 +210,8 @@ def of_images(what: str, in_shape: Shape, build: Callable[[Shape], Model]) -> Mo
     """
     if len(in_shape) != 3:
         raise ConfigError(
-            f"model: {what} needs images (channels, height, width), the dataset has shape {in_shape}; "
+            f"model: {what} needs images (channels, height, width), the dataset has shape "
+            f"{in_shape}; "
             "choose model=linear or model=mlp, or another dataset"
         )
     try:

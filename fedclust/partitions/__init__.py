@@ -1,1 +1,3 @@
-"""Arrays to clients: each module holds one frozen dataclass with `pool` and `split` (`types.Partition`)."""
+"""Arrays to clients: each module holds one frozen dataclass with `pool` and `split`
+(`types.Partition`).
+"""

@@ -1,7 +1,8 @@
-"""Clusters that own overlapping sets of classes: JGL (Lin et al., arXiv 2311.13665), section on experiments.
+"""Clusters that own overlapping sets of classes: JGL (Lin et al., arXiv 2311.13665), section on
+experiments.
 
-The paper prints two of the four class sets of MNIST; the other two are chosen so that every class is owned by
-three or four clusters, which gives equally large clusters on balanced data.
+The paper prints two of the four class sets of MNIST; the other two are chosen so that every class
+is owned by three or four clusters, which gives equally large clusters on balanced data.
 """
 
 from __future__ import annotations
@@ -34,18 +35,21 @@ from fedclust.types import Dataset, Pool, Split
 
 @dataclass(frozen=True, kw_only=True)
 class ClassSubsets:
-    """Every cluster owns a set of classes; its examples are spread over its clients equally and at random.
+    """Every cluster owns a set of classes; its examples are spread over its clients equally and at
+    random.
 
-    Nobody shares an example. The test images of a class are divided in the proportions of its training
-    images. Group of a client: its cluster.
+    Nobody shares an example. The test images of a class are divided in the proportions of its
+    training images. Group of a client: its cluster.
 
     Attributes:
         num_clients: M, a multiple of the number of clusters.
-        subsets: classes of every cluster, or "random": drawn by the seed until every class has an owner.
-        num_clusters, classes_per_cluster: what "random" draws; below 1, the part of all classes that a
-            cluster owns, rounded down.
-        cluster_sizes: "equal" divides a class equally among its owners; a list gives the training examples of
-            every cluster, for which class shares as close as possible to those of the classes are solved.
+        subsets: classes of every cluster, or "random": drawn by the seed until every class has an
+            owner.
+        num_clusters, classes_per_cluster: what "random" draws; below 1, the part of all classes
+            that a cluster owns, rounded down.
+        cluster_sizes: "equal" divides a class equally among its owners; a list gives the training
+            examples of every cluster, for which class shares as close as possible to those of the
+            classes are solved.
         examples_per_client: at most this many training examples per client, None for all.
     """
 
@@ -112,7 +116,9 @@ class ClassSubsets:
         if isinstance(self.cluster_sizes, str):
             shares = equal_shares(owns, supply)
         else:
-            shares = solved_shares(owns, supply, np.array([int(size) for size in self.cluster_sizes]))
+            shares = solved_shares(
+                owns, supply, np.array([int(size) for size in self.cluster_sizes])
+            )
         train = self._cut(y_train, 0, shares, stream.fold(1), self.examples_per_client)
         if int(train.count.min()) < 1:
             raise too_few(dataset, "a client would get none", "lower partition.num_clients")
@@ -151,7 +157,9 @@ class ClassSubsets:
         return owns
 
     def _cut(self, y: Rows, first: int, shares: Rows, stream: Stream, cap: int | None) -> Split:
-        """The split of one set whose rows start at pool row `first`; shares [G, Y] rows of each class."""
+        """The split of one set whose rows start at pool row `first`; shares [G, Y] rows of each
+        class.
+        """
         classes = shuffled_classes(y, shares.shape[1], stream.fold(0).numpy())
         ends = shares.cumsum(0)
         parts, sizes = [], []

@@ -37,7 +37,10 @@ def check_clients(num_clients: object) -> None:
 def check_cap(key: str, cap: object) -> None:
     """Raise a `ConfigError` unless the cap is None or a whole number of at least 1."""
     require(
-        cap is None or (isinstance(cap, int) and cap >= 1), key, cap, "a whole number of at least 1, or null"
+        cap is None or (isinstance(cap, int) and cap >= 1),
+        key,
+        cap,
+        "a whole number of at least 1, or null",
     )
 
 
@@ -45,7 +48,8 @@ def check_test(dataset: Dataset) -> None:
     """Raise a `ConfigError` unless the dataset has a test set of its own."""
     if len(dataset.x_test) == 0:
         raise ConfigError(
-            f"dataset={dataset.name} has no test set: use partition=natural, which cuts one per client"
+            f"dataset={dataset.name} has no test set: use partition=natural, which cuts one per "
+            "client"
         )
 
 
@@ -55,7 +59,9 @@ def too_few(dataset: Dataset, what: str, remedy: str) -> DataError:
 
 
 def even(total: int, parts: int) -> Rows:
-    """Sizes of `parts` parts of `total` rows as `np.array_split` makes them, [parts]: larger ones first."""
+    """Sizes of `parts` parts of `total` rows as `np.array_split` makes them, [parts]: larger ones
+    first.
+    """
     size, left = divmod(total, parts)
     return np.full(parts, size, dtype=np.int64) + (np.arange(parts) < left)
 
@@ -79,14 +85,18 @@ def grouped(rows: Rows, owner: Rows, num_clients: int) -> Split:
 
 
 def consecutive(rows: Rows, sizes: Rows, cap: int | None = None) -> Split:
-    """The split that cuts `rows` [sum of sizes] into parts, each shortened to its first `cap` rows."""
+    """The split that cuts `rows` [sum of sizes] into parts, each shortened to its first `cap`
+    rows.
+    """
     if cap is not None:
         place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         rows, sizes = rows[place < cap], np.minimum(sizes, cap)
     return Split(torch.from_numpy(rows.astype(np.int32)), _offsets(sizes))
 
 
-def hold_out(rows: Rows, sizes: Rows, fraction: float, rng: np.random.Generator) -> tuple[Split, Split]:
+def hold_out(
+    rows: Rows, sizes: Rows, fraction: float, rng: np.random.Generator
+) -> tuple[Split, Split]:
     """Train and test split: every client's rows shuffled, the first int(fraction * size) to train.
 
     Args:
@@ -114,10 +124,12 @@ def shuffled_classes(
 
 
 def deal(counts: Rows, classes: list[Rows]) -> tuple[Rows, Rows]:
-    """Rows and sizes of clients that take `counts` rows off the top of each class, without sharing any.
+    """Rows and sizes of clients that take `counts` rows off the top of each class, without sharing
+    any.
 
     Args:
-        counts: [M, Y] rows of each class for each client; a column sums to at most the class's length.
+        counts: [M, Y] rows of each class for each client; a column sums to at most the class's
+            length.
         classes: Y arrays of rows.
 
     Returns:
@@ -125,7 +137,9 @@ def deal(counts: Rows, classes: list[Rows]) -> tuple[Rows, Rows]:
     """
     num_clients = len(counts)
     owner = np.concatenate([np.repeat(np.arange(num_clients), column) for column in counts.T])
-    rows = np.concatenate([own[: column.sum()] for own, column in zip(classes, counts.T, strict=True)])
+    rows = np.concatenate(
+        [own[: column.sum()] for own, column in zip(classes, counts.T, strict=True)]
+    )
     return rows[np.argsort(owner, kind="stable")], counts.sum(1)
 
 

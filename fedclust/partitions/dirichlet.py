@@ -29,15 +29,17 @@ _TRIES = 100
 
 @dataclass(frozen=True, kw_only=True)
 class DirichletLabels:
-    """Every class is divided among the clients by a draw from Dirichlet(alpha, …, alpha); no true groups.
+    """Every class is divided among the clients by a draw from Dirichlet(alpha, …, alpha); no true
+    groups.
 
-    The test set is divided in the same proportions as the training set, so that a client is tested on the
-    distribution it trains on.
+    The test set is divided in the same proportions as the training set, so that a client is tested
+    on the distribution it trains on.
 
     Attributes:
         num_clients: M.
         alpha: concentration, above 0.
-        min_examples: training examples every client has at least; all shares are redrawn until it holds.
+        min_examples: training examples every client has at least; all shares are redrawn until it
+            holds.
     """
 
     num_clients: int
@@ -63,13 +65,18 @@ class DirichletLabels:
         if len(dataset.y_train) < self.min_examples * self.num_clients:
             raise too_few(
                 dataset,
-                f"{len(dataset.y_train)} for {self.num_clients} clients with {self.min_examples} each",
+                f"{len(dataset.y_train)} for {self.num_clients} clients with {self.min_examples} "
+                "each",
                 "lower partition.num_clients or partition.min_examples",
             )
         y_train, y_test = labels(dataset.y_train), labels(dataset.y_test)
         share = self._shares(np.bincount(y_train, minlength=dataset.num_classes), stream.fold(0))
         train = self._deal(y_train, share, stream.fold(1), 0)
-        return train, self._deal(y_test, share, stream.fold(2), len(y_train)), no_group(self.num_clients)
+        return (
+            train,
+            self._deal(y_test, share, stream.fold(2), len(y_train)),
+            no_group(self.num_clients),
+        )
 
     def _shares(self, supply: Rows, stream: Stream) -> npt.NDArray[np.float64]:
         """Share of each class for each client, [M, Y]."""
@@ -81,12 +88,16 @@ class DirichletLabels:
             if equal_shares(share, supply).sum(1).min() >= self.min_examples:
                 return share
         raise ConfigError(
-            f"partition.alpha={self.alpha} is not allowed: {_TRIES} draws left a client with fewer than "
-            f"partition.min_examples={self.min_examples}: raise alpha, or lower min_examples or num_clients"
+            f"partition.alpha={self.alpha} is not allowed: {_TRIES} draws left a client with "
+            "fewer than "
+            f"partition.min_examples={self.min_examples}: raise alpha, or lower min_examples or "
+            "num_clients"
         )
 
     def _deal(self, y: Rows, share: npt.NDArray[np.float64], stream: Stream, first: int) -> Split:
         classes = shuffled_classes(y, share.shape[1], stream.numpy())
         counts = equal_shares(share, np.bincount(y, minlength=share.shape[1]))
-        owner = np.concatenate([np.repeat(np.arange(self.num_clients), column) for column in counts.T])
+        owner = np.concatenate(
+            [np.repeat(np.arange(self.num_clients), column) for column in counts.T]
+        )
         return grouped(np.concatenate(classes) + first, owner, self.num_clients)

@@ -1,4 +1,6 @@
-"""Ditto's FashionMNIST, five classes each (Li et al., ICML 2021), used by FlexCFL (arXiv 2108.09749)."""
+"""Ditto's FashionMNIST, five classes each (Li et al., ICML 2021), used by FlexCFL (arXiv
+2108.09749).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,12 @@ from fedclust.types import Dataset, Pool, Split
 
 @dataclass(frozen=True, kw_only=True)
 class Ditto:
-    """Client u owns the classes u, u + 1, … modulo their number, in lognormal shares of a lognormal size.
+    """Client u owns the classes u, u + 1, … modulo their number, in lognormal shares of a lognormal
+    size.
 
-    Training images come from the dataset's training set, test images from its test set, in file order; a
-    class that runs out starts again from its first image, so a few clients share images of one set.
-    Group of a client: u modulo the number of classes.
+    Training images come from the dataset's training set, test images from its test set, in file
+    order; a class that runs out starts again from its first image, so a few clients share images of
+    one set. Group of a client: u modulo the number of classes.
 
     Attributes:
         num_clients: M; 500 as published.
@@ -76,9 +79,13 @@ class Ditto:
             share = rng.lognormal(1, 1, self.classes_per_client)
             share = share / share.sum()
             owned = [((u + j) % dataset.num_classes, p * size[u]) for j, p in enumerate(share)]
-            train.append(torch.from_numpy(np.concatenate([train_list.take(c, int(n) + 1) for c, n in owned])))
+            train.append(
+                torch.from_numpy(np.concatenate([train_list.take(c, int(n) + 1) for c, n in owned]))
+            )
             test.append(
-                torch.from_numpy(np.concatenate([test_list.take(c, int(n / 6) + 1) for c, n in owned]))
+                torch.from_numpy(
+                    np.concatenate([test_list.take(c, int(n / 6) + 1) for c, n in owned])
+                )
             )
         return Split.of(train), Split.of(test), torch.arange(self.num_clients) % dataset.num_classes
 

@@ -1,9 +1,10 @@
-"""FEMNIST-10 of FedProx (Li et al., MLSys 2020) as in LCFL (arXiv 2407.09360) and FlexCFL (arXiv 2108.09749).
+"""FEMNIST-10 of FedProx (Li et al., MLSys 2020) as in LCFL (arXiv 2407.09360) and FlexCFL (arXiv
+2108.09749).
 
-Differs from the released generator: it has no seed, so sizes are drawn anew and scaled to the published
-total; and its read pointer jumps back for every client, so that clients share the first images of each class
-and about 96 % of the test images are training images of somebody else (`sharing=prefix`). By default nobody
-shares.
+Differs from the released generator: it has no seed, so sizes are drawn anew and scaled to the
+published total; and its read pointer jumps back for every client, so that clients share the first
+images of each class and about 96 % of the test images are training images of somebody else
+(`sharing=prefix`). By default nobody shares.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
 _CLASSES, _OWNED = 10, 3
-# of EMNIST byclass, whose classes are the ten digits, A to Z, then a to z; the published file holds a to j
+# of EMNIST byclass, whose classes are the ten digits, A to Z, then a to z; the published file holds
+# a to j
 _LETTERS_FROM = {62: 36, _CLASSES: 0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Femnist10:
-    """Client u owns equally many images of the classes u, u + 1, u + 2 modulo 10, 90 % of them for training.
+    """Client u owns equally many images of the classes u, u + 1, u + 2 modulo 10, 90 % of them for
+    training.
 
     Only the dataset's training images are used. Group of a client: u modulo 10.
 
@@ -47,8 +50,8 @@ class Femnist10:
         num_clients: M.
         total: examples of all clients, met within 1 %; None leaves the sizes as drawn.
         sharing: disjoint, or prefix as published.
-        first_class: the dataset's class that becomes class 0; `auto` is 36, the letter a, among the 62
-            classes of EMNIST byclass, and 0 where there are ten classes.
+        first_class: the dataset's class that becomes class 0; `auto` is 36, the letter a, among the
+            62 classes of EMNIST byclass, and 0 where there are ten classes.
         max_per_class: images of a class that are used at all.
     """
 
@@ -61,7 +64,10 @@ class Femnist10:
     def __post_init__(self) -> None:
         check_clients(self.num_clients)
         require(
-            self.sharing in ("disjoint", "prefix"), "partition.sharing", self.sharing, "disjoint or prefix"
+            self.sharing in ("disjoint", "prefix"),
+            "partition.sharing",
+            self.sharing,
+            "disjoint or prefix",
         )
         first = self.first_class
         require(
@@ -76,7 +82,8 @@ class Femnist10:
             self.total is None or self.total >= least,
             "partition.total",
             self.total,
-            f"at least {least}, six for each of partition.num_clients, or null for the sizes as drawn",
+            f"at least {least}, six for each of partition.num_clients, or null for the sizes as "
+            "drawn",
         )
 
     def pool(self, dataset: Dataset) -> Pool:
@@ -90,7 +97,9 @@ class Femnist10:
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
         """Train split, test split and group [M]."""
         y = self._relabelled(dataset)
-        classes = shuffled_classes(labels(y[y >= 0]), _CLASSES, stream.fold(0).numpy(), self.max_per_class)
+        classes = shuffled_classes(
+            labels(y[y >= 0]), _CLASSES, stream.fold(0).numpy(), self.max_per_class
+        )
         each = self._each(stream.fold(1).numpy())
         client = np.arange(self.num_clients)
         owned = (client[:, None] + np.arange(_OWNED)) % _CLASSES  # [M, 3]
@@ -104,7 +113,9 @@ class Femnist10:
         else:
             rows, sizes = deal(self._affordable(dataset, counts, supply), classes)
         if (sizes < 2).any():
-            raise too_few(dataset, "a client would get fewer than 2", "choose another partition.first_class")
+            raise too_few(
+                dataset, "a client would get fewer than 2", "choose another partition.first_class"
+            )
         train, test = hold_out(rows, sizes, 0.9, stream.fold(2).numpy())
         return train, test, torch.from_numpy(client % _CLASSES)
 
@@ -123,7 +134,8 @@ class Femnist10:
             self.first_class <= dataset.num_classes - _CLASSES,
             "partition.first_class",
             self.first_class,
-            f"ten classes from there on are needed, but dataset={dataset.name} has {dataset.num_classes}",
+            f"ten classes from there on are needed, but dataset={dataset.name} has "
+            f"{dataset.num_classes}",
         )
         return self.first_class
 
@@ -137,11 +149,19 @@ class Femnist10:
         kept = y >= 0
         x = dataset.x_train[kept]
         return changed(
-            dataset, x_train=x, y_train=y[kept], x_test=x[:0], y_test=y[:0], num_classes=_CLASSES, owner=None
+            dataset,
+            x_train=x,
+            y_train=y[kept],
+            x_test=x[:0],
+            y_test=y[:0],
+            num_classes=_CLASSES,
+            owner=None,
         )
 
     def _each(self, rng: np.random.Generator) -> Rows:
-        """Images of each owned class, [M]: max(2, int(q / 3)), q lognormal(4, 1) + 5 scaled to `total`."""
+        """Images of each owned class, [M]: max(2, int(q / 3)), q lognormal(4, 1) + 5 scaled to
+        `total`.
+        """
         drawn = (rng.lognormal(4, 1, self.num_clients) + 5) / _OWNED
         low, high = 0.0, 1.0
         if self.total is not None:
@@ -153,7 +173,9 @@ class Femnist10:
         return _at_least_two(high * drawn)
 
     def _affordable(self, dataset: Dataset, counts: Rows, supply: Rows) -> Rows:
-        """Counts [M, 10] that no class runs out of: one with too few images is shared out in proportion."""
+        """Counts [M, 10] that no class runs out of: one with too few images is shared out in
+        proportion.
+        """
         demand = counts.sum(0)
         share = np.minimum(1.0, supply / np.maximum(demand, 1))
         fits: Rows = (counts * share).astype(np.int64)

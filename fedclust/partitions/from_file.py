@@ -20,9 +20,11 @@ class FromFile:
     """Exactly the rows of the table, the same for every seed.
 
     Attributes:
-        path: CSV or parquet with the columns split (train or test), client, row and optionally group.
+        path: CSV or parquet with the columns split (train or test), client, row and optionally
+            group.
         base: the partition whose pool the rows count; `iid` counts training, then test examples.
-        shared: whether somebody's test row may be a training row, as with `sharing=prefix` of FEMNIST-10.
+        shared: whether somebody's test row may be a training row, as with `sharing=prefix` of
+            FEMNIST-10.
     """
 
     path: str
@@ -43,7 +45,9 @@ class FromFile:
         both = test.index[torch.isin(test.index, train.index)]
         if len(both) and not self.shared:
             raise DataError(
-                f"{self.path} has row {int(both[0])} in a training and a test set ({len(both)} such rows): "
-                "rows count the training images, then the test images; partition.shared=true allows it"
+                f"{self.path} has row {int(both[0])} in a training and a test set ({len(both)} "
+                "such rows): "
+                "rows count the training images, then the test images; partition.shared=true "
+                "allows it"
             )
         return train, test, group

@@ -32,9 +32,9 @@ class IID:
 
     Attributes:
         num_clients: M.
-        sizes: equal cuts the dataset's training and test set into equal parts; power_law pools both sets,
-            draws the sizes as `PowerLaw` with two classes does and keeps 90 % of each client for training
-            (FlexCFL, arXiv 2108.09749, Table I).
+        sizes: equal cuts the dataset's training and test set into equal parts; power_law pools both
+            sets, draws the sizes as `PowerLaw` with two classes does and keeps 90 % of each client
+            for training (FlexCFL, arXiv 2108.09749, Table I).
         examples_per_client: at most this many training examples per client, None for all.
     """
 
@@ -44,7 +44,12 @@ class IID:
 
     def __post_init__(self) -> None:
         check_clients(self.num_clients)
-        require(self.sizes in ("equal", "power_law"), "partition.sizes", self.sizes, "equal or power_law")
+        require(
+            self.sizes in ("equal", "power_law"),
+            "partition.sizes",
+            self.sizes,
+            "equal or power_law",
+        )
         check_cap("partition.examples_per_client", self.examples_per_client)
 
     def pool(self, dataset: Dataset) -> Pool:
@@ -60,7 +65,9 @@ class IID:
             return train, test, group
         if num_train < self.num_clients:
             raise too_few(
-                dataset, f"{num_train} for {self.num_clients} clients", "lower partition.num_clients"
+                dataset,
+                f"{num_train} for {self.num_clients} clients",
+                "lower partition.num_clients",
             )
         rows = stream.fold(0).numpy().permutation(num_train)
         train = consecutive(rows, even(num_train, self.num_clients), self.examples_per_client)

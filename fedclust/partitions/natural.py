@@ -15,7 +15,8 @@ from fedclust.types import Dataset, Pool, Split
 
 @dataclass(frozen=True, kw_only=True)
 class Natural:
-    """Client i owns the examples of device i, cut into training and test set at random; no true groups.
+    """Client i owns the examples of device i, cut into training and test set at random; no true
+    groups.
 
     Attributes:
         train_fraction: share of the training set, rounded down.
@@ -25,7 +26,10 @@ class Natural:
 
     def __post_init__(self) -> None:
         require(
-            0 < self.train_fraction < 1, "partition.train_fraction", self.train_fraction, "between 0 and 1"
+            0 < self.train_fraction < 1,
+            "partition.train_fraction",
+            self.train_fraction,
+            "between 0 and 1",
         )
 
     def pool(self, dataset: Dataset) -> Pool:
@@ -41,12 +45,17 @@ class Natural:
         """
         if dataset.owner is None:
             raise ConfigError(
-                f"partition=natural needs devices, which dataset={dataset.name} lacks: use partition=iid"
+                f"partition=natural needs devices, which dataset={dataset.name} lacks: use "
+                "partition=iid"
             )
         owner = labels(dataset.owner)
         sizes = np.bincount(owner)
-        train, test = hold_out(np.argsort(owner, kind="stable"), sizes, self.train_fraction, stream.numpy())
+        train, test = hold_out(
+            np.argsort(owner, kind="stable"), sizes, self.train_fraction, stream.numpy()
+        )
         if int(train.count.min()) < 1:
             device = int(train.count.argmin())
-            raise too_few(dataset, f"device {device} has {sizes[device]}", "raise partition.train_fraction")
+            raise too_few(
+                dataset, f"device {device} has {sizes[device]}", "raise partition.train_fraction"
+            )
         return train, test, no_group(len(sizes))

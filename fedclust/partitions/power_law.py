@@ -1,7 +1,8 @@
-"""Few classes, lognormal sizes: FedProx's MNIST (Li et al., MLSys 2020) as in FlexCFL (arXiv 2108.09749).
+"""Few classes, lognormal sizes: FedProx's MNIST (Li et al., MLSys 2020) as in FlexCFL (arXiv
+2108.09749).
 
-Differs from the released generator: which images of a class a client gets is drawn by the seed as well
-(there: file order); the sizes follow the same distribution.
+Differs from the released generator: which images of a class a client gets is drawn by the seed as
+well (there: file order); the sizes follow the same distribution.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ _FIRST = 10  # images every client has, spread evenly over its classes
 
 @dataclass(frozen=True, kw_only=True)
 class PowerLaw:
-    """Client u owns the classes u, u + 1, … modulo their number; nobody shares, 90 % are for training.
+    """Client u owns the classes u, u + 1, … modulo their number; nobody shares, 90 % are for
+    training.
 
-    Training and test images of the dataset are pooled. Group of a client: u modulo the number of classes.
+    Training and test images of the dataset are pooled. Group of a client: u modulo the number of
+    classes.
 
     Attributes:
         num_clients: M.
@@ -80,7 +83,11 @@ class PowerLaw:
 
 
 def class_counts(
-    dataset: Dataset, supply: Rows, num_clients: int, classes_per_client: int, rng: np.random.Generator
+    dataset: Dataset,
+    supply: Rows,
+    num_clients: int,
+    classes_per_client: int,
+    rng: np.random.Generator,
 ) -> Rows:
     """Images of each class for each client, [M, Y].
 
@@ -93,7 +100,12 @@ def class_counts(
     """
     num_classes = len(supply)
     allowed = f"at most the {num_classes} classes of dataset={dataset.name}"
-    require(classes_per_client <= num_classes, "partition.classes_per_client", classes_per_client, allowed)
+    require(
+        classes_per_client <= num_classes,
+        "partition.classes_per_client",
+        classes_per_client,
+        allowed,
+    )
     client = np.arange(num_clients)
     owned = (client[:, None] + np.arange(classes_per_client)) % num_classes  # [M, c]
     counts = np.zeros((num_clients, num_classes), dtype=np.int64)
@@ -101,10 +113,15 @@ def class_counts(
     used = counts.sum(0)
     if (used > supply).any():
         short = int((supply - used).argmin())
-        what = f"{int(supply[short])} of class {short}, {int(used[short])} are needed for ten per client"
+        needed = int(used[short])
+        what = f"{int(supply[short])} of class {short}, {needed} are needed for ten per client"
         raise too_few(dataset, what, "lower partition.num_clients")
-    shares = rng.lognormal(0, 2.0, (num_classes, -(-num_clients // num_classes), classes_per_client))
-    extra = ((supply - used)[:, None, None] * shares / shares.sum((1, 2), keepdims=True)).astype(np.int64)
+    shares = rng.lognormal(
+        0, 2.0, (num_classes, -(-num_clients // num_classes), classes_per_client)
+    )
+    extra = ((supply - used)[:, None, None] * shares / shares.sum((1, 2), keepdims=True)).astype(
+        np.int64
+    )
     for u in client:
         for j, c in enumerate(owned[u]):
             more = extra[c, u // num_classes, j]

@@ -1,4 +1,6 @@
-"""Rotated images: LCFL (arXiv 2407.09360), CFL-MGD (Electronics 2023, 12, 1972), IFCA (arXiv 2006.04088)."""
+"""Rotated images: LCFL (arXiv 2407.09360), CFL-MGD (Electronics 2023, 12, 1972), IFCA (arXiv
+2006.04088).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
-from fedclust.partitions.cut import Rows, check_cap, check_clients, check_test, consecutive, even, too_few
+from fedclust.partitions.cut import (
+    Rows,
+    check_cap,
+    check_clients,
+    check_test,
+    consecutive,
+    even,
+    too_few,
+)
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
@@ -18,8 +28,9 @@ from fedclust.types import Dataset, Pool, Split
 class Rotated:
     """Group r holds the whole dataset rotated counter-clockwise by 360 r / num_rotations degrees.
 
-    Within a group the training images are permuted and cut into equal parts, the test images cut as they
-    are; so every image occurs once per rotation and never twice within one. Group of a client: its rotation.
+    Within a group the training images are permuted and cut into equal parts, the test images cut as
+    they are; so every image occurs once per rotation and never twice within one. Group of a client:
+    its rotation.
 
     Attributes:
         num_clients: M, a multiple of `num_rotations`; LCFL 1200 and 2400 on MNIST, 200 on CIFAR-10.
@@ -58,7 +69,8 @@ class Rotated:
             len(shape) == 3 and shape[1] == shape[2],
             "partition",
             "rotated",
-            f"it needs square images, but an example of dataset={dataset.name} has shape {tuple(shape)}",
+            f"it needs square images, but an example of dataset={dataset.name} has shape "
+            f"{tuple(shape)}",
         )
         require(
             all(t.dim() < 2 or t.shape[-2:] == (1, 1) for t in (dataset.scale, dataset.shift)),
@@ -71,7 +83,8 @@ class Rotated:
         row = 0
         for rotation in range(self.num_rotations):
             for part in (dataset.x_train, dataset.x_test):
-                # NumPy rotates without a copy, so every image is written once, straight to its place
+                # NumPy rotates without a copy, so every image is written once, straight to its
+                # place
                 turned = np.rot90(part.numpy(), rotation * 4 // self.num_rotations, (2, 3))
                 x.numpy()[row : row + len(part)] = turned
                 row += len(part)
@@ -91,9 +104,13 @@ class Rotated:
         parts = self.num_clients // self.num_rotations
         if parts > num_train:
             raise too_few(
-                dataset, f"{num_train} for {parts} clients per rotation", "lower partition.num_clients"
+                dataset,
+                f"{num_train} for {parts} clients per rotation",
+                "lower partition.num_clients",
             )
-        first = np.arange(self.num_rotations) * (num_train + num_test)  # pool row where a rotation starts
+        first = np.arange(self.num_rotations) * (
+            num_train + num_test
+        )  # pool row where a rotation starts
         train: Rows = np.concatenate(
             [row + stream.fold(r).numpy().permutation(num_train) for r, row in enumerate(first)]
         )
@@ -101,4 +118,8 @@ class Rotated:
         train_sizes = np.tile(even(num_train, parts), self.num_rotations)
         test_sizes = np.tile(even(num_test, parts), self.num_rotations)
         group = torch.arange(self.num_clients) // parts
-        return consecutive(train, train_sizes, self.examples_per_client), consecutive(test, test_sizes), group
+        return (
+            consecutive(train, train_sizes, self.examples_per_client),
+            consecutive(test, test_sizes),
+            group,
+        )

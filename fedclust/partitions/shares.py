@@ -13,7 +13,8 @@ Counts = npt.NDArray[np.int64]
 
 
 def equal_shares(weight: Table, supply: Counts) -> Counts:
-    """Every class divided among the clusters in proportion to its weights, [G, Y]; without weight, none.
+    """Every class divided among the clusters in proportion to its weights, [G, Y]; without weight,
+    none.
 
     Args:
         weight: [G, Y] >= 0.
@@ -28,8 +29,8 @@ def equal_shares(weight: Table, supply: Counts) -> Counts:
 def solved_shares(owns: Table, supply: Counts, sizes: Counts) -> Counts:
     """Shares whose clusters have exactly the given sizes, [G, Y].
 
-    Of all tables with these sizes and class totals proportional to the supply, the one nearest to equal
-    shares in relative entropy (iterative proportional fitting), then rounded.
+    Of all tables with these sizes and class totals proportional to the supply, the one nearest to
+    equal shares in relative entropy (iterative proportional fitting), then rounded.
 
     Args:
         owns: [G, Y] 1 where a cluster owns a class, else 0.

@@ -48,7 +48,8 @@ class Arm:
         job: the job.
         name: the algorithm choice, and the options in which it differs from its other jobs: "jgl
             gradient_weight=0.2".
-        setting: the federation where not all jobs of the report have the same one: "MNIST-MCLR, swap all".
+        setting: the federation where not all jobs of the report have the same one: "MNIST-MCLR,
+            swap all".
     """
 
     job: Job
@@ -72,20 +73,29 @@ class Arm:
 
     @property
     def stand_in(self) -> str:
-        """The data set the experiment is about, where the job used another in its place; else ""."""
+        """The data set the experiment is about, where the job used another in its place; else
+        "".
+        """
         meant = str(self.job.asked.get("dataset") or "")
         return "" if meant == self.job.choices.get("dataset") else meant
 
     @property
     def cell(self) -> Mapping[str, str]:
-        """What tells the cells of a printed table apart: choices by group, and classes per client."""
+        """What tells the cells of a printed table apart: choices by group, and classes per
+        client.
+        """
         partition = self.job.config.get("partition") or {}
-        classes = "10" if self.job.choices.get("partition") == "iid" else partition.get("classes_per_client")
+        classes = (
+            "10"
+            if self.job.choices.get("partition") == "iid"
+            else partition.get("classes_per_client")
+        )
         meant = {"dataset": self.stand_in} if self.stand_in else {}
         return {**self.job.choices, "classes": str(classes), **meant}
 
     def curve(self, metric: str) -> Curve | None:
-        """One metric of the arm without the seeds that failed on the way, or None where it was not recorded.
+        """One metric of the arm without the seeds that failed on the way, or None where it was not
+        recorded.
 
         "models" is the sum of models_down and models_up.
         """
@@ -110,7 +120,9 @@ class Arm:
         return np.nansum(curve.values, axis=0) if curve else np.empty(0)
 
     def best(self, metric: str) -> NDArray[np.float64]:
-        """[S] maximum over the rounds that count, see `counted`, without the seeds that have none."""
+        """[S] maximum over the rounds that count, see `counted`, without the seeds that have
+        none.
+        """
         curve = self.counted(metric)
         return _known(np.fmax.reduce(curve.values, axis=0)) if curve else np.empty(0)
 
@@ -134,7 +146,9 @@ def arms(jobs: Sequence[Job], order: Sequence[str] = ()) -> list[Arm]:
     """
     federation = _federations(jobs)
     settings = [
-        SEPARATOR.join(_piece(job, key, name) for key, name in federation.items() if _value(job, key))
+        SEPARATOR.join(
+            _piece(job, key, name) for key, name in federation.items() if _value(job, key)
+        )
         for job in jobs
     ]
     by_algorithm: dict[str, list[Job]] = defaultdict(list)
@@ -153,7 +167,9 @@ def arms(jobs: Sequence[Job], order: Sequence[str] = ()) -> list[Arm]:
     ]
     rank = {name: position for position, name in enumerate(order)}
 
-    def key(arm: Arm) -> tuple[list[int], list[tuple[int, float, str]], int, list[tuple[int, float, str]]]:
+    def key(
+        arm: Arm,
+    ) -> tuple[list[int], list[tuple[int, float, str]], int, list[tuple[int, float, str]]]:
         pieces = [rank.get(piece, len(rank)) for piece in arm.setting.split(SEPARATOR)]
         place = min(rank.get(name, len(rank)) for name in (arm.label, arm.name, arm.algorithm))
         return pieces, _natural(arm.setting), place, _natural(arm.name)
@@ -184,7 +200,9 @@ def _piece(job: Job, key: str, short: str) -> str:
 
 
 def _federations(jobs: Sequence[Job]) -> dict[str, str]:
-    """The keys that tell federations apart, with their short names: the case, and what differs within one."""
+    """The keys that tell federations apart, with their short names: the case, and what differs
+    within one.
+    """
     told = _told_apart(jobs, lambda key: key.partition(".")[0] in _FEDERATION)
     if "case" not in told:
         return told
@@ -192,13 +210,18 @@ def _federations(jobs: Sequence[Job]) -> dict[str, str]:
     for job in jobs:
         by_case[_value(job, "case")].append(job)
     within = {
-        key for group in by_case.values() for key in told if len({_value(job, key) for job in group}) > 1
+        key
+        for group in by_case.values()
+        for key in told
+        if len({_value(job, key) for job in group}) > 1
     }
     return {key: short for key, short in told.items() if key == "case" or key in within}
 
 
 def _told_apart(jobs: Sequence[Job], wanted: Callable[[str], bool]) -> dict[str, str]:
-    """The overridden keys that are wanted and differ among the jobs, each with its shortest clear name."""
+    """The overridden keys that are wanted and differ among the jobs, each with its shortest clear
+    name.
+    """
     given = dict.fromkeys(key for job in jobs for key in _overrides(job) if wanted(key))
     differing = [key for key in given if len({_comparable(_value(job, key)) for job in jobs}) > 1]
     short = Counter(key.rpartition(".")[2] for key in differing)

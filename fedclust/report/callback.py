@@ -9,8 +9,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.console import Console
 
+from fedclust.distributed import quiet
 from fedclust.errors import RunFolderError
-from fedclust.ranks import quiet
 
 
 class ReportAfterSweep(Callback):

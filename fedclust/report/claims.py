@@ -1,7 +1,7 @@
 """Statements about arms that a report checks: measured, claimed, holds or not.
 
-One class per kind; `KINDS` lists them. Iterations are 1-based, as in the papers. A claim is stated on means
-over seeds, and the number of seeds in which it holds is given beside.
+One class per kind; `KINDS` lists them. Iterations are 1-based, as in the papers. A claim is stated
+on means over seeds, and the number of seeds in which it holds is given beside.
 """
 
 from __future__ import annotations
@@ -64,13 +64,17 @@ class Claim(Protocol):
 def _common(
     arms: Sequence[Arm], metric: str, pick: Callable[[Arm, str], Curve | None] = Arm.curve
 ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]] | None:
-    """Rounds [R] and, per arm, values [R, S] that all arms have, seeds matched; None where there are none."""
+    """Rounds [R] and, per arm, values [R, S] that all arms have, seeds matched; None where there
+    are none.
+    """
     curves = [pick(arm, metric) for arm in arms]
     if any(curve is None for curve in curves):
         return None
     present = [curve for curve in curves if curve is not None]
     seeds = [s for s in present[0].seeds if all(s in c.seeds for c in present)]
-    rounds = np.array(sorted(set.intersection(*(set(c.rounds.tolist()) for c in present))), dtype=np.int64)
+    rounds = np.array(
+        sorted(set.intersection(*(set(c.rounds.tolist()) for c in present))), dtype=np.int64
+    )
     if not seeds or not len(rounds):
         return None
     return rounds, [_take(curve, rounds, seeds) for curve in present]
@@ -109,8 +113,8 @@ class Statement:
     Attributes:
         metric: what it is about.
         text: the claim in words, in place of the words made from its numbers.
-        setting: the claim is checked in settings of which this holds: every piece begins a piece of the
-            title, as "FEMNIST, swap all" does of "FEMNIST-MLP, swap all"; "" for all.
+        setting: the claim is checked in settings of which this holds: every piece begins a piece of
+            the title, as "FEMNIST, swap all" does of "FEMNIST-MLP, swap all"; "" for all.
     """
 
     metrics: ClassVar[Mapping[str, Any]] = METRICS  # those that the kind allows
@@ -157,7 +161,9 @@ class Single(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualUntil(Pair):
-    """Two arms agree through an iteration, to `tolerance` in the metric's unit (0.0005: they print alike)."""
+    """Two arms agree through an iteration, to `tolerance` in the metric's unit (0.0005: they print
+    alike).
+    """
 
     kind: ClassVar[str] = "equal_until"
     iteration: int
@@ -204,7 +210,10 @@ class OrderAtEnd(Statement):
         ranked = sorted(zip(self.names, means, strict=True), key=lambda pair: -sign * pair[1])
         measured = better.join(f"{name} {show(self.metric, value)}" for name, value in ranked)
         return _verdict(
-            claimed, measured, lambda v: all(sign * a[0] > sign * b[0] for a, b in pairwise(v)), values
+            claimed,
+            measured,
+            lambda v: all(sign * a[0] > sign * b[0] for a, b in pairwise(v)),
+            values,
         )
 
 
@@ -218,7 +227,10 @@ class Overtakes(Pair):
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
         first, second = self.between
-        claimed = self.text or f"{self.left} overtakes {self.right} between iterations {first} and {second}"
+        claimed = (
+            self.text
+            or f"{self.left} overtakes {self.right} between iterations {first} and {second}"
+        )
         common = _common(arms, self.metric)
         wanted = [first - 1, second - 1]
         if common is None or not np.isin(wanted, common[0]).all():
@@ -227,13 +239,18 @@ class Overtakes(Pair):
         lead = np.nanmean(values[0] - values[1], axis=1)
         unit = " points" if in_percent(self.metric) else ""
         factor = 100 if unit else 1
-        measured = f"{self.left} leads by {factor * lead[0]:+.2f}{unit}, then {factor * lead[1]:+.2f}{unit}"
-        return _verdict(claimed, measured, lambda v: bool(v[0][0] < v[1][0] and v[0][1] > v[1][1]), values)
+        before, after = (f"{factor * value:+.2f}{unit}" for value in lead)
+        measured = f"{self.left} leads by {before}, then {after}"
+        return _verdict(
+            claimed, measured, lambda v: bool(v[0][0] < v[1][0] and v[0][1] > v[1][1]), values
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reaches(Single):
-    """An arm reaches a value by an iteration; one later still holds, since figures are read by eye."""
+    """An arm reaches a value by an iteration; one later still holds, since figures are read by
+    eye.
+    """
 
     kind: ClassVar[str] = "reaches"
     iteration: int
@@ -241,7 +258,9 @@ class Reaches(Single):
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
         goal = show(self.metric, self.value)
-        claimed = self.text or f"{self.arm} reaches {goal} {self.metric} at iteration {self.iteration}"
+        claimed = (
+            self.text or f"{self.arm} reaches {goal} {self.metric} at iteration {self.iteration}"
+        )
         common = _common(arms, self.metric)
         if common is None:
             return _unknown(claimed, f"{self.metric} not recorded")
@@ -250,7 +269,9 @@ class Reaches(Single):
         if not len(reached) and rounds[-1] + 1 < self.iteration:
             return _unknown(claimed, f"not run to iteration {self.iteration}")
         measured = (
-            f"iteration {rounds[reached[0]] + 1}" if len(reached) else f"not in {rounds[-1] + 1} iterations"
+            f"iteration {rounds[reached[0]] + 1}"
+            if len(reached)
+            else f"not in {rounds[-1] + 1} iterations"
         )
         late = rounds <= self.iteration  # 0-based rounds: up to one iteration late
         return _verdict(claimed, measured, lambda v: bool((v[0][late] >= self.value).any()), values)
@@ -265,7 +286,8 @@ class AtLeast(Single):
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
         claimed = (
-            self.text or f"{self.arm} ends with {self.metric} of at least {show(self.metric, self.value)}"
+            self.text
+            or f"{self.arm} ends with {self.metric} of at least {show(self.metric, self.value)}"
         )
         common = _common(arms, self.metric)
         if common is None:
@@ -279,11 +301,12 @@ class AtLeast(Single):
 
 @dataclass(frozen=True, kw_only=True)
 class FewerIterations(Pair):
-    """`left` needs at least `percent` fewer iterations than `right` to reach `value` in the mean over seeds.
+    """`left` needs at least `percent` fewer iterations than `right` to reach `value` in the mean
+    over seeds.
 
-    The reduction is 1 - t_left / t_right with t the first such iteration, counted from 1; half a percent is
-    allowed, since papers print whole percents. Where `right` never gets there, its last iteration bounds the
-    reduction from below.
+    The reduction is 1 - t_left / t_right with t the first such iteration, counted from 1; half a
+    percent is allowed, since papers print whole percents. Where `right` never gets there, its last
+    iteration bounds the reduction from below.
     """
 
     kind: ClassVar[str] = "fewer_iterations"
@@ -294,7 +317,8 @@ class FewerIterations(Pair):
         """See `Claim`."""
         goal = f"{show(self.metric, self.value)} {self.metric}"
         claimed = (
-            self.text or f"{self.left} needs {self.percent:g} % fewer iterations than {self.right} to {goal}"
+            self.text
+            or f"{self.left} needs {self.percent:g} % fewer iterations than {self.right} to {goal}"
         )
         common = _common(arms, self.metric)
         if common is None:
@@ -333,7 +357,8 @@ class FewerIterations(Pair):
 
 @dataclass(frozen=True, kw_only=True)
 class Gain(Pair):
-    """`left` leads `right` by so many points, in the last common round or by the best rounds of each.
+    """`left` leads `right` by so many points, in the last common round or by the best rounds of
+    each.
 
     It holds when the measured lead has the claimed sign and at least half of the claimed size.
     """
@@ -344,14 +369,18 @@ class Gain(Pair):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.score in ("last", "max"), "report.claims: gain.score", self.score, "last or max")
+        require(
+            self.score in ("last", "max"), "report.claims: gain.score", self.score, "last or max"
+        )
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
         where = "at the end" if self.score == "last" else "by the best round"
         size = f"{self.points:+g} points"
         said = (
-            f"{self.text} ({size}; " if self.text else f"{self.left} leads {self.right} by {size} {where} ("
+            f"{self.text} ({size}; "
+            if self.text
+            else f"{self.left} leads {self.right} by {size} {where} ("
         )
         claimed = f"{said}half of it is enough)"
         pick = Arm.counted if self.score == "max" else Arm.curve
@@ -360,7 +389,9 @@ class Gain(Pair):
             return _unknown(claimed, f"no common rounds with {self.metric}")
         if not all(arm.finished for arm in arms):
             return _unknown(claimed, _NOT_OVER)
-        scores = [v[-1:] if self.score == "last" else np.fmax.reduce(v, axis=0)[None] for v in common[1]]
+        scores = [
+            v[-1:] if self.score == "last" else np.fmax.reduce(v, axis=0)[None] for v in common[1]
+        ]
         unit = factor(self.metric)
 
         def lead(pair: Sequence[NDArray[np.float64]]) -> float:
@@ -384,7 +415,9 @@ class CostRatio(Pair):
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
-        claimed = self.text or f"{self.left} sends {self.ratio:g} times the {self.metric} of {self.right}"
+        claimed = (
+            self.text or f"{self.left} sends {self.ratio:g} times the {self.metric} of {self.right}"
+        )
         if len({arm.job.rounds for arm in arms}) > 1:
             return _unknown(claimed, "not the same number of iterations")
         common = _common(arms, self.metric)
@@ -403,14 +436,17 @@ class CostRatio(Pair):
 
 
 KINDS: dict[str, type[Any]] = {
-    c.kind: c for c in (EqualUntil, OrderAtEnd, Overtakes, Reaches, AtLeast, FewerIterations, Gain, CostRatio)
+    c.kind: c
+    for c in (EqualUntil, OrderAtEnd, Overtakes, Reaches, AtLeast, FewerIterations, Gain, CostRatio)
 }
 
 
 def _within(setting: str, title: str) -> bool:
     """Whether every piece of a claim's setting begins a piece of a title."""
     pieces = title.split(SEPARATOR)
-    return all(any(piece.startswith(wanted) for piece in pieces) for wanted in setting.split(SEPARATOR))
+    return all(
+        any(piece.startswith(wanted) for piece in pieces) for wanted in setting.split(SEPARATOR)
+    )
 
 
 def claim(entry: Mapping[str, Any]) -> Claim:
@@ -420,7 +456,9 @@ def claim(entry: Mapping[str, Any]) -> Claim:
         ConfigError: for an unknown kind, key or metric, or a missing key.
     """
     given: dict[str, Any] = {
-        str(key): tuple(v) if isinstance(v, list) else v for key, v in entry.items() if v is not None
+        str(key): tuple(v) if isinstance(v, list) else v
+        for key, v in entry.items()
+        if v is not None
     }
     kind = given.pop("kind", None)
     if kind not in KINDS:
@@ -428,7 +466,9 @@ def claim(entry: Mapping[str, Any]) -> Claim:
     known = [field.name for field in fields(KINDS[kind])]
     for key in given:
         if key not in known:
-            raise ConfigError(f"report.claims: {kind}.{key} is not allowed: one of {', '.join(known)}")
+            raise ConfigError(
+                f"report.claims: {kind}.{key} is not allowed: one of {', '.join(known)}"
+            )
     try:
         made: Claim = KINDS[kind](**given)
     except TypeError as error:
@@ -441,13 +481,17 @@ def claim(entry: Mapping[str, Any]) -> Claim:
 def check(claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdict]]:
     """Verdicts, each with the setting it was checked in ("" where there is one only).
 
-    A claim names algorithms, names of arms or whole labels, and is checked in every setting in which all of
-    its arms ran; an arm without a setting stands for itself in all of them.
+    A claim names algorithms, names of arms or whole labels, and is checked in every setting in
+    which all of its arms ran; an arm without a setting stands for itself in all of them.
     """
     checked = []
     for entry in claims:
-        pools = [[a for a in arms if name in (a.label, a.name, a.algorithm)] for name in entry.names]
-        settings = dict.fromkeys(arm.setting for pool in pools for arm in pool if arm.setting) or {"": None}
+        pools = [
+            [a for a in arms if name in (a.label, a.name, a.algorithm)] for name in entry.names
+        ]
+        settings = dict.fromkeys(arm.setting for pool in pools for arm in pool if arm.setting) or {
+            "": None
+        }
         for setting in settings:
             present = [
                 found

@@ -1,4 +1,6 @@
-"""Options that follow a paper or its code where those are unsound: a report's header says which are on."""
+"""Options that follow a paper or its code where those are unsound: a report's header says which
+are on.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Switch:
-    """An option whose value `published` does as a paper or its code does, where the default is sounder.
+    """An option whose value `published` does as a paper or its code does, where the default is
+    sounder.
 
     Attributes:
-        option: dotted key of a config; a part of the group, such as a method in a method, may hold it too.
+        option: dotted key of a config; a part of the group, such as a method in a method, may hold
+            it too.
         published: the value that follows paper or code.
         means: what it does, in one plain sentence.
     """
@@ -24,10 +28,14 @@ class Switch:
 
 SWITCHES = (
     Switch(
-        "algorithm.cluster_choice", "test_loss", "clients choose their model by its loss on their test data"
+        "algorithm.cluster_choice",
+        "test_loss",
+        "clients choose their model by its loss on their test data",
     ),
     Switch(
-        "algorithm.start", "shared", "all cluster models start as copies of one, told apart by rounding only"
+        "algorithm.start",
+        "shared",
+        "all cluster models start as copies of one, told apart by rounding only",
     ),
     Switch(
         "algorithm.aggregation",
@@ -47,30 +55,51 @@ SWITCHES = (
     Switch(
         "algorithm.divisor",
         "planned",
-        "a cluster's updates are divided by a planned number of participants, not by the actual one",
+        "a cluster's updates are divided by a planned number of participants, not by the actual "
+        "one",
     ),
-    Switch("cluster_metric.data", "train_and_test", "clients are clustered by losses on their test data too"),
-    Switch("algorithm.sign", "literal", "clients prefer the cluster whose last step opposes their gradient"),
     Switch(
-        "algorithm.loss_reduction", "sum", "losses are summed over the mini-batch and outweigh similarities"
+        "cluster_metric.data",
+        "train_and_test",
+        "clients are clustered by losses on their test data too",
     ),
-    Switch("algorithm.inter_group.normalize", False, "the exchange between groups adds up and can diverge"),
+    Switch(
+        "algorithm.sign",
+        "literal",
+        "clients prefer the cluster whose last step opposes their gradient",
+    ),
+    Switch(
+        "algorithm.loss_reduction",
+        "sum",
+        "losses are summed over the mini-batch and outweigh similarities",
+    ),
+    Switch(
+        "algorithm.inter_group.normalize",
+        False,
+        "the exchange between groups adds up and can diverge",
+    ),
     Switch(
         "algorithm.warmup.cover_all",
         False,
         "clients that missed the warm-up are clustered by a model they never trained",
     ),
     Switch(
-        "scenario.shrink_current", True, "every release keeps a part of the current data, so that they shrink"
+        "scenario.shrink_current",
+        True,
+        "every release keeps a part of the current data, so that they shrink",
     ),
     Switch("scenario.abort_round", True, "a pair with nothing to swap ends the swaps of its round"),
     Switch("scenario.single_pair", True, "at most one pair of clients swaps its data in a round"),
-    Switch("partition.sharing", "prefix", "clients share images, also between training and test data"),
+    Switch(
+        "partition.sharing", "prefix", "clients share images, also between training and test data"
+    ),
 )
 
 
 def switched_on(config: Mapping[str, Any]) -> list[str]:
-    """Of a job's config, the options that are as published, each as `option=value: what it does`."""
+    """Of a job's config, the options that are as published, each as `option=value: what it
+    does`.
+    """
     found = []
     for switch in SWITCHES:
         group, *path = switch.option.split(".")

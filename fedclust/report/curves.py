@@ -1,7 +1,9 @@
-"""Line figures: metrics over iterations or over what was sent, mean over seeds with a band of one std.
+"""Line figures: metrics over iterations or over what was sent, mean over seeds with a band of one
+std.
 
-One panel per metric and setting: metrics below each other and settings side by side, as the papers print;
-a single setting has its metrics side by side, and one metric in many settings takes as many rows as it needs.
+One panel per metric and setting: metrics below each other and settings side by side, as the papers
+print; a single setting has its metrics side by side, and one metric in many settings takes as many
+rows as it needs.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ from fedclust.report.wording import axis, byte_unit, factor
 _PER_ROW = 4
 MOST_PANELS = 24
 _STRETCHED = 4.0  # a curve this many times as high as the common one may leave its panel
-_LEGEND_ROWS, _LEGEND_ROW = 2, 0.2  # rows that the size of a figure has room for; inches of every further one
+_LEGEND_ROWS, _LEGEND_ROW = (
+    2,
+    0.2,
+)  # rows that the size of a figure has room for; inches of every further one
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,9 @@ def fits_one_figure(arms: Sequence[Arm], metrics: Sequence[str]) -> bool:
     return len(metrics) == 1 or len(settings_of(arms)) <= _PER_ROW
 
 
-def draw(arms: Sequence[Arm], metrics: Sequence[str], x: str, published: Spec | None = None) -> Figure | None:
+def draw(
+    arms: Sequence[Arm], metrics: Sequence[str], x: str, published: Spec | None = None
+) -> Figure | None:
     """Metrics in every setting, or None where nothing of it was recorded.
 
     Args:
@@ -66,7 +73,11 @@ def draw(arms: Sequence[Arm], metrics: Sequence[str], x: str, published: Spec | 
     if not metrics:
         return None
     panels = [
-        Panel(metric, [(names.index(a.name), a) for a in arms if a.setting == s and a.curve(metric)], s)
+        Panel(
+            metric,
+            [(names.index(a.name), a) for a in arms if a.setting == s and a.curve(metric)],
+            s,
+        )
         for metric in metrics
         for s in settings
     ]
@@ -108,16 +119,24 @@ def _fill(axes: Axes, panel: Panel, x: str, unit: float, published: Spec | None)
             _printed(axes, arm, curve.rounds, published, look)
     if x == "iteration":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
-    elif totals and max(totals) > 20 * min(totals) > 0:  # else the cheap arms would be squeezed at the left
+    elif (
+        totals and max(totals) > 20 * min(totals) > 0
+    ):  # else the cheap arms would be squeezed at the left
         axes.set_xscale("log")
     if METRICS[panel.metric].unit != "fraction":
         _keep_readable(axes, means)
 
 
 def _draw(
-    axes: Axes, x: NDArray[np.float64], values: NDArray[np.float64], look: dict[str, Any], label: str
+    axes: Axes,
+    x: NDArray[np.float64],
+    values: NDArray[np.float64],
+    look: dict[str, Any],
+    label: str,
 ) -> NDArray[np.float64]:
-    """One arm: the mean over seeds [R, S] as a line with a few markers, ± 1 standard deviation as a band."""
+    """One arm: the mean over seeds [R, S] as a line with a few markers, ± 1 standard deviation as
+    a band.
+    """
     known = np.isfinite(values).any(axis=1)
     x, values = x[known], values[known]
     with np.errstate(all="ignore"):
@@ -128,19 +147,27 @@ def _draw(
     every = max(1, math.ceil(len(x) / 8))
     axes.plot(x, mean, label=label, markevery=every, zorder=3, **look)
     if values.shape[1] > 1:
-        axes.fill_between(x, mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0, zorder=2)
+        axes.fill_between(
+            x, mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0, zorder=2
+        )
     return mean
 
 
 def _keep_readable(axes: Axes, means: Sequence[NDArray[np.float64]]) -> None:
-    """End the vertical axis above the common height of the curves where one of them stretches it."""
+    """End the vertical axis above the common height of the curves where one of them stretches
+    it.
+    """
     finite = [mean[np.isfinite(mean)] for mean in means]
     # the height of a curve: where it starts or, later, all but its highest twentieth
-    heights = sorted(max(float(mean[0]), float(np.quantile(mean, 0.95))) for mean in finite if len(mean))
+    heights = sorted(
+        max(float(mean[0]), float(np.quantile(mean, 0.95))) for mean in finite if len(mean)
+    )
     if not heights:
         return
     common = heights[(len(heights) - 1) // 2]
-    wanted = max(height for height in heights if height <= _STRETCHED * common or height == heights[0])
+    wanted = max(
+        height for height in heights if height <= _STRETCHED * common or height == heights[0]
+    )
     highest = max(float(mean.max()) for mean in finite if len(mean))
     lowest = min(float(mean.min()) for mean in finite if len(mean))
     if common <= 0 or lowest < 0:
@@ -151,12 +178,20 @@ def _keep_readable(axes: Axes, means: Sequence[NDArray[np.float64]]) -> None:
         axes.set_ylim(top=max(1.15 * wanted, wanted + 0.1 * (wanted - lowest)))
         if highest > axes.get_ylim()[1]:
             axes.text(
-                0.99, 0.99, f"↑ up to {highest:.3g}", transform=axes.transAxes, ha="right", va="top",
-                fontsize=7.5, color=style.MUTED,
-            )  # fmt: skip
+                0.99,
+                0.99,
+                f"↑ up to {highest:.3g}",
+                transform=axes.transAxes,
+                ha="right",
+                va="top",
+                fontsize=7.5,
+                color=style.MUTED,
+            )
 
 
-def _printed(axes: Axes, arm: Arm, rounds: NDArray[np.int64], spec: Spec, look: dict[str, Any]) -> None:
+def _printed(
+    axes: Axes, arm: Arm, rounds: NDArray[np.int64], spec: Spec, look: dict[str, Any]
+) -> None:
     """Published numbers of the arm as hollow marks with their error bars."""
     assert spec.published is not None
     for iteration in spec.iterations or ():
@@ -221,6 +256,10 @@ def _legend(figure: Figure, grid: Sequence[Axes], panels: Sequence[Panel]) -> No
     named = [handles[position] for position in sorted(handles)]
     widest = max((len(name) for name, _ in named), default=1)
     columns = max(1, min(len(named), int(figure.get_figwidth() * 13 / (widest + 7))))
-    more = math.ceil(len(named) / columns) - _LEGEND_ROWS  # or a long legend would squeeze the panels
+    more = (
+        math.ceil(len(named) / columns) - _LEGEND_ROWS
+    )  # or a long legend would squeeze the panels
     figure.set_figheight(figure.get_figheight() + max(0, more) * _LEGEND_ROW)
-    figure.legend([line for _, line in named], [n for n, _ in named], loc="outside upper left", ncols=columns)
+    figure.legend(
+        [line for _, line in named], [n for n, _ in named], loc="outside upper left", ncols=columns
+    )

@@ -1,4 +1,6 @@
-"""What every setting's federation and model are: sizes, classes per client, examples per class and group."""
+"""What every setting's federation and model are: sizes, classes per client, examples per class and
+group.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,17 @@ def federation_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | N
                 Cell(text=record["setting"] or "all"),
                 _number(spec, arm, scaled, "clients", record),
                 Cell(text=f"{record['groups']:g}" if record["groups"] else "–"),
-                replace(examples, text=f"{examples.text} ({record['train']:,.0f} + {record['test']:,.0f})"),
+                replace(
+                    examples,
+                    text=f"{examples.text} ({record['train']:,.0f} + {record['test']:,.0f})",
+                ),
                 Cell(text=_spread(record, "train")),
                 Cell(text=_spread(record, "test")),
-                Cell(text=_range(record["classes mean"], record["classes min"], record["classes max"])),
+                Cell(
+                    text=_range(
+                        record["classes mean"], record["classes min"], record["classes max"]
+                    )
+                ),
                 _number(spec, arm, scaled, "parameters", record),
             )
         )
@@ -72,12 +81,16 @@ def federation_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | N
         ),
         rows=tuple(rows),
         records=tuple(records),
-        notes=("Per client: mean ± standard deviation over clients (least to most). Means over seeds.",),
+        notes=(
+            "Per client: mean ± standard deviation over clients (least to most). Means over seeds.",
+        ),
     )
 
 
 def class_table(arms: Sequence[Arm]) -> Table | None:
-    """Training examples of every class per setting and true group, first seed; None where none are known."""
+    """Training examples of every class per setting and true group, first seed; None where none are
+    known.
+    """
     rows: list[tuple[Cell, ...]] = []
     records: list[Mapping[str, Any]] = []
     left_out = 0
@@ -92,7 +105,11 @@ def class_table(arms: Sequence[Arm]) -> Table | None:
             title = ", ".join(part for part in (_title(arm), name) if part)
             rows.append((Cell(text=title), *(Cell(text=f"{n:,}") for n in (*counts, sum(counts)))))
             records.append(
-                {"setting": _title(arm), "group": group, **{str(c): n for c, n in enumerate(counts)}}
+                {
+                    "setting": _title(arm),
+                    "group": group,
+                    **{str(c): n for c, n in enumerate(counts)},
+                }
             )
     if not rows:
         return None

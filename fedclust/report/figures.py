@@ -29,7 +29,8 @@ _MEANT = {
 }
 _BAND = "Lines: mean over seeds; bands: ± 1 standard deviation."
 _FLOW = (
-    "which clients are in which cluster, over iterations. Bars: clusters; bands: clients, in the colour of "
+    "which clients are in which cluster, over iterations. Bars: clusters; bands: clients, in the "
+    "colour of "
     "their true group. Below: share of clients that changed cluster, mean over seeds."
 )
 
@@ -59,7 +60,9 @@ def draw(folder: Path, spec: Spec, arms: Sequence[Arm], scaled: bool) -> list[Pi
             figure.set_layout_engine("none")  # keep the layout just found, which costs a drawing
             # without a date the same data give the same file
             figure.savefig(
-                pdf, format="pdf", metadata={"CreationDate": None, "Producer": None, "Creator": None}
+                pdf,
+                format="pdf",
+                metadata={"CreationDate": None, "Producer": None, "Creator": None},
             )
             atomic_write(folder / f"{name}.png", png.getvalue())
             atomic_write(folder / f"{name}.pdf", pdf.getvalue())
@@ -69,7 +72,9 @@ def draw(folder: Path, spec: Spec, arms: Sequence[Arm], scaled: bool) -> list[Pi
 
 def _figures(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Iterator[tuple[str, str, Figure]]:
     candidates = itertools.chain(_lines(spec, arms, scaled), _matrices(arms))
-    yield from ((file, caption, figure) for file, caption, figure in candidates if figure is not None)
+    yield from (
+        (file, caption, figure) for file, caption, figure in candidates if figure is not None
+    )
     few = first_settings(arms, _MOST_SETTINGS)
     flows = ((arm, figure) for arm in few if (figure := flow.flow(arm)) is not None)
     for (arm, figure), _ in zip(flows, range(_MOST_FLOWS), strict=False):
@@ -84,11 +89,17 @@ def first_settings(arms: Sequence[Arm], number: int) -> list[Arm]:
     return [arm for arm in arms if arm.setting in shown]
 
 
-def _lines(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Iterator[tuple[str, str, Figure | None]]:
+def _lines(
+    spec: Spec, arms: Sequence[Arm], scaled: bool
+) -> Iterator[tuple[str, str, Figure | None]]:
     rows = spec.figure.rows or (spec.metric,)
     groups = [rows] if curves.fits_one_figure(arms, rows) else [(row,) for row in rows]
     for metrics in groups:
-        file = "_".join(metrics) if spec.figure.x == "iteration" else "_".join((*metrics, spec.figure.x))
+        file = (
+            "_".join(metrics)
+            if spec.figure.x == "iteration"
+            else "_".join((*metrics, spec.figure.x))
+        )
         yield _curve(spec, arms, scaled, metrics, spec.figure.x, file, curves.MOST_PANELS)
     # what nobody asked for is drawn for as many settings as are quickly looked at
     most = _MOST_BESIDE
@@ -102,10 +113,20 @@ def _lines(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Iterator[tuple[str,
 
 
 def _curve(
-    spec: Spec, arms: Sequence[Arm], scaled: bool, metrics: Sequence[str], x: str, file: str, most: int
+    spec: Spec,
+    arms: Sequence[Arm],
+    scaled: bool,
+    metrics: Sequence[str],
+    x: str,
+    file: str,
+    most: int,
 ) -> tuple[str, str, Figure | None]:
     """One figure of lines with its caption."""
-    printed = spec if spec.published and spec.iterations and not scaled and in_percent(spec.metric) else None
+    printed = (
+        spec
+        if spec.published and spec.iterations and not scaled and in_percent(spec.metric)
+        else None
+    )
     shown = printed if spec.metric in metrics and x == "iteration" else None
     names = [_MEANT.get(metric, title(metric)) for metric in metrics]
     names[1:] = [name[0].lower() + name[1:] for name in names[1:]]
@@ -123,8 +144,8 @@ def _matrices(arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
     left_out = " The first setting only." if len(few) < len(arms) else ""
     yield (
         "contingency",
-        "Clients per cluster and true group at the end of the first seed; shade: share of the group."
-        + left_out,
+        "Clients per cluster and true group at the end of the first seed; shade: share of the "
+        "group." + left_out,
         heatmaps.contingencies(few),
     )
     yield (

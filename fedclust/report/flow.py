@@ -24,9 +24,11 @@ Spans = dict[tuple[int, int], tuple[float, float]]  # (cluster, group) → botto
 
 
 def flow(arm: Arm) -> Figure | None:
-    """How the clients of the arm's first seed move between clusters, and the churn of all seeds below.
+    """How the clients of the arm's first seed move between clusters, and the churn of all seeds
+    below.
 
-    None where there is only one cluster all the time, or a cluster per client, or nobody ever moves.
+    None where there is only one cluster all the time, or a cluster per client, or nobody ever
+    moves.
     """
     counts = arm.curve("num_clusters")
     if counts is None or not 1 < np.nanmax(counts.values) <= _MOST_CLUSTERS:
@@ -43,12 +45,14 @@ def flow(arm: Arm) -> Figure | None:
     wide = rows.pivot_table(index="client", columns="round", values="label", aggfunc="last")
     labels = wide.fillna(-1).to_numpy(dtype=np.int64).T  # [columns, M]
     group = (
-        rows.drop_duplicates("client", keep="last").sort_values("client")["group"].to_numpy(dtype=np.int64)
+        rows.drop_duplicates("client", keep="last")
+        .sort_values("client")["group"]
+        .to_numpy(dtype=np.int64)
     )
     figure = Figure(figsize=(6.4, 4.4 if churn else 3.4))
-    axes = figure.subplots(2 if churn else 1, 1, height_ratios=[3.4, 1] if churn else None, squeeze=False)[
-        :, 0
-    ]
+    axes = figure.subplots(
+        2 if churn else 1, 1, height_ratios=[3.4, 1] if churn else None, squeeze=False
+    )[:, 0]
     _alluvium(axes[0], labels, group, [int(t) + 1 for t in wide.columns.to_numpy()])
     axes[0].set_title(f"{arm.label}, seed {seed}")
     if churn:
@@ -69,7 +73,9 @@ def _name_groups(figure: Figure, group: NDArray[np.int64]) -> None:
         if g >= 0
     ]
     if handles:
-        figure.legend(handles=handles, loc="outside right upper", ncols=1, handlelength=1.6, handleheight=1.3)
+        figure.legend(
+            handles=handles, loc="outside right upper", ncols=1, handlelength=1.6, handleheight=1.3
+        )
 
 
 def _alluvium(
@@ -129,16 +135,33 @@ def _bars(axes: Axes, column: int, stack: Spans, label: NDArray[np.int64]) -> No
         if top - bottom > 0.04:
             name = "–" if cluster < 0 else str(cluster)
             axes.text(
-                column - _WIDTH / 2 - 0.03, (bottom + top) / 2, name, ha="right", va="center", fontsize=7.5,
-                color=style.INK, zorder=4,
-                bbox={"boxstyle": "round,pad=0.12", "facecolor": style.PAPER, "alpha": 0.7, "linewidth": 0},
-            )  # fmt: skip
+                column - _WIDTH / 2 - 0.03,
+                (bottom + top) / 2,
+                name,
+                ha="right",
+                va="center",
+                fontsize=7.5,
+                color=style.INK,
+                zorder=4,
+                bbox={
+                    "boxstyle": "round,pad=0.12",
+                    "facecolor": style.PAPER,
+                    "alpha": 0.7,
+                    "linewidth": 0,
+                },
+            )
 
 
 def _bands(
-    axes: Axes, column: int, stacks: Sequence[Spans], labels: NDArray[np.int64], group: NDArray[np.int64]
+    axes: Axes,
+    column: int,
+    stacks: Sequence[Spans],
+    labels: NDArray[np.int64],
+    group: NDArray[np.int64],
 ) -> None:
-    """Bands from the bars of one column to those of the next, in the order of the pieces they come from."""
+    """Bands from the bars of one column to those of the next, in the order of the pieces they come
+    from.
+    """
     left = {key: span[0] for key, span in stacks[0].items()}
     right = {key: span[0] for key, span in stacks[1].items()}
     moves, number = np.unique(np.stack([labels[0], labels[1], group]), axis=1, return_counts=True)
@@ -171,7 +194,13 @@ def _band(x0: float, x1: float, y0: float, y1: float, thickness: float, colour: 
         (x0, y0 + thickness),
         (x0, y0),
     ]
-    codes = [Outline.MOVETO, *[Outline.CURVE4] * 3, Outline.LINETO, *[Outline.CURVE4] * 3, Outline.CLOSEPOLY]
+    codes = [
+        Outline.MOVETO,
+        *[Outline.CURVE4] * 3,
+        Outline.LINETO,
+        *[Outline.CURVE4] * 3,
+        Outline.CLOSEPOLY,
+    ]
     return PathPatch(Outline(corners, codes), facecolor=colour, alpha=0.38, linewidth=0, zorder=2)
 
 
@@ -179,8 +208,12 @@ def _churn(axes: Axes, arm: Arm) -> None:
     """Share of clients that changed cluster since the evaluation before, mean over seeds."""
     curve = arm.curve("churn")
     assert curve is not None
-    axes.fill_between(curve.rounds + 1, curve.mean(), step="mid", color=style.MUTED, alpha=0.25, linewidth=0)
-    axes.plot(curve.rounds + 1, curve.mean(), drawstyle="steps-mid", color=style.MUTED, linewidth=1.2)
+    axes.fill_between(
+        curve.rounds + 1, curve.mean(), step="mid", color=style.MUTED, alpha=0.25, linewidth=0
+    )
+    axes.plot(
+        curve.rounds + 1, curve.mean(), drawstyle="steps-mid", color=style.MUTED, linewidth=1.2
+    )
     axes.set_ylim(0, max(0.05, float(np.nanmax(curve.mean())) * 1.1))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=3))

@@ -23,7 +23,9 @@ _PIXELS = 600  # larger matrices are averaged over blocks
 
 
 def distances(arms: Sequence[Arm]) -> Figure | None:
-    """The distance matrix of the first seed of every arm that kept one, ordered by group, then label."""
+    """The distance matrix of the first seed of every arm that kept one, ordered by group, then
+    label.
+    """
     kept = [(arm, matrix) for arm in arms if (matrix := _distance(arm)) is not None][:_MOST_PANELS]
     if not kept:
         return None
@@ -31,7 +33,9 @@ def distances(arms: Sequence[Arm]) -> Figure | None:
     for axes, (arm, matrix) in zip(grid, kept, strict=True):
         order, group, label = _order(arm, len(matrix))
         matrix = matrix[np.ix_(order, order)]
-        image = axes.imshow(_smaller(matrix), cmap=style.HEAT, extent=(0, len(order), len(order), 0))
+        image = axes.imshow(
+            _smaller(matrix), cmap=style.HEAT, extent=(0, len(order), len(order), 0)
+        )
         axes.grid(visible=False)
         bar = figure.colorbar(image, ax=axes, shrink=0.82, pad=0.02)
         bar.outline.set_visible(False)
@@ -47,7 +51,11 @@ def contingencies(arms: Sequence[Arm]) -> Figure | None:
     tables = []
     for arm in arms:
         rows = _final(arm)
-        if rows is None or rows[0].max() < 0 or not 1 < len(np.unique(rows[1])) + 1 <= _MOST_CLUSTERS + 1:
+        if (
+            rows is None
+            or rows[0].max() < 0
+            or not 1 < len(np.unique(rows[1])) + 1 <= _MOST_CLUSTERS + 1
+        ):
             continue
         known = (rows[0] >= 0) & (rows[1] >= 0)
         if known.any():
@@ -64,8 +72,12 @@ def contingencies(arms: Sequence[Arm]) -> Figure | None:
     return figure
 
 
-def _contingency(axes: Axes, table: NDArray[np.int64], labels: NDArray[Any], groups: NDArray[Any]) -> None:
-    share = table / table.sum(axis=0, keepdims=True)  # of the group, so that small groups show as well
+def _contingency(
+    axes: Axes, table: NDArray[np.int64], labels: NDArray[Any], groups: NDArray[Any]
+) -> None:
+    share = table / table.sum(
+        axis=0, keepdims=True
+    )  # of the group, so that small groups show as well
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     axes.grid(visible=False)
     axes.set_xticks(range(len(groups)), [str(g) for g in groups])
@@ -79,8 +91,12 @@ def _contingency(axes: Axes, table: NDArray[np.int64], labels: NDArray[Any], gro
     axes.tick_params(which="minor", length=0)
     if table.size <= 200:
         for (row, column), number in np.ndenumerate(table):
-            colour = style.PAPER if share[row, column] > 0.55 else style.INK if number else "#B0B7C3"
-            axes.text(column, row, str(number), ha="center", va="center", fontsize=7.5, color=colour)
+            colour = (
+                style.PAPER if share[row, column] > 0.55 else style.INK if number else "#B0B7C3"
+            )
+            axes.text(
+                column, row, str(number), ha="center", va="center", fontsize=7.5, color=colour
+            )
 
 
 def _grid(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
@@ -111,7 +127,9 @@ def _final(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
 
 
 def _order(arm: Arm, size: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-    """Client order by group, then label, and both in that order; -1 where rows are not all clients."""
+    """Client order by group, then label, and both in that order; -1 where rows are not all
+    clients.
+    """
     final = _final(arm)
     if final is None or len(final[0]) != size:
         unknown = np.full(size, -1, dtype=np.int64)
@@ -130,7 +148,9 @@ def _mark_groups(axes: Axes, group: NDArray[np.int64], label: NDArray[np.int64])
     bounds = [0, *edges, len(group)]
     centres = [(a + b) / 2 for a, b in pairwise(bounds)]
     named = group[0] >= 0
-    axes.set_yticks(centres if named else [], [f"group {group[a]}" for a in bounds[:-1]] if named else [])
+    axes.set_yticks(
+        centres if named else [], [f"group {group[a]}" for a in bounds[:-1]] if named else []
+    )
     axes.tick_params(length=0)
     changes = np.flatnonzero(np.diff(label) | np.diff(group)) + 1
     pieces = [0, *changes.tolist(), len(label)]

@@ -113,9 +113,13 @@ class Job:
         if self.parts:
             return pd.concat([part.final_clients for part in self.parts], ignore_index=True)
         path = self.folder / "clients.parquet"
-        files = [path] if path.is_file() else sorted((self.folder / "clients").glob("part-*.parquet"))
+        files = (
+            [path] if path.is_file() else sorted((self.folder / "clients").glob("part-*.parquet"))
+        )
         if not files:
-            return pd.DataFrame({name: [] for name in ("seed", "round", "client", "group", "label")})
+            return pd.DataFrame(
+                {name: [] for name in ("seed", "round", "client", "group", "label")}
+            )
         last = self.curves["num_clusters"].rounds[-1] if "num_clusters" in self.curves else -1
         frames = [self._client_rows(file, [("round", "==", int(last))]) for file in files]
         return pd.concat(frames, ignore_index=True)
@@ -125,21 +129,27 @@ class Job:
         if self.parts:
             return self._part(seed).flow(seed, rounds)
         path = self.folder / "clients.parquet"
-        files = [path] if path.is_file() else sorted((self.folder / "clients").glob("part-*.parquet"))
+        files = (
+            [path] if path.is_file() else sorted((self.folder / "clients").glob("part-*.parquet"))
+        )
         filters = [("seed", "==", seed), ("round", "in", rounds)]
         frames = [self._client_rows(file, filters) for file in files]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     @cached_property
     def federation(self) -> Mapping[str, Any]:
-        """What the run wrote about its federation, see `fedclust.federation.summary`; may be empty."""
+        """What the run wrote about its federation, see `fedclust.federation.summary`; may be
+        empty.
+        """
         path = self.folder / "federation.json"
         if not path.is_file():
             return {}
         try:
             content = json.loads(path.read_text())
         except (OSError, ValueError) as error:
-            raise DataError(f"{path} cannot be read ({error}); delete it and report again") from error
+            raise DataError(
+                f"{path} cannot be read ({error}); delete it and report again"
+            ) from error
         return content if isinstance(content, dict) else {}
 
     def array(self, seed: int, name: str) -> NDArray[Any] | None:
@@ -152,7 +162,9 @@ class Job:
         try:
             loaded: NDArray[Any] = np.load(path, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise DataError(f"{path} cannot be read ({error}); delete it and report again") from error
+            raise DataError(
+                f"{path} cannot be read ({error}); delete it and report again"
+            ) from error
         return loaded
 
     def _part(self, seed: int) -> Job:
@@ -164,11 +176,14 @@ class Job:
                 file, columns=["seed", "round", "client", "group", "label"], filters=filters
             )
         except (OSError, ValueError) as error:
-            raise DataError(f"{file} cannot be read ({error}); delete it and report again") from error
+            raise DataError(
+                f"{file} cannot be read ({error}); delete it and report again"
+            ) from error
 
 
 def read_jobs(folder: Path) -> list[Job]:
-    """The jobs in `folder`: itself, or every subfolder at any depth that holds a job; sorted by path.
+    """The jobs in `folder`: itself, or every subfolder at any depth that holds a job; sorted by
+    path.
 
     Raises:
         RunFolderError: when there is no folder or no job in it.
@@ -178,15 +193,20 @@ def read_jobs(folder: Path) -> list[Job]:
         raise RunFolderError(
             f"{folder} is not a folder; give the folder of a job or of a sweep, e.g. outputs/<name>"
         )
-    configs = sorted(path for path in folder.rglob("config.yaml") if path.with_name("rounds.csv").is_file())
+    configs = sorted(
+        path for path in folder.rglob("config.yaml") if path.with_name("rounds.csv").is_file()
+    )
     jobs = [_read_job(path.parent) for path in configs if ".hydra" not in path.parts]
     jobs = [job for job in jobs if job.curves]
     if not jobs and configs:
-        reasons = "; ".join(f"{path.parent.name} {without_results(path.parent)}" for path in configs)
+        reasons = "; ".join(
+            f"{path.parent.name} {without_results(path.parent)}" for path in configs
+        )
         raise RunFolderError(f"{folder} holds no job with results: {reasons}")
     if not jobs:
         raise RunFolderError(
-            f"{folder} holds no job with results (config.yaml and rounds.csv); run an experiment first"
+            f"{folder} holds no job with results (config.yaml and rounds.csv); run an experiment "
+            "first"
         )
     return jobs
 
@@ -197,7 +217,11 @@ def without_results(job: Path) -> str:
         status = json.loads((job / "status.json").read_text())
     except (OSError, ValueError):
         return "has no results yet"
-    return f"failed: {status.get('error')}" if status.get("state") == "failed" else "has no results yet"
+    return (
+        f"failed: {status.get('error')}"
+        if status.get("state") == "failed"
+        else "has no results yet"
+    )
 
 
 def _read_job(folder: Path) -> Job:
@@ -205,16 +229,22 @@ def _read_job(folder: Path) -> Job:
         config = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"), resolve=False)
     except Exception as error:  # OmegaConf and YAML raise unrelated types for a broken file
         first = str(error).partition("\n")[0]
-        raise DataError(f"{folder / 'config.yaml'} cannot be read ({first}); run the job again") from error
+        raise DataError(
+            f"{folder / 'config.yaml'} cannot be read ({first}); run the job again"
+        ) from error
     if not isinstance(config, dict):
-        raise DataError(f"{folder / 'config.yaml'} cannot be read (not a mapping); run the job again")
+        raise DataError(
+            f"{folder / 'config.yaml'} cannot be read (not a mapping); run the job again"
+        )
     status: Mapping[str, Any] = {"state": "unknown"}
     if (folder / "status.json").is_file():
         try:
             status = json.loads((folder / "status.json").read_text())
         except ValueError:
             status = {"state": "unknown: status.json cannot be read"}
-    return Job(folder, {str(k): v for k, v in config.items()}, status, _read_curves(folder / "rounds.csv"))
+    return Job(
+        folder, {str(k): v for k, v in config.items()}, status, _read_curves(folder / "rounds.csv")
+    )
 
 
 def _read_curves(path: Path) -> dict[str, Curve]:
@@ -226,7 +256,8 @@ def _read_curves(path: Path) -> dict[str, Curve]:
     try:
         # arrow rounds correctly, so the bits the run wrote come back; pandas' own parser may not
         table = pyarrow.csv.read_csv(
-            pyarrow.BufferReader(text), convert_options=pyarrow.csv.ConvertOptions(column_types=_COLUMNS)
+            pyarrow.BufferReader(text),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=_COLUMNS),
         )
         seed, t, value = (table[name].to_numpy() for name in ("seed", "round", "value"))
         metric = table["metric"].combine_chunks().dictionary_encode()

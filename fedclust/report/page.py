@@ -56,7 +56,8 @@ class Section:
 def render(page: Page) -> str:
     """The page of one experiment as HTML text."""
     figures = (
-        f"<section>\n<h2>Figures</h2>\n<div class=figures>\n{''.join(map(_figure, page.pictures))}</div>\n"
+        "<section>\n<h2>Figures</h2>\n<div "
+        f"class=figures>\n{''.join(map(_figure, page.pictures))}</div>\n"
         f"</section>\n"
     )
     opened = "".join(_section(table) for table in page.tables if not table.folded)
@@ -90,7 +91,9 @@ def _document(title: str, body: str) -> str:
 def _header(subtitle: str, banners: Sequence[str]) -> str:
     said = "".join(f"<p class=banner>{html.escape(text)}</p>\n" for text in banners[:_MOST_BANNERS])
     if len(banners) > _MOST_BANNERS:
-        rest = "".join(f"<p class=banner>{html.escape(text)}</p>\n" for text in banners[_MOST_BANNERS:])
+        rest = "".join(
+            f"<p class=banner>{html.escape(text)}</p>\n" for text in banners[_MOST_BANNERS:]
+        )
         more = len(banners) - _MOST_BANNERS
         said += f"<details>\n<summary>{more} more warnings</summary>\n{rest}</details>\n"
     return f"<p class=lead>{html.escape(subtitle)}</p>\n{said}"
@@ -100,10 +103,13 @@ def _section(table: Table, heading: str = "h2") -> str:
     title = html.escape(table.title)
     if table.folded:
         return (
-            f"<section class={table.name}>\n<details>\n<summary>{title}</summary>\n{table.html()}</details>\n"
+            "<section "
+            f"class={table.name}>\n<details>\n<summary>{title}</summary>\n{table.html()}</details>\n"
             "</section>\n"
         )
-    return f"<section class={table.name}>\n<{heading}>{title}</{heading}>\n{table.html()}</section>\n"
+    return (
+        f"<section class={table.name}>\n<{heading}>{title}</{heading}>\n{table.html()}</section>\n"
+    )
 
 
 def _width(png: bytes) -> int:

@@ -16,7 +16,8 @@ _BESIDE = ("seeds", "overrides", "hash", "checkpoint_seconds", "progress", "trac
 
 
 def pool_seeds(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs, those with equal configs and disjoint seeds joined; in the order of their first parts.
+    """The jobs, those with equal configs and disjoint seeds joined; in the order of their first
+    parts.
 
     A grid with one job per seed gives the same tables as one job with all seeds.
     """
@@ -49,8 +50,12 @@ def _joined(parts: Sequence[Job]) -> Job:
 
 
 def _status(parts: Sequence[Job]) -> Mapping[str, Any]:
-    """Done when all parts are; else that of the first part that is not, with what is known of every seed."""
-    seeds = {seed: what for part in parts for seed, what in (part.status.get("seeds") or {}).items()}
+    """Done when all parts are; else that of the first part that is not, with what is known of
+    every seed.
+    """
+    seeds = {
+        seed: what for part in parts for seed, what in (part.status.get("seeds") or {}).items()
+    }
     unfinished = [part.status for part in parts if part.status.get("state") != "done"]
     return {**(unfinished or [parts[0].status])[0], "seeds": seeds}
 

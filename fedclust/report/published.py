@@ -1,8 +1,8 @@
 """Numbers the papers print, and which of them belongs beside a measured one.
 
-`published.csv` holds them with paper, table and cell: Gu et al. (LCFL, arXiv 2407.09360), Zhao et al.
-(CFL-MGD, Electronics 2023, 12, 1972), Lin et al. (joint gradient and loss, arXiv 2311.13665), Duan et al.
-(FlexCFL, arXiv 2108.09749).
+`published.csv` holds them with paper, table and cell: Gu et al. (LCFL, arXiv 2407.09360), Zhao et
+al. (CFL-MGD, Electronics 2023, 12, 1972), Lin et al. (joint gradient and loss, arXiv 2311.13665),
+Duan et al. (FlexCFL, arXiv 2108.09749).
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Published:
     std: float | None
 
     def agrees(self, mean: float) -> bool:
-        """Whether a measured mean lies within 2 printed std, or within 1 point where none is printed."""
+        """Whether a measured mean lies within 2 printed std, or within 1 point where none is
+        printed.
+        """
         return abs(mean - self.mean) <= (2 * self.std if self.std is not None else 1.0)
 
 
@@ -65,7 +67,9 @@ def table(name: str) -> tuple[Mapping[str, str], ...]:
     rows = tuple(r for r in _rows() if r["paper"] == paper and r["experiment"] == experiment)
     if not rows:
         known = dict.fromkeys(f"{r['paper']}/{r['experiment']}" for r in _rows())
-        raise ConfigError(f"report.published={name} is not allowed: one of {', '.join(known)}, or null")
+        raise ConfigError(
+            f"report.published={name} is not allowed: one of {', '.join(known)}, or null"
+        )
     return rows
 
 
@@ -83,8 +87,8 @@ def lookup(
     Args:
         name: "<paper>/<table>".
         algorithm: the arm's algorithm choice.
-        choices: its config group choices, and "classes": how many a client has; dataset, model, scenario
-            and classes tell equal rows apart.
+        choices: its config group choices, and "classes": how many a client has; dataset, model,
+            scenario and classes tell equal rows apart.
         iteration: 1-based iteration of the measured number.
         whole: whether it scores the whole run, and so meets a table that prints one number per run.
         metric: the metric's name in the table.
@@ -103,7 +107,9 @@ def lookup(
 
 
 def thresholds(name: str | None) -> list[int]:
-    """The accuracies, in percent, for which a table prints the first iteration that reaches them."""
+    """The accuracies, in percent, for which a table prints the first iteration that reaches
+    them.
+    """
     rows = table(name) if name else ()
     return sorted({int(found[1]) for r in rows if (found := _FIRST.fullmatch(r["metric"]))})
 

@@ -12,12 +12,15 @@ from fedclust.report.arms import Arm
 
 
 def words(arm: Arm) -> str:
-    """One sentence on the recovery of the groups, e.g. "ifca merges true groups in 2 of 3 seeds (purity …)".
+    """One sentence on the recovery of the groups, e.g. "ifca merges true groups in 2 of 3 seeds
+    (purity …)".
 
     Empty where the federation has no groups or no client rows were written.
     """
     clients = arm.job.final_clients
-    clients = clients[(clients["group"] >= 0) & (clients["label"] >= 0)] if len(clients) else clients
+    clients = (
+        clients[(clients["group"] >= 0) & (clients["label"] >= 0)] if len(clients) else clients
+    )
     if not len(clients):
         return ""
     verdicts = [_verdict(rows) for _, rows in clients.groupby("seed")]
@@ -26,7 +29,9 @@ def words(arm: Arm) -> str:
     counted = Counter(verdicts)
     if set(counted) <= {_ONE, _OWN, _ALONE}:
         return f"{arm.label}: {' / '.join(counted)} (purity {purity})"
-    where = ", ".join(f"{what} in {count} of {total} seeds" for what, count in counted.most_common())
+    where = ", ".join(
+        f"{what} in {count} of {total} seeds" for what, count in counted.most_common()
+    )
     return f"{arm.label} {where} (purity {purity})"
 
 
@@ -37,7 +42,9 @@ _ALONE = "there is one group only"
 
 def _verdict(rows: pd.DataFrame) -> str:
     """What happened to the groups in one seed."""
-    table = contingency(rows["label"].to_numpy(dtype=np.int64), rows["group"].to_numpy(dtype=np.int64))
+    table = contingency(
+        rows["label"].to_numpy(dtype=np.int64), rows["group"].to_numpy(dtype=np.int64)
+    )
     clusters, groups = table.shape
     home = table.argmax(axis=0)  # [groups] the cluster that holds most of each group
     if groups == 1:

@@ -41,10 +41,16 @@ class Column:
 def columns(spec: Spec, arms: Sequence[Arm]) -> list[Column]:
     """The columns a report has: the iterations that were reached, or the score of the whole run."""
     metric = spec.metric
-    last = Column(_last_title(arms), lambda arm: arm.last(metric), lambda arm: arm.job.rounds, whole=True)
+    last = Column(
+        _last_title(arms), lambda arm: arm.last(metric), lambda arm: arm.job.rounds, whole=True
+    )
     if spec.score == "max":
-        best = Column("best over rounds", lambda a: a.best(metric), lambda a: a.job.rounds, whole=True)
-        if _in_panels(arms):  # one number per arm and setting; the last ones are in the table over rounds
+        best = Column(
+            "best over rounds", lambda a: a.best(metric), lambda a: a.job.rounds, whole=True
+        )
+        if _in_panels(
+            arms
+        ):  # one number per arm and setting; the last ones are in the table over rounds
             return [best]
         return [best, Column(last.title, last.values, last.iteration, whole=True, compared=False)]
     wanted = spec.iterations or ()
@@ -91,14 +97,18 @@ def _layout(
     """Heads and rows: arms by columns, or settings by algorithms where a setting holds several."""
     titles = [column.title for column in shown]
     if not _in_panels(arms):
-        rows = [(Cell(text=arm.label), *(cells[arm.label, title] for title in titles)) for arm in arms]
+        rows = [
+            (Cell(text=arm.label), *(cells[arm.label, title] for title in titles)) for arm in arms
+        ]
         return ("arm", *titles), tuple(rows)
     names = tuple(dict.fromkeys(arm.name for arm in arms))
     rows = []
     for setting in dict.fromkeys(arm.setting for arm in arms):
         there = {arm.name: arm.label for arm in arms if arm.setting == setting}
         for head in titles:
-            name = f"{setting or 'otherwise'}, {head}" if len(titles) > 1 else setting or "otherwise"
+            name = (
+                f"{setting or 'otherwise'}, {head}" if len(titles) > 1 else setting or "otherwise"
+            )
             found = [cells[there[n], head] if n in there else Cell(text="") for n in names]
             rows.append((Cell(text=name), *found))
     return ("setting", *names), tuple(rows)
@@ -127,7 +137,9 @@ def _last_title(arms: Sequence[Arm]) -> str:
 def _published(spec: Spec, arm: Arm, column: Column) -> Published | None:
     if spec.published is None or not column.compared or spec.metric not in _PRINTED:
         return None
-    return lookup(spec.published, arm.algorithm, arm.cell, column.iteration(arm), whole=column.whole)
+    return lookup(
+        spec.published, arm.algorithm, arm.cell, column.iteration(arm), whole=column.whole
+    )
 
 
 def _is_best(arm: Arm, arms: Sequence[Arm], column: Column, metric: str) -> bool:
@@ -144,7 +156,9 @@ def _is_best(arm: Arm, arms: Sequence[Arm], column: Column, metric: str) -> bool
 
 def _in_panels(arms: Sequence[Arm]) -> bool:
     """Whether settings are experiments of their own: some setting holds more than one algorithm."""
-    return any(len({a.name for a in arms if a.setting == s}) > 1 for s in {a.setting for a in arms} - {""})
+    return any(
+        len({a.name for a in arms if a.setting == s}) > 1 for s in {a.setting for a in arms} - {""}
+    )
 
 
 def cell(
@@ -166,7 +180,9 @@ def cell(
     text = plus_minus(values, digits)
     if printed is None:
         return Cell(text=text, strong=best)
-    paper = f"{printed.mean:g}" if printed.std is None else f"{printed.mean:.2f} ± {printed.std:.2f}"
+    paper = (
+        f"{printed.mean:g}" if printed.std is None else f"{printed.mean:.2f} ± {printed.std:.2f}"
+    )
     if not len(values):
         return Cell(text=text, detail=f"paper {paper}")
     mean = float(values.mean())
@@ -187,11 +203,19 @@ def _record(
     printed: Published | None,
     comparable: bool,
 ) -> Mapping[str, Any]:
-    record: dict[str, Any] = {"arm": arm.label, "column": column.title, "metric": metric, "n": len(values)}
+    record: dict[str, Any] = {
+        "arm": arm.label,
+        "column": column.title,
+        "metric": metric,
+        "n": len(values),
+    }
     if len(values):
         record |= {"mean": float(values.mean()), "std": float(values.std())}
     if printed is not None:
-        record |= {"published": printed.mean, "published_std": "" if printed.std is None else printed.std}
+        record |= {
+            "published": printed.mean,
+            "published_std": "" if printed.std is None else printed.std,
+        }
         if len(values):
             mean = float(values.mean())
             record |= {"difference": mean - printed.mean}
@@ -202,16 +226,24 @@ def _record(
 def _notes(spec: Spec, arms: Sequence[Arm], scaled: bool, compared: bool) -> list[str]:
     seeds = sorted({len(arm.last(spec.metric)) for arm in arms})
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    notes = [f"Mean ± standard deviation (population form) over {number} seed{'s' if seeds != [1] else ''}."]
+    notes = [
+        f"Mean ± standard deviation (population form) over {number} "
+        f"seed{'s' if seeds != [1] else ''}."
+    ]
     if compared and spec.published:
         paper, _, table = spec.published.partition("/")
         mark = (
-            "" if scaled else " ✓: within 2 published standard deviations, or 1 point where none is printed."
+            ""
+            if scaled
+            else " ✓: within 2 published standard deviations, or 1 point where none is printed."
         )
-        notes.append(f"“paper”: the number printed in {paper}, {table}, then measured minus printed.{mark}")
+        notes.append(
+            f"“paper”: the number printed in {paper}, {table}, then measured minus printed.{mark}"
+        )
     if spec.score == "max":
         notes.append(
-            "Best over rounds is chosen on test data and therefore optimistic; it is the published score. "
+            "Best over rounds is chosen on test data and therefore optimistic; it is the "
+            "published score. "
             "Rounds before every client was served once do not count."
         )
     return notes

@@ -55,7 +55,8 @@ class Spec:
         claims: statements to check.
         figure: the curves.
         case: title of the federation that this job belongs to, where an experiment has several.
-        dataset: the data set the experiment is about; another choice is reported as standing in for it.
+        dataset: the data set the experiment is about; another choice is reported as standing in for
+            it.
     """
 
     title: str = ""
@@ -92,7 +93,11 @@ class Spec:
         Raises:
             ConfigError: for an unknown key, metric or kind of claim.
         """
-        node = {str(key): value for key, value in (config.get("report") or {}).items() if value is not None}
+        node = {
+            str(key): value
+            for key, value in (config.get("report") or {}).items()
+            if value is not None
+        }
         _only_known(cls, node, "report")
         node.setdefault("title", str(config.get("name", "")))
         for key in ("iterations", "order"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-# Okabe and Ito (2008) without the yellow, which vanishes on white; luminance differs between neighbours
+# Okabe and Ito (2008) without the yellow, which vanishes on white; luminance differs between
+# neighbours
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#444444", "#8C564B")
 DASHES: tuple[Any, ...] = (
     "-",

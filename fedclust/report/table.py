@@ -1,4 +1,6 @@
-"""A table and its three renderings; numbers for machines go to CSV, cells for people to the others."""
+"""A table and its three renderings; numbers for machines go to CSV, cells for people to the
+others.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ class Table:
         head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
         rows = "".join(
             "<tr>"
-            + "".join(_html(cell, "th" if position == 0 else "td") for position, cell in enumerate(row))
+            + "".join(
+                _html(cell, "th" if position == 0 else "td") for position, cell in enumerate(row)
+            )
             + "</tr>\n"
             for row in self.rows
         )
@@ -133,7 +137,11 @@ def _line(cells: list[str] | tuple[str, ...]) -> str:
 def _markdown(cell: Cell) -> str:
     text = f"**{cell.text}**" if cell.strong else cell.text
     detail = " ".join(part for part in (cell.detail, cell.mark) if part)
-    return f"{text} ({detail})" if cell.detail else " ".join(part for part in (text, cell.mark) if part)
+    return (
+        f"{text} ({detail})"
+        if cell.detail
+        else " ".join(part for part in (text, cell.mark) if part)
+    )
 
 
 def _latex(cell: Cell) -> str:

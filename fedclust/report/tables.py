@@ -1,4 +1,6 @@
-"""The tables beside the headline: recovery of the groups, costs, statistics over rounds, claims, settings."""
+"""The tables beside the headline: recovery of the groups, costs, statistics over rounds, claims,
+settings.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,15 @@ _NOT_A_SETTING = (
 
 
 def recovery_table(arms: Sequence[Arm]) -> Table:
-    """How well every arm's clusters recover the true groups at the end, and the same in plain words."""
-    metrics = {"purity": "purity", "ari": "ARI", "nmi": "NMI", "matched_accuracy": "matched accuracy"}
+    """How well every arm's clusters recover the true groups at the end, and the same in plain
+    words.
+    """
+    metrics = {
+        "purity": "purity",
+        "ari": "ARI",
+        "nmi": "NMI",
+        "matched_accuracy": "matched accuracy",
+    }
     rows, records = [], []
     for arm in arms:
         values = {name: arm.last(name) for name in (*metrics, "num_clusters")}
@@ -40,7 +49,11 @@ def recovery_table(arms: Sequence[Arm]) -> Table:
                 Cell(text=f"{pure} of {len(values['purity'])}" if len(values["purity"]) else "–"),
             )
         )
-        record: dict[str, Any] = {"arm": arm.label, "n": len(values["num_clusters"]), "pure_seeds": pure}
+        record: dict[str, Any] = {
+            "arm": arm.label,
+            "n": len(values["num_clusters"]),
+            "pure_seeds": pure,
+        }
         for name, numbers in values.items():
             if len(numbers):
                 record |= {name: float(numbers.mean()), f"{name}_std": float(numbers.std())}
@@ -102,8 +115,10 @@ def cost_table(arms: Sequence[Arm]) -> Table:
         rows=tuple(rows),
         records=tuple(records),
         notes=(
-            "Sent: 4 bytes per parameter. Numbers up: single ones that clients send beside models, such as "
-            "losses or the cluster they chose. Passes: (model, client) pairs whose loss (forward) or "
+            "Sent: 4 bytes per parameter. Numbers up: single ones that clients send beside "
+            "models, such as "
+            "losses or the cluster they chose. Passes: (model, client) pairs whose loss (forward) "
+            "or "
             "gradient (backward) is computed apart from local training and testing.",
             "Seconds: of one seed, its own and its share of what was computed together.",
         ),
@@ -111,10 +126,11 @@ def cost_table(arms: Sequence[Arm]) -> Table:
 
 
 def rounds_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
-    """Statistics over rounds with the printed ones: last, best, median, mean of the last ten, drift.
+    """Statistics over rounds with the printed ones: last, best, median, mean of the last ten,
+    drift.
 
-    For every accuracy whose first iteration the paper prints there is a column with the first iteration that
-    reaches it.
+    For every accuracy whose first iteration the paper prints there is a column with the first
+    iteration that reaches it.
     """
     scale = factor(spec.metric)
     goals = thresholds(spec.published) if scale == 100.0 else []
@@ -135,7 +151,10 @@ def rounds_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
             columns[f"first ≥ {goal} %"] = (first, f"first_round_test_acc_ge_{goal}")
         if drift:
             columns["discrepancy"] = (_per_seed(np.nanmean, gap), "discrepancy_mean_over_rounds")
-            columns["its variance"] = (_per_seed(np.nanvar, gap), "discrepancy_variance_over_rounds")
+            columns["its variance"] = (
+                _per_seed(np.nanvar, gap),
+                "discrepancy_variance_over_rounds",
+            )
         cells = []
         record: dict[str, Any] = {"arm": arm.label}
         for name, (column, printed_as) in columns.items():
@@ -153,11 +172,14 @@ def rounds_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
         records.append(record)
     return Table(
         name="over_rounds",
-        title=f"{title(spec.metric)} over the evaluated rounds" + (" (%)" if scale == 100.0 else ""),
+        title=f"{title(spec.metric)} over the evaluated rounds"
+        + (" (%)" if scale == 100.0 else ""),
         columns=("arm", *heads),
         rows=tuple(rows),
         records=tuple(records),
-        notes=("First: iteration, counted from 1, over the seeds that get there.",) if goals else (),
+        notes=("First: iteration, counted from 1, over the seeds that get there.",)
+        if goals
+        else (),
     )
 
 
@@ -190,10 +212,15 @@ def claims_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | None:
                 Cell(text=seeds),
             )
         )
-        records.append({"claim": claimed, "measured": verdict.measured, "verdict": outcome, "seeds": seeds})
+        records.append(
+            {"claim": claimed, "measured": verdict.measured, "verdict": outcome, "seeds": seeds}
+        )
     if not rows:
         return None
-    note = "Stated on means over seeds; the last column counts the seeds in which the claim holds alone."
+    note = (
+        "Stated on means over seeds; the last column counts the seeds "
+        "in which the claim holds alone."
+    )
     small = " Claims about values need the paper's scale; these runs are smaller." if scaled else ""
     return Table(
         name="claims",
@@ -207,7 +234,10 @@ def claims_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | None:
 
 def settings_table(arms: Sequence[Arm]) -> Table:
     """Every setting: one value where all arms share it, else the value of every arm."""
-    flat = [_flatten({k: v for k, v in arm.job.config.items() if k not in _NOT_A_SETTING}) for arm in arms]
+    flat = [
+        _flatten({k: v for k, v in arm.job.config.items() if k not in _NOT_A_SETTING})
+        for arm in arms
+    ]
     rows, records = [], []
     for key in dict.fromkeys(key for one in flat for key in one):
         given = [(arm, one[key]) for arm, one in zip(arms, flat, strict=True) if key in one]
@@ -232,7 +262,9 @@ def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
     ways = [[str(getattr(arm, part)) for arm, _ in given] for part in ("name", "setting", "label")]
     pairs = [list(zip(way, (value for _, value in given), strict=True)) for way in ways]
     tells = (pair for pair, way in zip(pairs, ways, strict=True) if len(set(pair)) == len(set(way)))
-    clear = next(tells, pairs[-1])  # arms of one label, such as a run and its copy, cannot be told apart
+    clear = next(
+        tells, pairs[-1]
+    )  # arms of one label, such as a run and its copy, cannot be told apart
     parts = []
     for value in values:
         names = list(dict.fromkeys(name for name, v in clear if v == value))

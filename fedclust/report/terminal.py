@@ -49,12 +49,16 @@ def _print(said: Contents, console: Console) -> None:
     for head in (f"{best}{metric}{unit}", *beside):
         grid.add_column("ARI" if head == "ari" else head, justify="right")
     for arm in said.arms:
-        score = factor(metric) * (arm.best(metric) if said.spec.score == "max" else arm.last(metric))
+        score = factor(metric) * (
+            arm.best(metric) if said.spec.score == "max" else arm.last(metric)
+        )
         cells = [arm.label, plus_minus(score), *(plus_minus(arm.last(name)) for name in beside)]
         grid.add_row(*(Text(cell) for cell in cells))
     console.print(grid)
     seeds = sorted({len(arm.job.seeds) for arm in said.arms})
-    console.print(Text(f"mean ± std over {seeds[-1]} seed{'' if seeds[-1] == 1 else 's'}", style="dim"))
+    console.print(
+        Text(f"mean ± std over {seeds[-1]} seed{'' if seeds[-1] == 1 else 's'}", style="dim")
+    )
     _print_claims(said, console)
     lines = list(filter(None, map(words, said.arms)))
     for line in lines[:_MOST_LINES]:
@@ -70,9 +74,12 @@ def _print_claims(said: Contents, console: Console) -> None:
     claims = [row for table in said.tables if table.name == "claims" for row in table.rows]
     if len(claims) > _MOST_CLAIMS:
         holding = sum(bool(verdict.good) for _, _, verdict, _ in claims)
-        console.print(Text(f"{holding} of {len(claims)} claims hold; the report lists them"), soft_wrap=True)
+        console.print(
+            Text(f"{holding} of {len(claims)} claims hold; the report lists them"), soft_wrap=True
+        )
         return
     for claim, measured, verdict, seeds in claims:
         style = {True: "green", False: "red", None: "yellow"}[verdict.good]
-        line = f"{verdict.mark or '?'} {claim.text}: {verdict.text} ({measured.text}; {seeds.text} seeds)"
+        what = f"{verdict.text} ({measured.text}; {seeds.text} seeds)"
+        line = f"{verdict.mark or '?'} {claim.text}: {what}"
         console.print(Text(line, style=style), soft_wrap=True)

@@ -20,7 +20,13 @@ from fedclust.report.pooling import pool_seeds
 from fedclust.report.scores import headline
 from fedclust.report.spec import Spec
 from fedclust.report.table import Table
-from fedclust.report.tables import claims_table, cost_table, recovery_table, rounds_table, settings_table
+from fedclust.report.tables import (
+    claims_table,
+    cost_table,
+    recovery_table,
+    rounds_table,
+    settings_table,
+)
 
 # losses that explode are infinite in a mean; what NumPy has to say of it helps nobody
 _overflowing = np.errstate(over="ignore", invalid="ignore")
@@ -56,7 +62,8 @@ class Contents:
 
 
 def experiments(folder: Path) -> dict[Path, list[Job]]:
-    """The jobs of every experiment by the folder it has; all under `folder` where experiments share one.
+    """The jobs of every experiment by the folder it has; all under `folder` where experiments share
+    one.
 
     Raises:
         RunFolderError: when the folder holds no job with results.
@@ -66,9 +73,13 @@ def experiments(folder: Path) -> dict[Path, list[Job]]:
     by_name: dict[tuple[str, bool], list[Job]] = {}
     for job in jobs:
         name = str(job.config.get("name"))
-        at_home = job.folder.parent.parts[-len(Path(name).parts) :] == Path(name).parts  # or a copy elsewhere
+        at_home = (
+            job.folder.parent.parts[-len(Path(name).parts) :] == Path(name).parts
+        )  # or a copy elsewhere
         by_name.setdefault((name, at_home), []).append(job)
-    homes = [Path(os.path.commonpath([job.folder.parent for job in group])) for group in by_name.values()]
+    homes = [
+        Path(os.path.commonpath([job.folder.parent for job in group])) for group in by_name.values()
+    ]
     if len(homes) == 1 or len(set(homes)) < len(homes) or folder in homes:
         return {folder: jobs}
     return dict(zip(homes, by_name.values(), strict=True))
@@ -113,7 +124,10 @@ def _contents(folder: Path, read: Sequence[Job]) -> Contents:
         banners=_banners(folder, found, scales),
         scaled=scaled,
         tables=[
-            replace(table, folded=table.folded or (len(table.rows) > _LONG and table.name not in _SUMMED_UP))
+            replace(
+                table,
+                folded=table.folded or (len(table.rows) > _LONG and table.name not in _SUMMED_UP),
+            )
             for table in tables
             if table is not None
         ],
@@ -121,10 +135,11 @@ def _contents(folder: Path, read: Sequence[Job]) -> Contents:
 
 
 def make_report(folder: Path, said: Sequence[Contents] | None = None) -> Path:
-    """The page `report/report.html`, written with all tables and figures from the files of `folder` alone.
+    """The page `report/report.html`, written with all tables and figures from the files of `folder`
+    alone.
 
-    A folder that holds several experiments, each in a folder of its own, gets a page that sums them up, and
-    each of them its own report.
+    A folder that holds several experiments, each in a folder of its own, gets a page that sums them
+    up, and each of them its own report.
 
     Args:
         folder: one job's folder, or one that holds jobs at any depth.
@@ -161,7 +176,8 @@ def _write(said: Contents) -> list[Picture]:
     warning = "".join(f"> {banner}\n>\n" for banner in said.banners)
     for table in said.tables:
         atomic_write(
-            target / f"{table.name}.md", f"{warning}\n{table.markdown()}" if warning else table.markdown()
+            target / f"{table.name}.md",
+            f"{warning}\n{table.markdown()}" if warning else table.markdown(),
         )
         atomic_write(target / f"{table.name}.csv", table.csv())
         comment = "".join(f"% {banner}\n" for banner in said.banners)
@@ -207,10 +223,13 @@ def _span(numbers: Sequence[int]) -> str:
 
 def _banners(folder: Path, found: Sequence[Arm], scales: Sequence[str]) -> list[str]:
     banners = []
-    for used, meant in dict.fromkeys((arm.job.choices.get("dataset"), arm.stand_in) for arm in found):
+    for used, meant in dict.fromkeys(
+        (arm.job.choices.get("dataset"), arm.stand_in) for arm in found
+    ):
         if meant:
             banners.append(
-                f"{used} stands in for {meant} (fetch it with scripts/fetch_data.py {meant}): not comparable "
+                f"{used} stands in for {meant} (fetch it with scripts/fetch_data.py {meant}): not "
+                "comparable "
                 "with the published numbers"
             )
     smaller = [scale for scale in scales if scale != "paper"]
@@ -221,20 +240,27 @@ def _banners(folder: Path, found: Sequence[Arm], scales: Sequence[str]) -> list[
         planned = arm.job.status.get("rounds") or arm.job.config.get("rounds") or "?"
         if state == "failed":
             error = arm.job.status.get("error") or "no reason recorded"
-            banners.append(f"{arm.label} failed after {arm.job.rounds} of {planned} rounds: {error}")
+            banners.append(
+                f"{arm.label} failed after {arm.job.rounds} of {planned} rounds: {error}"
+            )
         elif state == "done" and isinstance(planned, int) and arm.job.rounds < planned:
             banners.append(
-                f"{arm.label} is done, but its rounds.csv ends after {arm.job.rounds} of {planned} rounds: "
+                f"{arm.label} is done, but its rounds.csv ends after {arm.job.rounds} of "
+                f"{planned} rounds: "
                 "delete the folder and run it again"
             )
         elif state != "done":
-            banners.append(f"{arm.label} is not finished ({state}, {arm.job.rounds} of {planned} rounds)")
+            banners.append(
+                f"{arm.label} is not finished ({state}, {arm.job.rounds} of {planned} rounds)"
+            )
         banners += [
             f"{arm.label}: seed {seed} failed and is left out of all numbers: {error}"
             for seed, error in sorted(arm.job.failed.items())
         ]
         if arm.curve("train_loss") and (loss := float(arm.last("train_loss").max())) > _EXPLODED:
-            banners.append(f"{arm.label}: the training loss ends at {loss:.2g}; a smaller solver.lr may help")
+            banners.append(
+                f"{arm.label}: the training loss ends at {loss:.2g}; a smaller solver.lr may help"
+            )
     known = {job.folder for arm in found for job in arm.job.parts or (arm.job,)}
     for config in sorted(folder.rglob("config.yaml")):
         if ".hydra" not in config.parts and config.parent not in known:

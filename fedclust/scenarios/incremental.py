@@ -1,8 +1,8 @@
 """Training data are released step by step: "incremental" of Duan et al., FlexCFL, TPDS 2022.
 
-https://arxiv.org/abs/2108.09749, section 5.3. Differs from the code (morningD/FlexCFL): there, a step takes
-its fraction of the current data, not of all, so that clients hold 25, 12.5, 9.4 and 9.4 % of them.
-`shrink_current` does what the code does; the paper's Table IV fits it.
+https://arxiv.org/abs/2108.09749, section 5.3. Differs from the code (morningD/FlexCFL): there, a
+step takes its fraction of the current data, not of all, so that clients hold 25, 12.5, 9.4 and 9.4
+% of them. `shrink_current` does what the code does; the paper's Table IV fits it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Incremental(Sampling):
     Attributes:
         fraction: of a client's training data, what is released at once.
         every: rounds between two releases; the first is in round 0.
-        shrink_current: a release of the part p leaves p of what the client has, instead of p of all.
+        shrink_current: a release of the part p leaves p of what the client has, instead of p of
+            all.
         participation, clients_per_round, selection: see `Sampling`.
     """
 
@@ -70,4 +71,6 @@ def _shuffled(split: Split, stream: Stream) -> Split:
 def _first(split: Split, count: Tensor) -> Split:
     """The first `count` [M] rows of every client."""
     owner, within = split.owner_and_place()
-    return Split(split.index[within < count[owner]], torch.cat([count.new_zeros(1), count.cumsum(0)]))
+    return Split(
+        split.index[within < count[owner]], torch.cat([count.new_zeros(1), count.cumsum(0)])
+    )

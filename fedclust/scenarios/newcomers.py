@@ -20,9 +20,11 @@ class Newcomers(Sampling):
     """A random part of the clients with training data is away at first and arrives in equal parts.
 
     Attributes:
-        fraction: of the clients, who arrives later; at least one client, and one is there from the start.
+        fraction: of the clients, who arrives later; at least one client, and one is there from the
+            start.
         arrive_at: rounds of arrival, ascending; the clients are divided among them.
-        participation, clients_per_round, selection: see `Sampling`; of the clients that have arrived.
+        participation, clients_per_round, selection: see `Sampling`; of the clients that have
+        arrived.
     """
 
     fraction: float = 0.2
@@ -53,14 +55,17 @@ class Newcomers(Sampling):
         return self.play(fed, seed, arrive)
 
     def _arrival(self, fed: Federation, seed: int) -> Tensor:
-        """The round of arrival of every client, [M] int64, 0 for those that are there from the start."""
+        """The round of arrival of every client, [M] int64, 0 for those that are there from the
+        start.
+        """
         clients = fed.train.count.nonzero().squeeze(1)
         late = min(max(len(self.arrive_at), round(self.fraction * len(clients))), len(clients) - 1)
         require(
             late >= len(self.arrive_at),
             "scenario.arrive_at",
             list(self.arrive_at),
-            f"at most {len(clients) - 1} rounds of arrival for {len(clients)} clients with training data",
+            f"at most {len(clients) - 1} rounds of arrival for {len(clients)} clients with "
+            "training data",
         )
         order = (Stream.of(seed, "newcomers").keys(clients) >> 1).argsort(stable=True)
         rounds = torch.tensor(list(self.arrive_at), device=clients.device)

@@ -24,8 +24,9 @@ class Sampling:
     Attributes:
         participation: fraction of the clients in a round, at least one client.
         clients_per_round: number of clients instead of the fraction.
-        selection: `random`, or `round_robin_first`: in the order of the client list until everyone was
-            sampled once, the list beginning again where the last of these rounds needs it, then random.
+        selection: `random`, or `round_robin_first`: in the order of the client list until everyone
+            was sampled once, the list beginning again where the last of these rounds needs it, then
+            random.
     """
 
     participation: float = 1.0
@@ -33,7 +34,9 @@ class Sampling:
     selection: Selection = "random"
 
     def __post_init__(self) -> None:
-        require(0 < self.participation <= 1, "participation", self.participation, "a fraction in (0, 1]")
+        require(
+            0 < self.participation <= 1, "participation", self.participation, "a fraction in (0, 1]"
+        )
         require(
             self.clients_per_round is None or self.clients_per_round >= 1,
             "clients_per_round",
@@ -42,7 +45,10 @@ class Sampling:
         )
         choices = get_args(Selection)
         require(
-            self.selection in choices, "scenario.selection", self.selection, "one of " + ", ".join(choices)
+            self.selection in choices,
+            "scenario.selection",
+            self.selection,
+            "one of " + ", ".join(choices),
         )
 
     def cohort_size(self, available: int) -> int:
@@ -78,7 +84,9 @@ class Sampling:
         among = (rnd.present & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
         size = self.cohort_size(len(among))
         if self.selection == "round_robin_first" and not bool(seen[among].all()):
-            in_turn = among[seen[among].to(torch.int8).argsort(stable=True)]  # those never sampled come first
+            in_turn = among[
+                seen[among].to(torch.int8).argsort(stable=True)
+            ]  # those never sampled come first
             return rnd.staying(in_turn[:size]).sort().values
         return rnd.sample(size, among) if size < len(among) else rnd.staying(among)
 
@@ -88,8 +96,9 @@ class Sampling:
         Args:
             fed: the data before round 0.
             seed: the run's seed.
-            change: what happens at the start of a round. It gets the round as it would be if nothing
-                happened, with an empty cohort, and [M] bool who has been in a cohort before.
+            change: what happens at the start of a round. It gets the round as it would be if
+                nothing happened, with an empty cohort, and [M] bool who has been in a cohort
+                before.
 
         Raises:
             ConfigError: at once, if round 0 cannot be.

@@ -13,7 +13,9 @@ from fedclust.types import Federation, Round
 
 @dataclass(frozen=True, kw_only=True)
 class Static(Sampling):
-    """Every round samples its cohort from all clients with training data; see `Sampling` for the options."""
+    """Every round samples its cohort from all clients with training data; see `Sampling` for the
+    options.
+    """
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds without end, each with its own cohort."""

@@ -1,9 +1,10 @@
 """Clients exchange all their data: "swap all" of Duan et al., FlexCFL, TPDS 2022.
 
-https://arxiv.org/abs/2108.09749, section 5.3. Differs from the paper: it swaps two random clients per round,
-its code every pair of a random matching, which is what its costs fit; `single_pair` follows the text.
-Differs from the code (morningD/FlexCFL): there, only clients that an algorithm has put into a group swap, all
-of them under FedAvg; here, those that have been in a cohort, so that every algorithm sees the same swaps.
+https://arxiv.org/abs/2108.09749, section 5.3. Differs from the paper: it swaps two random clients
+per round, its code every pair of a random matching, which is what its costs fit; `single_pair`
+follows the text. Differs from the code (morningD/FlexCFL): there, only clients that an algorithm
+has put into a group swap, all of them under FedAvg; here, those that have been in a cohort, so that
+every algorithm sees the same swaps.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from fedclust.types import Federation, Round
 
 @dataclass(frozen=True, kw_only=True)
 class SwapAll(Sampling):
-    """Pairs of clients that were sampled before exchange their training and test data; groups follow.
+    """Pairs of clients that were sampled before exchange their training and test data; groups
+    follow.
 
     Attributes:
-        probability: of each pair and round; it is also the fraction of the clients that swap in a round.
+        probability: of each pair and round; it is also the fraction of the clients that swap in a
+            round.
         single_pair: at most one pair per round.
         participation, clients_per_round, selection: see `Sampling`.
     """
@@ -42,7 +45,12 @@ class SwapAll(Sampling):
         Raises:
             ConfigError: if there is nobody to swap with.
         """
-        require(fed.num_clients >= 2, "partition.num_clients", fed.num_clients, "2 or more, to swap data")
+        require(
+            fed.num_clients >= 2,
+            "partition.num_clients",
+            fed.num_clients,
+            "2 or more, to swap data",
+        )
         return self.play(fed, seed, self._swap)
 
     def _swap(self, rnd: Round, seen: Tensor) -> Round:

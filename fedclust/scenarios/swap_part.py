@@ -1,10 +1,10 @@
 """Clients exchange the examples of one class each: "swap part" of Duan et al., FlexCFL, TPDS 2022.
 
 https://arxiv.org/abs/2108.09749, section 5.3. Differs from the code (morningD/FlexCFL):
-- There, a chosen pair without classes to exchange ends the swaps of the round; here, it is passed over.
-  `abort_round` does what the code does.
-- There, only clients that an algorithm has put into a group swap, all of them under FedAvg; here, those that
-  have been in a cohort, so that every algorithm sees the same swaps.
+- There, a chosen pair without classes to exchange ends the swaps of the round; here, it is passed
+  over. `abort_round` does what the code does.
+- There, only clients that an algorithm has put into a group swap, all of them under FedAvg; here,
+  those that have been in a cohort, so that every algorithm sees the same swaps.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ from fedclust.types import Federation, Round
 
 @dataclass(frozen=True, kw_only=True)
 class SwapPart(Sampling):
-    """Pairs of clients that were sampled before give each other one class, training and test examples.
+    """Pairs of clients that were sampled before give each other one class, training and test
+    examples.
 
-    A client gives a class that it has in both splits and the other has not. Groups stay as they are.
+    A client gives a class that it has in both splits and the other has not. Groups stay as they
+    are.
 
     Attributes:
         probability: of each pair of a random matching, in each round.

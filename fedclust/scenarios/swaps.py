@@ -16,19 +16,25 @@ def check_probability(probability: float) -> None:
 
 
 def matched(rnd: Round, eligible: Tensor) -> Tensor:
-    """A random perfect matching of the clients `eligible` [E], pairs [E // 2, 2] int64 in random order."""
+    """A random perfect matching of the clients `eligible` [E], pairs [E // 2, 2] int64 in random
+    order.
+    """
     order = (rnd.stream("swap").keys(eligible) >> 1).argsort(stable=True)
     return eligible[order][: len(eligible) // 2 * 2].view(-1, 2)
 
 
 def chosen(rnd: Round, pairs: Tensor, probability: float) -> Tensor:
-    """Those of `pairs` [S, 2] that swap in this round, each with the probability, in their order."""
+    """Those of `pairs` [S, 2] that swap in this round, each with the probability, in their
+    order.
+    """
     chance = uniform(rnd.stream("swap_chance").keys(pairs[:, 0]), 1).squeeze(1)
     return pairs[chance < probability]
 
 
 def exchanged(fed: Federation, pairs: Tensor) -> Federation:
-    """The federation after both clients of every pair [S, 2] exchanged all data; groups follow the data."""
+    """The federation after both clients of every pair [S, 2] exchanged all data; groups follow the
+    data.
+    """
     owner = torch.arange(fed.num_clients, device=pairs.device)  # whose data a client gets
     owner[pairs[:, 0]], owner[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
     train, test = _of_owners(fed.train, owner), _of_owners(fed.test, owner)
@@ -39,7 +45,9 @@ def _of_owners(split: Split, owner: Tensor) -> Split:
     """The split in which client i has the rows that `owner[i]` [M] has in this one."""
     count = split.count[owner]
     start = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    back = torch.repeat_interleave(split.start[owner] - start[:-1], count, output_size=len(split.index))
+    back = torch.repeat_interleave(
+        split.start[owner] - start[:-1], count, output_size=len(split.index)
+    )
     return Split(split.index[torch.arange(len(back), device=back.device) + back], start)
 
 
@@ -57,11 +65,14 @@ def is_swappable(fed: Federation) -> bool:
     """Whether two clients exist that each own a class in both splits which the other does not."""
     owned = labels_owned(fed, torch.arange(fed.num_clients, device=fed.group.device))
     owned = owned[owned.sum(1).argsort(stable=True)]
-    return bool((owned[:-1] & ~owned[1:]).any())  # else the sets of classes contain each other in a chain
+    return bool(
+        (owned[:-1] & ~owned[1:]).any()
+    )  # else the sets of classes contain each other in a chain
 
 
 def draw_labels(rnd: Round, pairs: Tensor) -> Tensor:
-    """What the clients of pairs [S, 2] give each other: [S, 2] int64 classes, or -1 where there is none.
+    """What the clients of pairs [S, 2] give each other: [S, 2] int64 classes, or -1 where there is
+    none.
 
     Each gives a class drawn from those it has in both splits and the other has not.
     """
@@ -80,12 +91,16 @@ def exchanged_labels(fed: Federation, pairs: Tensor, label: Tensor) -> Federatio
         pairs: [S, 2] int64 clients, no client twice.
         label: [S, 2] int64 class that each of them gives.
     """
-    train, test = (_with_labels_given(split, fed.pool.y, pairs, label) for split in (fed.train, fed.test))
+    train, test = (
+        _with_labels_given(split, fed.pool.y, pairs, label) for split in (fed.train, fed.test)
+    )
     return Federation(pool=fed.pool, train=train, test=test, group=fed.group)
 
 
 def _with_labels_given(split: Split, y: Tensor, pairs: Tensor, label: Tensor) -> Split:
-    """The split after the exchange; clients outside the pairs [S, 2] are not looked at one by one."""
+    """The split after the exchange; clients outside the pairs [S, 2] are not looked at one by
+    one.
+    """
     clients = pairs.flatten()
     index, real = _rows(split, clients)
     given = real & (y[index] == label.flatten().unsqueeze(1))
@@ -105,6 +120,8 @@ def _with_labels_given(split: Split, y: Tensor, pairs: Tensor, label: Tensor) ->
 
 
 def _rows(split: Split, clients: Tensor) -> tuple[Tensor, Tensor]:
-    """Padded pool rows of `clients` [C], and which of them are no padding: [C, n] int64 and bool."""
+    """Padded pool rows of `clients` [C], and which of them are no padding: [C, n] int64 and
+    bool.
+    """
     index, count = split.take(clients)
     return index, torch.arange(index.shape[1], device=index.device) < count.unsqueeze(1)

@@ -1,8 +1,9 @@
 """Clients that do not answer, and clients that do not get far: heterogeneous systems as in FedProx.
 
-Li et al., Federated optimization in heterogeneous networks, MLSys 2020, https://arxiv.org/abs/1812.06127,
-section 5.2. Differs from the paper: it counts stragglers' work in epochs, this in local steps, and it either
-drops all stragglers or none, which here are two independent things.
+Li et al., Federated optimization in heterogeneous networks, MLSys 2020,
+https://arxiv.org/abs/1812.06127, section 5.2. Differs from the paper: it counts stragglers' work in
+epochs, this in local steps, and it either drops all stragglers or none, which here are two
+independent things.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from fedclust.types import Federation, Round
 class Unavailable(Sampling):
     """In every round some clients drop out if sampled, and some do only part of their local steps.
 
-    Both are drawn anew per client and round. Of a cohort in which everybody would drop out, one client stays.
+    Both are drawn anew per client and round. Of a cohort in which everybody would drop out, one
+    client stays.
 
     Attributes:
         dropout: probability that a sampled client drops out; nothing is sent to or from it.
@@ -39,7 +41,12 @@ class Unavailable(Sampling):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.dropout < 1, "scenario.dropout", self.dropout, "a probability in [0, 1)")
-        require(0 <= self.stragglers <= 1, "scenario.stragglers", self.stragglers, "a probability in [0, 1]")
+        require(
+            0 <= self.stragglers <= 1,
+            "scenario.stragglers",
+            self.stragglers,
+            "a probability in [0, 1]",
+        )
         require(0 < self.min_work <= 1, "scenario.min_work", self.min_work, "a fraction in (0, 1]")
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
@@ -51,4 +58,6 @@ class Unavailable(Sampling):
         late, part = uniform(rnd.stream("straggler").keys(clients), 2).unbind(1)
         dropped = uniform(rnd.stream("dropout").keys(clients), 1).squeeze(1) < self.dropout
         some = self.min_work + (1 - self.min_work) * part
-        return replace(rnd, work=torch.where(late < self.stragglers, some, rnd.work), dropped=dropped)
+        return replace(
+            rnd, work=torch.where(late < self.stragglers, some, rnd.work), dropped=dropped
+        )

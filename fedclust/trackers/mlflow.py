@@ -14,7 +14,8 @@ class MLflowTracker:
     Args:
         experiment: the experiment's name.
         run: the run's name.
-        uri: where MLflow stores it, e.g. `sqlite:///mlflow.db` or a server's address; None: its default.
+        uri: where MLflow stores it, e.g. `sqlite:///mlflow.db` or a server's address; None: its
+            default.
     """
 
     def __init__(self, experiment: str, run: str, uri: str | None = None) -> None:
@@ -35,7 +36,8 @@ class MLflowTracker:
         metric = self._mlflow.entities.Metric
         # MLflow refuses "=" in names
         points = [
-            metric(series(seed, name).replace("=", "_"), value, 0, round) for name, value in values.items()
+            metric(series(seed, name).replace("=", "_"), value, 0, round)
+            for name, value in values.items()
         ]
         self._client.log_batch(self._run, metrics=points)
 

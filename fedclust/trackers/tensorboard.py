@@ -17,7 +17,8 @@ class TensorBoardTracker:
     """
 
     def __init__(self, folder: str) -> None:
-        # torch's SummaryWriter is a thin layer on the package `tensorboard`, whose absence it reports
+        # torch's SummaryWriter is a thin layer on the package `tensorboard`, whose absence it
+        # reports
         self._open = optional("torch.utils.tensorboard", "tensorboard").SummaryWriter
         self._folder = Path(folder)
         self._writers: dict[int, Any] = {}

@@ -24,7 +24,9 @@ class WandbTracker:
 
     def log(self, seed: int, round: int, values: Mapping[str, float]) -> None:  # noqa: A002
         """One history row, since seeds of one round come one after the other."""
-        self._run.log({"round": round} | {series(seed, name): value for name, value in values.items()})
+        self._run.log(
+            {"round": round} | {series(seed, name): value for name, value in values.items()}
+        )
 
     def close(self) -> None:
         """Finishes the run."""

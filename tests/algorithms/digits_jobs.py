@@ -1,4 +1,6 @@
-"""Small jobs on handwritten digits, built from the shipped config, for every algorithm and every scenario."""
+"""Small jobs on handwritten digits, built from the shipped config, for every algorithm and every
+scenario.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 
-from fedclust.config import Job, build, make, register_schema, resolve, seed_list
-from fedclust.engines.choose import make_backend
-from fedclust.engines.engine import SeedEngine
-from fedclust.types import Evaluation, Report, Round
-from fedclust.verbs import Backend
+from fedclust.config.build import Job, build, make, register_schema, resolve, seed_list
+from fedclust.engines.choose import make_engine
+from fedclust.engines.clients import SeedClients
+from fedclust.types import Cost, Evaluation, Round
+from fedclust.verbs import Engine
 
 CONF = Path(__file__).parents[2] / "conf"
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
@@ -59,7 +61,9 @@ EVENTFUL = {
 
 @functools.cache
 def config_of(algorithm: str, *overrides: str) -> Mapping[str, Any]:
-    """The resolved config of a small job; composing is slow, so callers should not differ needlessly."""
+    """The resolved config of a small job; composing is slow, so callers should not differ
+    needlessly.
+    """
     given = [f"algorithm={algorithm}", *SMALL, *SETTINGS.get(algorithm, []), *overrides]
     register_schema()
     with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -87,7 +91,7 @@ class Played:
 
     rnd: Round
     state: Any
-    reports: list[Report]
+    reports: list[Cost]
     evaluation: Evaluation
 
     @property
@@ -107,36 +111,40 @@ class Played:
         return float(self.evaluation.loss_sum.sum()) / int(self.evaluation.count.sum())
 
 
-def play(job: Job, backend: Backend, seed: int = 0) -> list[Played]:
-    """Every round of one seed of a job on a backend, without files."""
-    engine = SeedEngine(backend)
+def play(job: Job, engine: Engine, seed: int = 0) -> list[Played]:
+    """Every round of one seed of a job on an engine, without files."""
+    clients = SeedClients(engine)
     source = job.scenario.rounds(job.federations[seed], seed)
     state, played = None, list[Played]()
     for rnd in islice(source, job.rounds):
-        reports = list[Report]()
+        reports = list[Cost]()
         if rnd.t == 0:
-            state, report = job.algorithm.init(engine, rnd)
+            state, report = job.algorithm.init(clients, rnd)
             reports.append(report)
-        state, report = job.algorithm.round(state, engine, rnd)
+        state, report = job.algorithm.round(state, clients, rnd)
         reports.append(report)
-        served = job.algorithm.serve(state, engine, rnd)
-        played.append(Played(rnd, state, reports, engine.evaluate(served, rnd)))
+        served = job.algorithm.serve(state, clients, rnd)
+        played.append(Played(rnd, state, reports, clients.evaluate(served, rnd)))
     return played
 
 
-def backend_of(engine: str) -> Backend:
+def engine_of(engine: str) -> Engine:
     """An engine on the data of the small jobs."""
     pool = job_of("fedavg").federations[0].pool
     model = make(
-        config_of("fedavg")["model"], "model", None, in_shape=pool.shape, num_classes=pool.num_classes
+        config_of("fedavg")["model"],
+        "model",
+        None,
+        in_shape=pool.shape,
+        num_classes=pool.num_classes,
     )
-    return make_backend(engine, model, pool, None)
+    return make_engine(engine, model, pool, None)
 
 
 @functools.cache
 def played_by_loop(algorithm: str, seed: int = 0) -> list[Played]:
     """A small job on the reference engine."""
-    return play(job_of(algorithm), backend_of("loop"), seed)
+    return play(job_of(algorithm), engine_of("loop"), seed)
 
 
 def tensors(state: Any) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_dir
 
-from fedclust.config import make, register_schema, resolve
-from fedclust.engines.engine import SeedEngine
-from fedclust.engines.loop import LoopBackend
+from fedclust.config.build import make, register_schema, resolve
+from fedclust.engines.clients import SeedClients
+from fedclust.engines.loop import LoopEngine
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
-from fedclust.types import Federation, Pool, Report, Round, Split
+from fedclust.types import Cost, Federation, Pool, Round, Split
 from fedclust.verbs import Algorithm
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -51,9 +51,9 @@ def federation(seed: int = 0, *, equal: bool = True) -> Federation:
     return Federation(pool=pool, train=Split.of(train), test=Split.of(test), group=group)
 
 
-def engine_for(fed: Federation) -> SeedEngine:
+def engine_for(fed: Federation) -> SeedClients:
     """The reference engine with softmax regression."""
-    return SeedEngine(LoopBackend(mlp((FEATURES,), CLASSES, hidden=[]), fed.pool))
+    return SeedClients(LoopEngine(mlp((FEATURES,), CLASSES, hidden=[]), fed.pool))
 
 
 def rounds_of(
@@ -90,14 +90,16 @@ def configured(name: str, *overrides: str) -> Algorithm:
 
 def simulate(
     algorithm: Algorithm, fed: Federation, rounds: Sequence[Round], state: Any = None
-) -> tuple[list[Any], list[Report]]:
-    """States after every round, and all reports, that of `init` first; goes on from `state` if given."""
-    engine, states, reports = engine_for(fed), [], []
+) -> tuple[list[Any], list[Cost]]:
+    """States after every round, and all reports, that of `init` first; goes on from `state` if
+    given.
+    """
+    clients, states, reports = engine_for(fed), [], []
     for rnd in rounds:
         if state is None:
-            state, report = algorithm.init(engine, rnd)
+            state, report = algorithm.init(clients, rnd)
             reports.append(report)
-        state, report = algorithm.round(state, engine, rnd)
+        state, report = algorithm.round(state, clients, rnd)
         states.append(state)
         reports.append(report)
     return states, reports
@@ -115,7 +117,9 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    return torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a == b
+    return (
+        torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a == b
+    )
 
 
 def copied(state: Any) -> Any:

@@ -41,15 +41,15 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_shapes_and_types(name: str) -> None:
     fed, algorithm = federation(), configured(name, "participation=0.5")
-    engine, rounds = engine_for(fed), rounds_of(fed, participation=0.5, absent=ABSENT)
+    clients, rounds = engine_for(fed), rounds_of(fed, participation=0.5, absent=ABSENT)
     states, reports = simulate(algorithm, fed, rounds)
     sampled = torch.zeros(CLIENTS, dtype=torch.bool)
     for rnd, state in zip(rounds, states, strict=True):
         sampled[rnd.cohort] = True
         assert type(state) is algorithm.State
-        served = algorithm.serve(state, engine, rnd)
+        served = algorithm.serve(state, clients, rnd)
         assert served.models.ndim == 2
-        assert served.models.shape[1] == engine.num_params
+        assert served.models.shape[1] == clients.num_params
         assert served.models.dtype == torch.float32
         assert torch.isfinite(served.models).all()
         assert served.label.shape == (CLIENTS,)
@@ -73,14 +73,14 @@ def test_shapes_and_types(name: str) -> None:
 
 def test_the_given_state_is_left_as_it_was(name: str) -> None:
     fed, algorithm = federation(), configured(name)
-    engine, rounds = engine_for(fed), rounds_of(fed)
+    clients, rounds = engine_for(fed), rounds_of(fed)
     state: Any = None
     for rnd in rounds:
         if state is None:
-            state, _ = algorithm.init(engine, rnd)
+            state, _ = algorithm.init(clients, rnd)
         before = copied(state)
-        after, _ = algorithm.round(state, engine, rnd)
-        algorithm.serve(state, engine, rnd)
+        after, _ = algorithm.round(state, clients, rnd)
+        algorithm.serve(state, clients, rnd)
         assert same(state, before)
         assert not same(after, before)
         state = after
@@ -139,10 +139,10 @@ def test_planted_groups_are_recovered(recovering: str, seed: int) -> None:
     fed, algorithm = federation(seed), configured(recovering)
     rounds = rounds_of(fed, 10, seed=seed)
     states, _ = simulate(algorithm, fed, rounds)
-    engine = engine_for(fed)
-    served = algorithm.serve(states[-1], engine, rounds[-1])
+    clients = engine_for(fed)
+    served = algorithm.serve(states[-1], clients, rounds[-1])
     assert partition_of(served.label) == partition_of(fed.group)
-    evaluation = engine.evaluate(served, rounds[-1])
+    evaluation = clients.evaluate(served, rounds[-1])
     assert int(evaluation.correct.sum()) / int(evaluation.count.sum()) > 0.75
 
 

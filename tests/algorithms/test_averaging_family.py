@@ -1,4 +1,6 @@
-"""Identities between FedAvg, FedProx, Local, the oracle and LCFL's warm-up; averages and costs by hand."""
+"""Identities between FedAvg, FedProx, Local, the oracle and LCFL's warm-up; averages and costs by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,16 @@ from fedclust.types import LocalResult
 def test_average_by_hand() -> None:
     fed = federation(equal=False)  # client i has 12 + 2 i examples
     rnd = rounds_of(fed, 1)[0]
-    clients = torch.tensor([0, 2, 6])
+    ids = torch.tensor([0, 2, 6])
     label = torch.tensor([0, 0, 1])
     params = torch.tensor([[0.0, 2.0], [7.0, 16.0], [3.0, 4.0]])
     local = LocalResult(
         params=params, slots=None, loss=torch.tensor([1.0, 2.0, 6.0]), steps=torch.tensor([3, 4, 5])
     )
     models = torch.full((3, 2), 9.0)
-    uniform, report = average(local, models, label, clients, rnd, "uniform")
+    uniform, report = average(local, models, label, ids, rnd, "uniform")
     assert uniform.tolist() == [[3.5, 9.0], [3.0, 4.0], [9.0, 9.0]]
-    weighted, _ = average(local, models, label, clients, rnd, "by_samples")
+    weighted, _ = average(local, models, label, ids, rnd, "by_samples")
     assert weighted.tolist() == [[4.0, 10.0], [3.0, 4.0], [9.0, 9.0]]  # 12 and 16 examples
     assert (report.models_down, report.models_up, report.gradient_steps) == (3, 3, 12)
     assert report.train_loss == 3.0
@@ -47,16 +49,18 @@ def test_average_by_hand() -> None:
 def test_fedavg_is_the_mean_of_the_local_models() -> None:
     fed = federation()
     rounds, algorithm = rounds_of(fed, 2, participation=0.5), configured("fedavg")
-    engine = engine_for(fed)
+    clients = engine_for(fed)
     states, _ = simulate(algorithm, fed, rounds)
     solver = algorithm.solver  # type: ignore[attr-defined]
     alone = [
-        engine.train(
+        clients.train(
             states[0].model, torch.tensor([0]), rounds[1].cohort[i : i + 1], solver, rounds[1]
         ).params
         for i in range(len(rounds[1].cohort))
     ]
-    torch.testing.assert_close(states[1].model, torch.cat(alone).mean(0, keepdim=True), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(
+        states[1].model, torch.cat(alone).mean(0, keepdim=True), rtol=1e-6, atol=1e-7
+    )
 
 
 def test_fedprox_without_its_term_is_fedavg() -> None:
@@ -135,9 +139,9 @@ def _outside(cohort: torch.Tensor) -> list[int]:
 
 def test_all_methods_start_from_the_same_model() -> None:
     fed = federation()
-    rnd, engine = rounds_of(fed, 1)[0], engine_for(fed)
+    rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
     first = {
-        n: next(iter(fields(configured(n).init(engine, rnd)[0]).values()))[0]
+        n: next(iter(fields(configured(n).init(clients, rnd)[0]).values()))[0]
         for n in ("fedavg", "local", "ifca", "lcfl", "oracle")
     }
     assert all(torch.equal(model, first["fedavg"]) for model in first.values())

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from planted import CLIENTS, GROUPS, LR, STEPS, configured, engine_for, federation, rounds_of, simulate
+from planted import (
+    CLIENTS,
+    GROUPS,
+    LR,
+    STEPS,
+    configured,
+    engine_for,
+    federation,
+    rounds_of,
+    simulate,
+)
 from torch import Tensor
 
 from fedclust.errors import ConfigError
@@ -33,18 +43,20 @@ def test_without_momentum_it_is_ifca_bit_by_bit(averaging: str, owner: str) -> N
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_one_client_alone_is_a_heavy_ball(steps: int) -> None:
-    """chi^s = chi^(s-1) - eta * gradient(chi^(s-1)) + beta * (chi^(s-1) - chi^(s-2)), across rounds."""
+    """chi^s = chi^(s-1) - eta * gradient(chi^(s-1)) + beta * (chi^(s-1) - chi^(s-2)), across
+    rounds.
+    """
     fed = federation()
-    engine = engine_for(fed)
+    clients = engine_for(fed)
     rounds = [replace(rnd, cohort=torch.tensor([5])) for rnd in rounds_of(fed, 3)]
     alone = ("num_clusters=1", "solver.batch_size=null", f"solver.epochs={steps}")
     states, _ = simulate(configured("cfl_mgd", *alone), fed, rounds)
     one: Any = configured("cfl_mgd", *alone)
-    position: Tensor = one.init(engine, rounds[0])[0].models
+    position: Tensor = one.init(clients, rounds[0])[0].models
     before = position
     for rnd, state in zip(rounds, states, strict=True):
         for _ in range(steps):
-            gradient = engine.grad(position, torch.tensor([0]), rnd.cohort, rnd)
+            gradient = clients.grad(position, torch.tensor([0]), rnd.cohort, rnd)
             position, before = position - LR * gradient + BETA * (position - before), position
         torch.testing.assert_close(state.models, position, rtol=1e-4, atol=1e-5)
     if steps == 1:
@@ -54,14 +66,16 @@ def test_one_client_alone_is_a_heavy_ball(steps: int) -> None:
 
 
 def test_model_averaging_by_hand() -> None:
-    """Each participant goes on with its cluster's momentum; models and momenta are averaged alike."""
+    """Each participant goes on with its cluster's momentum; models and momenta are averaged
+    alike.
+    """
     fed = federation(equal=False)
-    engine, rounds = engine_for(fed), rounds_of(fed, 3, participation=0.75)
+    clients, rounds = engine_for(fed), rounds_of(fed, 3, participation=0.75)
     algorithm: Any = configured("cfl_mgd", "algorithm.aggregation=by_samples")
     states, reports = simulate(algorithm, fed, rounds)
     before, rnd = states[1], rounds[2]
     assert float(before.momentum.norm(dim=1).min()) > 0.1
-    label = engine.loss(before.models, rnd.cohort, rnd).argmin(1)
+    label = clients.loss(before.models, rnd.cohort, rnd).argmin(1)
     assert len(label.unique()) > 1, "one cluster took all: the case is too easy"
     for cluster in label.unique().tolist():
         members = rnd.cohort[label == cluster]
@@ -69,8 +83,13 @@ def test_model_averaging_by_hand() -> None:
         params, slots = torch.zeros(21), torch.zeros(21)
         for client, share in zip(members, weight, strict=True):
             one = client.unsqueeze(0)
-            local = engine.train(
-                before.models, torch.tensor([cluster]), one, algorithm.solver, rnd, slots=before.momentum
+            local = clients.train(
+                before.models,
+                torch.tensor([cluster]),
+                one,
+                algorithm.solver,
+                rnd,
+                slots=before.momentum,
             )
             assert local.slots is not None
             params += share * local.params[0]
@@ -83,14 +102,14 @@ def test_model_averaging_by_hand() -> None:
 
 def test_a_cluster_nobody_joins_keeps_model_and_momentum() -> None:
     fed = federation()
-    rnd, engine = rounds_of(fed, 1)[0], engine_for(fed)
+    rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
     for averaging in ("model", "gradient"):
         algorithm: Any = configured("cfl_mgd", f"algorithm.averaging={averaging}")
-        state, _ = algorithm.init(engine, rnd)
+        state, _ = algorithm.init(clients, rnd)
         hopeless = state.models.clone()
         hopeless[1] *= 1e4
         state = replace(state, models=hopeless, momentum=torch.ones_like(hopeless))
-        after, _ = algorithm.round(state, engine, rnd)
+        after, _ = algorithm.round(state, clients, rnd)
         for name in ("models", "momentum"):
             assert torch.equal(getattr(after, name)[1], getattr(state, name)[1])
             assert not torch.equal(getattr(after, name)[0], getattr(state, name)[0])
@@ -101,19 +120,23 @@ def test_a_cluster_nobody_joins_keeps_model_and_momentum() -> None:
 def test_gradient_averaging_by_hand(owner: str, denominator: str) -> None:
     """Lines 7-10 and 15, from momenta that are all different."""
     fed = federation()
-    engine, rnd = engine_for(fed), rounds_of(fed, 2, participation=0.5)[1]
+    clients, rnd = engine_for(fed), rounds_of(fed, 2, participation=0.5)[1]
     settings = (OPTION_ONE, f"algorithm.momentum_owner={owner}", "solver.decay=0.5")
-    algorithm: Any = configured("cfl_mgd", *settings, f"algorithm.gradient_denominator={denominator}")
-    state, _ = algorithm.init(engine, rnd)
+    algorithm: Any = configured(
+        "cfl_mgd", *settings, f"algorithm.gradient_denominator={denominator}"
+    )
+    state, _ = algorithm.init(clients, rnd)
     momentum = torch.randn(state.momentum.shape, generator=torch.Generator().manual_seed(3))
     state = replace(state, momentum=momentum)
-    after, report = algorithm.round(state, engine, rnd)
-    label = engine.loss(state.models, rnd.cohort, rnd).argmin(1)
-    gradient = engine.grad(state.models, label, rnd.cohort, rnd)
+    after, report = algorithm.round(state, clients, rnd)
+    label = clients.loss(state.models, rnd.cohort, rnd).argmin(1)
+    gradient = clients.grad(state.models, label, rnd.cohort, rnd)
     expected, kept = state.models.clone(), momentum.clone()
     for cluster in label.unique().tolist():
         rows = (label == cluster).nonzero().squeeze(1).tolist()
-        own = [momentum[cluster] if owner == "cluster" else momentum[rnd.cohort[row]] for row in rows]
+        own = [
+            momentum[cluster] if owner == "cluster" else momentum[rnd.cohort[row]] for row in rows
+        ]
         moved = torch.stack([BETA * u + gradient[row] for u, row in zip(own, rows, strict=True)])
         divisor = {"all": CLIENTS, "participants": CLIENTS // 2, "cluster": len(rows)}[denominator]
         expected[cluster] -= LR / 2 * moved.sum(0) / divisor  # second round, decay 0.5
@@ -130,7 +153,9 @@ def test_owners_agree_while_nobody_moves(averaging: str) -> None:
     settings = ("num_clusters=1", f"algorithm.averaging={averaging}")
     rounds = rounds_of(fed, 4)
     cluster, _ = simulate(configured("cfl_mgd", *settings), fed, rounds)
-    client, _ = simulate(configured("cfl_mgd", *settings, "algorithm.momentum_owner=client"), fed, rounds)
+    client, _ = simulate(
+        configured("cfl_mgd", *settings, "algorithm.momentum_owner=client"), fed, rounds
+    )
     torch.testing.assert_close(cluster[-1].models, client[-1].models, rtol=1e-5, atol=1e-6)
     assert client[-1].momentum.shape == (CLIENTS, 21)
     torch.testing.assert_close(
@@ -140,29 +165,31 @@ def test_owners_agree_while_nobody_moves(averaging: str) -> None:
 
 def test_the_owner_decides_what_a_client_carries_into_another_cluster() -> None:
     fed = federation()
-    engine, rnd = engine_for(fed), replace(rounds_of(fed, 1)[0], cohort=torch.tensor([4]))
+    clients, rnd = engine_for(fed), replace(rounds_of(fed, 1)[0], cohort=torch.tensor([4]))
     after = {}
     for owner, rows in (("cluster", GROUPS), ("client", CLIENTS)):
         algorithm: Any = configured("cfl_mgd", f"algorithm.momentum_owner={owner}")
-        state, _ = algorithm.init(engine, rnd)
-        joined = int(engine.loss(state.models, rnd.cohort, rnd).argmin())
+        state, _ = algorithm.init(clients, rnd)
+        joined = int(clients.loss(state.models, rnd.cohort, rnd).argmin())
         momentum = torch.ones(rows, 21)
         momentum[4 if owner == "client" else joined] = 0  # what this participant goes on from
         state = replace(state, momentum=momentum)
-        after[owner] = algorithm.round(state, engine, rnd)[0].models
-        resting = algorithm.round(replace(state, momentum=0 * momentum), engine, rnd)[0].models
+        after[owner] = algorithm.round(state, clients, rnd)[0].models
+        resting = algorithm.round(replace(state, momentum=0 * momentum), clients, rnd)[0].models
         assert torch.equal(after[owner], resting)
     assert torch.equal(after["cluster"], after["client"])
 
 
 def test_lagged_momentum_takes_the_gradient_of_the_participation_before() -> None:
     fed = federation()
-    engine, rounds = engine_for(fed), rounds_of(fed, 2)
-    algorithm: Any = configured("cfl_mgd", "num_clusters=1", OPTION_ONE, "algorithm.momentum_gradient=lagged")
+    clients, rounds = engine_for(fed), rounds_of(fed, 2)
+    algorithm: Any = configured(
+        "cfl_mgd", "num_clusters=1", OPTION_ONE, "algorithm.momentum_gradient=lagged"
+    )
     states, _ = simulate(algorithm, fed, rounds)
-    start: Tensor = algorithm.init(engine, rounds[0])[0].models
+    start: Tensor = algorithm.init(clients, rounds[0])[0].models
     label = torch.zeros(CLIENTS, dtype=torch.int64)
-    gradient = engine.grad(start, label, rounds[0].cohort, rounds[0])
+    gradient = clients.grad(start, label, rounds[0].cohort, rounds[0])
     assert torch.equal(states[0].models, start), "no gradient yet: nothing to move by"
     assert torch.equal(states[0].gradient, gradient)
     expected = start - LR * gradient.mean(0)
@@ -174,38 +201,49 @@ class Regression:
 
     def __init__(self, truth: Tensor) -> None:
         draw = torch.Generator().manual_seed(0)
-        self.x = torch.randn(CLIENTS, 30, truth.shape[1], generator=draw) * torch.tensor([1.0, 0.5, 0.2])
+        self.x = torch.randn(CLIENTS, 30, truth.shape[1], generator=draw) * torch.tensor(
+            [1.0, 0.5, 0.2]
+        )
         group = torch.arange(CLIENTS) % len(truth)
         noise = 0.1 * torch.randn(CLIENTS, 30, generator=draw)
         self.y = torch.einsum("cnd,cd->cn", self.x, truth[group]) + noise
 
-    def loss(self, models: Tensor, clients: Tensor, rnd: object) -> Tensor:
-        error = torch.einsum("cnd,kd->ckn", self.x[clients], models) - self.y[clients].unsqueeze(1)
+    def loss(self, models: Tensor, ids: Tensor, rnd: object) -> Tensor:
+        error = torch.einsum("cnd,kd->ckn", self.x[ids], models) - self.y[ids].unsqueeze(1)
         return error.square().mean(2) / 2
 
-    def grad(self, models: Tensor, label: Tensor, clients: Tensor, rnd: object) -> Tensor:
-        error = torch.einsum("cnd,cd->cn", self.x[clients], models[label]) - self.y[clients]
-        return torch.einsum("cn,cnd->cd", error, self.x[clients]) / self.y.shape[1]
+    def grad(self, models: Tensor, label: Tensor, ids: Tensor, rnd: object) -> Tensor:
+        error = torch.einsum("cnd,cd->cn", self.x[ids], models[label]) - self.y[ids]
+        return torch.einsum("cn,cnd->cd", error, self.x[ids]) / self.y.shape[1]
 
-    def solution(self, clients: Sequence[int]) -> Tensor:
-        """The least-squares solution of some clients together, where their gradients sum to zero."""
-        x, y = self.x[list(clients)].flatten(0, 1), self.y[list(clients)].flatten()
+    def solution(self, ids: Sequence[int]) -> Tensor:
+        """The least-squares solution of some clients together, where their gradients sum to
+        zero.
+        """
+        x, y = self.x[list(ids)].flatten(0, 1), self.y[list(ids)].flatten()
         return torch.linalg.lstsq(x, y.unsqueeze(1)).solution.squeeze(1)
 
 
 def test_two_regressions_reach_the_fixed_points_with_and_without_momentum() -> None:
-    """Good start, two clusters: each ends where its group's gradients cancel, sooner with momentum."""
+    """Good start, two clusters: each ends where its group's gradients cancel, sooner with
+    momentum.
+    """
     truth = torch.tensor([[1.0, -1.0, 2.0], [-1.0, 1.0, -2.0]])
-    engine, rounds = Regression(truth), rounds_of(federation(), 500)
-    fixed = torch.stack([engine.solution(range(g, CLIENTS, 2)) for g in (0, 1)])
+    clients, rounds = Regression(truth), rounds_of(federation(), 500)
+    fixed = torch.stack([clients.solution(range(g, CLIENTS, 2)) for g in (0, 1)])
     early = {}
     for beta in (0.0, 0.5, BETA):
-        settings = ("num_clusters=2", OPTION_ONE, "solver.lr=1.0", f"algorithm.solver.momentum={beta}")
+        settings = (
+            "num_clusters=2",
+            OPTION_ONE,
+            "solver.lr=1.0",
+            f"algorithm.solver.momentum={beta}",
+        )
         algorithm: Any = configured("cfl_mgd", *settings)
         models = 0.3 * truth
         state = algorithm.State(models=models, momentum=torch.zeros_like(models), gradient=None)
         for rnd in rounds:
-            state, _ = algorithm.round(state, engine, rnd)
+            state, _ = algorithm.round(state, clients, rnd)
             if rnd.t == 100:
                 early[beta] = float((state.models - fixed).norm())
         torch.testing.assert_close(state.models, fixed, rtol=1e-3, atol=1e-3)

@@ -1,4 +1,6 @@
-"""Models that every method sends, against its formula; N clients, K in each of T rounds, C clusters."""
+"""Models that every method sends, against its formula; N clients, K in each of T rounds, C
+clusters.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,20 @@ import torch
 from planted import CLIENTS, GROUPS, configured, engine_for, federation, rounds_of, simulate
 from torch import Tensor
 
-from fedclust.engines.engine import SeedEngine
+from fedclust.engines.clients import SeedClients
 from fedclust.rng import Stream, uniform
-from fedclust.run import Simulation
+from fedclust.runtime.run import Simulation
 from fedclust.scenarios.static import Static
 from fedclust.scenarios.swap_all import SwapAll
 from fedclust.solver import Solver
-from fedclust.types import Federation, LocalResult, Pool, Report, Round, Shards, Split
+from fedclust.types import Cost, Federation, LocalResult, Pool, Round, Shards, Split
 from fedclust.verbs import Algorithm
 
 N, K, T, C = CLIENTS, CLIENTS // 2, 7, GROUPS
 WARMUP = 5  # rounds of FedAvg before the one-shot methods cluster
 
 
-def sent(reports: list[Report]) -> int:
+def sent(reports: list[Cost]) -> int:
     return sum(report.models_down + report.models_up for report in reports)
 
 
@@ -49,7 +51,9 @@ def sent(reports: list[Report]) -> int:
 )
 def test_models_sent_without_shifts(name: str, models: int) -> None:
     fed = federation()
-    _, reports = simulate(configured(name, "participation=0.5"), fed, rounds_of(fed, T, participation=0.5))
+    _, reports = simulate(
+        configured(name, "participation=0.5"), fed, rounds_of(fed, T, participation=0.5)
+    )
     assert sent(reports) == models
 
 
@@ -79,13 +83,16 @@ def test_numbers_sent_and_passes(name: str, numbers: int, losses: int, gradients
 
 def test_passes_of_variants() -> None:
     step = played(configured("ifca", "algorithm.averaging=gradient"))
-    assert sum(report.backward_passes for report in step) == N * T  # each is also the client's one step
+    assert (
+        sum(report.backward_passes for report in step) == N * T
+    )  # each is also the client's one step
     by_loss = played(configured("jgl", "algorithm.gradient_weight=0"))
     assert sum(report.forward_passes for report in by_loss) == N * C * T
     assert sum(report.backward_passes for report in by_loss) == N * T
     by_both = played(configured("jgl", "algorithm.gradient_weight=0.5"))
     assert sum(report.forward_passes for report in by_both) == N * C * T
-    # but in the first round, clusters have a last step to compare with: refilling leaves none without
+    # but in the first round, clusters have a last step to compare with: refilling leaves none
+    # without
     assert sum(report.backward_passes for report in by_both) == N * T + N * C * (T - 1)
     landmarks = played(configured("lcfl", "cluster_metric.landmarks=6"))
     assert sum(report.forward_passes for report in landmarks) == 6 * N
@@ -102,7 +109,7 @@ def test_clients_that_look_for_a_group_say_which_they_found() -> None:
     assert sum(report.scalars_up for report in at_random) == 0
 
 
-def played(algorithm: Algorithm, participation: float = 1.0) -> list[Report]:
+def played(algorithm: Algorithm, participation: float = 1.0) -> list[Cost]:
     """What T rounds cost, as a run records them; every round is tested, which costs nothing."""
     fed = federation()
     rounds = rounds_of(fed, T, participation=participation)
@@ -111,7 +118,7 @@ def played(algorithm: Algorithm, participation: float = 1.0) -> list[Report]:
 
 
 class Free:
-    """A backend that moves every row to a random place in no time."""
+    """An engine that moves every row to a random place in no time."""
 
     name = "free"
     num_params = 8
@@ -130,7 +137,9 @@ class Free:
         anchor: Tensor | None = None,
     ) -> LocalResult:
         params = models[label] + uniform(shards.key, self.num_params) - 0.5
-        return LocalResult(params=params, slots=None, loss=torch.ones(len(shards)), steps=shards.count)
+        return LocalResult(
+            params=params, slots=None, loss=torch.ones(len(shards)), steps=shards.count
+        )
 
     def loss(self, models: Tensor, shards: Shards) -> Tensor:
         return uniform(shards.key, len(models))
@@ -148,17 +157,21 @@ def many(num_clients: int) -> Federation:
     one, zero = torch.ones(1), torch.zeros(1)
     pool = Pool(x=torch.zeros(num_clients, 1), y=y, scale=one, shift=zero, num_classes=10)
     split = Split.of([torch.tensor([i, i]) for i in range(num_clients)])
-    return Federation(pool=pool, train=split, test=split, group=torch.zeros(num_clients, dtype=torch.int64))
+    return Federation(
+        pool=pool, train=split, test=split, group=torch.zeros(num_clients, dtype=torch.int64)
+    )
 
 
-def published(algorithm: Algorithm, scenario: Static | SwapAll, num_clients: int) -> tuple[int, list[Round]]:
+def published(
+    algorithm: Algorithm, scenario: Static | SwapAll, num_clients: int
+) -> tuple[int, list[Round]]:
     """Models sent in 300 rounds, and the rounds; 20 clients at a time, as in FlexCFL's tables."""
-    fed, engine = many(num_clients), SeedEngine(Free())
+    fed, clients = many(num_clients), SeedClients(Free())
     rounds = list(islice(scenario.rounds(fed, 0), 300))
-    state, report = algorithm.init(engine, rounds[0])
+    state, report = algorithm.init(clients, rounds[0])
     reports = [report]
     for rnd in rounds:
-        state, report = algorithm.round(state, engine, rnd)
+        state, report = algorithm.round(state, clients, rnd)
         reports.append(report)
     return sent(reports), rounds
 
@@ -177,7 +190,9 @@ def test_flexcfl_sends_a_quarter_more_than_fedavg() -> None:
 
 
 def test_exchange_between_groups_costs_a_ninth() -> None:
-    """FlexCFL, Fig. 6 (b): FEMNIST, 200 clients, 5 groups: 11.4 % more with exchange between the groups."""
+    """FlexCFL, Fig. 6 (b): FEMNIST, 200 clients, 5 groups: 11.4 % more with exchange between the
+    groups.
+    """
     plain, _ = published(configured("flexcfl", "num_clusters=5"), IN_TURN, 200)
     rate = configured("flexcfl", "num_clusters=5", "algorithm.inter_group.rate=5.0")
     exchanging, _ = published(rate, IN_TURN, 200)
@@ -186,7 +201,9 @@ def test_exchange_between_groups_costs_a_ninth() -> None:
 
 
 def test_migration_makes_ifca_expensive() -> None:
-    """FlexCFL, Fig. 6 (a): IFCA-MIG sends 5.43 times as much as FedAvg in the mean; 5.48 were printed."""
+    """FlexCFL, Fig. 6 (a): IFCA-MIG sends 5.43 times as much as FedAvg in the mean; 5.48 were
+    printed.
+    """
     models, rounds = published(configured("ifca_mig", "num_clusters=3"), SWAPPING, 1000)
     swapped = sum(int(rnd.shifted.sum()) for rnd in rounds)
     assert models == 20 * (3 + 1) * 300 + 3 * swapped

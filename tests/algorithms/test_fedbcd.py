@@ -12,22 +12,24 @@ from torch import Tensor
 
 from fedclust.errors import ConfigError
 from fedclust.types import Round
-from fedclust.verbs import Engine
+from fedclust.verbs import Clients
 
 FULL = ("solver.batch_size=null", "solver.epochs=1")
 
 
 def test_a_round_by_hand() -> None:
-    """w_i = w_i - eta (gradient_i + rho (w_i - x)) for the participants, then x = mean of all w_i."""
+    """w_i = w_i - eta (gradient_i + rho (w_i - x)) for the participants, then x = mean of all
+    w_i.
+    """
     fed, rho = federation(), 0.4
-    engine, rounds = engine_for(fed), rounds_of(fed, 2, participation=0.5)
+    clients, rounds = engine_for(fed), rounds_of(fed, 2, participation=0.5)
     algorithm = configured("fedbcd", *FULL, f"algorithm.solver.proximal={rho}")
     states, reports = simulate(algorithm, fed, rounds)
     before, rnd = states[0], rounds[1]
     assert not torch.equal(before.local, before.model.expand(CLIENTS, -1))
     local = before.local.clone()
     pull = rho * (before.local[rnd.cohort] - before.model)
-    local[rnd.cohort] -= LR * (engine.grad(before.local, rnd.cohort, rnd.cohort, rnd) + pull)
+    local[rnd.cohort] -= LR * (clients.grad(before.local, rnd.cohort, rnd.cohort, rnd) + pull)
     torch.testing.assert_close(states[1].local, local, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(states[1].model, local.mean(0, keepdim=True), rtol=1e-5, atol=1e-6)
     assert (reports[2].models_down, reports[2].models_up, reports[2].gradient_steps) == (6, 6, 6)
@@ -35,16 +37,16 @@ def test_a_round_by_hand() -> None:
 
 def test_it_goes_down_on_its_objective() -> None:
     fed, rho = federation(), 0.3
-    engine, rounds = engine_for(fed), rounds_of(fed, 15)
+    clients, rounds = engine_for(fed), rounds_of(fed, 15)
     settings = ("solver.batch_size=null", "solver.epochs=3", f"algorithm.solver.proximal={rho}")
     states, _ = simulate(configured("fedbcd", *settings), fed, rounds)
-    values = [_objective(engine, state, rho, rounds[0]) for state in states]
+    values = [_objective(clients, state, rho, rounds[0]) for state in states]
     assert all(after < before for before, after in pairwise(values))
     assert values[-1] < 0.95 * values[0]
 
 
-def _objective(engine: Engine, state: Any, rho: float, rnd: Round) -> float:
-    losses: Tensor = engine.loss(state.local, rnd.cohort, rnd).diagonal()
+def _objective(clients: Clients, state: Any, rho: float, rnd: Round) -> float:
+    losses: Tensor = clients.loss(state.local, rnd.cohort, rnd).diagonal()
     return float(losses.sum() + rho / 2 * (state.local - state.model).square().sum())
 
 
@@ -61,7 +63,9 @@ def test_a_larger_penalty_keeps_the_models_together() -> None:
     fed = federation()
     spread = []
     for rho in (0, 0.1, 0.5, 1.5):
-        states, _ = simulate(configured("fedbcd", f"algorithm.solver.proximal={rho}"), fed, rounds_of(fed, 5))
+        states, _ = simulate(
+            configured("fedbcd", f"algorithm.solver.proximal={rho}"), fed, rounds_of(fed, 5)
+        )
         spread.append(float((states[-1].local - states[-1].model).norm()))
     assert spread == sorted(spread, reverse=True)
     assert spread[-1] < 0.5 * spread[0]
@@ -69,16 +73,16 @@ def test_a_larger_penalty_keeps_the_models_together() -> None:
 
 def test_either_model_can_be_tested() -> None:
     fed = federation()
-    engine, rounds = engine_for(fed), rounds_of(fed, 8, absent=(3,))
+    clients, rounds = engine_for(fed), rounds_of(fed, 8, absent=(3,))
     algorithm = configured("fedbcd")
     states, _ = simulate(algorithm, fed, rounds)
-    server = algorithm.serve(states[-1], engine, rounds[-1])
-    own = configured("fedbcd", "algorithm.served=personal").serve(states[-1], engine, rounds[-1])
+    server = algorithm.serve(states[-1], clients, rounds[-1])
+    own = configured("fedbcd", "algorithm.served=personal").serve(states[-1], clients, rounds[-1])
     assert torch.equal(server.models, states[-1].model)
     assert server.label.tolist() == [0, 0, 0, -1, *[0] * 8]
     assert torch.equal(own.models, states[-1].local)
     assert own.label.tolist() == [0, 1, 2, -1, *range(4, CLIENTS)]
-    correct = [int(engine.evaluate(served, rounds[-1]).correct.sum()) for served in (server, own)]
+    correct = [int(clients.evaluate(served, rounds[-1]).correct.sum()) for served in (server, own)]
     assert correct[1] > correct[0] + 10, "three groups disagree about every label"
 
 

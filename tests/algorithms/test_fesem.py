@@ -25,30 +25,32 @@ def fesem(k: int = 2, **options: Any) -> FeSEM:
 
 
 def toy() -> tuple[Any, ToyEngine]:
-    """Cluster models begin at -1 and 10, the clients at 1; client i adds PULL[i] to what it gets."""
-    engine = ToyEngine(pull=PULL, start=torch.tensor([[-1.0], [10.0], [1.0]]))
-    return toy_federation([[i % 3] for i in range(6)]), engine
+    """Cluster models begin at -1 and 10, the clients at 1; client i adds PULL[i] to what it
+    gets.
+    """
+    clients = ToyEngine(pull=PULL, start=torch.tensor([[-1.0], [10.0], [1.0]]))
+    return toy_federation([[i % 3] for i in range(6)]), clients
 
 
 def test_two_rounds_by_hand() -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     algorithm = fesem()
-    state, report = algorithm.init(engine, toy_round(fed, [0, 1, 2]))
+    state, report = algorithm.init(clients, toy_round(fed, [0, 1, 2]))
     assert state.models.tolist() == [[-1.0], [10.0]]
     assert state.local.tolist() == [[1.0]] * 6
     assert (report.models_down, report.models_up, report.gradient_steps) == (0, 0, 0)
     # all begin at 1, nearest to -1: clients 0, 1, 2 return -5, 5, -3
-    state, report = algorithm.round(state, engine, toy_round(fed, [0, 1, 2]))
+    state, report = algorithm.round(state, clients, toy_round(fed, [0, 1, 2]))
     assert state.local.squeeze(1).tolist() == [-5.0, 5.0, -3.0, 1.0, 1.0, 1.0]
     assert state.label.tolist() == [0, 0, 0, -1, -1, -1]
     torch.testing.assert_close(state.models, torch.tensor([[-1.0], [10.0]]))
     assert (report.models_down, report.models_up, report.gradient_steps) == (3, 3, 3)
     # now 5 is nearer to 10 than to -1; client 3 is new, at 1
-    state, _ = algorithm.round(state, engine, toy_round(fed, [0, 1, 3], t=1))
+    state, _ = algorithm.round(state, clients, toy_round(fed, [0, 1, 3], t=1))
     assert state.label.tolist() == [0, 1, 0, 0, -1, -1]
     assert state.local.squeeze(1).tolist() == [-5.0, 16.0, -3.0, 1.0, 1.0, 1.0]
     torch.testing.assert_close(state.models, torch.tensor([[(-5.0 + 1.0) / 2], [16.0]]))
-    served = algorithm.serve(state, engine, toy_round(fed, [0]))
+    served = algorithm.serve(state, clients, toy_round(fed, [0]))
     assert served.label.tolist() == [0, 1, 0, 0, -1, -1]
 
 
@@ -61,9 +63,9 @@ def test_all_first_assignments_coincide() -> None:
 
 
 def test_pretrained_start_by_hand() -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     algorithm = fesem(first_assignment="kmeans_pretrained")
-    state, report = algorithm.init(engine, toy_round(fed, [0]))
+    state, report = algorithm.init(clients, toy_round(fed, [0]))
     members = (state.label >= 0).nonzero().squeeze(1)
     assert len(members) == 4
     assert partition_of(state.label[members]) == partition_of((PULL[members, 0] > 0).long())
@@ -72,7 +74,7 @@ def test_pretrained_start_by_hand() -> None:
         torch.testing.assert_close(state.models[k], (1 + PULL[state.label == k]).mean(0))
     assert (report.models_down, report.models_up, report.gradient_steps) == (4, 4, 4)
     new = (state.label < 0).nonzero().squeeze(1)
-    after, report = algorithm.round(state, engine, toy_round(fed, new.tolist()))
+    after, report = algorithm.round(state, clients, toy_round(fed, new.tolist()))
     nearest = (1 + PULL[new] - state.models.T).abs().argmin(1)  # from their pre-trained models
     assert torch.equal(after.label[new], nearest)
     assert torch.equal(after.local[new], state.models[nearest] + PULL[new])
@@ -87,12 +89,12 @@ def test_pretrained_start_recovers_planted_groups() -> None:
 
 
 def test_migration_assigns_shifted_clients_anew_by_the_same_criterion() -> None:
-    fed, engine = toy()
-    state, _ = fesem().init(engine, toy_round(fed, [0]))
-    state, _ = fesem().round(state, engine, toy_round(fed, [0, 1, 2]))
+    fed, clients = toy()
+    state, _ = fesem().init(clients, toy_round(fed, [0]))
+    state, _ = fesem().round(state, clients, toy_round(fed, [0, 1, 2]))
     rnd = toy_round(fed, [0], t=1, shifted=[1, 5])  # client 5 was never sampled
-    stays, plain = fesem().round(state, engine, rnd)
-    moves, report = fesem(migration=True).round(state, engine, rnd)
+    stays, plain = fesem().round(state, clients, rnd)
+    moves, report = fesem(migration=True).round(state, clients, rnd)
     assert stays.label.tolist() == [0, 0, 0, -1, -1, -1]
     assert moves.label.tolist() == [0, 1, 0, -1, -1, -1], "5 is nearer to 10 than to -1"
     assert report.notes["migrated"] == 1
@@ -102,20 +104,20 @@ def test_migration_assigns_shifted_clients_anew_by_the_same_criterion() -> None:
 
 
 def test_it_costs_what_fedavg_costs() -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     cohorts = [[t % 6, (t + 2) % 6] for t in range(9)]
     cohorts = [sorted(cohort) for cohort in cohorts]
-    assert total_cost(fesem(), engine, fed, cohorts) == 2 * 2 * 9
-    assert total_cost(fesem(migration=True), engine, fed, cohorts) == 2 * 2 * 9
+    assert total_cost(fesem(), clients, fed, cohorts) == 2 * 2 * 9
+    assert total_cost(fesem(migration=True), clients, fed, cohorts) == 2 * 2 * 9
 
 
 def test_first_client_moves_a_cluster_by_one_update() -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     chosen = set()
-    state, _ = fesem().init(engine, toy_round(fed, [0]))
+    state, _ = fesem().init(clients, toy_round(fed, [0]))
     for seed in range(20):
         rnd = replace(toy_round(fed, [0, 1, 2]), seed=seed)
-        after, _ = fesem(aggregation="first_client").round(state, engine, rnd)
+        after, _ = fesem(aggregation="first_client").round(state, clients, rnd)
         assert float(after.models[1]) == 10.0
         chosen.add(float(after.models[0]))
     assert chosen == {-5.0, 5.0, -3.0}

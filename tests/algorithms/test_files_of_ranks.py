@@ -14,13 +14,13 @@ import torch
 from digits_jobs import assert_same_bits, config_of
 from two_ranks import Pair
 
-from fedclust.config import build
+from fedclust.config.build import build
+from fedclust.distributed import Ranks, here
 from fedclust.errors import Interrupted
-from fedclust.folder import RunFolder
-from fedclust.onlooker import SeenFolder
-from fedclust.progress import Silent
-from fedclust.ranks import Ranks, here
-from fedclust.run import run, run_together
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.onlooker import SeenFolder
+from fedclust.runtime.progress import Silent
+from fedclust.runtime.run import run, run_together
 
 ALGORITHMS = ["fedavg", "ifca", "lcfl"]
 OVERRIDES = ("engine=loop", "solver.momentum=0.9", "eval_every=2")
@@ -34,7 +34,9 @@ class Interrupting(Silent):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def play(ranks: Ranks, config: Mapping[str, Any], folder: Path, interrupted: int | None = None) -> str:
+def play(
+    ranks: Ranks, config: Mapping[str, Any], folder: Path, interrupted: int | None = None
+) -> str:
     """Run a job on one of the ranks; where rank `interrupted` gets a signal, how the job ends."""
     kind = RunFolder if ranks.leads else SeenFolder
     progress = Interrupting() if ranks.rank == interrupted else Silent()
@@ -63,7 +65,8 @@ def results(folder: Path) -> dict[str, bytes]:
     found = {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.parts[len(folder.parts)] not in ("checkpoints", ".lock", "versions.json")
+        if file.is_file()
+        and file.parts[len(folder.parts)] not in ("checkpoints", ".lock", "versions.json")
     }
     for name in ("rounds.csv", "summary.csv"):
         lines = found[name].splitlines()
@@ -78,7 +81,9 @@ def assert_same(one: Path, other: Path) -> None:
         assert found[name] == content, name
     for seed in (0, 1):
         states = [
-            torch.load(folder / "checkpoints" / "round=6" / f"seed={seed}.pt", weights_only=True)["state"]
+            torch.load(folder / "checkpoints" / "round=6" / f"seed={seed}.pt", weights_only=True)[
+                "state"
+            ]
             for folder in (one, other)
         ]
         assert_same_bits(*states)
@@ -90,7 +95,9 @@ def test_two_ranks_leave_the_files_of_one(two_ranks: Pair, algorithm: str, tmp_p
     assert play(here(), config, tmp_path / "one") == "done"
     assert two_ranks(play, config, tmp_path / "two") == ["done", "done"]
     assert_same(tmp_path / "two", tmp_path / "one")
-    versions = [json.loads((tmp_path / name / "versions.json").read_text()) for name in ("one", "two")]
+    versions = [
+        json.loads((tmp_path / name / "versions.json").read_text()) for name in ("one", "two")
+    ]
     assert [v["ranks"] for v in versions] == [1, 2]
 
 
@@ -105,7 +112,9 @@ def test_arms_in_lockstep_leave_the_files_of_one(two_ranks: Pair, tmp_path: Path
         assert_same(tmp_path / "two" / name, tmp_path / name)
 
 
-def test_a_signal_to_any_rank_ends_all_and_any_number_goes_on(two_ranks: Pair, tmp_path: Path) -> None:
+def test_a_signal_to_any_rank_ends_all_and_any_number_goes_on(
+    two_ranks: Pair, tmp_path: Path
+) -> None:
     config = config_of("lcfl", *OVERRIDES)
     assert play(here(), config, tmp_path / "whole") == "done"
     said = two_ranks(play, config, tmp_path / "pieces", 1)
@@ -123,7 +132,9 @@ def test_a_signal_to_any_rank_ends_all_and_any_number_goes_on(two_ranks: Pair, t
 def test_ranks_that_read_another_checkpoint_are_told(two_ranks: Pair, tmp_path: Path) -> None:
     config = config_of("fedavg", *OVERRIDES)
     play(here(), config, tmp_path / "rank=0", 0)
-    with pytest.raises(AssertionError, match=r"rank 1 differs from rank 0 in the checkpoint it reads"):
+    with pytest.raises(
+        AssertionError, match=r"rank 1 differs from rank 0 in the checkpoint it reads"
+    ):
         two_ranks(play_apart, config, tmp_path)
 
 

@@ -1,4 +1,6 @@
-"""The first rounds of every algorithm: as they were, the same in every engine, for seeds in any company."""
+"""The first rounds of every algorithm: as they were, the same in every engine, for seeds in any
+company.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from digits_jobs import (
     ALGORITHMS,
     Played,
     assert_same_bits,
-    backend_of,
+    engine_of,
     job_of,
     play,
     played_by_loop,
@@ -19,7 +21,7 @@ from digits_jobs import (
 )
 from golden import GOLDEN, KEPT, lines
 
-from fedclust.lockstep import Lockstep
+from fedclust.engines.lockstep import Lockstep
 
 # losses and norms, relative; machines and numbers of threads differ in the order of sums only
 TOLERANCE = 1e-4
@@ -52,7 +54,7 @@ def test_there_are_no_golden_rounds_of_algorithms_that_are_gone() -> None:
 
 @pytest.mark.parametrize("engine", ["vmap", "fused"])
 def test_every_engine_gives_the_same_rounds(name: str, engine: str) -> None:
-    assert_alike(play(job_of(name), backend_of(engine)), played_by_loop(name))
+    assert_alike(play(job_of(name), engine_of(engine)), played_by_loop(name))
 
 
 def assert_alike(got: list[Played], want: list[Played]) -> None:
@@ -72,7 +74,7 @@ def assert_alike(got: list[Played], want: list[Played]) -> None:
 
 def test_seeds_in_lockstep_are_the_seeds_alone(name: str) -> None:
     job = job_of(name)
-    lockstep = Lockstep(backend_of("loop"))
+    lockstep = Lockstep(engine_of("loop"))
     together = lockstep.map({seed: partial(play, job, lockstep, seed) for seed in (0, 1)})
     for seed in (0, 1):
         for one, other in zip(together[seed].outcome, played_by_loop(name, seed), strict=True):

@@ -1,4 +1,6 @@
-"""FlexCFL: cold starts, migration, inter-group aggregation and costs by hand; its identity with FedAvg."""
+"""FlexCFL: cold starts, migration, inter-group aggregation and costs by hand; its identity with
+FedAvg.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,25 @@ ANGLES = torch.tensor([0.0, 2.0, 4.0])
 
 def flexcfl(k: int = 3, **options: Any) -> FlexCFL:
     cold = {"scale": 2, "metric": EDC(num_components=2), "method": KMeans(num_clusters=k)}
-    cold |= {name: options.pop(name) for name in ("scale", "grouping", "metric", "method") if name in options}
+    cold |= {
+        name: options.pop(name)
+        for name in ("scale", "grouping", "metric", "method")
+        if name in options
+    }
     settings = {"shift": ShiftTest(), "inter_group": InterGroup(), **options}
-    return FlexCFL(solver=SOLVER, num_clusters=k, cold_start=ColdStart(solver=SOLVER, **cold), **settings)
+    return FlexCFL(
+        solver=SOLVER, num_clusters=k, cold_start=ColdStart(solver=SOLVER, **cold), **settings
+    )
 
 
-def toy(clients: int = 12, classes: int = 3) -> tuple[Any, ToyEngine]:
-    """Client i moves models along direction i % 3 in the plane and owns two examples of class i % 3."""
-    angle = ANGLES[torch.arange(clients) % 3]
-    length = 1 + 0.1 * torch.arange(clients)
+def toy(ids: int = 12, classes: int = 3) -> tuple[Any, ToyEngine]:
+    """Client i moves models along direction i % 3 in the plane and owns two examples of class i %
+    3.
+    """
+    angle = ANGLES[torch.arange(ids) % 3]
+    length = 1 + 0.1 * torch.arange(ids)
     pull = torch.stack([angle.cos(), angle.sin()], 1) * length.unsqueeze(1)
-    fed = toy_federation([[i % 3, i % 3] for i in range(clients)], classes)
+    fed = toy_federation([[i % 3, i % 3] for i in range(ids)], classes)
     return fed, ToyEngine(pull=pull, start=torch.tensor([[5.0, -3.0]]))
 
 
@@ -51,9 +61,9 @@ def test_with_one_group_it_is_fedavg_by_samples_from_the_mean_of_the_pretrained(
     rounds = rounds_of(fed, 3, participation=0.5)
     algorithm: Any = configured("flexcfl", "num_clusters=1")
     states, _ = simulate(algorithm, fed, rounds)
-    start, engine = algorithm.init(engine_for(fed), rounds[0])[0], engine_for(fed)
+    start, clients = algorithm.init(engine_for(fed), rounds[0])[0], engine_for(fed)
     everybody, zero = torch.arange(CLIENTS), torch.zeros(CLIENTS, dtype=torch.int64)
-    pretrained = engine.train(
+    pretrained = clients.train(
         start.base, zero, everybody, algorithm.cold_start.solver, rounds[0], purpose="pretrain"
     )
     torch.testing.assert_close(start.models, pretrained.params.mean(0, keepdim=True))
@@ -65,41 +75,47 @@ def test_with_one_group_it_is_fedavg_by_samples_from_the_mean_of_the_pretrained(
 
 @pytest.mark.parametrize("madc", [False, True])
 def test_group_cold_start_by_hand(madc: bool) -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     metric: Any = MADC() if madc else EDC(num_components=2)
-    method: Any = Agglomerative(num_clusters=3, linkage="complete") if madc else KMeans(num_clusters=3)
+    method: Any = (
+        Agglomerative(num_clusters=3, linkage="complete") if madc else KMeans(num_clusters=3)
+    )
     algorithm = flexcfl(scale=3, metric=metric, method=method)
-    state, report = algorithm.init(engine, toy_round(fed, [0]))
+    state, report = algorithm.init(clients, toy_round(fed, [0]))
     members = (state.label >= 0).nonzero().squeeze(1)
     assert len(members) == 9
     assert partition_of(state.label[members]) == partition_of(members % 3)
     for k in range(3):
         mine = state.label == k
-        torch.testing.assert_close(state.direction[k], engine.pull[mine].mean(0))
-        torch.testing.assert_close(state.models[k], engine.start[0] + engine.pull[mine].mean(0))
+        torch.testing.assert_close(state.direction[k], clients.pull[mine].mean(0))
+        torch.testing.assert_close(state.models[k], clients.start[0] + clients.pull[mine].mean(0))
     assert (report.models_down, report.models_up) == (9 + 9 * 3, 9)
     assert report.gradient_steps == 9
     assert report.notes["num_clusters_found"] == 3
     assert report.arrays["distance"].shape == (9, 9)
-    common, _ = flexcfl(scale=3, group_init="common").init(engine, toy_round(fed, [0]))
-    assert torch.equal(common.models, engine.start.repeat(3, 1))
-    torch.testing.assert_close(common.direction, engine.pull.new_tensor(_directions(engine, common.label)))
+    common, _ = flexcfl(scale=3, group_init="common").init(clients, toy_round(fed, [0]))
+    assert torch.equal(common.models, clients.start.repeat(3, 1))
+    torch.testing.assert_close(
+        common.direction, clients.pull.new_tensor(_directions(clients, common.label))
+    )
     assert torch.equal(common.histogram[members], 2 * torch.eye(3, dtype=torch.int64)[members % 3])
 
 
-def _directions(engine: ToyEngine, label: Tensor) -> list[list[float]]:
-    return [engine.pull[label == k].mean(0).tolist() for k in range(3)]
+def _directions(clients: ToyEngine, label: Tensor) -> list[list[float]]:
+    return [clients.pull[label == k].mean(0).tolist() for k in range(3)]
 
 
 def test_newcomers_join_the_group_their_update_points_to() -> None:
     """Eq. (8): the least (1 - cos) / 2, at the first selection and not before."""
-    fed, engine = toy()
+    fed, clients = toy()
     algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(engine, toy_round(fed, [0]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
     new = (state.label < 0).nonzero().squeeze(1)
     assert len(new) == 9
-    after, report = algorithm.round(state, engine, toy_round(fed, new[:4].tolist()))
-    cosine = torch.nn.functional.cosine_similarity(engine.pull[new[:4]].unsqueeze(1), state.direction, dim=2)
+    after, report = algorithm.round(state, clients, toy_round(fed, new[:4].tolist()))
+    cosine = torch.nn.functional.cosine_similarity(
+        clients.pull[new[:4]].unsqueeze(1), state.direction, dim=2
+    )
     assert torch.equal(after.label[new[:4]], ((1 - cosine) / 2).argmin(1))
     assert (after.label[new[4:]] == -1).all()
     assert torch.equal(after.direction, state.direction)
@@ -107,31 +123,33 @@ def test_newcomers_join_the_group_their_update_points_to() -> None:
     assert report.notes["migrated"] == 0
     assert (report.models_down, report.models_up) == (4 + 4 * 3, 4)
     assert report.gradient_steps == 8, "pre-training and training"
-    served = algorithm.serve(after, engine, toy_round(fed, [0]))
+    served = algorithm.serve(after, clients, toy_round(fed, [0]))
     assert torch.equal(served.label, after.label)
 
 
 def test_joining_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(engine, toy_round(fed, [0]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
     rnd = toy_round(fed, list(range(12)))
-    whole, report = algorithm.round(state, engine, rnd)
-    monkeypatch.setattr("fedclust.algorithms.cold_start._CPU_BLOCK", 4)  # two clients of two parameters
-    blocks, again = algorithm.round(state, engine, rnd)
+    whole, report = algorithm.round(state, clients, rnd)
+    monkeypatch.setattr(
+        "fedclust.algorithms.cold_start._CPU_BLOCK", 4
+    )  # two clients of two parameters
+    blocks, again = algorithm.round(state, clients, rnd)
     assert torch.equal(whole.label, blocks.label)
     assert report.gradient_steps == again.gradient_steps
 
 
 def test_a_shifted_client_moves_and_the_reference_follows() -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     algorithm, cohort = flexcfl(scale=4), [1, 2]
-    state, _ = algorithm.init(engine, toy_round(fed, cohort))
+    state, _ = algorithm.init(clients, toy_round(fed, cohort))
     assert (state.label >= 0).all()
     after_shift = moved_data(fed, 3, 1)  # from class 0 to class 1
-    engine.pull[3] = engine.pull[4]
+    clients.pull[3] = clients.pull[4]
     rnd = toy_round(after_shift, cohort, t=1, shifted=[3])
-    after, report = algorithm.round(state, engine, rnd)
+    after, report = algorithm.round(state, clients, rnd)
     assert state.label[3] == state.label[0]
     assert after.label[3] == state.label[1]
     assert torch.equal(after.label[torch.arange(12) != 3], state.label[torch.arange(12) != 3])
@@ -140,30 +158,34 @@ def test_a_shifted_client_moves_and_the_reference_follows() -> None:
     assert report.notes["joined"] == 0
     assert report.models_down == 2, "directions are kept, moving sends nothing"
     assert report.gradient_steps == 3
-    again, report = algorithm.round(after, engine, replace(rnd, t=2))
+    again, report = algorithm.round(after, clients, replace(rnd, t=2))
     assert torch.equal(again.label, after.label)
     assert report.gradient_steps == 2
-    stuck, _ = flexcfl(scale=4, migration=False).round(state, engine, rnd)
+    stuck, _ = flexcfl(scale=4, migration=False).round(state, clients, rnd)
     assert torch.equal(stuck.label, state.label)
     told = flexcfl(scale=4, shift=ShiftTest(oracle=True))
-    assert torch.equal(told.round(state, engine, replace(rnd, shifted=~rnd.present))[0].label, state.label)
-    assert torch.equal(told.round(state, engine, rnd)[0].label, after.label)
+    assert torch.equal(
+        told.round(state, clients, replace(rnd, shifted=~rnd.present))[0].label, state.label
+    )
+    assert torch.equal(told.round(state, clients, rnd)[0].label, after.label)
 
 
 def test_absent_and_unknown_clients_do_not_move() -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(engine, toy_round(fed, [0]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
     member, stranger = (int((state.label >= 0).nonzero()[0]), int((state.label < 0).nonzero()[0]))
     shifted = moved_data(moved_data(fed, member, (member + 1) % 3), stranger, (stranger + 1) % 3)
-    rnd = toy_round(shifted, [m for m in range(12) if m not in (member, stranger)], shifted=[member])
+    rnd = toy_round(
+        shifted, [m for m in range(12) if m not in (member, stranger)], shifted=[member]
+    )
     present = rnd.present.clone()
     present[member] = False
-    after, _ = algorithm.round(state, engine, replace(rnd, present=present))
+    after, _ = algorithm.round(state, clients, replace(rnd, present=present))
     assert after.label[member] == state.label[member]
     assert torch.equal(after.histogram[member], state.histogram[member])
     assert after.label[stranger] == -1
-    assert algorithm.serve(after, engine, replace(rnd, present=present)).label[member] == -1
+    assert algorithm.serve(after, clients, replace(rnd, present=present)).label[member] == -1
 
 
 def norms(models: Tensor) -> Tensor:
@@ -187,7 +209,9 @@ def test_normalised_is_a_convex_combination_and_literal_grows() -> None:
     combination = torch.linalg.lstsq(models.T.double(), mixed.T.double()).solution.T
     torch.testing.assert_close(combination @ models.double(), mixed.double(), atol=1e-5, rtol=0)
     assert (combination > 0).all()
-    torch.testing.assert_close(combination.sum(1), torch.ones(5, dtype=torch.float64), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        combination.sum(1), torch.ones(5, dtype=torch.float64), atol=1e-5, rtol=0
+    )
     same = torch.ones(3, 4)
     torch.testing.assert_close(InterGroup(rate=5.0)(same), same)
     grown = same
@@ -198,62 +222,64 @@ def test_normalised_is_a_convex_combination_and_literal_grows() -> None:
 
 
 def test_the_exchange_follows_the_groups_averages() -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     apart, mixed = flexcfl(scale=4), flexcfl(scale=4, inter_group=InterGroup(rate=2.0))
-    state, _ = apart.init(engine, toy_round(fed, [0]))
+    state, _ = apart.init(clients, toy_round(fed, [0]))
     rnd = toy_round(fed, [0, 1, 2, 7])
-    alone, report = apart.round(state, engine, rnd)
-    together, dearer = mixed.round(state, engine, rnd)
+    alone, report = apart.round(state, clients, rnd)
+    together, dearer = mixed.round(state, clients, rnd)
     assert torch.equal(together.models, InterGroup(rate=2.0)(alone.models))
     assert dearer.models_up == report.models_up + 3
 
 
 def test_random_centres_are_groups_of_one() -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     algorithm = flexcfl(grouping="random_centres")
     centres = set()
     for seed in range(5):
         rnd = replace(toy_round(fed, [0]), seed=seed)
-        state, report = algorithm.init(engine, rnd)
+        state, report = algorithm.init(clients, rnd)
         members = (state.label >= 0).nonzero().squeeze(1)
         assert state.label[members].tolist() == [0, 1, 2]
-        torch.testing.assert_close(state.direction, engine.pull[members])
+        torch.testing.assert_close(state.direction, clients.pull[members])
         assert (report.models_down, report.models_up) == (3 + 3 * 3, 3)
         centres.add(tuple(members.tolist()))
     assert len(centres) > 1
 
 
 def test_random_joining_keeps_the_clustered_and_spreads_the_rest() -> None:
-    clients = 600
-    fed, engine = toy(clients)
+    ids = 600
+    fed, clients = toy(ids)
     algorithm = flexcfl(scale=10, joining="random")
-    state, _ = algorithm.init(engine, toy_round(fed, [0]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
     members = state.label >= 0
     assert int(members.sum()) == 30
-    after, report = algorithm.round(state, engine, toy_round(fed, list(range(clients))))
+    after, report = algorithm.round(state, clients, toy_round(fed, list(range(ids))))
     assert torch.equal(after.label[members], state.label[members])
-    assert partition_of(state.label[members]) == partition_of(torch.arange(clients)[members] % 3)
+    assert partition_of(state.label[members]) == partition_of(torch.arange(ids)[members] % 3)
     size = after.label[~members].bincount(minlength=3)
     assert int((size - 190).abs().max()) < 45, "four standard deviations"
-    assert report.models_down == clients
-    assert report.gradient_steps == clients
-    half, _ = algorithm.round(state, engine, toy_round(fed, list(range(0, clients, 2))))
+    assert report.models_down == ids
+    assert report.gradient_steps == ids
+    half, _ = algorithm.round(state, clients, toy_round(fed, list(range(0, ids, 2))))
     assert torch.equal(half.label[::2], after.label[::2]), "nobody's draw depends on the company"
 
 
 def test_communication_is_that_of_the_paper() -> None:
-    """2 K T + N C + 2 alpha C models, and C T more with the exchange: 1.26 of FedAvg, and 11.4 % more."""
-    for clients, k, ratio in ((1000, 3, 1.26), (200, 5, 1.1)):
-        fed, engine = toy(clients)
+    """2 K T + N C + 2 alpha C models, and C T more with the exchange: 1.26 of FedAvg, and 11.4 %
+    more.
+    """
+    for ids, k, ratio in ((1000, 3, 1.26), (200, 5, 1.1)):
+        fed, clients = toy(ids)
         rounds = 300
-        cohorts = [[(20 * t + i) % clients for i in range(20)] for t in range(rounds)]
+        cohorts = [[(20 * t + i) % ids for i in range(20)] for t in range(rounds)]
         flex = flexcfl(k, scale=20, migration=False)
-        sent = total_cost(flex, engine, fed, cohorts)
-        assert sent == 2 * 20 * rounds + clients * k + 2 * 20 * k
+        sent = total_cost(flex, clients, fed, cohorts)
+        assert sent == 2 * 20 * rounds + ids * k + 2 * 20 * k
         assert sent / (2 * 20 * rounds) == pytest.approx(ratio)
         if k == 5:
             exchanging = flexcfl(k, scale=20, migration=False, inter_group=InterGroup(rate=0.1))
-            dearer = total_cost(exchanging, engine, fed, cohorts)
+            dearer = total_cost(exchanging, clients, fed, cohorts)
             assert dearer - sent == k * rounds
             assert (dearer - sent) / sent == pytest.approx(0.114, abs=5e-4)
 

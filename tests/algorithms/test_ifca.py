@@ -15,8 +15,12 @@ from fedclust.errors import ConfigError
 from fedclust.types import Federation
 
 
-def softmax_gradient(model: torch.Tensor, fed: Federation, client: int) -> tuple[float, torch.Tensor]:
-    """Mean cross-entropy of softmax regression on a client's training data and its gradient, by hand."""
+def softmax_gradient(
+    model: torch.Tensor, fed: Federation, client: int
+) -> tuple[float, torch.Tensor]:
+    """Mean cross-entropy of softmax regression on a client's training data and its gradient, by
+    hand.
+    """
     rows = fed.train.of_client(client)
     x, y = fed.pool.x[rows].double(), fed.pool.y[rows]
     weight, bias = model[:18].double().view(3, 6), model[18:].double()
@@ -36,18 +40,22 @@ def test_gradient_averaging_by_hand(denominator: str) -> None:
         "solver.decay=0.5",
     )
     rnd = rounds_of(fed, 2, participation=0.5)[1]
-    engine = engine_for(fed)
-    state, _ = algorithm.init(engine, rnd)
-    after, report = algorithm.round(state, engine, rnd)
+    clients = engine_for(fed)
+    state, _ = algorithm.init(clients, rnd)
+    after, report = algorithm.round(state, clients, rnd)
     total, size, losses = torch.zeros(3, 21, dtype=torch.float64), [0, 0, 0], []
     for client in rnd.cohort.tolist():
-        loss, gradient = zip(*(softmax_gradient(model, fed, client) for model in state.models), strict=True)
+        loss, gradient = zip(
+            *(softmax_gradient(model, fed, client) for model in state.models), strict=True
+        )
         best = min(range(3), key=loss.__getitem__)
         total[best] += gradient[best]
         size[best] += 1
         losses.append(loss[best])
     assert max(size) < 6, "one cluster took all: the case is too easy"
-    divisor = {"all": [12] * 3, "participants": [6] * 3, "cluster": [max(1, s) for s in size]}[denominator]
+    divisor = {"all": [12] * 3, "participants": [6] * 3, "cluster": [max(1, s) for s in size]}[
+        denominator
+    ]
     expected = state.models.double() - LR / 2 * total / torch.tensor(divisor).unsqueeze(
         1
     )  # second round, decay 0.5
@@ -69,19 +77,21 @@ def test_with_one_cluster_one_full_step_options_one_and_two_agree() -> None:
     rounds = rounds_of(fed, 3)
     one_step = ("num_clusters=1", "solver.batch_size=null", "solver.epochs=1")
     models, _ = simulate(configured("ifca", *one_step), fed, rounds)
-    gradients, _ = simulate(configured("ifca", "algorithm.averaging=gradient", *one_step), fed, rounds)
+    gradients, _ = simulate(
+        configured("ifca", "algorithm.averaging=gradient", *one_step), fed, rounds
+    )
     torch.testing.assert_close(models[-1].models, gradients[-1].models, rtol=1e-5, atol=1e-6)
 
 
 def test_a_cluster_nobody_joins_keeps_its_model() -> None:
     fed = federation()
-    rnd, engine = rounds_of(fed, 1)[0], engine_for(fed)
+    rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
     for averaging in ("model", "gradient"):
         algorithm: Any = configured("ifca", f"algorithm.averaging={averaging}")
-        state, _ = algorithm.init(engine, rnd)
+        state, _ = algorithm.init(clients, rnd)
         hopeless = state.models.clone()
         hopeless[1] *= 1e4
-        after, _ = algorithm.round(replace(state, models=hopeless), engine, rnd)
+        after, _ = algorithm.round(replace(state, models=hopeless), clients, rnd)
         assert torch.equal(after.models[1], hopeless[1])
         assert not torch.equal(after.models[0], hopeless[0])
 
@@ -89,24 +99,24 @@ def test_a_cluster_nobody_joins_keeps_its_model() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_from_a_start_near_the_groups_it_finds_them(seed: int) -> None:
     fed = federation(seed)
-    rounds, engine = rounds_of(fed, 6, seed=seed), engine_for(fed)
+    rounds, clients = rounds_of(fed, 6, seed=seed), engine_for(fed)
     near, _ = simulate(configured("oracle"), fed, rounds[:1])
     algorithm: Any = configured("ifca")
     start = algorithm.State(models=near[0].models, label=torch.full((CLIENTS,), -1))
     states, _ = simulate(algorithm, fed, rounds[1:], start)
-    served = algorithm.serve(states[-1], engine, rounds[-1])
+    served = algorithm.serve(states[-1], clients, rounds[-1])
     assert torch.equal(served.label, fed.group)
 
 
 def test_starts() -> None:
     fed = federation()
-    rnd, engine = rounds_of(fed, 1)[0], engine_for(fed)
-    independent: Any = configured("ifca").init(engine, rnd)[0]
-    shared: Any = configured("ifca", "algorithm.start=shared").init(engine, rnd)[0]
+    rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
+    independent: Any = configured("ifca").init(clients, rnd)[0]
+    shared: Any = configured("ifca", "algorithm.start=shared").init(clients, rnd)[0]
     assert len(independent.models.unique(dim=0)) == 3
     assert len(shared.models.unique(dim=0)) == 1
     assert torch.equal(independent.models[0], shared.models[0])
-    spread, report = configured("ifca", "algorithm.start=kmeans++").init(engine, rnd)
+    spread, report = configured("ifca", "algorithm.start=kmeans++").init(clients, rnd)
     assert spread.models.shape == independent.models.shape
     assert (report.models_down, report.models_up) == (3 + 2 * CLIENTS, 3)
     assert report.gradient_steps == 3 * STEPS
@@ -115,29 +125,29 @@ def test_starts() -> None:
 def test_spread_start_lies_near_the_groups() -> None:
     """Its models already fit the planted groups better than random ones."""
     fed = federation()
-    engine, better = engine_for(fed), 0
+    clients, better = engine_for(fed), 0
     for seed in range(8):
         rnd = rounds_of(fed, 1, seed=seed)[0]
         cost = {}
         for start in ("independent", "kmeans++"):
-            state: Any = configured("ifca", f"algorithm.start={start}").init(engine, rnd)[0]
-            cost[start] = float(engine.loss(state.models, rnd.cohort, rnd).amin(1).mean())
+            state: Any = configured("ifca", f"algorithm.start={start}").init(clients, rnd)[0]
+            cost[start] = float(clients.loss(state.models, rnd.cohort, rnd).amin(1).mean())
         better += cost["kmeans++"] < cost["independent"]
     assert better >= 7
 
 
 def test_restart_redraws_until_every_cluster_attracts_its_part() -> None:
     fed = federation()
-    engine, redrawn = engine_for(fed), 0
+    clients, redrawn = engine_for(fed), 0
     algorithm: Any = configured("ifca", "num_clusters=2", "algorithm.restart_fraction=0.35")
     plain: Any = configured("ifca", "num_clusters=2")
     for seed in range(6):
         rnd = rounds_of(fed, 1, seed=seed)[0]
-        state, report = algorithm.init(engine, rnd)
-        size = engine.loss(state.models, rnd.cohort, rnd).argmin(1).bincount(minlength=2)
+        state, report = algorithm.init(clients, rnd)
+        size = clients.loss(state.models, rnd.cohort, rnd).argmin(1).bincount(minlength=2)
         assert int(size.min()) >= 0.35 * CLIENTS
         draws = report.models_down // (2 * CLIENTS)
-        assert torch.equal(state.models, plain.init(engine, rnd)[0].models) == (draws == 1)
+        assert torch.equal(state.models, plain.init(clients, rnd)[0].models) == (draws == 1)
         redrawn += draws > 1
     assert redrawn > 0
 
@@ -147,7 +157,9 @@ def test_restart_gives_up_with_a_warning(
 ) -> None:
     fed = federation()
     monkeypatch.setattr("fedclust.algorithms.start._MAX_DRAWS", 3)
-    rnd = replace(rounds_of(fed, 1)[0], cohort=torch.tensor([0]))  # one client cannot fill two clusters
+    rnd = replace(
+        rounds_of(fed, 1)[0], cohort=torch.tensor([0])
+    )  # one client cannot fill two clusters
     algorithm: Any = configured("ifca", "num_clusters=2", "algorithm.restart_fraction=0.5")
     with caplog.at_level(logging.WARNING):
         _, report = algorithm.init(engine_for(fed), rnd)
@@ -161,7 +173,10 @@ def test_restart_gives_up_with_a_warning(
     [
         (["num_clusters=0"], "num_clusters"),
         (["algorithm.restart_fraction=0.35"], "algorithm.restart_fraction"),
-        (["num_clusters=2", "algorithm.restart_fraction=0.3", "algorithm.start=shared"], "restart_fraction"),
+        (
+            ["num_clusters=2", "algorithm.restart_fraction=0.3", "algorithm.start=shared"],
+            "restart_fraction",
+        ),
         (["algorithm.averaging=gradient", "solver.momentum=0.9"], "solver.momentum"),
         (["algorithm.averaging=gradient", "solver.weight_decay=0.1"], "solver.weight_decay"),
         (["algorithm.start=random"], "algorithm.start"),
@@ -183,9 +198,9 @@ def test_spread_start_needs_enough_clients() -> None:
 @pytest.mark.parametrize("choose_by", ["train_loss", "test_loss"])
 def test_clients_are_served_their_cheapest_model(choose_by: Any) -> None:
     fed = federation()
-    rnd, engine = rounds_of(fed, 1, absent=(3,))[0], engine_for(fed)
-    models = engine.init(rnd.stream("any"), 4)
-    label = serve_cheapest(models, engine, rnd, choose_by).label
+    rnd, clients = rounds_of(fed, 1, absent=(3,))[0], engine_for(fed)
+    models = clients.init(rnd.stream("any"), 4)
+    label = serve_cheapest(models, clients, rnd, choose_by).label
     swapped = replace(fed, train=fed.test) if choose_by == "test_loss" else fed
     losses = [[softmax_gradient(model, swapped, i)[0] for model in models] for i in range(CLIENTS)]
     expected = torch.tensor(losses).argmin(1)
@@ -195,6 +210,6 @@ def test_clients_are_served_their_cheapest_model(choose_by: Any) -> None:
 
 def test_equal_losses_go_to_the_smallest_index() -> None:
     fed = federation()
-    rnd, engine = rounds_of(fed, 1)[0], engine_for(fed)
-    models = engine.init(rnd.stream("any"), 1).repeat(3, 1)
-    assert (serve_cheapest(models, engine, rnd, "train_loss").label == 0).all()
+    rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
+    models = clients.init(rnd.stream("any"), 1).repeat(3, 1)
+    assert (serve_cheapest(models, clients, rnd, "train_loss").label == 0).all()

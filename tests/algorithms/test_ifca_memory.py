@@ -17,44 +17,46 @@ def ifca(k: int = 2, **options: Any) -> IFCA:
     return IFCA(solver=SOLVER, num_clusters=k, cluster_choice="last", **options)
 
 
-def toy(clients: int = 4) -> tuple[Any, ToyEngine]:
+def toy(ids: int = 4) -> tuple[Any, ToyEngine]:
     """Models begin at 0 and 8 on a line; clients want 1, 7, 1, 7, … and go half of the way."""
-    target = torch.tensor([[1.0], [7.0]]).repeat(clients // 2, 1)
+    target = torch.tensor([[1.0], [7.0]]).repeat(ids // 2, 1)
     start = torch.tensor([[0.0], [8.0]])
-    pull = (target - start.repeat(clients // 2, 1)) / 2
-    return toy_federation([[0]] * clients), ToyEngine(pull=pull, start=start, target=target)
+    pull = (target - start.repeat(ids // 2, 1)) / 2
+    return toy_federation([[0]] * ids), ToyEngine(pull=pull, start=start, target=target)
 
 
 def test_only_the_cohort_is_assigned_anew() -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     algorithm = ifca()
-    state, _ = algorithm.init(engine, toy_round(fed, [0]))
-    assert (algorithm.serve(state, engine, toy_round(fed, [0])).label == -1).all()
-    state, _ = algorithm.round(state, engine, toy_round(fed, [0, 1]))
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    assert (algorithm.serve(state, clients, toy_round(fed, [0])).label == -1).all()
+    state, _ = algorithm.round(state, clients, toy_round(fed, [0, 1]))
     assert state.label.tolist() == [0, 1, -1, -1]
     assert state.models.tolist() == [[0.5], [7.5]]
-    assert engine.target is not None
-    engine.target[0] = 7.0
-    state, report = algorithm.round(state, engine, toy_round(fed, [1, 2], t=1, shifted=[0, 3]))
-    served = algorithm.serve(state, engine, toy_round(fed, [0]))
-    assert served.label.tolist() == [0, 1, 0, -1], "client 0 keeps its cluster though its data changed"
+    assert clients.target is not None
+    clients.target[0] = 7.0
+    state, report = algorithm.round(state, clients, toy_round(fed, [1, 2], t=1, shifted=[0, 3]))
+    served = algorithm.serve(state, clients, toy_round(fed, [0]))
+    assert served.label.tolist() == [0, 1, 0, -1], (
+        "client 0 keeps its cluster though its data changed"
+    )
     assert (report.models_down, report.models_up) == (4, 2)
     assert "migrated" not in report.notes
 
 
 def test_migration_asks_shifted_clients_at_once() -> None:
-    fed, engine = toy()
+    fed, clients = toy()
     algorithm = ifca(migration=True)
-    state, _ = algorithm.init(engine, toy_round(fed, [0]))
-    state, _ = algorithm.round(state, engine, toy_round(fed, [0, 1]))
-    assert engine.target is not None
-    engine.target[0] = 7.0
+    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    state, _ = algorithm.round(state, clients, toy_round(fed, [0, 1]))
+    assert clients.target is not None
+    clients.target[0] = 7.0
     rnd = toy_round(fed, [1, 2], t=1, shifted=[0, 1, 3])  # client 3 has no cluster to leave
-    after, report = algorithm.round(state, engine, rnd)
+    after, report = algorithm.round(state, clients, rnd)
     assert after.label.tolist() == [1, 1, 0, -1]
     assert report.notes["migrated"] == 1, "client 1 was asked and stays"
     assert (report.models_down, report.models_up) == (2 * 2 + 2 * 2, 2)
-    plain, _ = ifca().round(state, engine, rnd)
+    plain, _ = ifca().round(state, clients, rnd)
     assert torch.equal(plain.models, after.models), "the cohort does what it does anyway"
 
 
@@ -71,13 +73,15 @@ def test_memory_changes_what_is_served_and_not_what_is_trained() -> None:
 
 def test_communication_is_that_of_the_paper() -> None:
     """K (C + 1) T models, and C more for every shifted client."""
-    fed, engine = toy()
+    fed, clients = toy()
     cohorts = [[0, 1], [2, 3], [0, 3]]
-    assert total_cost(ifca(), engine, fed, cohorts) == 2 * 3 * 3
-    state, _ = ifca().init(engine, toy_round(fed, [0]))
-    state, _ = ifca().round(state, engine, toy_round(fed, [0, 1, 2, 3]))
+    assert total_cost(ifca(), clients, fed, cohorts) == 2 * 3 * 3
+    state, _ = ifca().init(clients, toy_round(fed, [0]))
+    state, _ = ifca().round(state, clients, toy_round(fed, [0, 1, 2, 3]))
     for shifted in ([], [1], [0, 1, 3]):
-        _, report = ifca(migration=True).round(state, engine, toy_round(fed, [0, 2], shifted=shifted))
+        _, report = ifca(migration=True).round(
+            state, clients, toy_round(fed, [0, 2], shifted=shifted)
+        )
         assert report.models_down + report.models_up == 2 * 3 + 2 * len(shifted)
 
 

@@ -1,4 +1,6 @@
-"""JGL: IFCA on mini-batches without gradients, scores and steps by hand, signs, and empty clusters."""
+"""JGL: IFCA on mini-batches without gradients, scores and steps by hand, signs, and empty
+clusters.
+"""
 
 from __future__ import annotations
 
@@ -14,33 +16,33 @@ from torch.nn import functional as F
 from fedclust.errors import ConfigError
 from fedclust.ops import cluster_mean
 from fedclust.types import Round
-from fedclust.verbs import Engine
+from fedclust.verbs import Clients
 
 BATCH = 12
 REST = "algorithm.empty_cluster=none"
 
 
-def initial(algorithm: Any, engine: Engine, rnd: Round, models: Tensor, previous: Tensor) -> Any:
+def initial(algorithm: Any, clients: Clients, rnd: Round, models: Tensor, previous: Tensor) -> Any:
     """A state in which the clusters have just gone from `previous` to `models` in one step."""
-    state, _ = algorithm.init(engine, rnd)
+    state, _ = algorithm.init(clients, rnd)
     return replace(state, models=models, previous=previous, pace=torch.full((len(models),), LR))
 
 
-def gradients(engine: Engine, models: Tensor, rnd: Round) -> Tensor:
+def gradients(clients: Clients, models: Tensor, rnd: Round) -> Tensor:
     """Mini-batch gradients of every model for every participant, [C, K, P]."""
     labels = [torch.full_like(rnd.cohort, k) for k in range(len(models))]
-    return torch.stack([engine.grad(models, label, rnd.cohort, rnd, BATCH) for label in labels], 1)
+    return torch.stack([clients.grad(models, label, rnd.cohort, rnd, BATCH) for label in labels], 1)
 
 
 def test_without_gradients_it_is_ifca_on_mini_batches() -> None:
     fed = federation(equal=False)
-    engine, rounds = engine_for(fed), rounds_of(fed, 5, participation=0.75)
+    clients, rounds = engine_for(fed), rounds_of(fed, 5, participation=0.75)
     states, reports = simulate(configured("jgl", "algorithm.gradient_weight=0", REST), fed, rounds)
-    models = engine.init(rounds[0].stream("init"), GROUPS)
+    models = clients.init(rounds[0].stream("init"), GROUPS)
     for rnd, state, report in zip(rounds, states, reports[1:], strict=True):
-        loss = engine.loss(models, rnd.cohort, rnd, batch_size=BATCH)
+        loss = clients.loss(models, rnd.cohort, rnd, batch_size=BATCH)
         label = loss.argmin(1)
-        gradient = engine.grad(models, label, rnd.cohort, rnd, batch_size=BATCH)
+        gradient = clients.grad(models, label, rnd.cohort, rnd, batch_size=BATCH)
         models = models - LR * cluster_mean(gradient, label, empty=torch.zeros_like(models))
         torch.testing.assert_close(state.models, models, rtol=1e-6, atol=1e-7)
         assert torch.equal(state.label[rnd.cohort], label)
@@ -69,7 +71,7 @@ def test_without_gradients_and_with_a_local_solver_it_is_ifca() -> None:
 @pytest.mark.parametrize("weight", [0.2, 0.7, 1.0])
 def test_scores_by_hand(similarity: str, sign: str, reduction: str, weight: float) -> None:
     fed = federation()
-    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
     algorithm: Any = configured(
         "jgl",
         REST,
@@ -78,17 +80,17 @@ def test_scores_by_hand(similarity: str, sign: str, reduction: str, weight: floa
         f"algorithm.loss_reduction={reduction}",
         f"algorithm.gradient_weight={weight}",
     )
-    models = engine.init(rnd.stream("init"), GROUPS)
-    previous = engine.init(rnd.stream("before"), GROUPS)
-    state, _ = algorithm.round(initial(algorithm, engine, rnd, models, previous), engine, rnd)
+    models = clients.init(rnd.stream("init"), GROUPS)
+    previous = clients.init(rnd.stream("before"), GROUPS)
+    state, _ = algorithm.round(initial(algorithm, clients, rnd, models, previous), clients, rnd)
     size = BATCH if reduction == "sum" else 1
-    gradient = size * gradients(engine, models, rnd)
+    gradient = size * gradients(clients, models, rnd)
     step = models - previous
     if similarity == "cosine":
         value = F.cosine_similarity(gradient, step, dim=2) * (-1 if sign == "consistent" else 1)
     else:
         value = -(gradient - (-step / LR if sign == "consistent" else step)).norm(dim=2)
-    loss = size * engine.loss(models, rnd.cohort, rnd, batch_size=BATCH)
+    loss = size * clients.loss(models, rnd.cohort, rnd, batch_size=BATCH)
     score = weight * value + (1 - weight) * -loss
     best = score.topk(2).values
     assert float((best[:, 0] - best[:, 1]).min()) > 1e-4, "a tie: the case proves nothing"
@@ -100,11 +102,13 @@ def test_scores_by_hand(similarity: str, sign: str, reduction: str, weight: floa
     assert torch.equal(state.previous, models)
 
 
-def separated(engine: Engine, rnd: Round, clusters: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Equal models whose last steps are those of the groups; models, models before, true cluster."""
+def separated(clients: Clients, rnd: Round, clusters: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Equal models whose last steps are those of the groups; models, models before, true
+    cluster.
+    """
     group = torch.arange(CLIENTS) % GROUPS % clusters
-    model = engine.init(rnd.stream("init"), 1)
-    gradient = engine.grad(model, torch.zeros_like(group), rnd.cohort, rnd)
+    model = clients.init(rnd.stream("init"), 1)
+    gradient = clients.grad(model, torch.zeros_like(group), rnd.cohort, rnd)
     mean = cluster_mean(gradient, group, empty=torch.zeros(clusters, model.shape[1]))
     models = model.repeat(clusters, 1)
     return models, models + LR * mean, group
@@ -113,29 +117,29 @@ def separated(engine: Engine, rnd: Round, clusters: int) -> tuple[Tensor, Tensor
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
 def test_the_consistent_sign_finds_the_groups_in_one_step(similarity: str) -> None:
     fed = federation()
-    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
     settings = (f"algorithm.similarity={similarity}", "solver.batch_size=null")
-    models, previous, group = separated(engine, rnd, GROUPS)
+    models, previous, group = separated(clients, rnd, GROUPS)
     algorithm: Any = configured("jgl", *settings)
-    state, _ = algorithm.round(initial(algorithm, engine, rnd, models, previous), engine, rnd)
+    state, _ = algorithm.round(initial(algorithm, clients, rnd, models, previous), clients, rnd)
     assert torch.equal(state.label, group)
 
 
 def test_the_literal_sign_inverts_them() -> None:
     """Of two groups every device takes the wrong one; of three, none takes the right one."""
     fed = federation()
-    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
     algorithm: Any = configured("jgl", "solver.batch_size=null", "algorithm.sign=literal")
-    models, previous, group = separated(engine, rnd, GROUPS)
-    state, _ = algorithm.round(initial(algorithm, engine, rnd, models, previous), engine, rnd)
+    models, previous, group = separated(clients, rnd, GROUPS)
+    state, _ = algorithm.round(initial(algorithm, clients, rnd, models, previous), clients, rnd)
     assert (state.label != group).all()
     pair = ("solver.batch_size=null", "num_clusters=2")
     cohort = replace(rnd, cohort=rnd.cohort[rnd.cohort % GROUPS < 2])
     labels = {}
     for sign in ("consistent", "literal"):
         algorithm = configured("jgl", *pair, f"algorithm.sign={sign}")
-        before = initial(algorithm, engine, rnd, models[:2], previous[:2])
-        labels[sign] = algorithm.round(before, engine, cohort)[0].label[cohort.cohort]
+        before = initial(algorithm, clients, rnd, models[:2], previous[:2])
+        labels[sign] = algorithm.round(before, clients, cohort)[0].label[cohort.cohort]
     assert torch.equal(labels["consistent"], cohort.cohort % GROUPS)
     assert torch.equal(labels["literal"], 1 - labels["consistent"])
 
@@ -144,44 +148,47 @@ def test_the_literal_sign_inverts_them() -> None:
 @pytest.mark.parametrize("local", ["step", "solver"])
 def test_from_a_start_near_the_groups_it_finds_them(seed: int, local: str) -> None:
     fed = federation(seed)
-    rounds, engine = rounds_of(fed, 6, seed=seed), engine_for(fed)
+    rounds, clients = rounds_of(fed, 6, seed=seed), engine_for(fed)
     near, _ = simulate(configured("oracle"), fed, rounds[:1])
     algorithm: Any = configured("jgl", f"algorithm.local={local}")
-    before = initial(algorithm, engine, rounds[1], near[0].models, near[0].models)
+    before = initial(algorithm, clients, rounds[1], near[0].models, near[0].models)
     states, _ = simulate(algorithm, fed, rounds[1:], before)
-    assert torch.equal(algorithm.serve(states[-1], engine, rounds[-1]).label, fed.group)
+    assert torch.equal(algorithm.serve(states[-1], clients, rounds[-1]).label, fed.group)
 
 
 def test_without_a_last_step_the_loss_decides() -> None:
     fed = federation()
-    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
     for similarity in ("cosine", "euclidean"):
         settings = (f"algorithm.similarity={similarity}", "algorithm.gradient_weight=0.9")
         algorithm: Any = configured("jgl", *settings)
-        state, _ = algorithm.init(engine, rnd)
-        after, _ = algorithm.round(state, engine, rnd)
-        assert torch.equal(after.label, engine.loss(state.models, rnd.cohort, rnd, BATCH).argmin(1))
+        state, _ = algorithm.init(clients, rnd)
+        after, _ = algorithm.round(state, clients, rnd)
+        assert torch.equal(
+            after.label, clients.loss(state.models, rnd.cohort, rnd, BATCH).argmin(1)
+        )
 
 
 @pytest.mark.parametrize("empty", ["refill", "anchor_all", "none"])
 def test_an_empty_cluster(empty: str) -> None:
     """Cluster 1 fits nobody: who works in it, what is counted, and what is served."""
     fed = federation()
-    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
     algorithm: Any = configured("jgl", f"algorithm.empty_cluster={empty}")
-    state, _ = algorithm.init(engine, rnd)
+    state, _ = algorithm.init(clients, rnd)
     hopeless = state.models.clone()
     hopeless[1] *= 50
     state = replace(state, models=hopeless, previous=hopeless)
-    after, report = algorithm.round(state, engine, rnd)
+    after, report = algorithm.round(state, clients, rnd)
     assert 1 not in after.label, "the record is what the devices chose"
-    assert torch.equal(algorithm.serve(after, engine, rnd).label, after.label)
+    assert torch.equal(algorithm.serve(after, clients, rnd).label, after.label)
     assert torch.equal(after.models[1], hopeless[1]) == (empty == "none")
     moved = {"refill": {1}, "anchor_all": {1, 2, 3}, "none": {0}}[empty]
     assert report.notes["moved"] in moved
     if empty == "refill":
         one = [
-            hopeless[1] - LR * engine.grad(hopeless, torch.tensor([1]), torch.tensor([i]), rnd, BATCH)[0]
+            hopeless[1]
+            - LR * clients.grad(hopeless, torch.tensor([1]), torch.tensor([i]), rnd, BATCH)[0]
             for i in range(CLIENTS)
         ]
         gap = (torch.stack(one) - after.models[1]).abs().amax(1)
@@ -215,14 +222,18 @@ def test_anchors_put_one_device_into_every_cluster() -> None:
 
 def test_the_sum_makes_the_step_as_much_larger_as_the_batch() -> None:
     fed = federation(equal=False)  # the first client has 12 examples, the last one 34
-    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
-    for batch, sizes in (("12", [12] * 12), ("20", [12, 14, 16, 18] + [20] * 8), ("null", fed.train.count)):
+    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    for batch, sizes in (
+        ("12", [12] * 12),
+        ("20", [12, 14, 16, 18] + [20] * 8),
+        ("null", fed.train.count),
+    ):
         settings = ("num_clusters=1", "algorithm.loss_reduction=sum", f"solver.batch_size={batch}")
         algorithm: Any = configured("jgl", *settings)
-        state, _ = algorithm.init(engine, rnd)
-        after, _ = algorithm.round(state, engine, rnd)
+        state, _ = algorithm.init(clients, rnd)
+        after, _ = algorithm.round(state, clients, rnd)
         size = None if batch == "null" else int(batch)
-        gradient = engine.grad(state.models, torch.zeros_like(rnd.cohort), rnd.cohort, rnd, size)
+        gradient = clients.grad(state.models, torch.zeros_like(rnd.cohort), rnd.cohort, rnd, size)
         expected = state.models - LR * (torch.as_tensor(sizes).unsqueeze(1) * gradient).mean(0)
         torch.testing.assert_close(after.models, expected, rtol=1e-5, atol=1e-5)
 
@@ -236,20 +247,22 @@ def test_the_pace_is_rate_times_steps() -> None:
     assert [float(state.pace) for state in step] == [LR, LR / 2]
     mean_steps = reports[1].gradient_steps / CLIENTS
     assert mean_steps > 4
-    assert [float(state.pace) for state in solver] == pytest.approx([LR * mean_steps, LR / 2 * mean_steps])
+    assert [float(state.pace) for state in solver] == pytest.approx(
+        [LR * mean_steps, LR / 2 * mean_steps]
+    )
 
 
 def test_clients_keep_the_cluster_they_were_in() -> None:
     fed = federation()
-    engine, rounds = engine_for(fed), rounds_of(fed, 4, participation=0.25, absent=(0,))
+    clients, rounds = engine_for(fed), rounds_of(fed, 4, participation=0.25, absent=(0,))
     algorithm: Any = configured("jgl")
     states, _ = simulate(algorithm, fed, rounds)
     seen = torch.cat([rnd.cohort for rnd in rounds]).unique()
     never = torch.tensor([i for i in range(1, CLIENTS) if i not in seen])
     assert len(never), "everybody took part: the case is too easy"
-    label = algorithm.serve(states[-1], engine, rounds[-1]).label
+    label = algorithm.serve(states[-1], clients, rounds[-1]).label
     assert torch.equal(label[seen], states[-1].label[seen])
-    assert torch.equal(label[never], engine.loss(states[-1].models, never, rounds[-1]).argmin(1))
+    assert torch.equal(label[never], clients.loss(states[-1].models, never, rounds[-1]).argmin(1))
     assert label[0] == -1
     before, after = states[2].label, states[3].label
     resting = [i for i in range(CLIENTS) if i not in rounds[3].cohort]

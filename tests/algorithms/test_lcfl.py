@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from planted import CLIENTS, STEPS, configured, engine_for, federation, partition_of, rounds_of, simulate
+from planted import (
+    CLIENTS,
+    STEPS,
+    configured,
+    engine_for,
+    federation,
+    partition_of,
+    rounds_of,
+    simulate,
+)
 
 from fedclust.cluster_metrics.loss import Loss
 from fedclust.errors import ConfigError
@@ -34,11 +43,15 @@ def test_distance_is_that_of_the_last_local_models() -> None:
     rounds = rounds_of(fed, 3)
     algorithm: Any = configured("lcfl", "algorithm.warmup.rounds=2")
     states, reports = simulate(algorithm, fed, rounds)
-    engine = engine_for(fed)
-    start, zero, everybody = states[0].models, torch.zeros(CLIENTS, dtype=torch.int64), torch.arange(CLIENTS)
-    last = engine.train(start, zero, everybody, algorithm.solver, rounds[1]).params
+    clients = engine_for(fed)
+    start, zero, everybody = (
+        states[0].models,
+        torch.zeros(CLIENTS, dtype=torch.int64),
+        torch.arange(CLIENTS),
+    )
+    last = clients.train(start, zero, everybody, algorithm.solver, rounds[1]).params
     assert torch.equal(states[1].local, last)
-    table = engine.loss(last, everybody, rounds[2])
+    table = clients.loss(last, everybody, rounds[2])
     i, j = 2, 9
     expected = abs(table[i, i] - table[i, j]) + abs(table[j, i] - table[j, j])
     assert float(reports[3].arrays["distance"][i, j]) == pytest.approx(float(expected), rel=1e-5)
@@ -73,7 +86,8 @@ def test_clusters_sample_as_the_run_does() -> None:
         rnd = next(iter(scenario.rounds(fed, 0)))
         algorithm: Any = configured("lcfl")
         assert (
-            fed.group[algorithm._sample(fed.group, torch.arange(CLIENTS), rnd)].bincount().tolist() == [2] * 3
+            fed.group[algorithm._sample(fed.group, torch.arange(CLIENTS), rnd)].bincount().tolist()
+            == [2] * 3
         )
 
 
@@ -89,7 +103,9 @@ def test_clients_the_warmup_missed_train_once() -> None:
     assert with_cover[2].models_down - without[2].models_down == missed
     assert with_cover[2].gradient_steps - without[2].gradient_steps == missed * STEPS
     assert with_cover[2].models_up == without[2].models_up
-    still = without[2].arrays["distance"]  # the initial model of those who never trained is one and the same
+    still = without[2].arrays[
+        "distance"
+    ]  # the initial model of those who never trained is one and the same
     outside = [i for i in range(CLIENTS) if i not in rounds[0].cohort.tolist()]
     assert still[outside][:, outside].max() < 1e-6
     assert with_cover[2].arrays["distance"][outside][:, outside].max() > 0.1
@@ -98,7 +114,9 @@ def test_clients_the_warmup_missed_train_once() -> None:
 def test_warmup_has_a_participation_of_its_own() -> None:
     fed = federation()
     rounds = rounds_of(fed, 1, participation=0.25)
-    states, reports = simulate(configured("lcfl", "algorithm.warmup.participation=0.75"), fed, rounds)
+    states, reports = simulate(
+        configured("lcfl", "algorithm.warmup.participation=0.75"), fed, rounds
+    )
     assert reports[1].models_up == 9
     assert int(states[0].trained.sum()) == 9
     assert states[0].trained[rounds[0].cohort].all(), "a larger sample holds the smaller one"
@@ -155,20 +173,22 @@ def test_a_planned_divisor_stretches_the_step_of_small_clusters() -> None:
 
 
 def test_the_metric_can_look_at_test_data_as_the_released_code_does() -> None:
-    """With them the losses are means over both; where the test data are the training data nothing changes."""
+    """With them the losses are means over both; where the test data are the training data nothing
+    changes.
+    """
     fed = federation()
-    engine, rnd = engine_for(fed), rounds_of(fed, 1)[0]
-    clients = torch.arange(CLIENTS)
-    models = engine.init(rnd.stream("init"), CLIENTS)
-    both = Loss(data="train_and_test")(engine, models, models[:1], clients, rnd)
-    only = Loss()(engine, models, models[:1], clients, rnd)
+    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    ids = torch.arange(CLIENTS)
+    models = clients.init(rnd.stream("init"), CLIENTS)
+    both = Loss(data="train_and_test")(clients, models, models[:1], ids, rnd)
+    only = Loss()(clients, models, models[:1], ids, rnd)
     assert float((both - only).abs().max()) > 1e-3
     twice = replace(rnd, fed=replace(fed, test=fed.train))
-    same = Loss(data="train_and_test")(engine, models, models[:1], clients, twice)
+    same = Loss(data="train_and_test")(clients, models, models[:1], ids, twice)
     torch.testing.assert_close(same, only, rtol=1e-4, atol=1e-5)
     joined = [torch.cat([fed.train.of_client(i), fed.test.of_client(i)]) for i in range(CLIENTS)]
     owned = replace(rnd, fed=replace(fed, train=Split.of(joined)))
-    torch.testing.assert_close(both, Loss()(engine, models, models[:1], clients, owned))
+    torch.testing.assert_close(both, Loss()(clients, models, models[:1], ids, owned))
 
 
 def test_a_run_that_ends_in_the_warmup_is_remarked_on() -> None:
@@ -181,6 +201,8 @@ def test_a_run_that_ends_in_the_warmup_is_remarked_on() -> None:
 
 def test_more_directions_than_clients_are_refused_before_the_warmup() -> None:
     fed = federation()
-    algorithm: Any = configured("lcfl", "cluster_metric=edc", f"cluster_metric.num_components={CLIENTS + 1}")
+    algorithm: Any = configured(
+        "lcfl", "cluster_metric=edc", f"cluster_metric.num_components={CLIENTS + 1}"
+    )
     with pytest.raises(ConfigError, match=f"at most the {CLIENTS} clients"):
         algorithm.init(engine_for(fed), rounds_of(fed, 1)[0])

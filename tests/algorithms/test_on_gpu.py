@@ -1,4 +1,6 @@
-"""Algorithms and their files with data on a pretended GPU: nothing there meets the host's memory."""
+"""Algorithms and their files with data on a pretended GPU: nothing there meets the host's
+memory.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from pretend_cuda import pretend_cuda
 from test_first_rounds import TOLERANCE, assert_alike
 from test_resume_everything import run_in_pieces
 
-from fedclust.config import build
-from fedclust.folder import RunFolder
-from fedclust.progress import Silent
-from fedclust.recorder import Recorder
-from fedclust.run import run
+from fedclust.config.build import build
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.progress import Silent
+from fedclust.runtime.recorder import Recorder
+from fedclust.runtime.run import run
 
 
 @pytest.mark.slow
@@ -25,11 +27,13 @@ def test_the_same_rounds(name: str) -> None:
     want = played_by_loop(name)
     with pretend_cuda():
         job = build({**config_of(name), "device": "cuda"})
-        assert_alike(play(job, job.backend), want)
+        assert_alike(play(job, job.engine), want)
 
 
 @pytest.mark.parametrize(("name", "most"), [("fedavg", 13), ("ifca", 18), ("lcfl", 16)])
-def test_the_host_hardly_waits(name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_hardly_waits(
+    name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By rounds after those in which graphs are captured; the tests of a round included."""
     config = {**config_of(name, "seeds=1", "rounds=10"), "device": "cuda"}
     waits: list[int] = []
@@ -53,5 +57,5 @@ def test_the_same_files_after_interruptions(name: str, scenario: str, tmp_path: 
     tables = [pd.read_csv(tmp_path / where / "rounds.csv") for where in ("cpu", "gpu")]
     here, there = (table[table["metric"] != "seconds"].reset_index(drop=True) for table in tables)
     pd.testing.assert_frame_equal(here, there, rtol=TOLERANCE, atol=1e-5)
-    clients = [pd.read_parquet(tmp_path / where / "clients.parquet") for where in ("cpu", "gpu")]
-    pd.testing.assert_frame_equal(*clients, rtol=TOLERANCE, atol=1e-5)
+    ids = [pd.read_parquet(tmp_path / where / "clients.parquet") for where in ("cpu", "gpu")]
+    pd.testing.assert_frame_equal(*ids, rtol=TOLERANCE, atol=1e-5)

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from planted import CLIENTS, STEPS, configured, engine_for, federation, partition_of, rounds_of, simulate
+from planted import (
+    CLIENTS,
+    STEPS,
+    configured,
+    engine_for,
+    federation,
+    partition_of,
+    rounds_of,
+    simulate,
+)
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
@@ -18,9 +27,11 @@ NORMS = {"l1": "cityblock", "l2": "euclidean", "cosine": "cosine"}
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("linked", ["average", "complete"])
-def test_flhc_is_hierarchical_clustering_of_the_updates_of_one_model(norm: str, linked: str) -> None:
+def test_flhc_is_hierarchical_clustering_of_the_updates_of_one_model(
+    norm: str, linked: str
+) -> None:
     fed = federation(1)
-    rounds, engine = rounds_of(fed, 3, participation=0.5), engine_for(fed)
+    rounds, clients = rounds_of(fed, 3, participation=0.5), engine_for(fed)
     options = (
         f"algorithm.metric.norm={norm}",
         f"algorithm.method.linkage={linked}",
@@ -29,12 +40,16 @@ def test_flhc_is_hierarchical_clustering_of_the_updates_of_one_model(norm: str, 
     algorithm: Any = configured("flhc", *options)
     states, reports = simulate(algorithm, fed, rounds)
     server = states[1].models
-    trained = engine.train(server, ZERO, EVERYBODY, algorithm.solver, rounds[2], purpose="cover").params
+    trained = clients.train(
+        server, ZERO, EVERYBODY, algorithm.solver, rounds[2], purpose="cover"
+    ).params
     apart = pdist((trained - server).numpy().astype(np.float64), NORMS[norm])
     found = fcluster(linkage(apart, linked), 3, "maxclust")
     assert partition_of(states[2].label) == partition_of(torch.from_numpy(found))
     upper = np.triu_indices(CLIENTS, 1)
-    np.testing.assert_allclose(reports[3].arrays["distance"].numpy()[upper], apart, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        reports[3].arrays["distance"].numpy()[upper], apart, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_flhc_asks_everybody_once_more() -> None:
@@ -64,12 +79,18 @@ def test_a_threshold_finds_the_number_of_clusters() -> None:
 
 def test_kmeans_on_models_is_k_means_of_the_parameters() -> None:
     fed = federation(2)
-    rounds, engine = rounds_of(fed, 1), engine_for(fed)
+    rounds, clients = rounds_of(fed, 1), engine_for(fed)
     algorithm: Any = configured("kmeans_models", "num_clusters=4")
     states, reports = simulate(algorithm, fed, rounds)
-    start = engine.init(rounds[0].stream("init"), 1)
-    one = algorithm.solver.__class__(lr=algorithm.solver.lr, batch_size=None, epochs=None, steps=100)
-    alone = engine.train(start, ZERO, EVERYBODY, one, rounds[0], purpose="warmup").params.double().numpy()
+    start = clients.init(rounds[0].stream("init"), 1)
+    one = algorithm.solver.__class__(
+        lr=algorithm.solver.lr, batch_size=None, epochs=None, steps=100
+    )
+    alone = (
+        clients.train(start, ZERO, EVERYBODY, one, rounds[0], purpose="warmup")
+        .params.double()
+        .numpy()
+    )
     expected = KMeans(4, n_init=50, random_state=0).fit(alone)
     label = states[0].label.numpy()
     inertia = sum(((alone[label == k] - alone[label == k].mean(0)) ** 2).sum() for k in range(4))
@@ -85,7 +106,11 @@ def test_few_landmarks_find_the_planted_groups(seed: int) -> None:
     rounds = rounds_of(fed, 6, seed=seed)
     states, reports = simulate(few, fed, rounds)
     expected, costs = simulate(full, fed, rounds)
-    assert partition_of(states[-1].label) == partition_of(expected[-1].label) == partition_of(fed.group)
+    assert (
+        partition_of(states[-1].label)
+        == partition_of(expected[-1].label)
+        == partition_of(fed.group)
+    )
     assert costs[6].models_down - reports[6].models_down == (CLIENTS - 7) * (CLIENTS - 1)
 
 
@@ -93,6 +118,8 @@ def test_as_many_landmarks_as_clients_are_the_whole_method() -> None:
     fed = federation()
     rounds = rounds_of(fed, 6)
     whole, reports = simulate(configured("lcfl"), fed, rounds)
-    all_chosen, others = simulate(configured("lcfl", f"cluster_metric.landmarks={CLIENTS}"), fed, rounds)
+    all_chosen, others = simulate(
+        configured("lcfl", f"cluster_metric.landmarks={CLIENTS}"), fed, rounds
+    )
     assert torch.equal(reports[6].arrays["distance"], others[6].arrays["distance"])
     assert torch.equal(whole[-1].models, all_chosen[-1].models)

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from planted import CLIENTS, FEATURES, configured, engine_for, federation, partition_of, rounds_of, simulate
+from planted import (
+    CLIENTS,
+    FEATURES,
+    configured,
+    engine_for,
+    federation,
+    partition_of,
+    rounds_of,
+    simulate,
+)
 from torch import Tensor
 
 from fedclust.algorithms.subspaces import principal_angles, principal_vectors
@@ -17,7 +26,9 @@ from fedclust.types import Federation
 
 
 def planted_subspaces(noise: float = 0.05) -> Federation:
-    """The planted federation with inputs of group g near a plane of its own: features 2 g and 2 g + 1."""
+    """The planted federation with inputs of group g near a plane of its own: features 2 g and 2 g
+    + 1.
+    """
     fed = federation()
     x = fed.pool.x.clone()
     for client in range(CLIENTS):
@@ -37,7 +48,9 @@ def test_angles_in_closed_form() -> None:
     tilt = math.cos(0.5) * e[1] + math.sin(0.5) * e[2]
     a, b = basis(e[0], e[1]), basis(e[0], tilt)
     expected = torch.tensor([0.0, math.degrees(0.5)])
-    torch.testing.assert_close(principal_angles(a[None], b[None])[0, 0], expected, atol=0.05, rtol=1e-4)
+    torch.testing.assert_close(
+        principal_angles(a[None], b[None])[0, 0], expected, atol=0.05, rtol=1e-4
+    )
     across = principal_angles(a[None], basis(e[2], e[3])[None])[0, 0]
     torch.testing.assert_close(across, torch.tensor([90.0, 90.0]))
 
@@ -46,7 +59,9 @@ def test_signs_order_and_rotation_of_a_basis_do_not_matter() -> None:
     draw = torch.Generator().manual_seed(0)
     u = torch.linalg.qr(torch.randn(3, 8, 3, generator=draw)).Q
     turn = torch.linalg.qr(torch.randn(3, 3, generator=draw)).Q
-    torch.testing.assert_close(principal_angles(u @ turn, u), principal_angles(u, u), atol=0.1, rtol=1e-3)
+    torch.testing.assert_close(
+        principal_angles(u @ turn, u), principal_angles(u, u), atol=0.1, rtol=1e-3
+    )
     torch.testing.assert_close(principal_angles(-u, u), principal_angles(u, u), atol=0.1, rtol=1e-3)
     assert float(principal_angles(u @ turn, u).diagonal().max()) < 0.1
 

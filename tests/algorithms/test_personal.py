@@ -39,13 +39,15 @@ def test_ditto_in_one_step_by_hand() -> None:
     """v <- v - eta * (grad F(v) + lambda * (v - w)), w as the round found it."""
     fed = federation()
     one_step = [
-        f"algorithm.{part}.{key}" for part in ("personal",) for key in ("batch_size=null", "epochs=1")
+        f"algorithm.{part}.{key}"
+        for part in ("personal",)
+        for key in ("batch_size=null", "epochs=1")
     ]
     algorithm: Any = configured("ditto", *one_step, "algorithm.personal.proximal=0.3")
-    rounds, engine = rounds_of(fed, 3), engine_for(fed)
+    rounds, clients = rounds_of(fed, 3), engine_for(fed)
     states, _ = simulate(algorithm, fed, rounds)
     v, w, everybody = states[1].personal, states[1].model, torch.arange(CLIENTS)
-    gradient = engine.grad(v, everybody, everybody, rounds[2])
+    gradient = clients.grad(v, everybody, everybody, rounds[2])
     torch.testing.assert_close(states[2].personal, v - 0.5 * (gradient + 0.3 * (v - w)))
 
 
@@ -65,30 +67,37 @@ def test_ditto_serves_the_common_model_to_who_never_took_part() -> None:
 @pytest.mark.parametrize("base", ["fedavg", "ifca", "lcfl"])
 def test_fine_tuning_leaves_training_alone_and_none_is_the_base(base: str) -> None:
     fed = federation()
-    rounds, engine = rounds_of(fed, 3, participation=0.5), engine_for(fed)
+    rounds, clients = rounds_of(fed, 3, participation=0.5), engine_for(fed)
     plain = configured(base)
     states, reports = simulate(plain, fed, rounds)
     for epochs in (0, 2):
-        tuned: Any = configured("finetune", f"algorithm@algorithm.base={base}", f"algorithm.epochs={epochs}")
+        tuned: Any = configured(
+            "finetune", f"algorithm@algorithm.base={base}", f"algorithm.epochs={epochs}"
+        )
         again, costs = simulate(tuned, fed, rounds)
         assert all(same(a, b) for a, b in zip(states, again, strict=True))
         assert [r.gradient_steps for r in costs] == [r.gradient_steps for r in reports]
     without: Any = configured("finetune", f"algorithm@algorithm.base={base}", "algorithm.epochs=0")
-    expected = plain.serve(states[-1], engine, rounds[-1])
-    got = without.serve(states[-1], engine, rounds[-1])
+    expected = plain.serve(states[-1], clients, rounds[-1])
+    got = without.serve(states[-1], clients, rounds[-1])
     assert torch.equal(got.models, expected.models)
     assert torch.equal(got.label, expected.label)
 
 
 def test_fine_tuned_models_are_the_served_ones_trained_further() -> None:
     fed = federation()
-    rounds, engine = rounds_of(fed, 2, absent=(4,)), engine_for(fed)
+    rounds, clients = rounds_of(fed, 2, absent=(4,)), engine_for(fed)
     algorithm: Any = configured("finetune", "algorithm.epochs=2")
     states, _ = simulate(algorithm, fed, rounds)
-    served = algorithm.serve(states[-1], engine, rounds[-1])
+    served = algorithm.serve(states[-1], clients, rounds[-1])
     here = rounds[-1].present.nonzero().squeeze(1)
-    local = engine.train(
-        states[-1].model, torch.zeros_like(here), here, algorithm.solver, rounds[-1], purpose="finetune"
+    local = clients.train(
+        states[-1].model,
+        torch.zeros_like(here),
+        here,
+        algorithm.solver,
+        rounds[-1],
+        purpose="finetune",
     )
     assert int(local.steps.min()) == STEPS
     assert torch.equal(served.models[served.label[here]], local.params)
@@ -97,14 +106,16 @@ def test_fine_tuned_models_are_the_served_ones_trained_further() -> None:
 
 def test_fine_tuning_fits_the_clients_better() -> None:
     fed = federation()
-    rounds, engine = rounds_of(fed, 5), engine_for(fed)
+    rounds, clients = rounds_of(fed, 5), engine_for(fed)
     everybody = torch.arange(CLIENTS)
 
     def training_loss(name: str) -> float:
         algorithm = configured(name)
         states, _ = simulate(algorithm, fed, rounds)
-        served = algorithm.serve(states[-1], engine, rounds[-1])
-        return float(engine.loss(served.models[served.label], everybody, rounds[-1]).diagonal().mean())
+        served = algorithm.serve(states[-1], clients, rounds[-1])
+        return float(
+            clients.loss(served.models[served.label], everybody, rounds[-1]).diagonal().mean()
+        )
 
     assert training_loss("finetune") < 0.8 * training_loss("fedavg")
 
@@ -115,10 +126,10 @@ def test_a_client_without_training_data_keeps_the_common_model() -> None:
     start[1:] -= start[1].clone()  # client 0 loses its examples
     train = replace(fed.train, start=start, index=fed.train.index[int(fed.train.start[1]) :])
     emptied = replace(fed, train=train)
-    rounds, engine = rounds_of(emptied, 1), engine_for(emptied)
+    rounds, clients = rounds_of(emptied, 1), engine_for(emptied)
     algorithm = configured("finetune")
     states, _ = simulate(algorithm, emptied, rounds)
-    served = algorithm.serve(states[0], engine, rounds[0])
+    served = algorithm.serve(states[0], clients, rounds[0])
     assert torch.equal(served.models[served.label[0]], states[0].model[0])
     assert not torch.equal(served.models[served.label[1]], states[0].model[0])
 
@@ -129,7 +140,9 @@ def test_negative_epochs_name_their_key() -> None:
 
 
 def test_last_local_tests_participants_with_what_they_trained_before() -> None:
-    """Training is the base's; a participant is served its last local model, before that the initial one."""
+    """Training is the base's; a participant is served its last local model, before that the
+    initial one.
+    """
     fed = federation()
     rounds = rounds_of(fed, 3, participation=0.5)
     algorithm = configured("last_local", "algorithm@algorithm.base=fedavg")
@@ -137,12 +150,12 @@ def test_last_local_tests_participants_with_what_they_trained_before() -> None:
     alone, _ = simulate(configured("fedavg"), fed, rounds)
     for state, own in zip(states, alone, strict=True):
         assert torch.equal(state.model, own.model)
-    engine = engine_for(fed)
+    clients = engine_for(fed)
     for t, rnd in enumerate(rounds):
-        served = algorithm.serve(states[t], engine, rnd)
+        served = algorithm.serve(states[t], clients, rnd)
         assert (served.label >= 0).nonzero().squeeze(1).tolist() == rnd.cohort.tolist()
         if t == 0:
-            initial = engine.init(rnd.stream("init"), 1).expand(len(rnd.cohort), -1)
+            initial = clients.init(rnd.stream("init"), 1).expand(len(rnd.cohort), -1)
             assert torch.equal(served.models, initial)
             continue
         before = states[t - 1].held[rnd.cohort]

@@ -1,4 +1,6 @@
-"""A run that was interrupted ends with the bits of one that was not, for every algorithm and scenario."""
+"""A run that was interrupted ends with the bits of one that was not, for every algorithm and
+scenario.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ import pytest
 import torch
 from digits_jobs import ALGORITHMS, EVENTFUL, SCENARIOS, assert_same_bits, config_in
 
-from fedclust.config import Job, build, make
+from fedclust.config.build import Job, build, make
 from fedclust.errors import Interrupted
-from fedclust.folder import RunFolder
-from fedclust.progress import Silent
-from fedclust.run import run
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.progress import Silent
+from fedclust.runtime.run import run
 
 # every algorithm once and every scenario several times
 DIAGONAL = [(a, SCENARIOS[i % len(SCENARIOS)]) for i, a in enumerate(ALGORITHMS)]
@@ -45,7 +47,9 @@ def run_in_pieces(job: Job, folder: RunFolder, after: Collection[int]) -> None:
 
 
 def _anew(job: Job, folder: RunFolder) -> Job:
-    """The job with everything new that could remember an earlier start; the data take longer than the run."""
+    """The job with everything new that could remember an earlier start; the data take longer than
+    the run.
+    """
     parts = {group: make(folder.config[group], group, None) for group in ("algorithm", "scenario")}
     return replace(job, **parts)
 
@@ -62,8 +66,8 @@ def check(algorithm: str, scenario: str, folder: Path, after: Collection[int]) -
     whole, pieces = (table[table["metric"] != "seconds"].reset_index(drop=True) for table in tables)
     assert set(whole["round"]) == {str(t) for t in range(config["rounds"])}
     pd.testing.assert_frame_equal(whole, pieces)
-    clients = [pd.read_parquet(folder / name / "clients.parquet") for name in ("whole", "pieces")]
-    pd.testing.assert_frame_equal(*clients, check_exact=True)
+    ids = [pd.read_parquet(folder / name / "clients.parquet") for name in ("whole", "pieces")]
+    pd.testing.assert_frame_equal(*ids, check_exact=True)
     for seed in (0, 1):
         states = [
             torch.load(
@@ -75,7 +79,8 @@ def check(algorithm: str, scenario: str, folder: Path, after: Collection[int]) -
         assert_same_bits(*(saved["state"] for saved in states))
         assert_same_bits(*(saved["recorder"] for saved in states))
     arrays = [
-        sorted(p.relative_to(folder / n) for p in (folder / n).rglob("*.npy")) for n in ("whole", "pieces")
+        sorted(p.relative_to(folder / n) for p in (folder / n).rglob("*.npy"))
+        for n in ("whole", "pieces")
     ]
     assert arrays[0] == arrays[1]
     for array in arrays[0]:
@@ -87,7 +92,9 @@ def test_every_scenario_is_eventful() -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "scenario"), DIAGONAL)
-def test_interrupted_before_and_after_the_clustering(algorithm: str, scenario: str, tmp_path: Path) -> None:
+def test_interrupted_before_and_after_the_clustering(
+    algorithm: str, scenario: str, tmp_path: Path
+) -> None:
     check(algorithm, scenario, tmp_path, after=(1, 4, 5))
 
 

@@ -34,7 +34,9 @@ def test_without_a_split_it_is_fedavg(participation: float) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_two_splits_separate_three_groups(seed: int) -> None:
     fed = federation(seed)
-    states, reports = simulate(configured("sattler_cfl", *SPLITTING), fed, rounds_of(fed, 16, seed=seed))
+    states, reports = simulate(
+        configured("sattler_cfl", *SPLITTING), fed, rounds_of(fed, 16, seed=seed)
+    )
     halves, thirds = first(states, 2), first(states, 3)
     for group in range(3):
         assert len(halves.label[fed.group == group].unique()) == 1, "no split goes through a group"
@@ -57,7 +59,9 @@ def test_both_norms_must_agree() -> None:
     eager = ("algorithm.eps1=99", "algorithm.eps2=0")
     states, _ = simulate(configured("sattler_cfl", *eager, "algorithm.gamma_max=0"), fed, rounds)
     assert len(states[-1].models) > 3
-    states, _ = simulate(configured("sattler_cfl", *eager, "algorithm.gamma_max=0.999"), fed, rounds)
+    states, _ = simulate(
+        configured("sattler_cfl", *eager, "algorithm.gamma_max=0.999"), fed, rounds
+    )
     assert len(states[-1].models) == 1, "no split is that clear"
 
 
@@ -75,7 +79,12 @@ def test_children_begin_with_the_parents_model_and_their_own_mean() -> None:
 
 def test_who_did_not_decide_joins_by_loss_and_absent_clients_wait() -> None:
     fed = federation()
-    eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.gamma_max=0.5", "algorithm.memory=1")
+    eager = (
+        "algorithm.eps1=99",
+        "algorithm.eps2=0",
+        "algorithm.gamma_max=0.5",
+        "algorithm.memory=1",
+    )
     algorithm: Any = configured("sattler_cfl", *eager)
     rounds = rounds_of(fed, 8, participation=0.5)
     states, reports = simulate(algorithm, fed, rounds)
@@ -83,7 +92,9 @@ def test_who_did_not_decide_joins_by_loss_and_absent_clients_wait() -> None:
     cohort = set(rounds[t].cohort.tolist())
     outside = [client for client in range(CLIENTS) if client not in cohort]
     assert (states[t].label >= 0).all()
-    assert reports[t + 1].models_down == len(cohort) + 2 * len(outside), "both models go to those who ask"
+    assert reports[t + 1].models_down == len(cohort) + 2 * len(outside), (
+        "both models go to those who ask"
+    )
     absent = (outside[0],)
     away = torch.ones(CLIENTS, dtype=torch.bool)
     away[list(absent)] = False
@@ -99,7 +110,9 @@ def test_updates_of_the_parent_and_old_ones_do_not_decide() -> None:
     algorithm: Any = configured("sattler_cfl", *eager)
     state, _ = simulate(algorithm, fed, rounds_of(fed, 1))
     rnd = rounds_of(fed, 3)[2]
-    one = replace(state[0], models=state[0].models[:1], label=torch.zeros(CLIENTS, dtype=torch.int64))
+    one = replace(
+        state[0], models=state[0].models[:1], label=torch.zeros(CLIENTS, dtype=torch.int64)
+    )
     born = torch.tensor([0])
 
     def decided(updated: list[int]) -> int:
@@ -109,10 +122,17 @@ def test_updates_of_the_parent_and_old_ones_do_not_decide() -> None:
     assert decided([2, 1] + [0] * 10) == 2, "rounds 1 and 2 began with this cluster's model"
     assert decided([2] + [0] * 11) == 1, "one client alone cannot be split"
     younger = replace(one, born=torch.tensor([1]), updated=torch.tensor([2] + [1] * 11))
-    assert len(algorithm._split(younger, rnd)[0].models) == 1, "round 1 began with the parent's model"
+    assert len(algorithm._split(younger, rnd)[0].models) == 1, (
+        "round 1 began with the parent's model"
+    )
     late = replace(rnd, t=9)
     assert (
-        len(algorithm._split(replace(one, born=born, updated=torch.full((CLIENTS,), 7)), late)[0].models) == 1
+        len(
+            algorithm._split(replace(one, born=born, updated=torch.full((CLIENTS,), 7)), late)[
+                0
+            ].models
+        )
+        == 1
     )
 
 

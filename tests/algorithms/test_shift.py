@@ -15,7 +15,9 @@ REFERENCE = torch.tensor([[6, 4, 0, 0, 0]])
 READINGS: list[Any] = ["label_freq_l1", "label_count_l1", "scipy_counts"]
 
 
-def fires(reading: Any, now: list[int], reference: torch.Tensor = REFERENCE, **options: Any) -> bool:
+def fires(
+    reading: Any, now: list[int], reference: torch.Tensor = REFERENCE, **options: Any
+) -> bool:
     test = ShiftTest(distance=reading, **options)
     return bool(test(torch.tensor([now]), reference, torch.tensor([True]))[0])
 
@@ -51,7 +53,9 @@ def test_more_of_the_same_mixture_is_no_shift_of_frequencies() -> None:
 def test_counts_are_compared_with_the_present_size_and_scipys_with_the_former() -> None:
     now = torch.tensor([[9, 5, 2, 0, 4]])
     mean = float((now - REFERENCE).abs().double().mean())
-    assert float(ShiftTest(distance="label_count_l1").gap(now, REFERENCE)[0]) == pytest.approx(mean / 20)
+    assert float(ShiftTest(distance="label_count_l1").gap(now, REFERENCE)[0]) == pytest.approx(
+        mean / 20
+    )
     found = float(ShiftTest(distance="scipy_counts").gap(now, REFERENCE)[0])
     assert found == pytest.approx(wasserstein_distance(now[0].numpy(), REFERENCE[0].numpy()) / 10)
 

@@ -1,4 +1,6 @@
-"""Clients whose training always moves a model by the same vector: what methods do then is known by hand."""
+"""Clients whose training always moves a model by the same vector: what methods do then is known by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -40,20 +42,20 @@ class ToyEngine:
         self,
         models: Tensor,
         label: Tensor,
-        clients: Tensor,
+        ids: Tensor,
         solver: Solver,
         rnd: Round,
         slots: Tensor | None = None,
         purpose: str = "train",
     ) -> LocalResult:
-        one = torch.ones(len(clients))
+        one = torch.ones(len(ids))
         return LocalResult(
-            params=models[label] + self.pull[clients], slots=None, loss=one, steps=one.to(torch.int64)
+            params=models[label] + self.pull[ids], slots=None, loss=one, steps=one.to(torch.int64)
         )
 
-    def loss(self, models: Tensor, clients: Tensor, rnd: Round) -> Tensor:
+    def loss(self, models: Tensor, ids: Tensor, rnd: Round) -> Tensor:
         assert self.target is not None
-        return torch.cdist(self.target[clients], models)
+        return torch.cdist(self.target[ids], models)
 
 
 def toy_federation(labels: Sequence[Sequence[int]], num_classes: int = 3) -> Federation:
@@ -68,7 +70,9 @@ def toy_federation(labels: Sequence[Sequence[int]], num_classes: int = 3) -> Fed
     return Federation(pool=pool, train=Split.of(train), test=test, group=group)
 
 
-def toy_round(fed: Federation, cohort: Sequence[int], t: int = 0, shifted: Sequence[int] = ()) -> Round:
+def toy_round(
+    fed: Federation, cohort: Sequence[int], t: int = 0, shifted: Sequence[int] = ()
+) -> Round:
     """Round t with this cohort; the data of the clients `shifted` have just changed."""
     first = next(Static().rounds(fed, 0))
     changed = torch.zeros(fed.num_clients, dtype=torch.bool)
@@ -76,11 +80,13 @@ def toy_round(fed: Federation, cohort: Sequence[int], t: int = 0, shifted: Seque
     return replace(first, t=t, cohort=torch.tensor(cohort, dtype=torch.int64), shifted=changed)
 
 
-def total_cost(algorithm: Any, engine: Any, fed: Federation, cohorts: Sequence[Sequence[int]]) -> int:
+def total_cost(
+    algorithm: Any, clients: Any, fed: Federation, cohorts: Sequence[Sequence[int]]
+) -> int:
     """Models sent in both directions over rounds with these cohorts."""
-    state, report = algorithm.init(engine, toy_round(fed, cohorts[0]))
+    state, report = algorithm.init(clients, toy_round(fed, cohorts[0]))
     models = report.models_down + report.models_up
     for t, cohort in enumerate(cohorts):
-        state, report = algorithm.round(state, engine, toy_round(fed, cohort, t))
+        state, report = algorithm.round(state, clients, toy_round(fed, cohort, t))
         models += report.models_down + report.models_up
     return int(models)

@@ -51,7 +51,9 @@ _PER_CLASS = 150
 
 @pytest.fixture(scope="session")
 def every_data_root(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder in which every data set can be read: those of `data_root`, noise in place of what it lacks."""
+    """A folder in which every data set can be read: those of `data_root`, noise in place of what
+    it lacks.
+    """
     root = tmp_path_factory.mktemp("data")
     for folder in data_root.iterdir():
         (root / folder.name).symlink_to(folder)

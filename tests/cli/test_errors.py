@@ -78,7 +78,10 @@ BAD = [
     (["partition=natural"], "partition"),
     (["partition=iid", "algorithm=oracle"], "algorithm=oracle"),
     (["model=cnn_cifar_small"], "model"),
-    (["algorithm=ifca", "algorithm.start=kmeans++", "num_clusters=5", "participation=0.1"], "num_clusters=5"),
+    (
+        ["algorithm=ifca", "algorithm.start=kmeans++", "num_clusters=5", "participation=0.1"],
+        "num_clusters=5",
+    ),
     (["algorithm=flexcfl", "algorithm.cold_start.metric.num_components=41"], "num_components=41"),
     (["algorithm=jgl", "algorithm.gradient_weight=1.5"], "algorithm.gradient_weight=1.5"),
     (["algorithm=flexcfl", "algorithm.inter_group.rate=-1"], "algorithm.inter_group.rate=-1"),
@@ -98,7 +101,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "named"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+@pytest.mark.parametrize(
+    ("arguments", "named"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD]
+)
 def test_a_bad_run_is_one_line(
     fedclust: Callable[..., object], tmp_path: Path, arguments: list[str], named: str
 ) -> None:
@@ -124,7 +129,9 @@ def assert_one_line(done: object, named: str) -> None:
         (["report", "nowhere"], "nowhere"),
     ],
 )
-def test_a_bad_command_is_one_line(fedclust: Callable[..., object], arguments: list[str], named: str) -> None:
+def test_a_bad_command_is_one_line(
+    fedclust: Callable[..., object], arguments: list[str], named: str
+) -> None:
     assert_one_line(fedclust(*arguments), named)
 
 
@@ -145,7 +152,10 @@ def _npz(path: Path, **changes: object) -> None:
     [
         ({"y_test": None}, "y_test"),
         ({"y_train": np.zeros(7, dtype=np.int64)}, "7 train labels"),
-        ({"x_train": np.zeros((200, 8, 6), np.uint8), "x_test": np.zeros((40, 8, 6), np.uint8)}, "square"),
+        (
+            {"x_train": np.zeros((200, 8, 6), np.uint8), "x_test": np.zeros((40, 8, 6), np.uint8)},
+            "square",
+        ),
         ({"y_train": np.full(200, -1)}, "train labels"),
     ],
 )
@@ -153,17 +163,23 @@ def test_wrong_arrays_are_named(
     fedclust: Callable[..., object], tmp_path: Path, changes: dict[str, object], named: str
 ) -> None:
     _npz(tmp_path / "mine.npz", **changes)
-    assert_one_line(fedclust("run", "dataset=npz", "dataset.path=mine.npz", "progress=false"), named)
+    assert_one_line(
+        fedclust("run", "dataset=npz", "dataset.path=mine.npz", "progress=false"), named
+    )
 
 
 def test_a_truncated_file_is_named(fedclust: Callable[..., object], tmp_path: Path) -> None:
     _npz(tmp_path / "mine.npz")
     whole = (tmp_path / "mine.npz").read_bytes()
     (tmp_path / "mine.npz").write_bytes(whole[: len(whole) // 2])
-    assert_one_line(fedclust("run", "dataset=npz", "dataset.path=mine.npz", "progress=false"), "mine.npz")
+    assert_one_line(
+        fedclust("run", "dataset=npz", "dataset.path=mine.npz", "progress=false"), "mine.npz"
+    )
 
 
-def test_a_folder_of_another_config_is_left_alone(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_a_folder_of_another_config_is_left_alone(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
     small = ["progress=false", "partition.num_clients=8", "rounds=1", "algorithm=fedavg"]
     assert fedclust("run", *small, "hydra.run.dir=here").status == 0  # type: ignore[attr-defined]
     before = {p: p.read_bytes() for p in (tmp_path / "here").rglob("*") if p.is_file()}
@@ -189,13 +205,17 @@ def test_a_damaged_checkpoint_is_named(fedclust: Callable[..., object], tmp_path
     assert_one_line(fedclust(*run), "seed=0.pt is damaged")
 
 
-def test_outputs_that_is_no_folder_is_one_line(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_outputs_that_is_no_folder_is_one_line(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
     (tmp_path / "outputs").write_text("")
     done = fedclust("run", "progress=false", "rounds=1", "partition.num_clients=8")
     assert_one_line(done, "outputs")
 
 
-def test_a_broken_yaml_of_a_user_is_one_line(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_a_broken_yaml_of_a_user_is_one_line(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
     (tmp_path / "mine" / "algorithm").mkdir(parents=True)
     (tmp_path / "mine" / "algorithm" / "broken.yaml").write_text("solver: [\n")
     done = fedclust("run", "--config-dir", "mine", "algorithm=broken")

@@ -13,7 +13,9 @@ TINY = ("progress=false", "partition.num_clients=8", "rounds=4", "solver.epochs=
 
 def accuracies(folder: Path) -> list[float]:
     rounds = pd.read_csv(folder / "rounds.csv")
-    found: list[float] = rounds[rounds["metric"] == "accuracy"].sort_values("round")["value"].tolist()
+    found: list[float] = (
+        rounds[rounds["metric"] == "accuracy"].sort_values("round")["value"].tolist()
+    )
     return found
 
 
@@ -37,7 +39,9 @@ def test_the_example_runs_and_without_momentum_is_fedavg(
 
 def test_a_wrong_value_is_one_line(fedclust: Callable[..., object], root: Path) -> None:
     example = str(root / "examples" / "own_algorithm")
-    done = fedclust("run", "--config-dir", example, "algorithm=server_momentum", "algorithm.beta=1", *TINY)
+    done = fedclust(
+        "run", "--config-dir", example, "algorithm=server_momentum", "algorithm.beta=1", *TINY
+    )
     assert done.status == 2  # type: ignore[attr-defined]
     assert "algorithm.beta=1" in done.err  # type: ignore[attr-defined]
     assert len(done.err.strip().splitlines()) == 1  # type: ignore[attr-defined]

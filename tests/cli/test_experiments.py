@@ -1,4 +1,6 @@
-"""Every experiment runs end to end on the real data in seconds, and its report says what it found."""
+"""Every experiment runs end to end on the real data in seconds, and its report says what it
+found.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import pytest
 from fedclust.commands.names import CONF
 
 EXPERIMENTS = sorted(
-    str(f.relative_to(CONF / "experiment").with_suffix("")) for f in (CONF / "experiment").rglob("*.yaml")
+    str(f.relative_to(CONF / "experiment").with_suffix(""))
+    for f in (CONF / "experiment").rglob("*.yaml")
 )
 SMOKE = [name for name in EXPERIMENTS if (CONF / "scaled" / name / "smoke.yaml").is_file()]
 
@@ -22,14 +25,22 @@ def test_every_experiment_at_smoke_scale(
     fedclust: Callable[..., object], tmp_path: Path, every_data_root: Path, experiment: str
 ) -> None:
     done = fedclust(
-        "run", f"experiment={experiment}", "scale=smoke", "progress=false", f"data.root={every_data_root}"
+        "run",
+        f"experiment={experiment}",
+        "scale=smoke",
+        "progress=false",
+        f"data.root={every_data_root}",
     )
     assert done.status == 0, done.err  # type: ignore[attr-defined]
     report = tmp_path / "outputs" / f"{experiment}-smoke" / "report"
     assert "compare orderings, not values" in (report / "table.md").read_text()
     assert (report / "report.html").stat().st_size > 50_000
     again = fedclust(
-        "run", f"experiment={experiment}", "scale=smoke", "progress=false", f"data.root={every_data_root}"
+        "run",
+        f"experiment={experiment}",
+        "scale=smoke",
+        "progress=false",
+        f"data.root={every_data_root}",
     )
     assert again.status == 0, again.err  # type: ignore[attr-defined]
     assert "is done already" in again.err  # type: ignore[attr-defined]
@@ -57,10 +68,14 @@ def test_lcfl_table_2_has_its_structure(
 
 
 @pytest.mark.slow
-def test_the_quickstart_finds_the_rotations(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_the_quickstart_finds_the_rotations(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
     done = fedclust("run", "experiment=quickstart", "progress=false", "rounds=7", "seeds=2")
     assert done.status == 0, done.err  # type: ignore[attr-defined]
-    rounds = pd.read_csv(tmp_path / "outputs" / "quickstart" / "lcfl,rounds=7,seeds=2" / "rounds.csv")
+    rounds = pd.read_csv(
+        tmp_path / "outputs" / "quickstart" / "lcfl,rounds=7,seeds=2" / "rounds.csv"
+    )
     last = rounds[rounds["round"] == 6].set_index(["metric", "seed"])["value"]
     assert last["purity"].tolist() == [1.0, 1.0]
     assert last["ari"].tolist() == [1.0, 1.0]

@@ -1,4 +1,6 @@
-"""Sweeps whose jobs run in other processes leave the files and the exit status of a sweep in this one."""
+"""Sweeps whose jobs run in other processes leave the files and the exit status of a sweep in this
+one.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,12 @@ def rounds(results: Path) -> dict[str, pd.DataFrame]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("launcher", ["joblib", "submitit", pytest.param("ray", marks=pytest.mark.ray)])
-def test_a_launcher_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:
+@pytest.mark.parametrize(
+    "launcher", ["joblib", "submitit", pytest.param("ray", marks=pytest.mark.ray)]
+)
+def test_a_launcher_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
+) -> None:
     monkeypatch.setenv("RAY_worker_niceness", "0")  # its workers would let everything else go first
     status, alone = swept(tmp_path / "alone")
     assert status == 0
@@ -60,7 +66,9 @@ def test_a_launcher_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     expected, found = rounds(alone), rounds(together)
     assert set(found) == set(expected) == {"lcfl", "local"}
     for name, table in expected.items():
-        pd.testing.assert_frame_equal(found[name].reset_index(drop=True), table.reset_index(drop=True))
+        pd.testing.assert_frame_equal(
+            found[name].reset_index(drop=True), table.reset_index(drop=True)
+        )
     for file in ("table.md", "recovery.csv", "settings.md"):
         assert (together / "report" / file).read_bytes() == (alone / "report" / file).read_bytes()
     assert (together / "report" / "report.html").is_file()

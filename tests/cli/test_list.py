@@ -57,7 +57,9 @@ def test_a_truncated_npz_names_its_own_key(fedclust: Callable[..., object], tmp_
 
 
 def test_an_experiments_time_counts_its_arithmetic() -> None:
-    """The quickstart: 3 seeds, 30 rounds, 40 clients of 1437 * 4 / 40 images, 5 epochs of 64-128-128-10."""
+    """The quickstart: 3 seeds, 30 rounds, 40 clients of 1437 * 4 / 40 images, 5 epochs of
+    64-128-128-10.
+    """
     jobs = works("quickstart", "paper")
     assert len(jobs) == 5
     first, second = 2 * 64 * 128, 2 * 128 * (128 + 10)
@@ -87,7 +89,10 @@ def test_kept_counts_of_every_experiment_are_those_of_the_configs(tmp_path: Path
 
 
 def _compare(names: list[str], folder: Path) -> None:
-    keep({(name, scale): works(name, scale) for name in names for scale in scales(name)}, folder / "now.csv")
+    keep(
+        {(name, scale): works(name, scale) for name in names for scale in scales(name)},
+        folder / "now.csv",
+    )
     lines = (Path(list_module.__file__).parent / "work.csv").read_text().splitlines()
     kept = [line for line in lines if line.split(",")[0] in ("experiment", *names)]
     assert kept == (folder / "now.csv").read_text().splitlines()

@@ -91,7 +91,9 @@ def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., object], tmp_path: P
     assert len(list((tmp_path / "outputs" / "grid").glob("*/rounds.csv"))) == 4
 
 
-def test_seeds_alone_or_in_company_are_the_same(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_seeds_alone_or_in_company_are_the_same(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
     loop = ("engine=loop", *TINY)
     assert fedclust("run", *loop, "seeds=3", "hydra.run.dir=together").status == 0  # type: ignore[attr-defined]
     assert fedclust("run", *loop, "seeds=[1]", "hydra.run.dir=alone").status == 0  # type: ignore[attr-defined]
@@ -118,7 +120,9 @@ def test_the_config_can_be_shown(fedclust: Callable[..., object], tmp_path: Path
 
 
 @pytest.mark.parametrize("group", ["algorithm", "dataset", "partition", "model", "experiment"])
-def test_list_describes_every_choice(fedclust: Callable[..., object], root: Path, group: str) -> None:
+def test_list_describes_every_choice(
+    fedclust: Callable[..., object], root: Path, group: str
+) -> None:
     done = fedclust("list", group)
     names = [
         str(f.relative_to(root / "conf" / group).with_suffix(""))
@@ -133,13 +137,13 @@ USER_ALGORITHM = '''
 """FedAvg that keeps every other round for itself."""
 from dataclasses import dataclass
 from fedclust.algorithms.fedavg import FedAvg
-from fedclust.types import Report
+from fedclust.types import Cost
 
 @dataclass(frozen=True, kw_only=True)
 class Lazy(FedAvg):
     every: int = 2
     def round(self, state, engine, rnd):
-        return super().round(state, engine, rnd) if rnd.t % self.every == 0 else (state, Report())
+        return super().round(state, engine, rnd) if rnd.t % self.every == 0 else (state, Cost())
 '''
 
 
@@ -158,7 +162,9 @@ def test_a_users_own_algorithm(fedclust: Callable[..., object], tmp_path: Path) 
 
 def test_folders_are_named_by_what_differs() -> None:
     assert job_folder([], "lcfl") == "lcfl"
-    assert job_folder(["algorithm=ifca", "experiment=a/b", "scale=laptop", "name=x"], "ifca") == "ifca"
+    assert (
+        job_folder(["algorithm=ifca", "experiment=a/b", "scale=laptop", "name=x"], "ifca") == "ifca"
+    )
     assert job_folder(["rounds=60", "num_clusters=10"], "ifca") == "ifca,num_clusters=10,rounds=60"
     assert job_folder(["algorithm.warmup.rounds=3"], "lcfl") == "lcfl,algorithm.warmup.rounds=3"
     assert "/" not in job_folder(["dataset.path=a/b.npz"], "lcfl")
@@ -171,7 +177,13 @@ def test_folders_are_named_by_what_differs() -> None:
 def test_one_of_several_ranks_lists(
     fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
-    given = {"WORLD_SIZE": 2, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 1}
+    given = {
+        "WORLD_SIZE": 2,
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "LOCAL_WORLD_SIZE": 2,
+        "MASTER_PORT": 1,
+    }
     for name, value in given.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("MASTER_ADDR", "localhost")
@@ -197,9 +209,13 @@ def test_a_signal_at_any_time_is_told(
 
 
 @pytest.mark.sklearn_extra
-def test_a_run_with_scikit_learn_extras_kmedoids(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_a_run_with_scikit_learn_extras_kmedoids(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
     extra = "cluster_method=kmedoids_sklearn_extra"
     done = fedclust("run", *TINY, "solver.epochs=5", extra, "hydra.run.dir=here")
     assert done.status == 0, done.err  # type: ignore[attr-defined]
     rounds = pd.read_csv(tmp_path / "here" / "rounds.csv")
-    assert rounds[(rounds["metric"] == "num_clusters") & (rounds["round"] == 5)]["value"].tolist() == [4.0]
+    assert rounds[(rounds["metric"] == "num_clusters") & (rounds["round"] == 5)][
+        "value"
+    ].tolist() == [4.0]

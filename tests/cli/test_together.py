@@ -1,4 +1,6 @@
-"""`lockstep=all`: the jobs of a sweep in one lockstep leave the files they would leave by themselves."""
+"""`lockstep=all`: the jobs of a sweep in one lockstep leave the files they would leave by
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import pandas as pd
 import pytest
 
 from fedclust.commands.together import Noted, by_federation
-from fedclust.folder import RunFolder
+from fedclust.runtime.folder import RunFolder
 
 TINY = ("progress=false", "partition.num_clients=8", "rounds=3", "solver.epochs=1", "seeds=2")
 
@@ -23,7 +25,8 @@ def results(sweep: Path) -> dict[str, pd.DataFrame]:
     """Everything but the seconds, by job."""
     tables = {file.parent.name: pd.read_csv(file, dtype=str) for file in sweep.glob("*/rounds.csv")}
     return {
-        name: table[table["metric"] != "seconds"].reset_index(drop=True) for name, table in tables.items()
+        name: table[table["metric"] != "seconds"].reset_index(drop=True)
+        for name, table in tables.items()
     }
 
 
@@ -50,8 +53,17 @@ def test_arms_together_are_the_arms_alone(fedclust: Callable[..., object], tmp_p
 
 
 @pytest.mark.slow
-def test_the_fused_engine_rounds_differently_at_most(fedclust: Callable[..., object], tmp_path: Path) -> None:
-    sweep = ("run", "-m", *TINY, "engine=fused", "algorithm=jgl", "algorithm.gradient_weight=0,0.1,0.5")
+def test_the_fused_engine_rounds_differently_at_most(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
+    sweep = (
+        "run",
+        "-m",
+        *TINY,
+        "engine=fused",
+        "algorithm=jgl",
+        "algorithm.gradient_weight=0,0.1,0.5",
+    )
     assert fedclust(*sweep, "name=alone").status == 0  # type: ignore[attr-defined]
     assert fedclust(*sweep, "name=together", "lockstep=all").status == 0  # type: ignore[attr-defined]
     expected, found = (results(tmp_path / "outputs" / name) for name in ("alone", "together"))
@@ -80,18 +92,24 @@ def test_a_bad_and_a_diverging_arm_leave_the_others_alone(
     assert done.status == 2  # type: ignore[attr-defined]
     assert done.err.count("solver.lr=-1") == 1  # type: ignore[attr-defined]
     assert "every seed has failed" in done.err  # type: ignore[attr-defined]
-    assert fedclust("run", "-m", *TINY, "algorithm=fedavg", "solver.lr=0.1", "name=alone").status == 0  # type: ignore[attr-defined]
+    assert (
+        fedclust("run", "-m", *TINY, "algorithm=fedavg", "solver.lr=0.1", "name=alone").status == 0
+    )  # type: ignore[attr-defined]
     mixed = results(tmp_path / "outputs" / "mixed")
     good = next(table for name, table in mixed.items() if "lr=0.1" in name)
     (alone,) = results(tmp_path / "outputs" / "alone").values()
     pd.testing.assert_frame_equal(good, alone)
 
 
-def test_what_lockstep_cannot_be_is_one_line(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_what_lockstep_cannot_be_is_one_line(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
     done = fedclust("run", *TINY, "lockstep=some")
     assert done.status == 2  # type: ignore[attr-defined]
     assert "lockstep=some is not allowed" in done.err  # type: ignore[attr-defined]
-    done = fedclust("run", "-m", *TINY, "lockstep=all", "hydra/launcher=joblib", "hydra.launcher.n_jobs=1")
+    done = fedclust(
+        "run", "-m", *TINY, "lockstep=all", "hydra/launcher=joblib", "hydra.launcher.n_jobs=1"
+    )
     assert done.status == 2  # type: ignore[attr-defined]
     assert "lockstep=all is not allowed: seeds with any hydra/launcher" in done.err  # type: ignore[attr-defined]
     assert not list(tmp_path.rglob("rounds.csv"))
@@ -112,10 +130,15 @@ def test_jobs_are_grouped_by_what_they_share() -> None:
 
     def noted(title: str, **other: object) -> Noted:
         config = {**shared, **other}
-        return Noted(config=config, folder=RunFolder(Path(title), config), title=title, user_dir=None)
+        return Noted(
+            config=config, folder=RunFolder(Path(title), config), title=title, user_dir=None
+        )
 
     jobs = [noted("one", rounds=3), noted("two", dataset={"a": 2}), noted("three", rounds=4)]
-    assert [[job.title for job in group] for group in by_federation(jobs)] == [["one", "three"], ["two"]]
+    assert [[job.title for job in group] for group in by_federation(jobs)] == [
+        ["one", "three"],
+        ["two"],
+    ]
 
 
 @pytest.mark.slow

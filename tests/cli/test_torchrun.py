@@ -15,7 +15,14 @@ import psutil
 import pytest
 
 RUN = ["fedclust", "run", "progress=false", "threads=1", "model=linear", "partition.num_clients=8"]
-JOB = ["algorithm=ifca", "engine=loop", "seeds=2", "rounds=14", "checkpoint_seconds=0", "hydra.run.dir=job"]
+JOB = [
+    "algorithm=ifca",
+    "engine=loop",
+    "seeds=2",
+    "rounds=14",
+    "checkpoint_seconds=0",
+    "hydra.run.dir=job",
+]
 
 
 def start(folder: Path, ranks: int, *arguments: str) -> subprocess.Popen[str]:
@@ -39,7 +46,11 @@ def finish(folder: Path, ranks: int, *arguments: str) -> int:
 
 def lines(folder: Path) -> list[str]:
     """What fedclust, not torchrun, has said to stderr."""
-    return [line for line in (folder / "err.txt").read_text().splitlines() if line.startswith("fedclust: ")]
+    return [
+        line
+        for line in (folder / "err.txt").read_text().splitlines()
+        if line.startswith("fedclust: ")
+    ]
 
 
 def wait_for_round(job: Path, process: subprocess.Popen[str], at_least: int) -> None:
@@ -85,7 +96,9 @@ def test_a_lost_rank_ends_the_run_and_any_number_continues_it(
     rank_of(process, rank).kill()
     assert process.wait(60) != 0
     assert lines(tmp_path) == ["fedclust: a rank was lost; the same command continues the run"]
-    assert "forcefully exiting" not in (tmp_path / "err.txt").read_text()  # torchrun of a rank that hangs
+    assert (
+        "forcefully exiting" not in (tmp_path / "err.txt").read_text()
+    )  # torchrun of a rank that hangs
     if rank == 1:
         status = json.loads((tmp_path / "job" / "status.json").read_text())
         assert status["state"] == "interrupted"
@@ -98,12 +111,16 @@ def test_a_lost_rank_ends_the_run_and_any_number_continues_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_ranks_after_one_round(whole: Path, tmp_path: Path, signum: signal.Signals) -> None:
+def test_a_signal_ends_all_ranks_after_one_round(
+    whole: Path, tmp_path: Path, signum: signal.Signals
+) -> None:
     process = start(tmp_path, 2, *JOB)
     wait_for_round(tmp_path / "job", process, 3)
     process.send_signal(signum)
     assert process.wait(60) != 0
-    assert lines(tmp_path) == [f"fedclust: interrupted by {signum.name}; the same command continues the run"]
+    assert lines(tmp_path) == [
+        f"fedclust: interrupted by {signum.name}; the same command continues the run"
+    ]
     assert json.loads((tmp_path / "job" / "status.json").read_text())["state"] == "interrupted"
     assert finish(tmp_path, 2, *JOB) == 0
     assert_same(tmp_path / "job", whole)
@@ -111,7 +128,10 @@ def test_a_signal_ends_all_ranks_after_one_round(whole: Path, tmp_path: Path, si
 
 @pytest.mark.slow
 def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    for mistake, said in (("participation=2", "fraction in (0, 1]"), ("algorithm=nope", "Could not find")):
+    for mistake, said in (
+        ("participation=2", "fraction in (0, 1]"),
+        ("algorithm=nope", "Could not find"),
+    ):
         assert finish(tmp_path, 2, mistake) != 0
         assert len(lines(tmp_path)) == 1
         assert said in lines(tmp_path)[0]

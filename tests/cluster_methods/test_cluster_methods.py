@@ -1,4 +1,6 @@
-"""Every clustering method finds planted blocks; alternating k-medoids and the rules for k by hand."""
+"""Every clustering method finds planted blocks; alternating k-medoids and the rules for k by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,12 @@ def configured(name: str, num_clusters: int, **overrides: Any) -> Any:
     return instantiate(config.method)
 
 
-def blocks(*sizes: int, inside: float = 0.2, between: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Distances around `inside` within blocks and `between` across, clients shuffled; and the blocks [C]."""
+def blocks(
+    *sizes: int, inside: float = 0.2, between: float = 1.0, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Distances around `inside` within blocks and `between` across, clients shuffled; and the
+    blocks [C].
+    """
     draw = torch.Generator().manual_seed(seed)
     block = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     block = block[torch.randperm(len(block), generator=draw)]
@@ -109,7 +115,9 @@ def test_extreme_numbers_of_clusters(method: Any) -> None:
     distance, _ = blocks(3, 3)
     assert method(num_clusters=1)(distance, STREAM).tolist() == [0] * 6
     assert method(num_clusters=6)(distance, STREAM).tolist() == list(range(6))
-    with pytest.raises(ConfigError, match="num_clusters=7 is not allowed: at most the 6 clients") as error:
+    with pytest.raises(
+        ConfigError, match="num_clusters=7 is not allowed: at most the 6 clients"
+    ) as error:
         method(num_clusters=7)(distance, STREAM)
     assert "\n" not in str(error.value)
     assert method(num_clusters="auto")(torch.zeros(1, 1), STREAM).tolist() == [0]
@@ -127,14 +135,23 @@ def test_identical_clients_end_up_together(method: Any) -> None:
 def test_alternate_by_hand() -> None:
     """Points 0 1 2 3 | 10 11 12 on a line, k = 2.
 
-    Row sums 39, 34, 31, 30, 37, 40, 45 start it at 3 and 2: {3 10 11 12} and {0 1 2}. Then 3 gives way to 10
-    (10 and 11 have the least inner sum, 10; the first wins) and 2 to 1; then point 3 moves to {0 1 2 3}, 10
-    gives way to 11, and 1 stays, because the sum of 2 is not strictly less; nothing moves any more.
+    Row sums 39, 34, 31, 30, 37, 40, 45 start it at 3 and 2: {3 10 11 12} and {0 1 2}. Then 3 gives
+    way to 10 (10 and 11 have the least inner sum, 10; the first wins) and 2 to 1; then point 3
+    moves to {0 1 2 3}, 10 gives way to 11, and 1 stays, because the sum of 2 is not strictly less;
+    nothing moves any more.
     """
     points = np.array([0, 1, 2, 3, 10, 11, 12.0])
     distance = np.abs(points[:, None] - points)
     assert distance.sum(1).tolist() == [39, 34, 31, 30, 37, 40, 45]
-    assert alternate(distance, 2, 1).tolist() == [1, 1, 1, 1, 0, 0, 0]  # after one exchange: medoids 10 and 1
+    assert alternate(distance, 2, 1).tolist() == [
+        1,
+        1,
+        1,
+        1,
+        0,
+        0,
+        0,
+    ]  # after one exchange: medoids 10 and 1
     assert alternate(distance, 2, 300).tolist() == [1, 1, 1, 1, 0, 0, 0]
     label = KMedoids(num_clusters=2, variant="alternate")(torch.from_numpy(distance), STREAM)
     assert label.tolist() == [0, 0, 0, 0, 1, 1, 1]
@@ -142,7 +159,9 @@ def test_alternate_by_hand() -> None:
 
 def test_alternate_starts_at_the_most_central_and_can_merge_blocks() -> None:
     """A far block of three and two near ones: both medoids start in the larger near block."""
-    points = torch.cat([torch.linspace(0, 1, 9), torch.linspace(3, 3.2, 3), torch.linspace(20, 20.1, 3)])
+    points = torch.cat(
+        [torch.linspace(0, 1, 9), torch.linspace(3, 3.2, 3), torch.linspace(20, 20.1, 3)]
+    )
     distance = (points.unsqueeze(1) - points).abs()
     heuristic = KMedoids(num_clusters=3, variant="alternate")(distance, STREAM)
     best = KMedoids(num_clusters=3)(distance, STREAM)
@@ -228,4 +247,6 @@ def test_alternate_is_that_of_scikit_learn_extra() -> None:
         theirs = configured(NEEDS_EXTRA, 4)(distance, STREAM)
         assert torch.equal(KMedoids(num_clusters=4, variant="alternate")(distance, STREAM), theirs)
     distance, block = blocks(9, 7, 8)
-    assert same_partition(configured(NEEDS_EXTRA, 3, method="pam", start="build")(distance, STREAM), block)
+    assert same_partition(
+        configured(NEEDS_EXTRA, 3, method="pam", start="build")(distance, STREAM), block
+    )

@@ -14,11 +14,16 @@ STREAM = Stream.of(0, "clustering", 5)
 
 
 def points(count: int, dimensions: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(count, dimensions, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        count, dimensions, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def inertia(place: torch.Tensor, label: torch.Tensor) -> float:
-    return sum(float((place[label == k] - place[label == k].mean(0)).square().sum()) for k in label.unique())
+    return sum(
+        float((place[label == k] - place[label == k].mean(0)).square().sum())
+        for k in label.unique()
+    )
 
 
 def test_coordinates_have_the_distances() -> None:
@@ -26,12 +31,16 @@ def test_coordinates_have_the_distances() -> None:
     distance = torch.cdist(place, place)
     found = coordinates(distance.numpy())
     assert found.shape == (15, 4), "as many dimensions as the points span"
-    np.testing.assert_allclose(torch.cdist(torch.from_numpy(found), torch.from_numpy(found)), distance)
+    np.testing.assert_allclose(
+        torch.cdist(torch.from_numpy(found), torch.from_numpy(found)), distance
+    )
     assert (coordinates(np.zeros((3, 3))) == 0).all()
 
 
 def test_it_needs_no_more_than_distances() -> None:
-    """On points without structure it reaches the inertia that k-means on the points themselves reaches."""
+    """On points without structure it reaches the inertia that k-means on the points themselves
+    reaches.
+    """
     place = points(60, 5)
     label = KMeans(num_clusters=4, starts=30)(torch.cdist(place, place).float(), STREAM)
     on_points = SklearnKMeans(4, n_init=30, random_state=0).fit(place.numpy())

@@ -15,7 +15,12 @@ STREAM = Stream.of(0, "clustering")
 def test_clusters_nearer_than_the_threshold_are_merged_and_others_are_not() -> None:
     place = torch.tensor([0.0, 1.0, 10.0, 11.5, 30.0])
     distance = (place.unsqueeze(1) - place).abs()
-    expected = {0.5: [0, 1, 2, 3, 4], 1.2: [0, 0, 1, 2, 3], 2.0: [0, 0, 1, 1, 2], 12.0: [0, 0, 0, 0, 1]}
+    expected = {
+        0.5: [0, 1, 2, 3, 4],
+        1.2: [0, 0, 1, 2, 3],
+        2.0: [0, 0, 1, 1, 2],
+        12.0: [0, 0, 0, 0, 1],
+    }
     for threshold, label in expected.items():
         method = Agglomerative(num_clusters=2, linkage="complete", threshold=threshold)
         assert method(distance, STREAM).tolist() == label

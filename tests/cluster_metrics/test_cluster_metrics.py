@@ -15,8 +15,8 @@ from fedclust.cluster_metrics.loss import Loss
 from fedclust.cluster_metrics.loss_cross import LossCross
 from fedclust.cluster_metrics.madc import MADC
 from fedclust.cluster_metrics.param_norm import ParamNorm
-from fedclust.engines.engine import SeedEngine
-from fedclust.engines.loop import LoopBackend
+from fedclust.engines.clients import SeedClients
+from fedclust.engines.loop import LoopEngine
 from fedclust.errors import ConfigError
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
@@ -41,15 +41,15 @@ class LeastSquares:
     x: Tensor
     y: Tensor
 
-    def loss(self, models: Tensor, clients: Tensor, rnd: Any) -> Tensor:
-        residual = self.x[clients] @ models.T - self.y[clients].unsqueeze(2)  # [C, n, K]
+    def loss(self, models: Tensor, ids: Tensor, rnd: Any) -> Tensor:
+        residual = self.x[ids] @ models.T - self.y[ids].unsqueeze(2)  # [C, n, K]
         return residual.square().mean(1)
 
     def grad(
-        self, models: Tensor, label: Tensor, clients: Tensor, rnd: Any, batch_size: int | None = None
+        self, models: Tensor, label: Tensor, ids: Tensor, rnd: Any, batch_size: int | None = None
     ) -> Tensor:
-        x, model = self.x[clients, :batch_size], models[label]
-        residual = (x @ model.unsqueeze(2)).squeeze(2) - self.y[clients, :batch_size]
+        x, model = self.x[ids, :batch_size], models[label]
+        residual = (x @ model.unsqueeze(2)).squeeze(2) - self.y[ids, :batch_size]
         return 2 * (residual.unsqueeze(2) * x).mean(1)
 
     def minimisers(self) -> Tensor:
@@ -60,53 +60,55 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def least_squares(clients: int = 5, n: int = 40, d: int = 4) -> LeastSquares:
-    return LeastSquares(drawn(clients, n, d), drawn(clients, n, seed=1))
+def least_squares(ids: int = 5, n: int = 40, d: int = 4) -> LeastSquares:
+    return LeastSquares(drawn(ids, n, d), drawn(ids, n, seed=1))
 
 
-def call(metric: Any, engine: Any, models: Tensor, common: Tensor | None = None) -> Tensor:
-    clients = torch.arange(len(models))
+def call(metric: Any, clients: Any, models: Tensor, common: Tensor | None = None) -> Tensor:
+    ids = torch.arange(len(models))
     shared = torch.zeros(1, models.shape[1], dtype=models.dtype) if common is None else common
-    distance: Tensor = metric(engine, models, shared, clients, None)
+    distance: Tensor = metric(clients, models, shared, ids, None)
     return distance
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=NAMES)
 def test_symmetric_with_zero_diagonal_and_equivariant(metric: Any) -> None:
-    engine = least_squares()
-    models, common = engine.minimisers(), drawn(1, 4, seed=3)
-    distance = metric(engine, models, common, torch.arange(5), None)
+    clients = least_squares()
+    models, common = clients.minimisers(), drawn(1, 4, seed=3)
+    distance = metric(clients, models, common, torch.arange(5), None)
     assert distance.shape == (5, 5)
     assert torch.equal(distance, distance.T)
     assert (distance.diagonal() == 0).all()
     assert (distance >= 0).all()
     assert (distance + torch.eye(5) > 0).all()
     order = torch.tensor([3, 0, 4, 2, 1])
-    again = metric(engine, models[order], common, order, None)
+    again = metric(clients, models[order], common, order, None)
     torch.testing.assert_close(again, distance[order][:, order])
 
 
 def test_linear_regression_in_closed_form() -> None:
-    """With equal Sxx: L(w^) - L(w*) = (S^xy - Sxy)' Sxx^-1 (S^xy - Sxy), and d is twice that (paper, III)."""
+    """With equal Sxx: L(w^) - L(w*) = (S^xy - Sxy)' Sxx^-1 (S^xy - Sxy), and d is twice that
+    (paper, III).
+    """
     n, d = 60, 4
     root = torch.linalg.cholesky(torch.cov(drawn(d, 30, seed=5)))
     white = torch.linalg.qr(drawn(2, n, d)).Q * n**0.5
     x = white @ root.T
-    engine = LeastSquares(x, drawn(2, n, seed=1))
+    clients = LeastSquares(x, drawn(2, n, seed=1))
     covariance = x.transpose(1, 2) @ x / n
     torch.testing.assert_close(covariance[0], covariance[1])
-    cross = (x.transpose(1, 2) @ engine.y.unsqueeze(2)).squeeze(2) / n
+    cross = (x.transpose(1, 2) @ clients.y.unsqueeze(2)).squeeze(2) / n
     gap = cross[0] - cross[1]
     excess = gap @ torch.linalg.solve(covariance[0], gap)
-    distance = call(Loss(), engine, engine.minimisers())
+    distance = call(Loss(), clients, clients.minimisers())
     torch.testing.assert_close(distance[0, 1], 2 * excess)
 
 
 def test_entries_equal_their_definitions() -> None:
-    engine = least_squares()
+    clients = least_squares()
     models = drawn(5, 4, seed=2)
-    table = engine.loss(models, torch.arange(5), None)
-    own, cross = call(Loss(), engine, models), call(LossCross(), engine, models)
+    table = clients.loss(models, torch.arange(5), None)
+    own, cross = call(Loss(), clients, models), call(LossCross(), clients, models)
     for i, j in ((0, 1), (2, 4)):
         ii, ij, ji, jj = (float(table[a, b]) for a, b in ((i, i), (i, j), (j, i), (j, j)))
         assert float(own[i, j]) == pytest.approx(abs(ii - ij) + abs(ji - jj))
@@ -115,12 +117,12 @@ def test_entries_equal_their_definitions() -> None:
 
 def test_own_loss_is_at_most_cross_loss_at_minimisers() -> None:
     for seed in range(20):
-        engine = LeastSquares(drawn(4, 12, 3, seed=seed), drawn(4, 12, seed=100 + seed))
-        models = engine.minimisers()
-        gap = call(LossCross(), engine, models) - call(Loss(), engine, models)
+        clients = LeastSquares(drawn(4, 12, 3, seed=seed), drawn(4, 12, seed=100 + seed))
+        models = clients.minimisers()
+        gap = call(LossCross(), clients, models) - call(Loss(), clients, models)
         assert float(gap.min()) >= -1e-9
     elsewhere = drawn(4, 3, seed=7)
-    gap = call(LossCross(), engine, elsewhere) - call(Loss(), engine, elsewhere)
+    gap = call(LossCross(), clients, elsewhere) - call(Loss(), clients, elsewhere)
     assert float(gap.min()) < 0, "away from minimisers there is no such order"
 
 
@@ -131,51 +133,57 @@ def test_param_norm_is_the_euclidean_distance() -> None:
 
 
 def test_grad_cosine_is_one_minus_the_cosine_there() -> None:
-    engine = least_squares()
+    clients = least_squares()
     models, common = drawn(5, 4, seed=2), drawn(1, 4, seed=3)
     for where, start in (("common", common.expand(5, 4)), ("local", models)):
-        gradient = engine.grad(start, torch.arange(5), torch.arange(5), None)
+        gradient = clients.grad(start, torch.arange(5), torch.arange(5), None)
         expected = 1 - torch.nn.functional.cosine_similarity(gradient.unsqueeze(1), gradient, dim=2)
-        distance = call(GradCosine(gradient=where), engine, models, common)
-        torch.testing.assert_close(distance, expected.float().fill_diagonal_(0), rtol=1e-5, atol=1e-6)
+        distance = call(GradCosine(gradient=where), clients, models, common)
+        torch.testing.assert_close(
+            distance, expected.float().fill_diagonal_(0), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_grad_cosine_of_a_batch_looks_at_that_many_examples_of_each_client() -> None:
-    engine, models = least_squares(), drawn(5, 4, seed=2)
-    few = LeastSquares(engine.x[:, :2], engine.y[:, :2])
-    batch = call(GradCosine(gradient="last_batch", batch_size=2), engine, models)
+    clients, models = least_squares(), drawn(5, 4, seed=2)
+    few = LeastSquares(clients.x[:, :2], clients.y[:, :2])
+    batch = call(GradCosine(gradient="last_batch", batch_size=2), clients, models)
     torch.testing.assert_close(batch, call(GradCosine(gradient="local"), few, models))
-    everything = call(GradCosine(gradient="local", batch_size=2), engine, models)
-    torch.testing.assert_close(call(GradCosine(gradient="last_batch"), engine, models), everything)
+    everything = call(GradCosine(gradient="local", batch_size=2), clients, models)
+    torch.testing.assert_close(call(GradCosine(gradient="last_batch"), clients, models), everything)
     assert not torch.allclose(batch, everything)
     with pytest.raises(ConfigError, match=r"cluster_metric.batch_size=0 is not allowed"):
         GradCosine(gradient="last_batch", batch_size=0)
 
 
 def test_a_client_without_gradient_is_at_distance_one() -> None:
-    engine = least_squares(3)
-    engine.y[1] = 0
-    assert call(GradCosine(), engine, drawn(3, 4))[1].tolist() == [1.0, 0.0, 1.0]
+    clients = least_squares(3)
+    clients.y[1] = 0
+    assert call(GradCosine(), clients, drawn(3, 4))[1].tolist() == [1.0, 0.0, 1.0]
 
 
 def test_softmax_shift_changes_the_norm_and_not_the_loss() -> None:
-    """Adding one vector to the weights of all classes leaves every prediction as it is (paper, IV)."""
+    """Adding one vector to the weights of all classes leaves every prediction as it is (paper,
+    IV).
+    """
     x, y = drawn(30, 6).float(), torch.arange(30) % 3
     pool = Pool(x=x, y=y, scale=torch.ones(1), shift=torch.zeros(1), num_classes=3)
     split = Split.of(list(torch.arange(30).chunk(3)))
     fed = Federation(pool=pool, train=split, test=split, group=torch.zeros(3, dtype=torch.int64))
     rnd = next(Static().rounds(fed, 0))
-    engine = SeedEngine(LoopBackend(mlp((6,), 3, hidden=[]), pool))
-    models = engine.init(rnd.stream("init"), 3)
+    clients = SeedClients(LoopEngine(mlp((6,), 3, hidden=[]), pool))
+    models = clients.init(rnd.stream("init"), 3)
     shifted = models.clone()
     shifted[1, :18] += drawn(6, seed=4).float().repeat(3)  # [Y, d] weights come first
     shifted[1, 18:] += 0.7
 
     def distance(metric: Any, stack: Tensor) -> Tensor:
-        found: Tensor = metric(engine, stack, stack[:1], torch.arange(3), rnd)
+        found: Tensor = metric(clients, stack, stack[:1], torch.arange(3), rnd)
         return found
 
-    torch.testing.assert_close(distance(Loss(), shifted), distance(Loss(), models), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        distance(Loss(), shifted), distance(Loss(), models), rtol=1e-4, atol=1e-5
+    )
     change = (distance(ParamNorm(), shifted) - distance(ParamNorm(), models)).abs()
     assert float(change[1, 0]) > 0.1
     assert float(change[0, 2]) < 1e-5

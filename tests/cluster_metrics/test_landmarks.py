@@ -21,14 +21,16 @@ from fedclust.types import Federation, Pool, Round, Split
 
 @dataclass
 class Groups:
-    """An engine of clients with squared loss around a target of their group; it counts what it computes."""
+    """An engine of clients with squared loss around a target of their group; it counts what it
+    computes.
+    """
 
     target: Tensor
     entries: int = 0
 
-    def loss(self, models: Tensor, clients: Tensor, rnd: Any) -> Tensor:
-        self.entries += len(models) * len(clients)
-        return torch.cdist(self.target[clients], models).square()
+    def loss(self, models: Tensor, ids: Tensor, rnd: Any) -> Tensor:
+        self.entries += len(models) * len(ids)
+        return torch.cdist(self.target[ids], models).square()
 
 
 def clients_of(groups: int, each: int, seed: int = 0) -> tuple[Groups, Tensor, Tensor]:
@@ -40,43 +42,47 @@ def clients_of(groups: int, each: int, seed: int = 0) -> tuple[Groups, Tensor, T
     return Groups(target), target + 0.2 * torch.randn(len(group), 4, generator=draw), group
 
 
-def a_round(clients: int, seed: int = 0) -> Round:
+def a_round(ids: int, seed: int = 0) -> Round:
     pool = Pool(
-        x=torch.zeros(clients, 1),
-        y=torch.zeros(clients, dtype=torch.int64),
+        x=torch.zeros(ids, 1),
+        y=torch.zeros(ids, dtype=torch.int64),
         scale=torch.ones(1),
         shift=torch.zeros(1),
         num_classes=1,
     )
-    split = Split.of(list(torch.arange(clients).split(1)))
-    fed = Federation(pool=pool, train=split, test=split, group=torch.full((clients,), -1))
+    split = Split.of(list(torch.arange(ids).split(1)))
+    fed = Federation(pool=pool, train=split, test=split, group=torch.full((ids,), -1))
     return next(islice(Static().rounds(fed, seed), 1))
 
 
-def measured(metric: Any, engine: Any, models: Tensor, rnd: Round) -> Tensor:
-    distance: Tensor = metric(engine, models, models[:1], torch.arange(len(models)), rnd)
+def measured(metric: Any, clients: Any, models: Tensor, rnd: Round) -> Tensor:
+    distance: Tensor = metric(clients, models, models[:1], torch.arange(len(models)), rnd)
     return distance
 
 
 def test_all_landmarks_give_the_same_bits() -> None:
-    engine, models, _ = clients_of(3, 5)
+    clients, models, _ = clients_of(3, 5)
     rnd, everybody = a_round(15), torch.arange(15)
-    whole = measured(Loss(), engine, models, rnd)
-    assert torch.equal(Loss(landmarks=15)._by_landmarks(engine, models, everybody, rnd), whole)  # type: ignore[arg-type]
-    assert torch.equal(measured(Loss(landmarks=40), engine, models, rnd), whole)
+    whole = measured(Loss(), clients, models, rnd)
+    assert torch.equal(Loss(landmarks=15)._by_landmarks(clients, models, everybody, rnd), whole)  # type: ignore[arg-type]
+    assert torch.equal(measured(Loss(landmarks=40), clients, models, rnd), whole)
 
 
 def test_entries_equal_their_definition_and_landmarks_stand_for_themselves() -> None:
-    engine, models, _ = clients_of(3, 5)
+    clients, models, _ = clients_of(3, 5)
     rnd, everybody = a_round(15), torch.arange(15)
-    distance = measured(Loss(landmarks=6), engine, models, rnd)
-    table = engine.loss(models, everybody, rnd)
+    distance = measured(Loss(landmarks=6), clients, models, rnd)
+    table = clients.loss(models, everybody, rnd)
     chosen = (rnd.stream("landmarks").keys(everybody) >> 1).argsort()[:6].tolist()
-    stands = [i if i in chosen else min(chosen, key=lambda j, i=i: float(table[i, j])) for i in range(15)]  # type: ignore[misc]
+    stands = [
+        i if i in chosen else min(chosen, key=lambda j, i=i: float(table[i, j])) for i in range(15)
+    ]  # type: ignore[misc]
     for i in range(15):
         for j in range(15):
             mine, theirs = stands[i], stands[j]
-            expected = (table[i, mine] - table[i, theirs]).abs() + (table[j, mine] - table[j, theirs]).abs()
+            expected = (table[i, mine] - table[i, theirs]).abs() + (
+                table[j, mine] - table[j, theirs]
+            ).abs()
             assert float(distance[i, j]) == pytest.approx(float(expected), abs=1e-5)
     assert torch.equal(distance, distance.T)
     assert (distance.diagonal() == 0).all()
@@ -84,18 +90,20 @@ def test_entries_equal_their_definition_and_landmarks_stand_for_themselves() -> 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_fifth_of_the_models_recovers_planted_groups(seed: int) -> None:
-    engine, models, group = clients_of(4, 25, seed)
-    distance = measured(Loss(landmarks=20), engine, models, a_round(100, seed))
-    assert engine.entries == 100 * 20
+    clients, models, group = clients_of(4, 25, seed)
+    distance = measured(Loss(landmarks=20), clients, models, a_round(100, seed))
+    assert clients.entries == 100 * 20
     label = KMedoids(num_clusters=4)(distance, Stream.of(0, "clustering"))
     pairs = (label.unsqueeze(1) == label) == (group.unsqueeze(1) == group)
     assert bool(pairs.all())
 
 
 def test_landmarks_are_those_of_the_seed_not_of_the_company() -> None:
-    engine, models, _ = clients_of(3, 5)
-    first, again = (measured(Loss(landmarks=4), engine, models, a_round(15, seed)) for seed in (0, 0))
-    other = measured(Loss(landmarks=4), engine, models, a_round(15, 1))
+    clients, models, _ = clients_of(3, 5)
+    first, again = (
+        measured(Loss(landmarks=4), clients, models, a_round(15, seed)) for seed in (0, 0)
+    )
+    other = measured(Loss(landmarks=4), clients, models, a_round(15, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -131,6 +139,8 @@ def test_an_update_of_length_zero_has_no_direction() -> None:
     models = torch.cat([common, common + 1, common + 2])
     metric: Any = UpdateDistance(norm="cosine")
     found = metric(None, models, common, torch.arange(3), None)
-    torch.testing.assert_close(found, torch.tensor([[0.0, 1, 1], [1, 0, 0], [1, 0, 0]]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        found, torch.tensor([[0.0, 1, 1], [1, 0, 0], [1, 0, 0]]), atol=1e-6, rtol=0
+    )
     with pytest.raises(ConfigError, match=r"cluster_metric\.norm=l3"):
         UpdateDistance(norm="l3")  # type: ignore[arg-type]

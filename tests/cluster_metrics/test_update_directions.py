@@ -23,8 +23,8 @@ COMMON = torch.linspace(-1, 1, 40).unsqueeze(0)
 
 
 def distance_of(metric: Any, updates: Tensor, common: Tensor = COMMON) -> Tensor:
-    clients = torch.arange(len(updates))
-    distance: Tensor = metric(None, common + updates, common, clients, None)
+    ids = torch.arange(len(updates))
+    distance: Tensor = metric(None, common + updates, common, ids, None)
     return distance
 
 
@@ -48,7 +48,9 @@ def same_partition(a: Tensor, b: Tensor) -> bool:
 def test_edc_is_that_of_a_truncated_svd(components: int) -> None:
     updates = drawn(12, 40)
     svd = TruncatedSVD(components, algorithm="arpack", random_state=0)
-    directions = svd.fit_transform(updates.double().numpy().T)  # [P, m], U S of the transposed updates
+    directions = svd.fit_transform(
+        updates.double().numpy().T
+    )  # [P, m], U S of the transposed updates
     place = cosine_similarity(updates.double().numpy(), directions.T)
     expected = np.linalg.norm(place[:, None] - place, axis=2) / components
     found = distance_of(EDC(num_components=components), updates)
@@ -84,7 +86,9 @@ def test_both_recover_orthogonal_groups_of_any_length(seed: int) -> None:
 def test_lengths_of_updates_do_not_count() -> None:
     updates = drawn(9, 40)
     scaled = updates * torch.linspace(0.1, 5, 9).unsqueeze(1)
-    torch.testing.assert_close(distance_of(MADC(), scaled), distance_of(MADC(), updates), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        distance_of(MADC(), scaled), distance_of(MADC(), updates), atol=1e-5, rtol=0
+    )
     axes, group = orthogonal_groups(noise=0.0)
     edc = distance_of(EDC(num_components=3), axes)
     expected = (group.unsqueeze(1) != group) * 2**0.5 / 3

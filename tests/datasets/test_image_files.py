@@ -1,4 +1,6 @@
-"""The loaders of torchvision's files: on the real files, on small and damaged ones in the same format."""
+"""The loaders of torchvision's files: on the real files, on small and damaged ones in the same
+format.
+"""
 
 import hashlib
 import pickle
@@ -28,7 +30,9 @@ def write_idx(path: Path, array: np.ndarray) -> None:
 def write_mnist(root: Path, name: str = "MNIST") -> None:
     rng = np.random.default_rng(0)
     for part, count in (("train", 20), ("t10k", 10)):
-        write_idx(root / name / "raw" / f"{part}-images-idx3-ubyte", rng.integers(0, 256, (count, 28, 28)))
+        write_idx(
+            root / name / "raw" / f"{part}-images-idx3-ubyte", rng.integers(0, 256, (count, 28, 28))
+        )
         write_idx(root / name / "raw" / f"{part}-labels-idx1-ubyte", np.arange(count) % 10)
 
 
@@ -52,7 +56,18 @@ def test_mnist_as_the_models_see_it(data_root: Path) -> None:
     check(dataset, 60_000, 10_000)
     assert dataset.shape == (1, 28, 28)
     # class counts of the official file
-    assert dataset.y_train.bincount().tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert dataset.y_train.bincount().tolist() == [
+        5923,
+        6742,
+        5958,
+        6131,
+        5842,
+        5421,
+        5918,
+        6265,
+        5851,
+        5949,
+    ]
     inputs = dataset.x_train[:20_000] * dataset.scale + dataset.shift
     assert abs(float(inputs.mean())) < 0.01
     assert abs(float(inputs.std()) - 1) < 0.01
@@ -67,7 +82,9 @@ def test_pixel_statistics_come_from_all_of_mnist_but_from_the_training_set_of_fa
         images = torch.cat([dataset.x_train, dataset.x_test]) if pooled else dataset.x_train
         pixel = images[:, 0, 14, 14].double()
         seen = dataset.x_test[:100, 0, 14, 14] * dataset.scale[0, 14, 14] + dataset.shift[0, 14, 14]
-        expected = (dataset.x_test[:100, 0, 14, 14] - pixel.mean()) / (pixel.std(correction=0) + 0.001)
+        expected = (dataset.x_test[:100, 0, 14, 14] - pixel.mean()) / (
+            pixel.std(correction=0) + 0.001
+        )
         torch.testing.assert_close(seen.double(), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -112,7 +129,9 @@ def test_a_truncated_file_is_one_line_that_names_it(kept: int, tmp_path: Path) -
 def test_labels_outside_the_classes_and_unequal_lengths_are_told(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     write_idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.arange(20))
-    with pytest.raises(DataError, match="train labels span 0 to 19: they must lie in 0 to 9") as error:
+    with pytest.raises(
+        DataError, match="train labels span 0 to 19: they must lie in 0 to 9"
+    ) as error:
         MNIST(root=str(tmp_path)).load()
     assert line(error)
     write_idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.arange(19) % 10)

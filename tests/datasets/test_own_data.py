@@ -28,10 +28,13 @@ def save(path: Path, x: np.ndarray, tests: np.ndarray, **changes: np.ndarray | N
 
 
 @pytest.mark.parametrize(
-    ("shape", "seen"), [((28, 28), (1, 28, 28)), ((8, 6, 3), (3, 8, 6)), ((8, 8, 1), (1, 8, 8)), ((7,), (7,))]
+    ("shape", "seen"),
+    [((28, 28), (1, 28, 28)), ((8, 6, 3), (3, 8, 6)), ((8, 8, 1), (1, 8, 8)), ((7,), (7,))],
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.float64])
-def test_npz_layouts(shape: tuple[int, ...], seen: tuple[int, ...], dtype: type, tmp_path: Path) -> None:
+def test_npz_layouts(
+    shape: tuple[int, ...], seen: tuple[int, ...], dtype: type, tmp_path: Path
+) -> None:
     x = RNG.integers(0, 256, (12, *shape)).astype(dtype)
     dataset = Npz(path=str(save(tmp_path / "own.npz", x, x[:6]))).load()
     assert dataset.shape == seen
@@ -54,7 +57,9 @@ def test_npz_normalisation_words(tmp_path: Path) -> None:
         seen = dataset.x_train * dataset.scale + dataset.shift
         np.testing.assert_allclose(seen[:, 0], expected, atol=1e-6)
     path = str(save(tmp_path / "real.npz", x / 255, x[:6] / 255))
-    with pytest.raises(ConfigError, match=r"dataset.normalise=unit is not allowed: mean_std, pixel or none"):
+    with pytest.raises(
+        ConfigError, match=r"dataset.normalise=unit is not allowed: mean_std, pixel or none"
+    ):
         Npz(path=path, normalise="unit").load()
 
 
@@ -72,7 +77,10 @@ X = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
         ({"y_train": np.arange(11)}, "12 train examples but 11 train labels"),
         ({"y_train": np.linspace(0, 1, 12)}, "integers of shape"),
         ({"y_train": np.eye(12, dtype=int)}, "integers of shape"),
-        ({"y_test": np.array([0, 1, 2, 3, 0, 1])}, "test labels span 0 to 3: they must lie in 0 to 2"),
+        (
+            {"y_test": np.array([0, 1, 2, 3, 0, 1])},
+            "test labels span 0 to 3: they must lie in 0 to 2",
+        ),
         ({"y_train": np.arange(12) % 3 - 1}, "train labels span -1 to 1"),
         ({"x_train": X[:0], "y_train": np.arange(0)}, "no training examples"),
         ({"x_train": np.array(["a"] * 12)[:, None]}, "has x_train of type"),

@@ -23,7 +23,11 @@ FULL = View(crop=4, standardise=True, augment="crop_flip_contrast")
 
 def pool(view: View | None, num_examples: int = 6, side: int = 7) -> Pool:
     x = torch.randint(
-        0, 256, (num_examples, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+        0,
+        256,
+        (num_examples, 3, side, side),
+        dtype=torch.uint8,
+        generator=torch.Generator().manual_seed(1),
     )
     return Pool(
         x=x,
@@ -46,7 +50,8 @@ def test_outside_training_a_model_sees_the_middle() -> None:
     assert seen.shape == (2, 2, 3, 4, 4)
     torch.testing.assert_close(seen[0, 1], data.x[5, :, 2:6, 2:6] / 255)
     assert torch.equal(
-        data.training_inputs(torch.tensor([[2, 5]]), keys(1), 3), data.inputs(torch.tensor([[2, 5]]))
+        data.training_inputs(torch.tensor([[2, 5]]), keys(1), 3),
+        data.inputs(torch.tensor([[2, 5]])),
     )
 
 
@@ -93,7 +98,9 @@ def test_contrast_keeps_the_mean_of_a_channel_and_scales_the_distances_from_it()
     mean = base.mean((2, 3), keepdim=True)
     torch.testing.assert_close(got.mean((2, 3), keepdim=True), mean)
     factor = ((got - mean) / (base - mean)).flatten(1).median(1).values
-    torch.testing.assert_close(got, mean + factor.view(-1, 1, 1, 1) * (base - mean), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        got, mean + factor.view(-1, 1, 1, 1) * (base - mean), atol=1e-4, rtol=1e-4
+    )
     assert 0.2 <= float(factor.min()) < 0.3
     assert 1.7 < float(factor.max()) <= 1.8
 
@@ -105,7 +112,9 @@ def test_what_an_example_becomes_depends_on_its_row_step_and_place_only() -> Non
     alone = data.training_inputs(index[1:, :2], keys(2)[1:], 4)
     torch.testing.assert_close(alone[0], seen[1, :2], atol=1e-6, rtol=1e-6)
     assert not torch.allclose(seen, data.training_inputs(index, keys(2), 5))
-    assert not torch.allclose(seen[0, 0], data.training_inputs(torch.zeros_like(index), keys(2), 4)[1, 0])
+    assert not torch.allclose(
+        seen[0, 0], data.training_inputs(torch.zeros_like(index), keys(2), 4)[1, 0]
+    )
     again = data.training_inputs(torch.zeros_like(index), keys(2), 4)
     assert not torch.allclose(again[0, 0], again[0, 1])
 
@@ -134,13 +143,25 @@ def test_a_partition_hands_the_view_on(partition: IID | Rotated) -> None:
 
 def test_npz_carries_the_view_out(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (20, 9, 9, 3), dtype=np.uint8)
-    np.savez(tmp_path / "a.npz", x_train=images, y_train=np.arange(20), x_test=images, y_test=np.arange(20))
-    made = Npz(path=str(tmp_path / "a.npz"), normalise="per_image", crop=5, augment="crop_flip").load()
+    np.savez(
+        tmp_path / "a.npz",
+        x_train=images,
+        y_train=np.arange(20),
+        x_test=images,
+        y_test=np.arange(20),
+    )
+    made = Npz(
+        path=str(tmp_path / "a.npz"), normalise="per_image", crop=5, augment="crop_flip"
+    ).load()
     assert made.view == View(crop=5, standardise=True, augment="crop_flip")
     assert Npz(path=str(tmp_path / "a.npz")).load().view is None
     flat = images.reshape(20, -1)
-    np.savez(tmp_path / "b.npz", x_train=flat, y_train=np.arange(20), x_test=flat, y_test=np.arange(20))
-    with pytest.raises(ConfigError, match=r"dataset.crop=5 is not allowed: something for images only"):
+    np.savez(
+        tmp_path / "b.npz", x_train=flat, y_train=np.arange(20), x_test=flat, y_test=np.arange(20)
+    )
+    with pytest.raises(
+        ConfigError, match=r"dataset.crop=5 is not allowed: something for images only"
+    ):
         Npz(path=str(tmp_path / "b.npz"), normalise="per_image", crop=5).load()
 
 
@@ -148,7 +169,10 @@ def test_options_that_are_none_or_do_not_go_together() -> None:
     for changes, message in (
         ({"crop": 0}, r"^dataset.crop=0 is not allowed: a side"),
         ({"augment": "cutout"}, r"^dataset.augment=cutout is not allowed: one of none, crop_flip"),
-        ({"crop": 4, "normalise": "pixel"}, r"^dataset.normalise=pixel is not allowed: another one"),
+        (
+            {"crop": 4, "normalise": "pixel"},
+            r"^dataset.normalise=pixel is not allowed: another one",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             Npz(path="x.npz", **changes)  # type: ignore[arg-type]

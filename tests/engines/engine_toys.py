@@ -13,7 +13,7 @@ from fedclust.models.sequence import Model
 from fedclust.rng import Stream
 from fedclust.solver import Solver
 from fedclust.types import Pool, Shards, Split
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
 CONF = Path(__file__).parents[2] / "conf"
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
@@ -42,7 +42,9 @@ def shape_of(name: str) -> tuple[int, ...]:
 def shipped(name: str, shape: tuple[int, ...] | None = None) -> Model:
     """The model of conf/model/<name>.yaml."""
     config = OmegaConf.load(CONF / "model" / f"{name}.yaml")
-    model = hydra.utils.instantiate(config, in_shape=shape or shape_of(name), num_classes=NUM_CLASSES)
+    model = hydra.utils.instantiate(
+        config, in_shape=shape or shape_of(name), num_classes=NUM_CLASSES
+    )
     assert isinstance(model, Model)
     return model
 
@@ -62,7 +64,9 @@ def toy_pool(shape: tuple[int, ...], num_examples: int = 60, seed: int = 0) -> P
 def ragged_shards(counts: tuple[int, ...] = RAGGED) -> Shards:
     """Rows of the given sizes over consecutive pool examples."""
     ends = torch.tensor(counts).cumsum(0).tolist()
-    split = Split.of([torch.arange(end - count, end) for count, end in zip(counts, ends, strict=True)])
+    split = Split.of(
+        [torch.arange(end - count, end) for count, end in zip(counts, ends, strict=True)]
+    )
     clients = torch.arange(len(counts))
     index, count = split.take(clients)
     return Shards(index=index, count=count, key=Stream.of(3, "train", 1).keys(clients))
@@ -75,9 +79,9 @@ def row_of(shards: Shards, row: int) -> Shards:
     return Shards(index=shards.index[part, :count], count=shards.count[part], key=shards.key[part])
 
 
-def starts(backend: Backend, count: int = 3) -> Tensor:
+def starts(engine: Engine, count: int = 3) -> Tensor:
     """`count` different models, [count, P]."""
-    return torch.stack([backend.init(Stream.of(0, "init", j)) for j in range(count)])
+    return torch.stack([engine.init(Stream.of(0, "init", j)) for j in range(count)])
 
 
 def labels(num_rows: int, num_models: int = 3) -> Tensor:

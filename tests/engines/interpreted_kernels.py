@@ -1,7 +1,8 @@
-"""The kernels against PyTorch's operations, in Triton's interpreter; `test_kernels.py` runs this file.
+"""The kernels against PyTorch's operations, in Triton's interpreter; `test_kernels.py` runs this
+file.
 
-The interpreter computes on the CPU what a GPU would. It has to be chosen before Triton is imported, and then
-holds for the whole process: TRITON_INTERPRET=1.
+The interpreter computes on the CPU what a GPU would. It has to be chosen before Triton is imported,
+and then holds for the whole process: TRITON_INTERPRET=1.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from test_span import assert_same
 from torch import Tensor, nn
 
 from fedclust import kernels
-from fedclust.engines.fused import FusedBackend, backend, products
+from fedclust.engines.fused import FusedEngine, products
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.regression import fits
 from fedclust.kernels import gather, regression
@@ -60,7 +61,10 @@ SCALES = [(), (1,), (3, 1, 1), (3, 5, 7), (1, 5, 7), (1, 5, 1), (7,), (3, 1, 7)]
 @pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("scale", SCALES)
 def test_rows_of_a_pool(
-    monkeypatch: pytest.MonkeyPatch, launches: Counter[str], scale: tuple[int, ...], kind: torch.dtype
+    monkeypatch: pytest.MonkeyPatch,
+    launches: Counter[str],
+    scale: tuple[int, ...],
+    kind: torch.dtype,
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     pool = replace(
@@ -106,14 +110,14 @@ def both(
     """Local training by the kernel, and by PyTorch's operations."""
 
     def train() -> LocalResult:
-        engine = FusedBackend(model, pool)
+        engine = FusedEngine(model, pool)
         slots = starts(engine, 5) * 0.1 if solver.momentum else None
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
         models = starts(engine) * factor
         return engine.train(models, labels(len(shards)), shards, solver, solver.lr, slots, anchor)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "pays", where)
+        patch.setattr("fedclust.engines.fused.engine.pays", where)
         launched = train()
         patch.setattr(kernels, "runs_on", lambda _: False)
         plain(patch)
@@ -159,27 +163,39 @@ def test_no_bias(where: str) -> None:
 
     model = Model(layers, [(1, 8, 8), (64,), (10,)], [kernel_only], {})  # type: ignore[list-item]
     for solver in ("sgd", "everything"):
-        assert_same(*both(model, toy_pool((1, 8, 8)), ragged_shards((3, 7)), SOLVERS[solver], WHERE[where]))
+        assert_same(
+            *both(model, toy_pool((1, 8, 8)), ragged_shards((3, 7)), SOLVERS[solver], WHERE[where])
+        )
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_batches_of_more_than_one_block(where: str) -> None:
     solver = replace(SOLVERS["everything"], batch_size=None)
     assert_same(
-        *both(shipped("linear"), toy_pool((1, 8, 8), 90), ragged_shards((41, 20, 3)), solver, WHERE[where])
+        *both(
+            shipped("linear"),
+            toy_pool((1, 8, 8), 90),
+            ragged_shards((41, 20, 3)),
+            solver,
+            WHERE[where],
+        )
     )
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_stragglers(where: str) -> None:
-    shards = replace(ragged_shards((12, 12, 12)), work=torch.tensor([1.0, 0.2, 0.0], dtype=torch.float64))
-    assert_same(*both(shipped("linear"), toy_pool((1, 8, 8)), shards, SOLVERS["everything"], WHERE[where]))
+    shards = replace(
+        ragged_shards((12, 12, 12)), work=torch.tensor([1.0, 0.2, 0.0], dtype=torch.float64)
+    )
+    assert_same(
+        *both(shipped("linear"), toy_pool((1, 8, 8)), shards, SOLVERS["everything"], WHERE[where])
+    )
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    monkeypatch.setattr(backend, "pays", WHERE[where])
-    engine, shards = FusedBackend(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
+    monkeypatch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
+    engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
     found = engine.train(models, labels(2), shards, SOLVERS["sgd"], 0.05)
     assert torch.equal(found.params[1], models[labels(2)[1]])
@@ -202,7 +218,9 @@ def test_huge_logits_and_no_numbers(where: str) -> None:
 @pytest.mark.parametrize("where", WHERE)
 def test_factors_are_rounded_to_bfloat16(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """The interpreter cuts numbers off, where a GPU rounds them."""
-    monkeypatch.setattr(products, "rounded", lambda x: (x.view(torch.int32) & -(1 << 16)).view(torch.float32))
+    monkeypatch.setattr(
+        products, "rounded", lambda x: (x.view(torch.int32) & -(1 << 16)).view(torch.float32)
+    )
     how = shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS["sgd"], WHERE[where]
     exact, _ = both(*how)
     products.use("bf16")

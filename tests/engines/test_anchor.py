@@ -10,35 +10,37 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
-from fedclust.engines.fused import FusedBackend
-from fedclust.engines.loop import LoopBackend
-from fedclust.engines.vmap import VmapBackend
-from fedclust.lockstep import Lockstep
+from fedclust.engines.fused import FusedEngine
+from fedclust.engines.lockstep import Lockstep
+from fedclust.engines.loop import LoopEngine
+from fedclust.engines.vmap import VmapEngine
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
 from fedclust.types import Pool
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
-BACKENDS: dict[str, Callable[[Model, Pool], Backend]] = {
-    "loop": LoopBackend,
-    "vmap": VmapBackend,
-    "fused": FusedBackend,
+ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
+    "loop": LoopEngine,
+    "vmap": VmapEngine,
+    "fused": FusedEngine,
 }
 
 
-def backend(engine: str) -> Backend:
-    return BACKENDS[engine](shipped("mlp"), toy_pool(shape_of("mlp")))
+def made(kind: str) -> Engine:
+    return ENGINES[kind](shipped("mlp"), toy_pool(shape_of("mlp")))
 
 
-def trained(engine: Backend, solver: Solver, anchor: Tensor | None) -> Tensor:
+def trained(engine: Engine, solver: Solver, anchor: Tensor | None) -> Tensor:
     shards = ragged_shards()
-    return engine.train(starts(engine), labels(len(shards)), shards, solver, 0.05, anchor=anchor).params
+    return engine.train(
+        starts(engine), labels(len(shards)), shards, solver, 0.05, anchor=anchor
+    ).params
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("solver", ["proximal", "everything"])
 def test_the_start_as_anchor_changes_nothing(engine: str, solver: str) -> None:
-    own = backend(engine)
+    own = made(engine)
     models = starts(own)
     anchor = models[labels(len(ragged_shards()))]
     given, absent = trained(own, SOLVERS[solver], anchor), trained(own, SOLVERS[solver], None)
@@ -51,19 +53,23 @@ def test_the_start_as_anchor_changes_nothing(engine: str, solver: str) -> None:
 @pytest.mark.parametrize("engine", ["vmap", "fused"])
 @pytest.mark.parametrize("solver", ["proximal", "everything"])
 def test_fast_engines_equal_the_loop(engine: str, solver: str) -> None:
-    loop = backend("loop")
+    loop = made("loop")
     anchor = starts(loop, 7)[:5] * 0.5  # a row each, none of them a start
     expected = trained(loop, SOLVERS[solver], anchor)
     assert float((expected - trained(loop, SOLVERS[solver], None)).abs().max()) > 1e-3
     torch.testing.assert_close(
-        trained(backend(engine), SOLVERS[solver], anchor), expected, rtol=1e-4, atol=2e-5
+        trained(made(engine), SOLVERS[solver], anchor), expected, rtol=1e-4, atol=2e-5
     )
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_one_step_by_hand(engine: str) -> None:
     """w1 = w0 - lr * (g(w0) + mu * (w0 - a)), with an anchor that is a view of one row for all."""
-    own, shards, solver = backend(engine), ragged_shards(), Solver(lr=0.05, batch_size=None, proximal=0.7)
+    own, shards, solver = (
+        made(engine),
+        ragged_shards(),
+        Solver(lr=0.05, batch_size=None, proximal=0.7),
+    )
     models, label = starts(own), labels(len(shards))
     anchor = (starts(own, 4)[3:] + 0.1).expand(len(shards), -1)
     start = models[label]
@@ -73,20 +79,26 @@ def test_one_step_by_hand(engine: str) -> None:
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_row_alone_meets_its_own_anchor(engine: str) -> None:
-    own, shards, solver = backend(engine), ragged_shards(), SOLVERS["proximal"]
+    own, shards, solver = made(engine), ragged_shards(), SOLVERS["proximal"]
     models, label, anchor = starts(own), labels(len(shards)), starts(own, 5) * 0.5
     together = own.train(models, label, shards, solver, 0.05, anchor=anchor).params
     for row in (0, 4):
         alone = own.train(
-            models, label[row : row + 1], row_of(shards, row), solver, 0.05, None, anchor[row : row + 1]
+            models,
+            label[row : row + 1],
+            row_of(shards, row),
+            solver,
+            0.05,
+            None,
+            anchor[row : row + 1],
         )
         torch.testing.assert_close(alone.params[0], together[row], rtol=1e-5, atol=1e-6)
 
 
 def test_seeds_in_lockstep_keep_their_anchors() -> None:
-    own, shards = backend("loop"), ragged_shards()
+    own, shards = made("loop"), ragged_shards()
     lockstep, solver = Lockstep(own), replace(SOLVERS["proximal"], epochs=1)
     models, label = starts(own), labels(len(shards))
     anchors: dict[int, Tensor | None] = {0: models[label] * 0.5, 1: models[label] * 0.2, 2: None}

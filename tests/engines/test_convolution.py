@@ -1,4 +1,6 @@
-"""Blocks of convolutions in compiled code: gradients by definition, layouts, threads, narrower vectors."""
+"""Blocks of convolutions in compiled code: gradients by definition, layouts, threads, narrower
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,32 @@ from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, start
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedclust.engines.fused import FusedBackend, compiled, convolution, network
+from fedclust.engines.fused import FusedEngine, compiled, convolution, network
 from fedclust.engines.fused.convolution import Block
 from fedclust.engines.fused.network import Network
 from fedclust.models.sequence import Model
 from fedclust.types import Pool, Shards
 
-# more channels than vectors hold, fewer, and neither; windows that overlap, leave pixels over or reach out
+# more channels than vectors hold, fewer, and neither; windows that overlap, leave pixels over or
+# reach out
 NETWORKS = {
-    "many channels": ((3, 9, 9), [nn.Conv2d(3, 70, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(70, 33, 2)]),
-    "few channels": ((1, 7, 12), [nn.Conv2d(1, 2, (2, 5), padding=(1, 0)), nn.ReLU(), nn.Conv2d(2, 1, 3)]),
+    "many channels": (
+        (3, 9, 9),
+        [nn.Conv2d(3, 70, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(70, 33, 2)],
+    ),
+    "few channels": (
+        (1, 7, 12),
+        [nn.Conv2d(1, 2, (2, 5), padding=(1, 0)), nn.ReLU(), nn.Conv2d(2, 1, 3)],
+    ),
     "rest of windows": ((2, 11, 8), [nn.Conv2d(2, 17, 2), nn.MaxPool2d((3, 2)), nn.ReLU()]),
     "overlapping windows": (
         (2, 12, 12),
-        [nn.Conv2d(2, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2, ceil_mode=True), nn.Conv2d(16, 5, 3)],
+        [
+            nn.Conv2d(2, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
+            nn.Conv2d(16, 5, 3),
+        ],
     ),
     "strides": (
         (2, 13, 12),
@@ -39,7 +53,10 @@ NETWORKS = {
         (2, 12, 11),
         [nn.Conv2d(2, 4, 1), nn.Conv2d(4, 8, 3, stride=2, padding=3, dilation=(2, 3)), nn.ReLU()],
     ),
-    "zeros beyond the kernel": ((1, 4, 4), [nn.Conv2d(1, 3, 1), nn.Conv2d(3, 5, 2, padding=3), nn.ReLU()]),
+    "zeros beyond the kernel": (
+        (1, 4, 4),
+        [nn.Conv2d(1, 3, 1), nn.Conv2d(3, 5, 2, padding=3), nn.ReLU()],
+    ),
     "zeros on one side": (
         (2, 8, 8),
         [nn.Conv2d(2, 4, 3), nn.ReLU(), nn.ZeroPad2d((1, 2, 0, 1)), nn.Conv2d(4, 9, 3, stride=2)],
@@ -59,12 +76,12 @@ def network_of(name: str) -> Model:
     return Model([*layers, nn.Linear(x.shape[1], 5)], [*shapes, (5,)], [], {})
 
 
-def engine_of(name: str) -> tuple[FusedBackend, Tensor]:
+def engine_of(name: str) -> tuple[FusedEngine, Tensor]:
     """The fused engine of a network, and three models."""
     model = network_of(name)
     pool = toy_pool(model.shapes[0])
     pool.y.remainder_(5)
-    engine = FusedBackend(model, pool)
+    engine = FusedEngine(model, pool)
     generator = torch.Generator().manual_seed(5)
     return engine, 0.2 * torch.randn(3, engine.num_params, generator=generator)
 
@@ -91,7 +108,9 @@ def test_gradients_are_those_of_the_definition(name: str) -> None:
         if count == 0:
             assert not got[row].any()
             continue
-        want = exact_gradient(network_of(name), models[which], engine.pool, shards.index[row, :count])
+        want = exact_gradient(
+            network_of(name), models[which], engine.pool, shards.index[row, :count]
+        )
         assert (got[row] - want).norm() < 2e-5 * want.norm()
 
 
@@ -105,11 +124,19 @@ def test_blocks_take_what_belongs_together() -> None:
             place = place + 1 if block is None else block.end
         return found
 
-    conv, relu, pool, pad = nn.Conv2d(1, 1, 1), nn.ReLU(), nn.MaxPool2d(2), nn.ZeroPad2d((1, 0, 2, 0))
+    conv, relu, pool, pad = (
+        nn.Conv2d(1, 1, 1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.ZeroPad2d((1, 0, 2, 0)),
+    )
     norm, flat = nn.LocalResponseNorm(3), nn.Flatten()
     assert blocks([conv, relu, pool, flat]) == [(0, 0, 3, True, True)]
     assert blocks([pad, conv, pool, relu]) == [(0, 1, 3, False, True)]
-    assert blocks([conv, conv, norm, relu, pool]) == [(0, 0, 1, False, False), (1, 1, 2, False, False)]
+    assert blocks([conv, conv, norm, relu, pool]) == [
+        (0, 0, 1, False, False),
+        (1, 1, 2, False, False),
+    ]
     assert blocks([pool, pad, relu, flat]) == []
     assert blocks([conv, relu, nn.MaxPool2d(3, padding=1), pad]) == [(0, 0, 2, True, False)]
     assert blocks([conv, nn.MaxPool2d(2, dilation=2), pad]) == [(0, 0, 1, False, False)]
@@ -127,7 +154,7 @@ def test_the_compiled_way_is_taken_on_a_cpu_in_float32() -> None:
 def test_what_is_not_a_number_stays_so() -> None:
     """A maximum or a ReLU must not hide it: training that diverges has to be seen."""
     model, pool = shipped("jgl_cnn"), toy_pool(shape_of("jgl_cnn"))
-    engine = FusedBackend(model, pool)
+    engine = FusedEngine(model, pool)
     models = starts(engine)
     models[1, 7] = float("nan")
     result = engine.train(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05)
@@ -145,7 +172,7 @@ def test_sums_do_not_depend_on_threads(rows: int) -> None:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            engine = FusedBackend(model, pool, max_rows=rows)
+            engine = FusedEngine(model, pool, max_rows=rows)
             found = engine.grad(starts(engine), labels(rows), shards)
         finally:
             torch.set_num_threads(before)
@@ -169,14 +196,20 @@ def test_narrower_vectors(fresh: Path, monkeypatch: pytest.MonkeyPatch, option: 
     found = convolution.compiled()
     assert found is None or found.lanes() < 16
     monkeypatch.setattr(network, "_convolving", lambda *_: "row by row")
-    torch.testing.assert_close(narrow, engine.grad(models, labels(len(shards)), shards), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        narrow, engine.grad(models, labels(len(shards)), shards), rtol=1e-4, atol=1e-6
+    )
 
 
-def test_a_part_of_a_chunk_and_smaller_batches_share_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that end earlier, and last batches that are smaller, write into the same memory as the others."""
+def test_a_part_of_a_chunk_and_smaller_batches_share_buffers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows that end earlier, and last batches that are smaller, write into the same memory as the
+    others.
+    """
     model, pool = shipped("flex_fmnist_cnn", (1, 12, 12)), toy_pool((1, 12, 12))
     shards: Shards = ragged_shards((17, 3, 11, 1))
-    engine = FusedBackend(model, pool, max_rows=4)
+    engine = FusedEngine(model, pool, max_rows=4)
     got = engine.train(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05)
     monkeypatch.setattr(network, "_convolving", lambda *_: "row by row")
     want = engine.train(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05)

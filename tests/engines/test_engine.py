@@ -9,9 +9,9 @@ import pytest
 import torch
 from engine_toys import shipped, toy_pool
 
-from fedclust.engines.choose import make_backend
-from fedclust.engines.engine import SeedEngine, batch_of
-from fedclust.engines.loop import LoopBackend
+from fedclust.engines.choose import make_engine
+from fedclust.engines.clients import SeedClients, batch_of
+from fedclust.engines.loop import LoopEngine
 from fedclust.errors import ConfigError, DivergedError
 from fedclust.rng import Stream
 from fedclust.scenarios.static import Static
@@ -26,52 +26,60 @@ def federation(counts: tuple[int, ...] = (5, 9, 3, 7)) -> Federation:
     starts = torch.tensor([0, *counts]).cumsum(0)
     train = Split.of([torch.arange(a, b) for a, b in pairwise(starts.tolist())])
     test = Split.of([torch.arange(40, 40 + n) for n in (4, 0, 2, 6)])
-    return Federation(pool=toy_pool(SHAPE), train=train, test=test, group=torch.zeros(4, dtype=torch.int64))
+    return Federation(
+        pool=toy_pool(SHAPE), train=train, test=test, group=torch.zeros(4, dtype=torch.int64)
+    )
 
 
-def engine_and_rounds(count: int = 2) -> tuple[SeedEngine, list[Round]]:
+def engine_and_rounds(count: int = 2) -> tuple[SeedClients, list[Round]]:
     fed = federation()
     rounds = list(islice(Static().rounds(fed, 5), count))
-    return SeedEngine(LoopBackend(shipped("linear", SHAPE), fed.pool)), rounds
+    return SeedClients(LoopEngine(shipped("linear", SHAPE), fed.pool)), rounds
 
 
 def test_initial_models_are_independent_and_repeatable() -> None:
-    engine, (rnd, _) = engine_and_rounds()
-    models = engine.init(rnd.stream("init"), 3)
-    assert models.shape == (3, engine.num_params)
+    clients, (rnd, _) = engine_and_rounds()
+    models = clients.init(rnd.stream("init"), 3)
+    assert models.shape == (3, clients.num_params)
     assert len({tuple(m.tolist()) for m in models}) == 3
-    assert torch.equal(engine.init(rnd.stream("init"), 2), models[:2])
+    assert torch.equal(clients.init(rnd.stream("init"), 2), models[:2])
 
 
 def test_a_client_trains_the_same_alone_and_in_company() -> None:
-    engine, (rnd, later) = engine_and_rounds()
-    models = engine.init(rnd.stream("init"), 2)
+    clients, (rnd, later) = engine_and_rounds()
+    models = clients.init(rnd.stream("init"), 2)
     everyone = torch.arange(4)
-    together = engine.train(models, torch.tensor([0, 1, 0, 1]), everyone, SOLVER, rnd)
-    alone = engine.train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, rnd)
+    together = clients.train(models, torch.tensor([0, 1, 0, 1]), everyone, SOLVER, rnd)
+    alone = clients.train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, rnd)
     assert torch.equal(together.params[3:], alone.params)
-    other = engine.train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, later)
-    assert not torch.equal(other.params, alone.params), "another round has another order of examples"
-    again = engine.train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, rnd, purpose="again")
-    assert not torch.equal(again.params, alone.params), "another purpose has another order of examples"
+    other = clients.train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, later)
+    assert not torch.equal(other.params, alone.params), (
+        "another round has another order of examples"
+    )
+    again = clients.train(
+        models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, rnd, purpose="again"
+    )
+    assert not torch.equal(again.params, alone.params), (
+        "another purpose has another order of examples"
+    )
 
 
 def test_the_learning_rate_decays_with_the_round() -> None:
-    engine, (rnd, later) = engine_and_rounds()
-    models = engine.init(rnd.stream("init"), 1)
+    clients, (rnd, later) = engine_and_rounds()
+    models = clients.init(rnd.stream("init"), 1)
     solver = Solver(lr=0.1, decay=0.5, batch_size=None, epochs=1)
     steps = [
-        engine.train(models, torch.tensor([0]), torch.tensor([1]), solver, r).params - models
+        clients.train(models, torch.tensor([0]), torch.tensor([1]), solver, r).params - models
         for r in (rnd, later)
     ]
     torch.testing.assert_close(steps[0], 2 * steps[1], rtol=1e-4, atol=1e-6)
 
 
 def test_evaluation_counts_only_clients_with_label_and_test_data() -> None:
-    engine, (rnd, _) = engine_and_rounds()
-    models = engine.init(rnd.stream("init"), 2)
+    clients, (rnd, _) = engine_and_rounds()
+    models = clients.init(rnd.stream("init"), 2)
     served = Served(models=models, label=torch.tensor([0, 1, -1, 1]))
-    evaluation = engine.evaluate(served, rnd)
+    evaluation = clients.evaluate(served, rnd)
     assert evaluation.count.tolist() == [4, 0, 0, 6]
     assert evaluation.correct[1:3].tolist() == [0, 0]
     assert evaluation.loss_sum.dtype == torch.float64
@@ -84,30 +92,34 @@ def test_evaluation_counts_only_clients_with_label_and_test_data() -> None:
 
 
 def test_nobody_to_evaluate_is_no_error() -> None:
-    engine, (rnd, _) = engine_and_rounds()
-    served = Served(models=engine.init(rnd.stream("init"), 1), label=torch.full((4,), -1))
-    assert engine.evaluate(served, rnd).count.sum() == 0
+    clients, (rnd, _) = engine_and_rounds()
+    served = Served(models=clients.init(rnd.stream("init"), 1), label=torch.full((4,), -1))
+    assert clients.evaluate(served, rnd).count.sum() == 0
 
 
 def test_a_loss_that_is_not_finite_names_seed_round_and_client() -> None:
-    engine, (_, rnd) = engine_and_rounds()
-    models = engine.init(Stream.of(0, "init"), 2)
+    clients, (_, rnd) = engine_and_rounds()
+    models = clients.init(Stream.of(0, "init"), 2)
     models[1] = float("nan")
-    with pytest.raises(DivergedError, match="seed 5, round 1: the training loss of client 2 is nan"):
-        engine.train(models, torch.tensor([0, 1]), torch.tensor([0, 2]), SOLVER, rnd)
+    with pytest.raises(
+        DivergedError, match="seed 5, round 1: the training loss of client 2 is nan"
+    ):
+        clients.train(models, torch.tensor([0, 1]), torch.tensor([0, 2]), SOLVER, rnd)
     with pytest.raises(DivergedError, match="seed 5, round 1: the test loss of client 3 is nan"):
-        engine.evaluate(Served(models=models, label=torch.tensor([0, -1, 0, 1])), rnd)
+        clients.evaluate(Served(models=models, label=torch.tensor([0, -1, 0, 1])), rnd)
 
 
-@pytest.mark.parametrize(("name", "chosen"), [("auto", "fused"), ("loop", "loop"), ("vmap", "vmap")])
+@pytest.mark.parametrize(
+    ("name", "chosen"), [("auto", "fused"), ("loop", "loop"), ("vmap", "vmap")]
+)
 def test_the_engine_is_chosen_by_name(name: str, chosen: str) -> None:
     fed = federation()
-    assert make_backend(name, shipped("linear", SHAPE), fed.pool).name == chosen
+    assert make_engine(name, shipped("linear", SHAPE), fed.pool).name == chosen
 
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ConfigError, match="engine=warp"):
-        make_backend("warp", shipped("linear", SHAPE), federation().pool)
+        make_engine("warp", shipped("linear", SHAPE), federation().pool)
 
 
 def straggling(rnd: Round, work: tuple[float, ...]) -> Round:
@@ -115,97 +127,103 @@ def straggling(rnd: Round, work: tuple[float, ...]) -> Round:
 
 
 def test_a_straggler_takes_part_of_its_steps_and_nobody_else_notices() -> None:
-    engine, (rnd, _) = engine_and_rounds()
-    models, zeros = engine.init(rnd.stream("init"), 1), torch.zeros(4, dtype=torch.int64)
+    clients, (rnd, _) = engine_and_rounds()
+    models, zeros = clients.init(rnd.stream("init"), 1), torch.zeros(4, dtype=torch.int64)
     solver = replace(SOLVER, epochs=4)
-    whole = engine.train(models, zeros, torch.arange(4), solver, rnd)
-    part = engine.train(models, zeros, torch.arange(4), solver, straggling(rnd, (1.0, 0.5, 1.0, 0.3)))
+    whole = clients.train(models, zeros, torch.arange(4), solver, rnd)
+    part = clients.train(
+        models, zeros, torch.arange(4), solver, straggling(rnd, (1.0, 0.5, 1.0, 0.3))
+    )
     assert whole.steps.tolist() == [4, 8, 4, 8]
     assert part.steps.tolist() == [4, 4, 4, 3]
     assert torch.equal(part.params[[0, 2]], whole.params[[0, 2]])
-    half = engine.train(models, zeros[:1], torch.tensor([1]), replace(solver, epochs=2), rnd)
+    half = clients.train(models, zeros[:1], torch.tensor([1]), replace(solver, epochs=2), rnd)
     assert torch.equal(part.params[1], half.params[0])
 
 
 def test_work_follows_the_client_and_not_the_row() -> None:
-    engine, (rnd, _) = engine_and_rounds()
-    models, zeros = engine.init(rnd.stream("init"), 1), torch.zeros(2, dtype=torch.int64)
+    clients, (rnd, _) = engine_and_rounds()
+    models, zeros = clients.init(rnd.stream("init"), 1), torch.zeros(2, dtype=torch.int64)
     late = straggling(rnd, (1.0, 0.5, 1.0, 0.3))
-    some = engine.train(models, zeros, torch.tensor([3, 1]), replace(SOLVER, epochs=4), late)
+    some = clients.train(models, zeros, torch.tensor([3, 1]), replace(SOLVER, epochs=4), late)
     assert some.steps.tolist() == [3, 4]
 
 
-def batch_of_client(engine: SeedEngine, models: torch.Tensor, client: int, rnd: Round, size: int) -> set[int]:
+def batch_of_client(
+    clients: SeedClients, models: torch.Tensor, client: int, rnd: Round, size: int
+) -> set[int]:
     """The only set of `size` training examples whose mean loss is that of the client's batch."""
-    found = engine.loss(models, torch.tensor([client]), rnd, batch_size=size)
+    found = clients.loss(models, torch.tensor([client]), rnd, batch_size=size)
     sets = list(combinations(rnd.fed.train.of_client(client).tolist(), size))
     each = Split.of([torch.tensor(some) for some in sets])
     fed = replace(rnd.fed, train=each, test=each, group=torch.zeros(len(sets), dtype=torch.int64))
-    table = engine.loss(models, torch.arange(len(sets)), replace(rnd, fed=fed))
-    (fitting,) = torch.isclose(table, found, rtol=1e-5, atol=1e-6).all(1).nonzero().squeeze(1).tolist()
+    table = clients.loss(models, torch.arange(len(sets)), replace(rnd, fed=fed))
+    (fitting,) = (
+        torch.isclose(table, found, rtol=1e-5, atol=1e-6).all(1).nonzero().squeeze(1).tolist()
+    )
     return set(sets[fitting])
 
 
 def test_a_batch_is_a_random_set_of_examples_the_same_for_every_model() -> None:
-    engine, rounds = engine_and_rounds(12)
-    models = engine.init(rounds[0].stream("init"), 3)
-    batches = [batch_of_client(engine, models, 1, rnd, 3) for rnd in rounds]
+    clients, rounds = engine_and_rounds(12)
+    models = clients.init(rounds[0].stream("init"), 3)
+    batches = [batch_of_client(clients, models, 1, rnd, 3) for rnd in rounds]
     assert len({frozenset(b) for b in batches}) > 6, "another one in every round"
     assert len(set().union(*batches)) >= 8, "of 9 examples"
-    assert batch_of_client(engine, models[1:], 1, rounds[0], 3) == batches[0]
-    whole = engine.loss(models, torch.arange(4), rounds[0])
-    assert torch.allclose(engine.loss(models, torch.arange(4), rounds[0], batch_size=9), whole)
+    assert batch_of_client(clients, models[1:], 1, rounds[0], 3) == batches[0]
+    whole = clients.loss(models, torch.arange(4), rounds[0])
+    assert torch.allclose(clients.loss(models, torch.arange(4), rounds[0], batch_size=9), whole)
 
 
 def test_loss_and_gradient_see_the_same_batch() -> None:
-    engine, (rnd, _) = engine_and_rounds()
-    models = engine.init(rnd.stream("init"), 1)
-    clients, zeros = torch.arange(4), torch.zeros(4, dtype=torch.int64)
-    gradient = engine.grad(models, zeros, clients, rnd, batch_size=2)
-    assert not torch.allclose(gradient, engine.grad(models, zeros, clients, rnd), atol=1e-3)
+    clients, (rnd, _) = engine_and_rounds()
+    models = clients.init(rnd.stream("init"), 1)
+    ids, zeros = torch.arange(4), torch.zeros(4, dtype=torch.int64)
+    gradient = clients.grad(models, zeros, ids, rnd, batch_size=2)
+    assert not torch.allclose(gradient, clients.grad(models, zeros, ids, rnd), atol=1e-3)
     step = 1e-2 * gradient / gradient.norm(dim=1, keepdim=True)
-    ahead = engine.loss(models + step, clients, rnd, batch_size=2).diagonal()
-    behind = engine.loss(models - step, clients, rnd, batch_size=2).diagonal()
+    ahead = clients.loss(models + step, ids, rnd, batch_size=2).diagonal()
+    behind = clients.loss(models - step, ids, rnd, batch_size=2).diagonal()
     torch.testing.assert_close((ahead - behind) / 2e-2, gradient.norm(dim=1), rtol=1e-2, atol=1e-3)
 
 
 def test_a_batch_is_drawn_once_for_all_that_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
-    def noted(clients: torch.Tensor, rnd: Round, batch_size: int) -> Shards:
+    def noted(ids: torch.Tensor, rnd: Round, batch_size: int) -> Shards:
         sizes.append(batch_size)
-        return batch_of(clients, rnd, batch_size)
+        return batch_of(ids, rnd, batch_size)
 
-    monkeypatch.setattr("fedclust.engines.engine.batch_of", noted)
-    engine, (rnd, later) = engine_and_rounds()
-    models, clients = engine.init(rnd.stream("init"), 2), torch.arange(3)
-    first = engine.loss(models, clients, rnd, batch_size=2)
-    assert torch.equal(engine.loss(models, clients, rnd, batch_size=2), first)
-    engine.grad(models, torch.zeros(3, dtype=torch.int64), clients, rnd, batch_size=2)
+    monkeypatch.setattr("fedclust.engines.clients.batch_of", noted)
+    clients, (rnd, later) = engine_and_rounds()
+    models, ids = clients.init(rnd.stream("init"), 2), torch.arange(3)
+    first = clients.loss(models, ids, rnd, batch_size=2)
+    assert torch.equal(clients.loss(models, ids, rnd, batch_size=2), first)
+    clients.grad(models, torch.zeros(3, dtype=torch.int64), ids, rnd, batch_size=2)
     assert sizes == [2]
-    engine.loss(models, clients, rnd, batch_size=3)
-    engine.loss(models, clients.flip(0), rnd, batch_size=3)
-    engine.loss(models, clients, later, batch_size=3)
+    clients.loss(models, ids, rnd, batch_size=3)
+    clients.loss(models, ids.flip(0), rnd, batch_size=3)
+    clients.loss(models, ids, later, batch_size=3)
     assert sizes == [2, 3, 3, 3]
 
 
 def test_a_batch_does_not_depend_on_the_company() -> None:
-    engine, (rnd, _) = engine_and_rounds()
-    models = engine.init(rnd.stream("init"), 2)
-    together = engine.loss(models, torch.tensor([0, 1, 3]), rnd, batch_size=4)
-    assert torch.equal(together[2:], engine.loss(models, torch.tensor([3]), rnd, batch_size=4))
-    gradient = engine.grad(models, torch.tensor([1, 0]), torch.tensor([3, 1]), rnd, batch_size=4)
-    alone = engine.grad(models, torch.tensor([1]), torch.tensor([3]), rnd, batch_size=4)
+    clients, (rnd, _) = engine_and_rounds()
+    models = clients.init(rnd.stream("init"), 2)
+    together = clients.loss(models, torch.tensor([0, 1, 3]), rnd, batch_size=4)
+    assert torch.equal(together[2:], clients.loss(models, torch.tensor([3]), rnd, batch_size=4))
+    gradient = clients.grad(models, torch.tensor([1, 0]), torch.tensor([3, 1]), rnd, batch_size=4)
+    alone = clients.grad(models, torch.tensor([1]), torch.tensor([3]), rnd, batch_size=4)
     assert torch.equal(gradient[:1], alone)
 
 
 @pytest.mark.parametrize("name", ["vmap", "fused"])
 def test_batches_are_the_same_on_every_engine(name: str) -> None:
     loop, (rnd, _) = engine_and_rounds()
-    fast = SeedEngine(make_backend(name, shipped("linear", SHAPE), rnd.fed.pool))
-    models, clients = loop.init(rnd.stream("init"), 2), torch.arange(4)
-    want, got = (e.loss(models, clients, rnd, batch_size=3) for e in (loop, fast))
+    fast = SeedClients(make_engine(name, shipped("linear", SHAPE), rnd.fed.pool))
+    models, ids = loop.init(rnd.stream("init"), 2), torch.arange(4)
+    want, got = (e.loss(models, ids, rnd, batch_size=3) for e in (loop, fast))
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
     label = torch.tensor([0, 1, 1, 0])
-    want, got = (e.grad(models, label, clients, rnd, batch_size=3) for e in (loop, fast))
+    want, got = (e.grad(models, label, ids, rnd, batch_size=3) for e in (loop, fast))
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

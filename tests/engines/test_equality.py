@@ -7,32 +7,42 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engine_toys import MODELS, SOLVERS, labels, ragged_shards, row_of, shape_of, shipped, starts, toy_pool
+from engine_toys import (
+    MODELS,
+    SOLVERS,
+    labels,
+    ragged_shards,
+    row_of,
+    shape_of,
+    shipped,
+    starts,
+    toy_pool,
+)
 from torch import Tensor
 
 from fedclust.datasets.view import View
-from fedclust.engines.fused import FusedBackend
-from fedclust.engines.loop import LoopBackend
-from fedclust.engines.vmap import VmapBackend
+from fedclust.engines.fused import FusedEngine
+from fedclust.engines.loop import LoopEngine
+from fedclust.engines.vmap import VmapEngine
 from fedclust.models.params import Layout, unflatten
 from fedclust.models.sequence import Model
 from fedclust.types import Pool
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
-BACKENDS: dict[str, Callable[[Model, Pool], Backend]] = {"vmap": VmapBackend, "fused": FusedBackend}
+ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {"vmap": VmapEngine, "fused": FusedEngine}
 DIFFERENT_KINDS = ["linear", "mlp128", "cnn_femnist_tiny", "flex_mnist_cnn"]
 
 
-def pair(engine: str, name: str) -> tuple[LoopBackend, Backend]:
+def pair(engine: str, name: str) -> tuple[LoopEngine, Engine]:
     model, pool = shipped(name), toy_pool(shape_of(name))
-    return LoopBackend(model, pool), BACKENDS[engine](model, pool)
+    return LoopEngine(model, pool), ENGINES[engine](model, pool)
 
 
 def assert_equal_but_for_kinks(got: Tensor, want: Tensor, where: Layout) -> None:
     """Equal to rounding [C, P], but for a few weights of every tensor, which may differ by 1e-3.
 
-    A unit whose input is zero to rounding falls on either side of its ReLU (or wins or loses its pooling
-    window) as the order of summation will have it, and takes its own weights with it.
+    A unit whose input is zero to rounding falls on either side of its ReLU (or wins or loses its
+    pooling window) as the order of summation will have it, and takes its own weights with it.
     """
     for name, value in unflatten(got, where).items():
         expected = unflatten(want, where)[name]
@@ -41,7 +51,7 @@ def assert_equal_but_for_kinks(got: Tensor, want: Tensor, where: Layout) -> None
         torch.testing.assert_close(value, expected, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", MODELS)
 def test_training_equals_the_loop(engine: str, name: str, solver: str) -> None:
@@ -51,8 +61,12 @@ def test_training_equals_the_loop(engine: str, name: str, solver: str) -> None:
     slots = 0.01 * starts(loop, 4)[1:] if how.momentum else None
     expected = loop.train(models, label, shards, how, how.lr, slots)
     got = fast.train(models, label, shards, how, how.lr, slots)
-    assert (expected.params - models[label]).abs().amax(1)[shards.count > 0].min() > 1e-3  # it did train
-    assert_equal_but_for_kinks(got.params - models[label], expected.params - models[label], loop.layout)
+    assert (expected.params - models[label]).abs().amax(1)[
+        shards.count > 0
+    ].min() > 1e-3  # it did train
+    assert_equal_but_for_kinks(
+        got.params - models[label], expected.params - models[label], loop.layout
+    )
     torch.testing.assert_close(got.loss, expected.loss, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(got.steps, expected.steps)
     assert (got.slots is None) == (expected.slots is None) == (how.momentum == 0)
@@ -60,13 +74,15 @@ def test_training_equals_the_loop(engine: str, name: str, solver: str) -> None:
         assert_equal_but_for_kinks(got.slots, expected.slots, loop.layout)
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", MODELS)
 def test_reading_verbs_equal_the_loop(engine: str, name: str) -> None:
     loop, fast = pair(engine, name)
     shards = ragged_shards()
     models, label = starts(loop), labels(len(shards))
-    torch.testing.assert_close(fast.loss(models, shards), loop.loss(models, shards), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        fast.loss(models, shards), loop.loss(models, shards), rtol=1e-5, atol=1e-5
+    )
     gradient = loop.grad(models, label, shards)
     assert_equal_but_for_kinks(fast.grad(models, label, shards), gradient, loop.layout)
     for got, want in zip(
@@ -75,14 +91,14 @@ def test_reading_verbs_equal_the_loop(engine: str, name: str) -> None:
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_init_is_the_same_in_every_engine(engine: str) -> None:
     loop, fast = pair(engine, "mlp128")
     assert fast.num_params == loop.num_params
     assert torch.equal(starts(fast), starts(loop))
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", DIFFERENT_KINDS)
 @pytest.mark.parametrize("solver", ["everything", "full_batch", "sgd"])
 def test_a_row_alone_equals_the_row_in_company(engine: str, name: str, solver: str) -> None:
@@ -98,13 +114,15 @@ def test_a_row_alone_equals_the_row_in_company(engine: str, name: str, solver: s
         torch.testing.assert_close(got.params[0], together.params[row], rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(got.loss[0], together.loss[row], rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(fast.loss(models, alone)[0], table[row], rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(fast.grad(models, own, alone)[0], gradient[row], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            fast.grad(models, own, alone)[0], gradient[row], rtol=1e-6, atol=1e-6
+        )
         one_loss, one_correct = fast.evaluate(models, own, alone)
         torch.testing.assert_close(one_loss[0], loss_sum[row], rtol=1e-6, atol=1e-6)
         assert one_correct[0] == correct[row]
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
 def test_inputs_are_left_as_they_were(engine: str, solver: str) -> None:
     _, fast = pair(engine, "mlp128")
@@ -120,7 +138,7 @@ def test_inputs_are_left_as_they_were(engine: str, solver: str) -> None:
         assert torch.equal(now, then)
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_padding_has_no_effect(engine: str) -> None:
     """What the index table holds past a row's count, and how far it reaches, changes nothing."""
     _, fast = pair(engine, "cnn_femnist_tiny")
@@ -132,76 +150,86 @@ def test_padding_has_no_effect(engine: str) -> None:
     padded = type(shards)(index=wider, count=shards.count, key=shards.key)
     got, want = (fast.train(models, label, which, how, how.lr) for which in (padded, shards))
     torch.testing.assert_close(got.params, want.params, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(fast.loss(models, padded), fast.loss(models, shards), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        fast.loss(models, padded), fast.loss(models, shards), rtol=1e-6, atol=1e-6
+    )
     torch.testing.assert_close(
         fast.grad(models, label, padded), fast.grad(models, label, shards), rtol=1e-6, atol=1e-6
     )
-    for a, b in zip(fast.evaluate(models, label, padded), fast.evaluate(models, label, shards), strict=True):
+    for a, b in zip(
+        fast.evaluate(models, label, padded), fast.evaluate(models, label, shards), strict=True
+    ):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", ["loop", *BACKENDS])
+@pytest.mark.parametrize("engine", ["loop", *ENGINES])
 def test_rows_without_examples_return_their_start(engine: str) -> None:
     model, pool = shipped("mlp128"), toy_pool((1, 8, 8))
-    backend = LoopBackend(model, pool) if engine == "loop" else BACKENDS[engine](model, pool)
-    how, models = SOLVERS["everything"], starts(backend)
+    engine = LoopEngine(model, pool) if engine == "loop" else ENGINES[engine](model, pool)
+    how, models = SOLVERS["everything"], starts(engine)
     slots = torch.ones_like(models)
     for shards, empty in ((ragged_shards(), [2]), (ragged_shards((0, 0)), [0, 1])):
         label = labels(len(shards))
-        result = backend.train(models, label, shards, how, how.lr, slots)
+        result = engine.train(models, label, shards, how, how.lr, slots)
         assert result.slots is not None
         assert torch.equal(result.params[empty], models[label][empty])
         assert torch.equal(result.slots[empty], slots[label][empty])
         assert not result.loss[empty].any()
         assert not result.steps[empty].any()
-        assert not backend.loss(models, shards)[empty].any()
-        assert not backend.grad(models, label, shards)[empty].any()
-        loss_sum, correct = backend.evaluate(models, label, shards)
+        assert not engine.loss(models, shards)[empty].any()
+        assert not engine.grad(models, label, shards)[empty].any()
+        loss_sum, correct = engine.evaluate(models, label, shards)
         assert not loss_sum[empty].any()
         assert not correct[empty].any()
 
 
-@pytest.mark.parametrize("engine", ["loop", *BACKENDS])
+@pytest.mark.parametrize("engine", ["loop", *ENGINES])
 def test_a_call_without_rows_returns_no_rows(engine: str) -> None:
     model, pool = shipped("linear"), toy_pool((1, 8, 8))
-    backend = LoopBackend(model, pool) if engine == "loop" else BACKENDS[engine](model, pool)
-    models, none = starts(backend), torch.empty(0, dtype=torch.int64)
+    engine = LoopEngine(model, pool) if engine == "loop" else ENGINES[engine](model, pool)
+    models, none = starts(engine), torch.empty(0, dtype=torch.int64)
     shards = ragged_shards(())
-    result = backend.train(models, none, shards, SOLVERS["sgd"], 0.1)
-    assert result.params.shape == (0, backend.num_params)
+    result = engine.train(models, none, shards, SOLVERS["sgd"], 0.1)
+    assert result.params.shape == (0, engine.num_params)
     assert result.loss.shape == (0,)
-    assert backend.loss(models, shards).shape == (0, 3)
-    assert backend.grad(models, none, shards).shape == (0, backend.num_params)
-    assert [len(part) for part in backend.evaluate(models, none, shards)] == [0, 0]
+    assert engine.loss(models, shards).shape == (0, 3)
+    assert engine.grad(models, none, shards).shape == (0, engine.num_params)
+    assert [len(part) for part in engine.evaluate(models, none, shards)] == [0, 0]
 
 
-@pytest.mark.parametrize("engine", ["loop", *BACKENDS])
+@pytest.mark.parametrize("engine", ["loop", *ENGINES])
 def test_dtypes(engine: str) -> None:
     model, pool = shipped("linear"), toy_pool((1, 8, 8))
-    backend = LoopBackend(model, pool) if engine == "loop" else BACKENDS[engine](model, pool)
+    engine = LoopEngine(model, pool) if engine == "loop" else ENGINES[engine](model, pool)
     shards = ragged_shards()
-    models, label = starts(backend), labels(len(shards))
-    result = backend.train(models, label, shards, SOLVERS["momentum"], 0.1)
+    models, label = starts(engine), labels(len(shards))
+    result = engine.train(models, label, shards, SOLVERS["momentum"], 0.1)
     assert result.slots is not None
-    loss_sum, correct = backend.evaluate(models, label, shards)
-    floats = result.params, result.slots, result.loss, backend.loss(models, shards)
+    loss_sum, correct = engine.evaluate(models, label, shards)
+    floats = result.params, result.slots, result.loss, engine.loss(models, shards)
     assert {value.dtype for value in floats} == {torch.float32}
-    assert (result.steps.dtype, loss_sum.dtype, correct.dtype) == (torch.int64, torch.float64, torch.int64)
+    assert (result.steps.dtype, loss_sum.dtype, correct.dtype) == (
+        torch.int64,
+        torch.float64,
+        torch.int64,
+    )
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["mlp", "cnn_cifar_small"])
 def test_random_crops_are_the_same_in_every_engine(engine: str, name: str) -> None:
     view = View(crop=16, standardise=True, augment="crop_flip_contrast")
     pool = replace(toy_pool((3, 19, 19)), view=view)
     model, how, shards = shipped(name, pool.shape), SOLVERS["momentum"], ragged_shards()
-    loop, fast = LoopBackend(model, pool), BACKENDS[engine](model, pool)
-    still = BACKENDS[engine](model, replace(pool, view=replace(view, augment="none")))
+    loop, fast = LoopEngine(model, pool), ENGINES[engine](model, pool)
+    still = ENGINES[engine](model, replace(pool, view=replace(view, augment="none")))
     models, label = starts(loop), labels(len(shards))
     expected, got = (b.train(models, label, shards, how, how.lr) for b in (loop, fast))
     assert_equal_but_for_kinks(got.params, expected.params, loop.layout)
     torch.testing.assert_close(got.loss, expected.loss, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(still.train(models, label, shards, how, how.lr).loss, got.loss, rtol=1e-3)
+    assert not torch.allclose(
+        still.train(models, label, shards, how, how.lr).loss, got.loss, rtol=1e-3
+    )
     # without training all see the middle
     for one, other in zip(
         loop.evaluate(models, label, shards), still.evaluate(models, label, shards), strict=True

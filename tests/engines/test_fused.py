@@ -10,21 +10,35 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor, nn
 
-from fedclust.engines.fused import FusedBackend, backend, convolution, network, training
-from fedclust.engines.loop import LoopBackend
+from fedclust.engines.fused import FusedEngine, convolution, network, training
+from fedclust.engines.loop import LoopEngine
 from fedclust.errors import ConfigError
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
 from fedclust.solver import Solver
 from fedclust.types import Shards
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
 # every option of every layer that the shipped models leave at its usual value
 ODD = {
     "strided": [nn.Conv2d(2, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 5)],
-    "oblong": [nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(2, 1)), nn.Flatten(), nn.Linear(150, 5)],
-    "dilated": [nn.Conv2d(2, 3, 3, padding=1, dilation=2), nn.ReLU(), nn.Flatten(), nn.Linear(108, 5)],
-    "no_bias": [nn.Conv2d(2, 3, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(108, 5, bias=False)],
+    "oblong": [
+        nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(2, 1)),
+        nn.Flatten(),
+        nn.Linear(150, 5),
+    ],
+    "dilated": [
+        nn.Conv2d(2, 3, 3, padding=1, dilation=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(108, 5),
+    ],
+    "no_bias": [
+        nn.Conv2d(2, 3, 3, bias=False),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(108, 5, bias=False),
+    ],
     "overlapping_pool": [
         nn.Conv2d(2, 3, 3),
         nn.MaxPool2d(3, 2, padding=1, ceil_mode=True),
@@ -73,11 +87,11 @@ def odd(name: str) -> Model:
     return Model(layers, shapes, [], {first: 0.05})
 
 
-def models_of(engine: Backend, count: int = 3) -> Tensor:
+def models_of(engine: Engine, count: int = 3) -> Tensor:
     return 0.2 * torch.randn(count, engine.num_params, generator=torch.Generator().manual_seed(5))
 
 
-def everything(engine: Backend, models: Tensor, shards: Shards, solver: Solver) -> list[Tensor]:
+def everything(engine: Engine, models: Tensor, shards: Shards, solver: Solver) -> list[Tensor]:
     """All that the verbs return."""
     label = labels(len(shards))
     result = engine.train(models, label, shards, solver, solver.lr)
@@ -94,7 +108,9 @@ def close(got: list[Tensor], want: list[Tensor], tolerance: float) -> None:
 
 @pytest.fixture(params=["compiled", "row by row", "stacked"])
 def _images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All ways to compute convolutions: those of CPUs with a compiler and without, and that of GPUs."""
+    """All ways to compute convolutions: those of CPUs with a compiler and without, and that of
+    GPUs.
+    """
     if request.param != "compiled":
         monkeypatch.setattr(network, "_convolving", lambda *_: request.param)
 
@@ -105,19 +121,21 @@ def _images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_layer_option_equals_the_loop(name: str, solver: str) -> None:
     model, pool, shards = odd(name), toy_pool((2, 8, 8)), ragged_shards()
     pool.y.remainder_(5)
-    loop, fused = LoopBackend(model, pool), FusedBackend(model, pool)
+    loop, fused = LoopEngine(model, pool), FusedEngine(model, pool)
     models = models_of(loop)
     want = everything(loop, models, shards, SOLVERS[solver])
     close(everything(fused, models, shards, SOLVERS[solver]), want, 2e-5)
 
 
 @pytest.mark.parametrize("other", ["row by row", "stacked"])
-@pytest.mark.parametrize("name", ["cnn_femnist_tiny", "flex_mnist_cnn", "flex_femnist_cnn", "tf_cifar"])
+@pytest.mark.parametrize(
+    "name", ["cnn_femnist_tiny", "flex_mnist_cnn", "flex_femnist_cnn", "tf_cifar"]
+)
 def test_convolutions_are_the_same_in_all_ways(
     name: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, pool, shards = shipped(name), toy_pool(shape_of(name)), ragged_shards()
-    engine = FusedBackend(model, pool)
+    engine = FusedEngine(model, pool)
     usual = everything(engine, starts(engine), shards, SOLVERS["sgd"])
     monkeypatch.setattr(network, "_convolving", lambda *_: other)
     close(everything(engine, starts(engine), shards, SOLVERS["sgd"]), usual, 2e-5)
@@ -127,21 +145,21 @@ def test_convolutions_are_the_same_in_all_ways(
 @pytest.mark.parametrize("max_rows", [1, 2, 3])
 def test_chunk_size_is_irrelevant(name: str, max_rows: int) -> None:
     model, pool, shards = shipped(name), toy_pool(shape_of(name)), ragged_shards()
-    whole, cut = FusedBackend(model, pool), FusedBackend(model, pool, max_rows=max_rows)
+    whole, cut = FusedEngine(model, pool), FusedEngine(model, pool, max_rows=max_rows)
     for solver in ("everything", "full_batch"):
         want = everything(whole, starts(whole), shards, SOLVERS[solver])
         close(everything(cut, starts(cut), shards, SOLVERS[solver]), want, 1e-6)
 
 
 def test_block_size_is_irrelevant(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, shards = FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
+    engine, shards = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
     whole = everything(engine, starts(engine), shards, SOLVERS["sgd"])
-    monkeypatch.setattr(FusedBackend, "_block", lambda self, models: 2)
+    monkeypatch.setattr(FusedEngine, "_block", lambda self, models: 2)
     close(everything(engine, starts(engine), shards, SOLVERS["sgd"]), whole, 1e-6)
 
 
 def test_examples_converted_batch_by_batch_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, shards = FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
+    engine, shards = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
     for solver in (SOLVERS["everything"], SOLVERS["full_batch"]):
         monkeypatch.undo()
         resident = everything(engine, starts(engine), shards, solver)
@@ -151,14 +169,16 @@ def test_examples_converted_batch_by_batch_give_the_same(monkeypatch: pytest.Mon
 
 def test_equal_calls_give_equal_bits() -> None:
     for name in ("mlp128", "flex_mnist_cnn"):
-        engine, shards = FusedBackend(shipped(name), toy_pool(shape_of(name))), ragged_shards()
-        first, again = (everything(engine, starts(engine), shards, SOLVERS["everything"]) for _ in range(2))
+        engine, shards = FusedEngine(shipped(name), toy_pool(shape_of(name))), ragged_shards()
+        first, again = (
+            everything(engine, starts(engine), shards, SOLVERS["everything"]) for _ in range(2)
+        )
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
 def test_merged_calls_equal_separate_ones() -> None:
     """Two calls laid end to end, models and labels shifted, as seeds in lockstep are."""
-    engine = FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8)))
+    engine = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8)))
     one, two = ragged_shards(), ragged_shards((12, 2, 5, 5, 9))
     models, label = starts(engine, 6), labels(5)
     both = Shards(
@@ -173,7 +193,9 @@ def test_merged_calls_equal_separate_ones() -> None:
         alone = engine.train(part, label, shards, how, how.lr)
         close([merged.params[rows], merged.loss[rows]], [alone.params, alone.loss], 1e-6)
         first = 3 * (rows.start // 5)
-        close([engine.loss(models, both)[rows, first : first + 3]], [engine.loss(part, shards)], 1e-6)
+        close(
+            [engine.loss(models, both)[rows, first : first + 3]], [engine.loss(part, shards)], 1e-6
+        )
 
 
 def test_stragglers_and_an_anchor_equal_the_loop() -> None:
@@ -181,7 +203,7 @@ def test_stragglers_and_an_anchor_equal_the_loop() -> None:
     model, pool, shards = shipped("mlp128"), toy_pool((1, 8, 8)), ragged_shards((12, 9, 9, 4, 0, 2))
     work = torch.tensor([0.2, 1.0, 0.6, 1.0, 1.0, 0.5])
     part = Shards(index=shards.index, count=shards.count, key=shards.key, work=work)
-    loop, fused = LoopBackend(model, pool), FusedBackend(model, pool)
+    loop, fused = LoopEngine(model, pool), FusedEngine(model, pool)
     models, label, anchor = starts(loop), labels(6), starts(loop, 6).flip(0)
     for name in ("everything", "proximal", "full_batch"):
         how = SOLVERS[name]
@@ -196,7 +218,7 @@ def test_evaluation_groups_rows_that_share_a_model(num_models: int) -> None:
     """From one model for all rows to one for each, models unused included."""
     counts = tuple(1 + 7 * i % 11 for i in range(20))
     model, pool = shipped("mlp128"), toy_pool((1, 8, 8), num_examples=sum(counts))
-    loop, fused = LoopBackend(model, pool), FusedBackend(model, pool, max_rows=3)
+    loop, fused = LoopEngine(model, pool), FusedEngine(model, pool, max_rows=3)
     shards, models = ragged_shards(counts), starts(loop, num_models)
     label = torch.arange(20) * 3 % num_models
     (loss, correct), (want_loss, want_correct) = (
@@ -208,7 +230,7 @@ def test_evaluation_groups_rows_that_share_a_model(num_models: int) -> None:
 
 
 def test_a_diverged_model_spoils_no_other_entry() -> None:
-    engine, shards = FusedBackend(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((3, 7, 2))
+    engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((3, 7, 2))
     models, label = starts(engine), torch.arange(3)
     clean = engine.loss(models, shards), *engine.evaluate(models, label, shards)
     models[1] = float("nan")
@@ -224,7 +246,7 @@ def test_a_diverged_model_spoils_no_other_entry() -> None:
 def test_feature_vectors_need_no_flatten() -> None:
     model = Model([nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 10)], [(6,), (4,), (4,), (10,)], [], {})
     pool, shards = toy_pool((6,)), ragged_shards()
-    loop, fused = LoopBackend(model, pool), FusedBackend(model, pool)
+    loop, fused = LoopEngine(model, pool), FusedEngine(model, pool)
     want = everything(loop, models_of(loop), shards, SOLVERS["sgd"])
     close(everything(fused, models_of(fused), shards, SOLVERS["sgd"]), want, 1e-5)
 
@@ -232,7 +254,7 @@ def test_feature_vectors_need_no_flatten() -> None:
 def test_padding_is_small_on_power_law_counts() -> None:
     sizes = (20 * (1 - torch.rand(400, generator=torch.Generator().manual_seed(0))) ** -0.7).long()
     counts = tuple(sizes.clamp(max=400).tolist())
-    engine = FusedBackend(shipped("linear"), toy_pool((1, 8, 8), num_examples=sum(counts)))
+    engine = FusedEngine(shipped("linear"), toy_pool((1, 8, 8), num_examples=sum(counts)))
     shards = ragged_shards(counts)
     full = torch.zeros(len(shards), dtype=torch.int64)
     models = starts(engine, 1)
@@ -248,13 +270,13 @@ def test_out_of_memory_gives_the_same_result(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine, shards, how = (
-        FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8))),
+        FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))),
         ragged_shards((12,) * 5),  # of one size, so that they are computed together
         SOLVERS["sgd"],
     )
     models, label = starts(engine), labels(5)
     want = engine.train(models, label, shards, how, how.lr)
-    train_chunk = backend.train_chunk
+    train_chunk = training.train_chunk
 
     def small(stack: network.Stack, batches: training.Batches) -> Tensor:
         loss = train_chunk(stack, batches)
@@ -262,7 +284,7 @@ def test_out_of_memory_gives_the_same_result(
             raise torch.OutOfMemoryError("too many rows")
         return loss
 
-    monkeypatch.setattr(backend, "train_chunk", small)
+    monkeypatch.setattr("fedclust.engines.fused.engine.train_chunk", small)
     with caplog.at_level(logging.WARNING):
         got = engine.train(models, label, shards, how, how.lr)
     assert "out of memory" in caplog.text
@@ -274,7 +296,11 @@ def test_out_of_memory_gives_the_same_result(
     [
         ([nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)], [(4,)] * 3 + [(2,)], "before layer 0 (ReLU)"),
         ([nn.Flatten()], [(4,), (4,)], "a layer with parameters"),
-        ([nn.Linear(4, 4), nn.Flatten()], [(2, 4), (2, 4), (8,)], "Flatten before layer 0 (Linear)"),
+        (
+            [nn.Linear(4, 4), nn.Flatten()],
+            [(2, 4), (2, 4), (8,)],
+            "Flatten before layer 0 (Linear)",
+        ),
         (
             [nn.Conv2d(2, 2, 3, groups=2), nn.Flatten(), nn.Linear(72, 2)],
             [(2, 8, 8), (2, 6, 6), (72,), (2,)],
@@ -286,19 +312,21 @@ def test_what_it_cannot_run_is_said(
     layers: list[nn.Module], shapes: list[tuple[int, ...]], words: str
 ) -> None:
     model = Model(layers, shapes, [], {})
-    assert words in FusedBackend.obstacle(model)
+    assert words in FusedEngine.obstacle(model)
     with pytest.raises(ConfigError, match=re.escape(words)):
-        FusedBackend(model, toy_pool(shapes[0]))
+        FusedEngine(model, toy_pool(shapes[0]))
 
 
 def test_it_can_run_every_shipped_model() -> None:
     for name in ("linear", "mlp200", "cnn", "tf_cifar", "flex_femnist_cnn"):
-        assert not FusedBackend.obstacle(shipped(name, (3, 32, 32)))
+        assert not FusedEngine.obstacle(shipped(name, (3, 32, 32)))
 
 
 def test_training_holds_no_start_rows_of_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the result, memory does not grow with the rows: every tensor made has a chunk's size."""
-    engine = FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8)), max_rows=4)
+    """Beyond the result, memory does not grow with the rows: every tensor made has a chunk's
+    size.
+    """
+    engine = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8)), max_rows=4)
     largest = 0
 
     class Watch(torch.overrides.TorchFunctionMode):
@@ -319,20 +347,31 @@ def test_training_holds_no_start_rows_of_all_clients(monkeypatch: pytest.MonkeyP
 
 
 def test_key_and_start_decide_a_row_and_nothing_else_does() -> None:
-    engine, shards = FusedBackend(shipped("flex_mnist_cnn"), toy_pool((1, 8, 8))), ragged_shards((5, 5))
+    engine, shards = (
+        FusedEngine(shipped("flex_mnist_cnn"), toy_pool((1, 8, 8))),
+        ragged_shards((5, 5)),
+    )
     same = Shards(index=shards.index[[0, 0]], count=shards.count, key=shards.key[[0, 0]])
-    other = Shards(index=same.index, count=same.count, key=Stream.of(4, "train").keys(torch.arange(2)))
+    other = Shards(
+        index=same.index, count=same.count, key=Stream.of(4, "train").keys(torch.arange(2))
+    )
     models, label, how = starts(engine), torch.zeros(2, dtype=torch.int64), SOLVERS["sgd"]
     params = engine.train(models, label, same, how, how.lr).params
     torch.testing.assert_close(params[0], params[1], rtol=1e-6, atol=1e-6)
-    assert not torch.allclose(engine.train(models, label, other, how, how.lr).params[0], params[0], atol=1e-4)
+    assert not torch.allclose(
+        engine.train(models, label, other, how, how.lr).params[0], params[0], atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", ["mlp128", "jgl_cnn"])
 @pytest.mark.parametrize("solver", ["sgd", "momentum", "proximal"])
-def test_a_local_step_takes_no_fresh_memory(monkeypatch: pytest.MonkeyPatch, name: str, solver: str) -> None:
-    """PyTorch's convolutions, which are there without a compiler, have nowhere else to put their results."""
-    engine = FusedBackend(shipped(name), toy_pool(shape_of(name)))
+def test_a_local_step_takes_no_fresh_memory(
+    monkeypatch: pytest.MonkeyPatch, name: str, solver: str
+) -> None:
+    """PyTorch's convolutions, which are there without a compiler, have nowhere else to put their
+    results.
+    """
+    engine = FusedEngine(shipped(name), toy_pool(shape_of(name)))
     descend = training._descend
 
     def watched(*arguments: object) -> Tensor:
@@ -357,6 +396,8 @@ def test_a_local_step_takes_no_fresh_memory(monkeypatch: pytest.MonkeyPatch, nam
 
 
 def _taken(event: torch.autograd.profiler_util.FunctionEvent) -> int:
-    """Bytes that an operation and its parts asked for, but for the numbers that learning rates are put in."""
+    """Bytes that an operation and its parts asked for, but for the numbers that learning rates are
+    put in.
+    """
     own = event.self_cpu_memory_usage
     return (own if own > 16 else 0) + sum(_taken(part) for part in event.cpu_children)

@@ -17,7 +17,7 @@ from test_regression import WHERE
 from torch import Tensor
 
 from fedclust import kernels
-from fedclust.engines.fused import FusedBackend, backend, network, regression
+from fedclust.engines.fused import FusedEngine, engine, network, regression
 from fedclust.engines.fused.graphs import _agree
 from fedclust.solver import Solver
 from fedclust.types import LocalResult, Shards
@@ -39,14 +39,16 @@ def on_device(shards: Shards) -> Shards:
     return Shards(**moved, work=None if shards.work is None else shards.work.to(CUDA))
 
 
-def engines(name: str) -> tuple[FusedBackend, FusedBackend]:
+def engines(name: str) -> tuple[FusedEngine, FusedEngine]:
     """The fused engine on the CPU and on the device."""
     pool = toy_pool(shape_of(name))
-    return FusedBackend(shipped(name), pool), FusedBackend(shipped(name), pool.to(CUDA))
+    return FusedEngine(shipped(name), pool), FusedEngine(shipped(name), pool.to(CUDA))
 
 
 def assert_same(here: LocalResult, there: LocalResult) -> None:
-    """Equal but for the order of sums: batches are added to the span's coefficients by another operation."""
+    """Equal but for the order of sums: batches are added to the span's coefficients by another
+    operation.
+    """
     assert there.params.is_cuda
     torch.testing.assert_close(there.params.cpu(), here.params, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(there.loss.cpu(), here.loss, rtol=1e-5, atol=1e-6)
@@ -100,10 +102,11 @@ def test_the_host_does_not_wait_between_steps(device: Device, name: str) -> None
     assert waits == [1, 1]  # to hear how many examples there are
 
 
-def several_calls(device: Device, gpu: FusedBackend, solver: Solver, lr: float = 0.05) -> list[int]:
+def several_calls(device: Device, gpu: FusedEngine, solver: Solver, lr: float = 0.05) -> list[int]:
     """Operations of each of five calls that differ in all numbers, checked against the CPU."""
-    cpu = FusedBackend(
-        gpu.model, replace(gpu.pool, **{k: getattr(gpu.pool, k).cpu() for k in ("x", "y", "scale", "shift")})
+    cpu = FusedEngine(
+        gpu.model,
+        replace(gpu.pool, **{k: getattr(gpu.pool, k).cpu() for k in ("x", "y", "scale", "shift")}),
     )
     kernels = []
     for call in range(5):
@@ -147,7 +150,9 @@ def test_regression_is_one_launch(solver: str, where: str) -> None:
 
     def train(outputs: list[Pretended], product: str, **given: Any) -> None:
         numbers = {name: x for name, x in given.items() if isinstance(x, float)}
-        tensors = {name: None if x is None else x.held for name, x in given.items() if name not in numbers}
+        tensors = {
+            name: None if x is None else x.held for name, x in given.items() if name not in numbers
+        }
         classes = tensors["weight"].shape[2 if outputs else 1]
         held = [x.held for x in outputs]
         if regression.compiled() is not None:
@@ -159,9 +164,11 @@ def test_regression_is_one_launch(solver: str, where: str) -> None:
         kernel = SimpleNamespace(train=train)
         patch.setattr(kernels, "runs_on", lambda device: device.type == "cuda")
         patch.setattr(
-            kernels, "kernel", lambda name, on: kernel if (name, on) == ("regression", CUDA) else None
+            kernels,
+            "kernel",
+            lambda name, on: kernel if (name, on) == ("regression", CUDA) else None,
         )
-        patch.setattr(backend, "pays", WHERE[where])
+        patch.setattr(engine, "pays", WHERE[where])
         if regression.compiled() is None:
             patch.setattr(sys.modules[__name__], "assert_same", lambda *_: None)
         first, *later = several_calls(device, engines("linear")[1], SOLVERS[solver])
@@ -196,7 +203,10 @@ def test_a_graph_that_fails_is_not_used(
 
 def test_when_a_graph_agrees() -> None:
     generator = torch.Generator().manual_seed(0)
-    start, way = torch.randn(4, 30, generator=generator), 0.01 * torch.randn(4, 30, generator=generator)
+    start, way = (
+        torch.randn(4, 30, generator=generator),
+        0.01 * torch.randn(4, 30, generator=generator),
+    )
     expected = start + way
     assert _agree(expected.clone(), expected, start)
     assert _agree(expected + 0.02 * way.flip(1), expected, start)  # rounding that turned a unit
@@ -206,12 +216,14 @@ def test_when_a_graph_agrees() -> None:
     lost[2, 3] = float("nan")
     assert not _agree(lost, expected, start)
     assert _agree(lost.clone(), lost, start)
-    assert _agree(torch.tensor([2.0, 0.0]), torch.tensor([2.0, 0.0]), torch.zeros(2))  # losses, one per row
+    assert _agree(
+        torch.tensor([2.0, 0.0]), torch.tensor([2.0, 0.0]), torch.zeros(2)
+    )  # losses, one per row
 
 
 def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit one stack is kept as before, however many kinds of chunks there are."""
-    monkeypatch.setattr("fedclust.engines.fused.backend._KEPT", 0)
+    monkeypatch.setattr("fedclust.engines.fused.engine._KEPT", 0)
     _, gpu = engines("mlp")
     models = starts(gpu)
 

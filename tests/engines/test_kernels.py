@@ -1,4 +1,6 @@
-"""Kernels without a GPU: in Triton's interpreter, compiled for an H100, and where they are not used."""
+"""Kernels without a GPU: in Triton's interpreter, compiled for an H100, and where they are not
+used.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_kernels_give_what_pytorch_gives() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def assembled(name: str, constants: dict[str, object], numbers: dict[str, str], known: list[str]) -> str:
+def assembled(
+    name: str, constants: dict[str, object], numbers: dict[str, str], known: list[str]
+) -> str:
     """What cuobjdump says of a kernel for compute capability 9.0.
 
     Args:
@@ -67,10 +71,14 @@ def assembled(name: str, constants: dict[str, object], numbers: dict[str, str], 
     kernel = getattr(module, function)
     kinds = {arg: "constexpr" if arg in constants else numbers[arg] for arg in kernel.arg_names}
     whole = {
-        (i,): [["tt.divisibility", 16]] for i, arg in enumerate(kinds) if kinds[arg][0] == "*" or arg in known
+        (i,): [["tt.divisibility", 16]]
+        for i, arg in enumerate(kinds)
+        if kinds[arg][0] == "*" or arg in known
     }
     source = ASTSource(kernel, kinds, constants, whole)
-    binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=module.OPTIONS).asm["cubin"]
+    binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=module.OPTIONS).asm[
+        "cubin"
+    ]
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as kept:
         Path(kept.name).write_bytes(binary)
@@ -100,7 +108,9 @@ def test_the_gather_is_assembled(kind: str, size: int) -> None:
     from fedclust.kernels import gather
 
     floats = dict.fromkeys(("scale", "shift", "out"), "*fp32")
-    runs = dict.fromkeys(("rows", "steps", "scale_run", "scale_count", "shift_run", "shift_count"), "i32")
+    runs = dict.fromkeys(
+        ("rows", "steps", "scale_run", "scale_count", "shift_run", "shift_count"), "i32"
+    )
     numbers = {"index": "*i64", "x": kind, **floats, **runs}
     usage = assembled("gather.normalised_rows", gather.blocks(size), numbers, [])
     assert_in_registers(usage)
@@ -120,15 +130,23 @@ _MORE = [
 @pytest.mark.parametrize(
     ("sizes", "batch", "product"), [((10, 784), 10, "ieee"), ((10, 3072), 10, "ieee"), *_MORE]
 )
-def test_regression_is_assembled(sizes: tuple[int, int], batch: int, product: str, spanned: bool) -> None:
+def test_regression_is_assembled(
+    sizes: tuple[int, int], batch: int, product: str, spanned: bool
+) -> None:
     """With everything that a row may keep beside its weights."""
     from fedclust.kernels import regression
 
     classes, width = sizes
     constants = {
-        "SPANNED": spanned, "ORIGINS": 3 if spanned else 0, "MOMENTUM": True, "ANCHOR": not spanned,
-        "BIAS": True, "BIAS_ANCHOR": True, "PRODUCT": product, **regression.blocks(batch, classes, width),
-    }  # fmt: skip
+        "SPANNED": spanned,
+        "ORIGINS": 3 if spanned else 0,
+        "MOMENTUM": True,
+        "ANCHOR": not spanned,
+        "BIAS": True,
+        "BIAS_ANCHOR": True,
+        "PRODUCT": product,
+        **regression.blocks(batch, classes, width),
+    }
     state = "weight slot anchor bias bias_slot bias_anchor delta loss"
     tensors = f"inputs outputs_0 outputs_1 outputs_2 factors {state}"
     numbers = {
@@ -203,5 +221,5 @@ def test_where_they_do_not(monkeypatch: pytest.MonkeyPatch, missing: str) -> Non
 
 
 def test_triton_is_imported_for_a_gpu_only() -> None:
-    code = "import fedclust.config, sys; sys.exit('fedclust.kernels.gather' in sys.modules)"
+    code = "import fedclust.config.build, sys; sys.exit('fedclust.kernels.gather' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -20,7 +20,7 @@ from engine_toys import (
 from torch import Tensor
 from torchvision.datasets import MNIST
 
-from fedclust.engines.loop import LoopBackend
+from fedclust.engines.loop import LoopEngine
 from fedclust.engines.schedule import schedule
 from fedclust.models.params import unflatten
 from fedclust.rng import Stream
@@ -28,11 +28,11 @@ from fedclust.solver import Solver
 from fedclust.types import Pool, Shards
 
 
-def backend(name: str) -> LoopBackend:
-    return LoopBackend(shipped(name), toy_pool(shape_of(name)))
+def made(name: str) -> LoopEngine:
+    return LoopEngine(shipped(name), toy_pool(shape_of(name)))
 
 
-def softmax_regression(loop: LoopBackend, params: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+def softmax_regression(loop: LoopEngine, params: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """Mean loss and gradient [P] of a linear model by the textbook formula, in double precision."""
     weight, bias = (value.double() for value in unflatten(params, loop.layout).values())
     x = loop.pool.inputs(index).flatten(1).double()
@@ -45,7 +45,7 @@ def softmax_regression(loop: LoopBackend, params: Tensor, index: Tensor) -> tupl
 
 
 def test_loss_and_gradient_of_softmax_regression() -> None:
-    loop, shards = backend("linear"), ragged_shards()
+    loop, shards = made("linear"), ragged_shards()
     models, label = starts(loop), labels(len(shards))
     table, gradient = loop.loss(models, shards), loop.grad(models, label, shards)
     loss_sum, correct = loop.evaluate(models, label, shards)
@@ -65,7 +65,7 @@ def test_loss_and_gradient_of_softmax_regression() -> None:
 
 def test_sgd_steps_follow_the_formula() -> None:
     """Two mini-batch steps, each w - lr·g(batch), and the training loss is their mean."""
-    loop, shards = backend("linear"), row_of(ragged_shards(), 1)
+    loop, shards = made("linear"), row_of(ragged_shards(), 1)
     solver = Solver(lr=0.3, batch_size=4, epochs=1)
     plan, models = schedule(shards, solver), starts(loop, 1)
     got = loop.train(models, torch.tensor([0]), shards, solver, 0.3)
@@ -75,14 +75,16 @@ def test_sgd_steps_follow_the_formula() -> None:
         loss, gradient = softmax_regression(loop, w, index)
         w, losses = w - 0.3 * gradient.float(), [*losses, loss]
     torch.testing.assert_close(got.params[0], w, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(got.loss[0].double(), torch.stack(losses).mean(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        got.loss[0].double(), torch.stack(losses).mean(), rtol=1e-5, atol=1e-6
+    )
     assert got.steps.tolist() == [2]
     assert got.slots is None
 
 
 def test_learning_rate_is_the_argument() -> None:
     """The call's rate counts, which the round has decayed; not the solver's first one."""
-    loop, shards = backend("linear"), ragged_shards()
+    loop, shards = made("linear"), ragged_shards()
     models, label = starts(loop), labels(len(shards))
     solver = Solver(lr=0.3, batch_size=None, epochs=1)
     step = loop.train(models, label, shards, solver, 0.01).params - models[label]
@@ -91,7 +93,7 @@ def test_learning_rate_is_the_argument() -> None:
 
 def test_heavy_ball() -> None:
     """u = βu + g, w = w - lr·u for three full-batch steps, from a momentum that is not zero."""
-    loop, shards = backend("linear"), row_of(ragged_shards(), 4)
+    loop, shards = made("linear"), row_of(ragged_shards(), 4)
     solver = Solver(lr=0.2, batch_size=None, epochs=3, momentum=0.7)
     models = starts(loop, 2)
     slots = torch.stack([torch.ones(loop.num_params), 0.01 * torch.ones(loop.num_params)])
@@ -106,7 +108,7 @@ def test_heavy_ball() -> None:
 
 
 def test_momentum_without_slots_starts_at_zero() -> None:
-    loop, shards = backend("mlp128"), ragged_shards()
+    loop, shards = made("mlp128"), ragged_shards()
     models, label = starts(loop), labels(len(shards))
     how = SOLVERS["momentum"]
     fresh = loop.train(models, label, shards, how, how.lr)
@@ -119,7 +121,7 @@ def test_momentum_without_slots_starts_at_zero() -> None:
 
 def test_momentum_continues_where_it_stopped() -> None:
     """Two calls of one full-batch step with handed-over slots are one call of two steps."""
-    loop, shards = backend("mlp128"), row_of(ragged_shards(), 4)
+    loop, shards = made("mlp128"), row_of(ragged_shards(), 4)
     models, first = starts(loop, 1), torch.tensor([0])
     once, twice = (Solver(lr=0.1, batch_size=None, epochs=e, momentum=0.9) for e in (1, 2))
     half = loop.train(models, first, shards, once, 0.1)
@@ -130,7 +132,7 @@ def test_momentum_continues_where_it_stopped() -> None:
 
 def test_proximal_fixed_point() -> None:
     """FedProx converges to the w with grad f(w) + mu (w - w0) = 0, away from w0."""
-    loop, shards = backend("linear"), row_of(ragged_shards(), 4)
+    loop, shards = made("linear"), row_of(ragged_shards(), 4)
     models, first = starts(loop, 1), torch.tensor([0])
     solver = Solver(lr=0.05, batch_size=None, epochs=300, proximal=2.0)
     w = loop.train(models, first, shards, solver, 0.05).params
@@ -140,8 +142,10 @@ def test_proximal_fixed_point() -> None:
 
 
 def test_weight_decay_and_the_models_own_penalty() -> None:
-    """One step: weight decay pulls all parameters, the model's 2cW the kernels only; no loss shows either."""
-    plain, penalised, shards = backend("linear"), backend("mclr"), row_of(ragged_shards(), 4)
+    """One step: weight decay pulls all parameters, the model's 2cW the kernels only; no loss shows
+    either.
+    """
+    plain, penalised, shards = made("linear"), made("mclr"), row_of(ragged_shards(), 4)
     models, first = starts(plain, 1) + 0.5, torch.tensor([0])
     solver = Solver(lr=1.0, batch_size=None, epochs=1)
     decayed = Solver(lr=1.0, batch_size=None, epochs=1, weight_decay=0.1)
@@ -161,7 +165,7 @@ def test_weight_decay_and_the_models_own_penalty() -> None:
 @pytest.mark.parametrize("name", ["linear", "mlp128", "cnn_femnist_tiny", "flex_mnist_cnn"])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_row_alone_is_bit_identical_to_the_row_in_company(name: str, solver: str) -> None:
-    loop, shards, how = backend(name), ragged_shards(), SOLVERS[solver]
+    loop, shards, how = made(name), ragged_shards(), SOLVERS[solver]
     models, label = starts(loop), labels(len(shards))
     together = loop.train(models, label, shards, how, how.lr)
     for row in range(len(shards)):
@@ -171,7 +175,7 @@ def test_a_row_alone_is_bit_identical_to_the_row_in_company(name: str, solver: s
 
 
 def test_dropout_acts_in_training_only_and_differs_by_key() -> None:
-    loop, shards = backend("flex_mnist_cnn"), ragged_shards((6, 6))
+    loop, shards = made("flex_mnist_cnn"), ragged_shards((6, 6))
     same = Shards(index=shards.index[:1].repeat(2, 1), count=shards.count, key=shards.key)
     models, label = starts(loop, 1), torch.tensor([0, 0])
     solver = Solver(lr=0.1, batch_size=None, epochs=1)
@@ -184,7 +188,7 @@ def test_dropout_acts_in_training_only_and_differs_by_key() -> None:
 
 
 def test_results_do_not_depend_on_the_global_generator() -> None:
-    loop, shards, how = backend("flex_mnist_cnn"), ragged_shards(), SOLVERS["sgd"]
+    loop, shards, how = made("flex_mnist_cnn"), ragged_shards(), SOLVERS["sgd"]
     results = []
     for seed in (0, 1):
         torch.manual_seed(seed)
@@ -196,7 +200,9 @@ def test_results_do_not_depend_on_the_global_generator() -> None:
 
 
 def test_learns_handwritten_digits(data_root: Path) -> None:
-    """Softmax regression after one pass over 2,000 MNIST images knows more than 80 % of 2,000 others."""
+    """Softmax regression after one pass over 2,000 MNIST images knows more than 80 % of 2,000
+    others.
+    """
     mnist = MNIST(root=str(data_root), train=True, download=False)
     pool = Pool(
         x=mnist.data[:4000].unsqueeze(1),
@@ -205,7 +211,7 @@ def test_learns_handwritten_digits(data_root: Path) -> None:
         shift=torch.tensor(0.0),
         num_classes=10,
     )
-    loop = LoopBackend(shipped("linear", (1, 28, 28)), pool)
+    loop = LoopEngine(shipped("linear", (1, 28, 28)), pool)
     both = torch.arange(4000).view(2, 2000)
     count, key = torch.tensor([2000]), Stream.of(0, "train").keys(torch.tensor([0]))
     train, test = (Shards(index=both[i : i + 1], count=count, key=key) for i in range(2))

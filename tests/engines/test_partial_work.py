@@ -9,25 +9,25 @@ import pytest
 import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shape_of, shipped, starts, toy_pool
 
-from fedclust.engines.fused import FusedBackend
-from fedclust.engines.loop import LoopBackend
-from fedclust.engines.vmap import VmapBackend
+from fedclust.engines.fused import FusedEngine
+from fedclust.engines.loop import LoopEngine
+from fedclust.engines.vmap import VmapEngine
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
 from fedclust.types import Pool, Shards
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
-BACKENDS: dict[str, Callable[[Model, Pool], Backend]] = {
-    "loop": LoopBackend,
-    "vmap": VmapBackend,
-    "fused": FusedBackend,
+ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
+    "loop": LoopEngine,
+    "vmap": VmapEngine,
+    "fused": FusedEngine,
 }
 WORK = torch.tensor([1.0, 0.3, 1.0, 0.5, 0.1])  # the longest row does the least
 NAMES = ["linear", "flex_mnist_cnn"]
 
 
-def backend(engine: str, name: str) -> Backend:
-    return BACKENDS[engine](shipped(name), toy_pool(shape_of(name)))
+def made(kind: str, name: str) -> Engine:
+    return ENGINES[kind](shipped(name), toy_pool(shape_of(name)))
 
 
 def straggling() -> Shards:
@@ -38,7 +38,7 @@ def straggling() -> Shards:
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", NAMES)
 def test_partial_work_equals_the_loop(engine: str, name: str, solver: str) -> None:
-    loop, fast = backend("loop", name), backend(engine, name)
+    loop, fast = made("loop", name), made(engine, name)
     how, shards = SOLVERS[solver], straggling()
     models, label = starts(loop), labels(len(shards))
     want, got = (b.train(models, label, shards, how, how.lr) for b in (loop, fast))
@@ -47,10 +47,10 @@ def test_partial_work_equals_the_loop(engine: str, name: str, solver: str) -> No
     torch.testing.assert_close(got.loss, want.loss, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_steps_are_the_work_rounded_up(engine: str, solver: str) -> None:
-    some, how = backend(engine, "linear"), SOLVERS[solver]
+    some, how = made(engine, "linear"), SOLVERS[solver]
     models, label = starts(some), labels(5)
     whole = some.train(models, label, ragged_shards(), how, how.lr)
     part = some.train(models, label, straggling(), how, how.lr)
@@ -58,12 +58,14 @@ def test_steps_are_the_work_rounded_up(engine: str, solver: str) -> None:
     assert int(part.steps.sum()) < int(whole.steps.sum())
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_half_of_four_epochs_is_two_epochs(engine: str, momentum: float) -> None:
-    some, shards = backend(engine, "linear"), ragged_shards()
+    some, shards = made(engine, "linear"), ragged_shards()
     models, label = starts(some), labels(5)
-    four, two = (Solver(lr=0.05, batch_size=5, epochs=epochs, momentum=momentum) for epochs in (4, 2))
+    four, two = (
+        Solver(lr=0.05, batch_size=5, epochs=epochs, momentum=momentum) for epochs in (4, 2)
+    )
     part = some.train(models, label, replace(shards, work=torch.full((5,), 0.5)), four, four.lr)
     want = some.train(models, label, shards, two, two.lr)
     assert torch.equal(part.steps, want.steps)
@@ -71,10 +73,10 @@ def test_half_of_four_epochs_is_two_epochs(engine: str, momentum: float) -> None
     torch.testing.assert_close(part.loss, want.loss, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_all_of_the_work_is_no_straggling(engine: str, solver: str) -> None:
-    some, how = backend(engine, "linear"), SOLVERS[solver]
+    some, how = made(engine, "linear"), SOLVERS[solver]
     models, label = starts(some), labels(5)
     plain = some.train(models, label, ragged_shards(), how, how.lr)
     whole = some.train(models, label, replace(ragged_shards(), work=torch.ones(5)), how, how.lr)
@@ -83,9 +85,9 @@ def test_all_of_the_work_is_no_straggling(engine: str, solver: str) -> None:
     assert torch.equal(whole.steps, plain.steps)
 
 
-@pytest.mark.parametrize("engine", BACKENDS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_straggler_is_the_same_alone_and_in_company(engine: str) -> None:
-    some, how, shards = backend(engine, "linear"), SOLVERS["momentum"], straggling()
+    some, how, shards = made(engine, "linear"), SOLVERS["momentum"], straggling()
     models, label = starts(some), labels(5)
     together = some.train(models, label, shards, how, how.lr)
     for row in (0, 1, 3, 4):

@@ -1,4 +1,6 @@
-"""Products by either library are the same products, and the permission to round does not outlive them."""
+"""Products by either library are the same products, and the permission to round does not outlive
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
-from fedclust.engines.fused import FusedBackend, network, products
+from fedclust.engines.fused import FusedEngine, network, products
 from fedclust.engines.fused.products import baddbmm, bmm, onednn_pays
 
 SHAPES = [(1, 2, 3, 4), (5, 10, 60, 10), (4, 20, 200, 200), (2, 64, 784, 50), (3, 1, 40_000, 2)]
@@ -18,7 +20,9 @@ SHAPES = [(1, 2, 3, 4), (5, 10, 60, 10), (4, 20, 200, 200), (2, 64, 784, 50), (3
 
 @pytest.fixture(params=[False, True], ids=["as it is", "with oneDNN"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Both ways, on whatever processor; where oneDNN rounds it is never taken, so not here either."""
+    """Both ways, on whatever processor; where oneDNN rounds it is never taken, so not here
+    either.
+    """
     if request.param and products._exact():
         monkeypatch.setattr(products, "onednn_pays", lambda: True)
     yield
@@ -106,7 +110,10 @@ def test_factors_are_rounded_and_sums_are_not(shape: tuple[int, int, int, int]) 
 @pytest.mark.parametrize("precision", ["highest", "bf16"])
 def test_one_factor_for_several_others(precision: str) -> None:
     generator = torch.Generator().manual_seed(0)
-    a, b = torch.randn(3, 1, 4, 5, generator=generator), torch.randn(3, 7, 5, 6, generator=generator)
+    a, b = (
+        torch.randn(3, 1, 4, 5, generator=generator),
+        torch.randn(3, 7, 5, 6, generator=generator),
+    )
     products.use(precision)
     found = products.matmul(a, b), products.matmul(b.mT, a.mT)
     expected = products.rounded(a).double() @ products.rounded(b).double()
@@ -128,13 +135,17 @@ def test_other_devices_multiply_bfloat16_and_give_float32() -> None:
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp", "cnn_femnist_tiny", "jgl_cnn"])
-def test_bfloat16_changes_training_a_little_on_every_path(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Row by row as on a CPU, and stacked as on a GPU: near each other, near float32, and not float32."""
+def test_bfloat16_changes_training_a_little_on_every_path(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Row by row as on a CPU, and stacked as on a GPU: near each other, near float32, and not
+    float32.
+    """
 
     def train(precision: str, convolving: str) -> Tensor:
         monkeypatch.setattr(network, "_convolving", lambda *_: convolving)
         products.use(precision)
-        engine = FusedBackend(shipped(name), toy_pool(shape_of(name)))
+        engine = FusedEngine(shipped(name), toy_pool(shape_of(name)))
         models = starts(engine)
         moved = engine.train(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05).params
         products.use("highest")

@@ -13,7 +13,7 @@ from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts,
 from test_span import assert_same, everywhere, nowhere
 from torch import Tensor
 
-from fedclust.engines.fused import FusedBackend, backend, compiled, regression, training
+from fedclust.engines.fused import FusedEngine, compiled, regression, training
 from fedclust.engines.fused.compiled import library
 from fedclust.engines.fused.network import Network
 from fedclust.models.initial import named_init
@@ -43,7 +43,7 @@ def both(
     """Local training in compiled code, and by PyTorch's operations."""
 
     def train() -> LocalResult:
-        engine = FusedBackend(model, pool)
+        engine = FusedEngine(model, pool)
         slots = starts(engine, 5) * 0.1 if solver.momentum else None
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
         models = starts(engine) * factor
@@ -52,7 +52,7 @@ def both(
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "pays", where)
+        patch.setattr("fedclust.engines.fused.engine.pays", where)
         fast = train()
         plain(patch)
         return fast, train()
@@ -62,9 +62,13 @@ def both(
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("name", ["linear", "mclr"])
-def test_every_solver_moves_the_weights_alike(name: str, where: str, solver: str, own_anchor: bool) -> None:
+def test_every_solver_moves_the_weights_alike(
+    name: str, where: str, solver: str, own_anchor: bool
+) -> None:
     pool, shards = toy_pool((1, 8, 8)), ragged_shards((3, 7, 0, 1, 12, 10))
-    assert_same(*both(shipped(name), pool, shards, SOLVERS[solver], WHERE[where], own_anchor=own_anchor))
+    assert_same(
+        *both(shipped(name), pool, shards, SOLVERS[solver], WHERE[where], own_anchor=own_anchor)
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 16, 17, 62])
@@ -78,15 +82,19 @@ def test_any_number_of_classes(where: str, classes: int) -> None:
 
 @pytest.mark.parametrize("where", WHERE)
 def test_stragglers(where: str) -> None:
-    shards = replace(ragged_shards((12, 12, 12)), work=torch.tensor([1.0, 0.2, 0.0], dtype=torch.float64))
+    shards = replace(
+        ragged_shards((12, 12, 12)), work=torch.tensor([1.0, 0.2, 0.0], dtype=torch.float64)
+    )
     for solver in ("everything", "weight_decay"):
-        assert_same(*both(shipped("linear"), toy_pool((1, 8, 8)), shards, SOLVERS[solver], WHERE[where]))
+        assert_same(
+            *both(shipped("linear"), toy_pool((1, 8, 8)), shards, SOLVERS[solver], WHERE[where])
+        )
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    monkeypatch.setattr(backend, "pays", WHERE[where])
-    engine, shards = FusedBackend(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
+    monkeypatch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
+    engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
     found = engine.train(models, labels(2), shards, SOLVERS["sgd"], 0.05)
     assert torch.equal(found.params[1], models[labels(2)[1]])
@@ -95,7 +103,9 @@ def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, wh
 
 @pytest.mark.parametrize("where", WHERE)
 def test_huge_logits(where: str) -> None:
-    """Losses of thousands of nats are as exact as small ones, and certain predictions cost nothing."""
+    """Losses of thousands of nats are as exact as small ones, and certain predictions cost
+    nothing.
+    """
     pool, shards = toy_pool((1, 8, 8)), ragged_shards()
     solver = Solver(lr=1e-3, batch_size=5, epochs=1)
     fast, slow = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=1e4)
@@ -109,12 +119,17 @@ def test_what_is_not_a_number_stays_so(where: str) -> None:
     """The engine's front finds models that diverged by their loss."""
     pool = toy_pool((1, 8, 8))
     for factor in (float("nan"), float("inf")):
-        fast, _ = both(shipped("linear"), pool, ragged_shards(), SOLVERS["sgd"], WHERE[where], factor=factor)
+        fast, _ = both(
+            shipped("linear"), pool, ragged_shards(), SOLVERS["sgd"], WHERE[where], factor=factor
+        )
         assert not fast.loss[[0, 1, 3, 4]].isfinite().any()
 
 
 def test_a_row_does_not_depend_on_its_company() -> None:
-    engine, shards = FusedBackend(shipped("linear"), toy_pool((1, 8, 8)), max_rows=8), ragged_shards()
+    engine, shards = (
+        FusedEngine(shipped("linear"), toy_pool((1, 8, 8)), max_rows=8),
+        ragged_shards(),
+    )
     models, label, solver = starts(engine), labels(len(shards)), SOLVERS["sgd"]
     together = engine.train(models, label, shards, solver, 0.05).params
     for row in range(len(shards)):
@@ -127,7 +142,9 @@ def test_only_softmax_regression_is_taken() -> None:
     assert Network.of(mlp((5,), 3, hidden=[])).is_regression
     assert not Network.of(shipped("mlp")).is_regression
     assert not Network.of(shipped("cnn", (1, 28, 28))).is_regression
-    assert not Network.of(Stack((5,), named_init("torch")).linear(4).linear(3).model()).is_regression
+    assert not Network.of(
+        Stack((5,), named_init("torch")).linear(4).linear(3).model()
+    ).is_regression
 
 
 def works(found: ctypes.CDLL | None) -> bool:
@@ -163,7 +180,9 @@ def test_without_a_compiler_nothing_is_lost(
     assert library("regression") is None
     assert regression.compiled() is None
     assert not fresh.exists()
-    fast, slow = both(shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS["sgd"], everywhere)
+    fast, slow = both(
+        shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS["sgd"], everywhere
+    )
     assert torch.equal(fast.params, slow.params)
 
 
@@ -176,7 +195,9 @@ def test_a_compiler_that_is_asked_for_is_missed(
     assert not fresh.exists()
 
 
-def test_another_processor_gets_its_own_library(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_processor_gets_its_own_library(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library("regression")
     monkeypatch.setattr(compiled, "_processor", lambda: "another one of the same cluster")
     library.cache_clear()

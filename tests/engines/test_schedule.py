@@ -1,4 +1,6 @@
-"""Batches: every pass a permutation, short batches only where promised, each row from its own key."""
+"""Batches: every pass a permutation, short batches only where promised, each row from its own
+key.
+"""
 
 from __future__ import annotations
 
@@ -97,14 +99,21 @@ def test_every_example_comes_first_equally_often() -> None:
     )
     plan = schedule(shards, Solver(lr=0.1, batch_size=1, epochs=1))
     often = torch.bincount(plan.position[:, 0, 0], minlength=5)
-    assert (often - rows / 5).abs().max() < 5 * (rows * 0.2 * 0.8) ** 0.5  # five standard deviations
+    assert (often - rows / 5).abs().max() < 5 * (
+        rows * 0.2 * 0.8
+    ) ** 0.5  # five standard deviations
 
 
 def test_step_counts() -> None:
     shards = ragged_shards((0, 1, 10, 11))
     assert num_steps(shards, Solver(lr=0.1, batch_size=10, epochs=3)).tolist() == [0, 3, 3, 6]
     assert num_steps(shards, Solver(lr=0.1, batch_size=None, epochs=3)).tolist() == [0, 3, 3, 3]
-    assert num_steps(shards, Solver(lr=0.1, batch_size=10, epochs=None, steps=4)).tolist() == [0, 4, 4, 4]
+    assert num_steps(shards, Solver(lr=0.1, batch_size=10, epochs=None, steps=4)).tolist() == [
+        0,
+        4,
+        4,
+        4,
+    ]
 
 
 @pytest.mark.parametrize(

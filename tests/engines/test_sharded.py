@@ -11,59 +11,59 @@ from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, start
 from torch import Tensor
 from two_ranks import Pair
 
-import fedclust.engines.ranks
-from fedclust.engines.choose import make_backend
-from fedclust.engines.ranks import Sharded, deal, fingerprint, sharded
-from fedclust.ranks import Ranks
-from fedclust.verbs import Backend
+import fedclust.engines.sharded
+from fedclust.distributed import Ranks
+from fedclust.engines.choose import make_engine
+from fedclust.engines.sharded import Sharded, deal, fingerprint, sharded
+from fedclust.verbs import Engine
 
 ENGINES = ["loop", "vmap", "fused"]
 # more rows than ranks, an empty row, one row for two ranks, none at all
 COUNTS = [(3, 7, 0, 1, 12), (5,), ()]
 
 
-def everything(backend: Backend, counts: tuple[int, ...], solver: str) -> dict[str, Tensor]:
+def everything(engine: Engine, counts: tuple[int, ...], solver: str) -> dict[str, Tensor]:
     """The results of all verbs, by name."""
     shards, how = ragged_shards(counts), SOLVERS[solver]
-    models, label = starts(backend), labels(len(shards))
-    slots = 0.01 * starts(backend, 4)[1:] if how.momentum else None
+    models, label = starts(engine), labels(len(shards))
+    slots = 0.01 * starts(engine, 4)[1:] if how.momentum else None
     anchor = 0.5 * models[label] if how.proximal else None
     shards = replace(shards, work=torch.linspace(0.3, 1, len(shards)))
-    local = backend.train(models, label, shards, how, how.lr, slots, anchor)
-    loss_sum, correct = backend.evaluate(models, label, shards)
+    local = engine.train(models, label, shards, how, how.lr, slots, anchor)
+    loss_sum, correct = engine.evaluate(models, label, shards)
     found = {
         "params": local.params,
         "train_loss": local.loss,
         "steps": local.steps,
-        "loss": backend.loss(models, shards),
-        "grad": backend.grad(models, label, shards),
+        "loss": engine.loss(models, shards),
+        "grad": engine.grad(models, label, shards),
         "loss_sum": loss_sum,
         "correct": correct,
     }
     return found if local.slots is None else found | {"slots": local.slots}
 
 
-def toy(engine: str, model: str) -> Backend:
-    return make_backend(engine, shipped(model), toy_pool(shape_of(model)))
+def toy(engine: str, model: str) -> Engine:
+    return make_engine(engine, shipped(model), toy_pool(shape_of(model)))
 
 
 def on_ranks(
     ranks: Ranks, engine: str, model: str, counts: tuple[int, ...], solver: str, block: int
 ) -> Mapping[str, Tensor]:
     """What one of the ranks gets."""
-    before, fedclust.engines.ranks._BLOCK = fedclust.engines.ranks._BLOCK, block
+    before, fedclust.engines.sharded._BLOCK = fedclust.engines.sharded._BLOCK, block
     try:
         return everything(Sharded(toy(engine, model), ranks), counts, solver)
     finally:
-        fedclust.engines.ranks._BLOCK = before
+        fedclust.engines.sharded._BLOCK = before
 
 
 def unlike(ranks: Ranks) -> str:
     """The error where the ranks ask for the loss of different models."""
-    backend = toy("loop", "linear")
-    models = starts(backend) + 1e-7 * ranks.rank
+    engine = toy("loop", "linear")
+    models = starts(engine) + 1e-7 * ranks.rank
     try:
-        Sharded(backend, ranks).loss(models, ragged_shards())
+        Sharded(engine, ranks).loss(models, ragged_shards())
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "none"
@@ -72,7 +72,9 @@ def unlike(ranks: Ranks) -> str:
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
 @pytest.mark.parametrize("model", ["linear", "cnn_femnist_tiny"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_two_ranks_compute_what_one_computes(two_ranks: Pair, engine: str, model: str, solver: str) -> None:
+def test_two_ranks_compute_what_one_computes(
+    two_ranks: Pair, engine: str, model: str, solver: str
+) -> None:
     for counts in COUNTS:
         alone = everything(toy(engine, model), counts, solver)
         first, second = two_ranks(on_ranks, engine, model, counts, solver, 16 << 20)
@@ -89,7 +91,8 @@ def test_two_ranks_compute_what_one_computes(two_ranks: Pair, engine: str, model
 def test_large_results_are_sent_in_pieces(two_ranks: Pair) -> None:
     counts = (3, 7, 0, 1, 12, 2, 2, 5, 1)
     whole, pieces = (
-        two_ranks(on_ranks, "loop", "linear", counts, "everything", block)[0] for block in (16 << 20, 6000)
+        two_ranks(on_ranks, "loop", "linear", counts, "everything", block)[0]
+        for block in (16 << 20, 6000)
     )
     assert all(torch.equal(value, pieces[name]) for name, value in whole.items())
 
@@ -97,12 +100,14 @@ def test_large_results_are_sent_in_pieces(two_ranks: Pair) -> None:
 def test_ranks_that_ask_for_different_things_are_told(two_ranks: Pair) -> None:
     said = two_ranks(unlike)
     assert said[0] == said[1]
-    assert said[0].startswith("RankFailed: rank 1 differs from rank 0 in what it is to compute (loss)")
+    assert said[0].startswith(
+        "RankFailed: rank 1 differs from rank 0 in what it is to compute (loss)"
+    )
 
 
 def test_one_rank_needs_no_shares() -> None:
-    backend = toy("loop", "linear")
-    assert sharded(backend, Ranks()) is backend
+    engine = toy("loop", "linear")
+    assert sharded(engine, Ranks()) is engine
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
@@ -120,7 +125,13 @@ def test_every_row_is_dealt_once_and_evenly(rows: int, ranks: int) -> None:
 def test_a_fingerprint_sees_values_places_and_absence() -> None:
     a, b = torch.rand(300, 500), torch.arange(4)
     assert fingerprint(a, b, None) == fingerprint(a.clone(), b.clone(), None)
-    others = [(a + 1e-6, b, None), (a.flip(0), b, None), (a, b.flip(0), None), (a, b, b), (a, None, None)]
+    others = [
+        (a + 1e-6, b, None),
+        (a.flip(0), b, None),
+        (a, b.flip(0), None),
+        (a, b, b),
+        (a, None, None),
+    ]
     assert len({fingerprint(a, b, None), *(fingerprint(*other) for other in others)}) == 6
     assert 0 <= fingerprint(a, -b) < 2**62
     assert fingerprint(torch.empty(0, 3)) >= 0

@@ -10,7 +10,7 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, toy_pool
 from torch import Tensor, nn
 
-from fedclust.engines.fused import FusedBackend, backend
+from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.span import Unforced, pays
 from fedclust.engines.fused.weights import Descent, HeavyBall, Weight
@@ -37,8 +37,8 @@ def trained(
     own: bool = False,
 ) -> LocalResult:
     """Local training with momenta, and anchors of each row where `own`."""
-    monkeypatch.setattr(backend, "pays", where)
-    engine = FusedBackend(shipped(name), toy_pool((1, 8, 8)))
+    monkeypatch.setattr("fedclust.engines.fused.engine.pays", where)
+    engine = FusedEngine(shipped(name), toy_pool((1, 8, 8)))
     slots = starts(engine, 5) * 0.1 if solver.momentum else None
     anchor = starts(engine, 9)[: len(shards)] * 0.5 if own and solver.proximal else None
     return engine.train(
@@ -80,9 +80,9 @@ def test_rows_that_stop_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_row_does_not_depend_on_its_company(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "pays", everywhere)
+    monkeypatch.setattr("fedclust.engines.fused.engine.pays", everywhere)
     engine, shards, solver = (
-        FusedBackend(shipped("mlp128"), toy_pool((1, 8, 8))),
+        FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))),
         ragged_shards(),
         SOLVERS["sgd"],
     )
@@ -115,7 +115,9 @@ def test_layers_that_do_not_see_the_inputs_are_left_alone() -> None:
 
     dense = network(nn.Flatten(), nn.Linear(4, 2), shapes=[(1, 2, 2), (4,), (2,)])
     assert dense.first_dense == 1
-    dropped = network(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 2), shapes=[(1, 2, 2), (4,), (4,), (2,)])
+    dropped = network(
+        nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 2), shapes=[(1, 2, 2), (4,), (4,), (2,)]
+    )
     assert dropped.first_dense is None
     assert Network.of(shipped("flex_mnist_cnn", (1, 28, 28))).first_dense is None
 

@@ -29,15 +29,23 @@ def test_company_and_padding_change_nothing() -> None:
 
 def test_steps_layers_rows_and_places_differ() -> None:
     mask = keep(KEYS, 2, 3, 2, (64,), 0.5)
-    others = keep(KEYS, 3, 3, 2, (64,), 0.5), keep(KEYS, 2, 4, 2, (64,), 0.5), keep(KEYS, 3, 2, 2, (64,), 0.5)
+    others = (
+        keep(KEYS, 3, 3, 2, (64,), 0.5),
+        keep(KEYS, 2, 4, 2, (64,), 0.5),
+        keep(KEYS, 3, 2, 2, (64,), 0.5),
+    )
     assert all(not torch.equal(mask, other) for other in others)
     assert len(mask.view(12, 64).unique(dim=0)) == 12
 
 
 def test_masks_are_not_the_numbers_that_order_the_batches() -> None:
-    """The same key orders the batches; first and second places of epoch 0 must not decide what is dropped."""
+    """The same key orders the batches; first and second places of epoch 0 must not decide what is
+    dropped.
+    """
     keys = Stream.of(0, "train").keys(torch.arange(4000))
-    shards = Shards(index=torch.zeros(4000, 2, dtype=torch.int64), count=torch.full((4000,), 2), key=keys)
+    shards = Shards(
+        index=torch.zeros(4000, 2, dtype=torch.int64), count=torch.full((4000,), 2), key=keys
+    )
     first = schedule(shards, Solver(lr=0.1, batch_size=1)).position[:, 0, 0]
     kept = keep(keys, 0, 0, 1, (1,), 0.5).flatten() > 0
     assert abs(float((kept == (first == 0)).double().mean()) - 0.5) < 5 * 0.5 / 4000**0.5

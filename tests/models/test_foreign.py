@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedclust.engines.loop import LoopBackend
-from fedclust.engines.vmap import VmapBackend
+from fedclust.engines.loop import LoopEngine
+from fedclust.engines.vmap import VmapEngine
 from fedclust.errors import ConfigError
 from fedclust.models.foreign import Foreign, adopt
 from fedclust.models.mlp import mlp
@@ -54,13 +54,18 @@ def test_runs_on_both_general_engines_alike() -> None:
     )
     key = Stream.of(0, "train").keys(torch.arange(2))
     shards = Shards(index=torch.arange(20).view(2, 10), count=torch.tensor([10, 7]), key=key)
-    loop, fast = LoopBackend(Residual(), pool), VmapBackend(Residual(), pool)
-    models, label = torch.stack([loop.init(Stream.of(0, "init", j)) for j in range(2)]), torch.tensor([1, 0])
+    loop, fast = LoopEngine(Residual(), pool), VmapEngine(Residual(), pool)
+    models, label = (
+        torch.stack([loop.init(Stream.of(0, "init", j)) for j in range(2)]),
+        torch.tensor([1, 0]),
+    )
     assert torch.equal(models[0], fast.init(Stream.of(0, "init", 0)))
     solver = Solver(lr=0.1, batch_size=4, momentum=0.5, proximal=0.1)
     expected, got = (engine.train(models, label, shards, solver, 0.1) for engine in (loop, fast))
     torch.testing.assert_close(got.params, expected.params, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(fast.loss(models, shards), loop.loss(models, shards), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        fast.loss(models, shards), loop.loss(models, shards), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_draws_anew_without_touching_the_global_generator() -> None:

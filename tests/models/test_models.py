@@ -62,7 +62,9 @@ def test_softmax_regression_on_features() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_shipped_models(name: str) -> None:
-    """Built as the config does it: a known layer sequence whose shapes are what the layers return."""
+    """Built as the config does it: a known layer sequence whose shapes are what the layers
+    return.
+    """
     config = OmegaConf.load(CONF / f"{name}.yaml")
     shape = PUBLISHED.get(name, (GREY, 0))[0]
     model = hydra.utils.instantiate(config, in_shape=shape, num_classes=7)
@@ -156,7 +158,9 @@ def test_tf_cifar_initialisation() -> None:
     biases = [value for name, value in values.items() if name.endswith("bias")]
     for weight, std in zip(weights, (0.05, 0.05, 0.04, 0.04, 1 / 192), strict=True):
         assert float(weight.abs().max()) <= 2 * std
-        assert float(weight.std()) == pytest.approx(0.8796 * std, rel=0.05)  # of a normal cut at two std
+        assert float(weight.std()) == pytest.approx(
+            0.8796 * std, rel=0.05
+        )  # of a normal cut at two std
     for bias, value in zip(biases, (0, 0.1, 0.1, 0.1, 0), strict=True):
         assert torch.equal(bias, torch.full_like(bias, value))
 
@@ -199,7 +203,9 @@ def test_penalised_kernels(name: str, coefficient: float, widths: list[int]) -> 
 
 
 def test_strided_same_padding_is_tensorflows() -> None:
-    """24 to 12 with a 5 x 5 kernel: one row above and left, two below and right; odd sizes alike."""
+    """24 to 12 with a 5 x 5 kernel: one row above and left, two below and right; odd sizes
+    alike.
+    """
     model = flex_femnist_cnn(GREY, 10, channels=[32, 64], hidden=[128], dropout=0.4, l2=0.0)
     pads = [layer.padding for layer in model if isinstance(layer, nn.ZeroPad2d)]
     assert pads == [(1, 2, 1, 2), (1, 2, 1, 2)]
@@ -216,7 +222,17 @@ def test_tf_cifar_pools_past_the_right_and_bottom_edge() -> None:
     x = torch.randn(1, 1, 24, 24)
     padded = F.pad(x, (0, 1, 0, 1), value=float("-inf"))
     assert torch.equal(pools[0](x), F.max_pool2d(padded, 3, 2))
-    assert [shape[1] for shape in model.shapes if len(shape) == 3] == [24, 24, 24, 12, 12, 12, 12, 12, 6]
+    assert [shape[1] for shape in model.shapes if len(shape) == 3] == [
+        24,
+        24,
+        24,
+        12,
+        12,
+        12,
+        12,
+        12,
+        6,
+    ]
 
 
 def test_tf_cifar_response_norm_is_the_tutorials() -> None:

@@ -31,7 +31,9 @@ def test_balanced_data_give_the_printed_sizes(mnist_sized: Dataset) -> None:
     assert fed.group.tolist() == [u // 20 for u in range(80)]
     for group in range(4):
         assert int(fed.train.count[fed.group == group].sum()) == 15_000
-        assert abs(int(fed.test.count[fed.group == group].sum()) - 2_500) <= 4  # thirds of 1,000 round
+        assert (
+            abs(int(fed.test.count[fed.group == group].sum()) - 2_500) <= 4
+        )  # thirds of 1,000 round
     assert set(fed.train.count.tolist()) == {750}
     assert set(fed.test.count.tolist()) <= {124, 125, 126}
     assert int(fed.train.count.sum()) == 60_000
@@ -68,7 +70,9 @@ def test_random_subsets_have_their_size_and_cover_every_class(
     seed: int, fake: Callable[..., Dataset]
 ) -> None:
     dataset = fake(47 * 60, 47 * 10, num_classes=47)
-    partition = ClassSubsets(num_clients=200, subsets="random", num_clusters=8, classes_per_cluster=40)
+    partition = ClassSubsets(
+        num_clients=200, subsets="random", num_clusters=8, classes_per_cluster=40
+    )
     fed = build(dataset, partition, seed)
     owns = label_histogram(fed, torch.arange(200)).view(8, 25, 47).sum(1) > 0
     assert owns.sum(1).tolist() == [40] * 8
@@ -119,19 +123,27 @@ def test_solved_shares_meet_every_total() -> None:
 
 
 def test_errors_name_the_key(fake: Callable[..., Dataset], mnist_sized: Dataset) -> None:
-    with pytest.raises(ConfigError, match=r"partition.num_clients=81 is not allowed: a multiple of the 4"):
+    with pytest.raises(
+        ConfigError, match=r"partition.num_clients=81 is not allowed: a multiple of the 4"
+    ):
         ClassSubsets(num_clients=81, subsets=[A, B, C, D])
     with pytest.raises(ConfigError, match=r"partition.subsets=default"):
         ClassSubsets(num_clients=80, subsets="default")
-    with pytest.raises(ConfigError, match=r"partition.cluster_sizes=.* is not allowed: equal, or 4 numbers"):
+    with pytest.raises(
+        ConfigError, match=r"partition.cluster_sizes=.* is not allowed: equal, or 4 numbers"
+    ):
         ClassSubsets(num_clients=80, subsets=[A, B, C, D], cluster_sizes=[1, 2, 3])
     for each in (8.5, 0.0, -0.5):
-        with pytest.raises(ConfigError, match=rf"^partition.classes_per_cluster={each} is not allowed"):
+        with pytest.raises(
+            ConfigError, match=rf"^partition.classes_per_cluster={each} is not allowed"
+        ):
             ClassSubsets(num_clients=80, subsets="random", classes_per_cluster=each)
     with pytest.raises(ConfigError, match=r"classes 0 to 4 of dataset=fake"):
         build(fake(100, 50, num_classes=5), ClassSubsets(num_clients=4, subsets=[A, B, C, D]), 0)
     few = ClassSubsets(num_clients=80, subsets="random", classes_per_cluster=2)
-    with pytest.raises(ConfigError, match=r"partition.classes_per_cluster=2 is not allowed: enough that 4"):
+    with pytest.raises(
+        ConfigError, match=r"partition.classes_per_cluster=2 is not allowed: enough that 4"
+    ):
         build(mnist_sized, few, 0)
     for sizes in ([17_500, 14_500, 14_000, 14_001], [40_000, 1, 1, 1]):
         partition = ClassSubsets(num_clients=80, subsets=[A, [7], [8], [9]], cluster_sizes=sizes)

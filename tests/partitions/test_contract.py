@@ -27,7 +27,9 @@ PARTITIONS: dict[str, Partition] = {
     "power_law": PowerLaw(num_clients=50),
     "power_law_3": PowerLaw(num_clients=33, classes_per_client=3, max_per_class=150),
     "class_subsets": ClassSubsets(num_clients=8, subsets="random"),
-    "class_sizes": ClassSubsets(num_clients=8, subsets="random", cluster_sizes=[500, 400, 300, 600]),
+    "class_sizes": ClassSubsets(
+        num_clients=8, subsets="random", cluster_sizes=[500, 400, 300, 600]
+    ),
     "ditto": Ditto(num_clients=20, total=1500, data_seed=None),
     "iid": IID(num_clients=7),
     "iid_power_law": IID(num_clients=50, sizes="power_law"),
@@ -90,13 +92,17 @@ def test_a_dataset_without_a_test_set_points_to_natural(name: str) -> None:
     synthetic = Synthetic(num_devices=4, total=400).load()
     if name == "rotated":
         synthetic = replace(
-            synthetic, x_train=torch.zeros(len(synthetic.x_train), 1, 2, 2), x_test=torch.zeros(0, 1, 2, 2)
+            synthetic,
+            x_train=torch.zeros(len(synthetic.x_train), 1, 2, 2),
+            x_test=torch.zeros(0, 1, 2, 2),
         )
     with pytest.raises(UserError, match=r"has no test set: use partition=natural"):
         build(synthetic, PARTITIONS[name], 0)
 
 
-@pytest.mark.parametrize("kind", [Rotated, Femnist10, PowerLaw, Ditto, ClassSubsets, IID, DirichletLabels])
+@pytest.mark.parametrize(
+    "kind", [Rotated, Femnist10, PowerLaw, Ditto, ClassSubsets, IID, DirichletLabels]
+)
 @pytest.mark.parametrize("num_clients", [0, -4, 2.5, "many"])
 def test_num_clients_is_a_positive_whole_number(kind: type, num_clients: object) -> None:
     needed = {Rotated: {"num_rotations": 4}, ClassSubsets: {"subsets": "random"}}.get(kind, {})

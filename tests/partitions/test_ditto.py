@@ -28,7 +28,9 @@ def test_published_totals_and_sizes(fashion: Dataset) -> None:
 
 def test_published_seed_gives_every_run_the_same_table(fashion: Dataset) -> None:
     published = [digest(build(fashion, Ditto(num_clients=500), seed)) for seed in (0, 1)]
-    drawn = [digest(build(fashion, Ditto(num_clients=500, data_seed=None), seed)) for seed in (0, 1)]
+    drawn = [
+        digest(build(fashion, Ditto(num_clients=500, data_seed=None), seed)) for seed in (0, 1)
+    ]
     assert published[0] == published[1]
     assert len({published[0], *drawn}) == 3
 
@@ -46,7 +48,9 @@ def test_five_classes_in_file_order_from_the_right_set(fashion: Dataset) -> None
     zeros = (fashion.y_train == 0).nonzero().flatten()
     mine = first[fed.pool.y[first] == 0]
     assert torch.equal(mine, zeros[: len(mine)])
-    one = fed.train.of_client(9)  # the second client that reads class 0 or the sixth: it goes on, not back
+    one = fed.train.of_client(
+        9
+    )  # the second client that reads class 0 or the sixth: it goes on, not back
     assert set(one.tolist()).isdisjoint(first.tolist())
 
 
@@ -64,5 +68,7 @@ def test_ranges(fake: Callable[..., Dataset]) -> None:
     for changes in ({"classes_per_client": 0}, {"total": 0}, {"data_seed": -1}):
         with pytest.raises(ConfigError, match=rf"^partition.{next(iter(changes))}="):
             Ditto(num_clients=5, **changes)
-    with pytest.raises(ConfigError, match=r"partition.classes_per_client=5 is not allowed: at most the 3"):
+    with pytest.raises(
+        ConfigError, match=r"partition.classes_per_client=5 is not allowed: at most the 3"
+    ):
         build(fake(300, 30, num_classes=3), Ditto(num_clients=5), 0)

@@ -69,7 +69,9 @@ def test_letters_are_relabelled_and_other_classes_left_out(fake: Callable[..., D
     fed = build(dataset, partition, 0)
     assert fed.pool.num_classes == 10
     assert len(fed.pool.y) == 1000
-    assert torch.equal(fed.pool.x, dataset.x_train[(dataset.y_train >= 36) & (dataset.y_train < 46)])
+    assert torch.equal(
+        fed.pool.x, dataset.x_train[(dataset.y_train >= 36) & (dataset.y_train < 46)]
+    )
     assert label_histogram(fed, torch.tensor([3]))[0].nonzero().flatten().tolist() == [3, 4, 5]
     with pytest.raises(ConfigError, match=r"partition.first_class=53 is not allowed: ten classes"):
         build(dataset, Femnist10(num_clients=20, total=600, first_class=53), 0)
@@ -86,11 +88,15 @@ def test_the_first_class_is_the_letter_a_of_emnist_byclass_and_0_of_ten_classes(
         )
         assert torch.equal(fed.pool.x, same.pool.x)
         assert torch.equal(fed.train.index, same.train.index)
-    with pytest.raises(ConfigError, match=r"partition.first_class=auto is not allowed: a class, because"):
+    with pytest.raises(
+        ConfigError, match=r"partition.first_class=auto is not allowed: a class, because"
+    ):
         build(fake(4700, 47, num_classes=47), Femnist10(num_clients=20, total=600), 0)
 
 
-def test_a_class_that_runs_short_is_shared_out_without_overlap(fake: Callable[..., Dataset]) -> None:
+def test_a_class_that_runs_short_is_shared_out_without_overlap(
+    fake: Callable[..., Dataset],
+) -> None:
     dataset = fake(4000, 10)
     fed = build(dataset, Femnist10(num_clients=20, total=5000), 0)  # more than there is
     rows = fed.train.index.tolist() + fed.test.index.tolist()

@@ -18,7 +18,11 @@ from fedclust.verbs import Partition
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize(
     "base",
-    [Rotated(num_clients=8, num_rotations=4), IID(num_clients=9), Femnist10(num_clients=10, total=200)],
+    [
+        Rotated(num_clients=8, num_rotations=4),
+        IID(num_clients=9),
+        Femnist10(num_clients=10, total=200),
+    ],
     ids=["rotated", "iid", "femnist10"],
 )
 def test_a_written_partition_comes_back_bit_by_bit(
@@ -45,7 +49,9 @@ def test_a_table_by_hand(fake: Callable[..., Dataset], tmp_path: Path) -> None:
     assert fed.group.tolist() == [-1, -1]
 
 
-def test_a_test_row_that_is_a_training_row_is_refused(fake: Callable[..., Dataset], tmp_path: Path) -> None:
+def test_a_test_row_that_is_a_training_row_is_refused(
+    fake: Callable[..., Dataset], tmp_path: Path
+) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("client,row,split\n0,0,train\n0,1,train\n1,2,train\n1,1,test\n")
     with pytest.raises(UserError, match=r"row 1 in a training and a test set \(1 such rows\)"):
@@ -55,7 +61,12 @@ def test_a_test_row_that_is_a_training_row_is_refused(fake: Callable[..., Datase
 
 
 def table(**changes: list[object]) -> pd.DataFrame:
-    columns = {"split": ["train", "train", "test"], "client": [0, 1, 1], "row": [0, 1, 2], "group": [0, 1, 1]}
+    columns = {
+        "split": ["train", "train", "test"],
+        "client": [0, 1, 1],
+        "row": [0, 1, 2],
+        "group": [0, 1, 1],
+    }
     return pd.DataFrame({k: v for k, v in (columns | changes).items() if v is not None})
 
 
@@ -71,12 +82,19 @@ def table(**changes: list[object]) -> pd.DataFrame:
         ({"group": [0, 1, 2]}, "gives client 1 more than one group"),
         ({"row": [0, 1, 12]}, "names rows 12 to 12, but the pool of dataset=fake has rows 0 to 11"),
         ({"split": ["test", "train", "test"]}, "client 0 has no training example"),
-        ({"split": [], "client": [], "row": [], "group": []}, "has no rows: it needs one per client"),
+        (
+            {"split": [], "client": [], "row": [], "group": []},
+            "has no rows: it needs one per client",
+        ),
     ],
 )
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_a_wrong_table_is_one_line(
-    changes: dict[str, list[object]], says: str, suffix: str, fake: Callable[..., Dataset], tmp_path: Path
+    changes: dict[str, list[object]],
+    says: str,
+    suffix: str,
+    fake: Callable[..., Dataset],
+    tmp_path: Path,
 ) -> None:
     path = tmp_path / f"table.{suffix}"
     frame = table(**changes)

@@ -25,18 +25,24 @@ def test_iid_gives_everything_away_evenly(mnist_sized: Dataset) -> None:
 
 
 def test_iid_errors(fake: Callable[..., Dataset]) -> None:
-    with pytest.raises(ConfigError, match=r"partition.sizes=random is not allowed: equal or power_law"):
+    with pytest.raises(
+        ConfigError, match=r"partition.sizes=random is not allowed: equal or power_law"
+    ):
         IID(num_clients=3, sizes="random")
     with pytest.raises(DataError, match=r"5 for 6 clients: lower partition.num_clients"):
         build(fake(5, 5), IID(num_clients=6), 0)
 
 
-def test_dirichlet_gives_everything_away_and_tests_on_the_training_distribution(mnist_sized: Dataset) -> None:
+def test_dirichlet_gives_everything_away_and_tests_on_the_training_distribution(
+    mnist_sized: Dataset,
+) -> None:
     fed = build(mnist_sized, DirichletLabels(num_clients=20, alpha=0.5), 0)
     assert fed.train.index.sort().values.tolist() == list(range(60_000))
     assert fed.test.index.sort().values.tolist() == list(range(60_000, 70_000))
     train = label_histogram(fed, torch.arange(20)).double()
-    test = torch.stack([fed.pool.y[fed.test.of_client(i)].bincount(minlength=10) for i in range(20)]).double()
+    test = torch.stack(
+        [fed.pool.y[fed.test.of_client(i)].bincount(minlength=10) for i in range(20)]
+    ).double()
     assert float((train / 6 - test).abs().max()) <= 1.2
 
 
@@ -44,7 +50,9 @@ def test_dirichlet_shares_have_the_variance_of_the_distribution(mnist_sized: Dat
     for alpha in (0.3, 5.0):
         shares = []
         for seed in range(20):
-            fed = build(mnist_sized, DirichletLabels(num_clients=10, alpha=alpha, min_examples=1), seed)
+            fed = build(
+                mnist_sized, DirichletLabels(num_clients=10, alpha=alpha, min_examples=1), seed
+            )
             shares.append(label_histogram(fed, torch.arange(10)).double() / 6000)
         # Var of one component of Dirichlet(alpha 1_M): (1/M)(1 - 1/M) / (M alpha + 1)
         assert float(torch.stack(shares).var()) == pytest.approx(0.09 / (10 * alpha + 1), rel=0.15)
@@ -79,7 +87,9 @@ def test_natural_keeps_devices_and_cuts_ninety_to_ten() -> None:
 
 def test_natural_errors(fake: Callable[..., Dataset]) -> None:
     dataset = fake(20, 5)
-    with pytest.raises(ConfigError, match=r"partition=natural needs devices, which dataset=fake lacks"):
+    with pytest.raises(
+        ConfigError, match=r"partition=natural needs devices, which dataset=fake lacks"
+    ):
         build(dataset, Natural(), 0)
     with pytest.raises(DataError, match=r"device 1 has 1: raise partition.train_fraction"):
         build(replace(dataset, owner=(torch.arange(20) == 3).long()), Natural(), 0)

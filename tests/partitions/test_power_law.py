@@ -31,7 +31,9 @@ def test_published_totals_on_mnist(mnist: Dataset) -> None:
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 5])
-def test_every_client_owns_its_classes_and_ten_images_at_least(classes: int, mnist: Dataset) -> None:
+def test_every_client_owns_its_classes_and_ten_images_at_least(
+    classes: int, mnist: Dataset
+) -> None:
     fed = build(mnist, PowerLaw(num_clients=1000, classes_per_client=classes), 0)
     for u in range(0, 1000, 37):
         rows = torch.cat([fed.train.of_client(u), fed.test.of_client(u)])
@@ -60,15 +62,21 @@ def test_iid_has_the_sizes_but_not_the_labels(mnist: Dataset) -> None:
     assert abs(train - 61_664) < 250
     assert abs(test - 7_371) < 60
     largest = int(fed.train.count.argmax())
-    share = fed.pool.y[fed.train.of_client(largest)].bincount(minlength=10) / int(fed.train.count[largest])
+    share = fed.pool.y[fed.train.of_client(largest)].bincount(minlength=10) / int(
+        fed.train.count[largest]
+    )
     assert float(share.min()) > 0.05
     assert fed.group.unique().tolist() == [-1]
 
 
 def test_errors_name_the_key(fake: Callable[..., Dataset]) -> None:
-    with pytest.raises(DataError, match=r"too few examples: 10 of class 0.*lower partition.num_clients"):
+    with pytest.raises(
+        DataError, match=r"too few examples: 10 of class 0.*lower partition.num_clients"
+    ):
         build(fake(80, 20), PowerLaw(num_clients=100), 0)
-    with pytest.raises(ConfigError, match=r"partition.classes_per_client=4 is not allowed: at most the 3"):
+    with pytest.raises(
+        ConfigError, match=r"partition.classes_per_client=4 is not allowed: at most the 3"
+    ):
         build(fake(900, 20, num_classes=3), PowerLaw(num_clients=3, classes_per_client=4), 0)
     with pytest.raises(ConfigError, match=r"partition.classes_per_client=0"):
         PowerLaw(num_clients=3, classes_per_client=0)

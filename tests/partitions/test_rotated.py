@@ -39,7 +39,9 @@ def test_printed_client_sizes(
     assert fed.group.tolist() == sorted(fed.group.tolist())
 
 
-def test_every_image_once_per_rotation_and_rows_match_the_group(fake: Callable[..., Dataset]) -> None:
+def test_every_image_once_per_rotation_and_rows_match_the_group(
+    fake: Callable[..., Dataset],
+) -> None:
     fed = build(fake(103, 41), Rotated(num_clients=20, num_rotations=4), 0)
     for r in range(4):
         clients = (fed.group == r).nonzero().flatten().tolist()
@@ -85,7 +87,9 @@ def test_four_quarter_turns_are_the_identity_on_real_images(data_root: Path) -> 
 def test_the_cap_keeps_the_first_examples_of_the_same_clients(fake: Callable[..., Dataset]) -> None:
     dataset, stream = fake(103, 40), Stream.of(0, "partition")
     full, full_test, _ = Rotated(num_clients=8, num_rotations=4).split(dataset, stream)
-    capped, test, _ = Rotated(num_clients=8, num_rotations=4, examples_per_client=10).split(dataset, stream)
+    capped, test, _ = Rotated(num_clients=8, num_rotations=4, examples_per_client=10).split(
+        dataset, stream
+    )
     assert capped.count.tolist() == [10] * 8
     assert torch.equal(test.index, full_test.index)
     for i in range(8):
@@ -103,7 +107,9 @@ def test_2400_clients_take_far_less_than_a_second(mnist_sized: Dataset) -> None:
 def test_what_cannot_be_rotated_is_told(fake: Callable[..., Dataset]) -> None:
     partition = Rotated(num_clients=4, num_rotations=4)
     for shape in ((1, 2, 3), (5,)):
-        with pytest.raises(ConfigError, match=r"partition=rotated is not allowed: it needs square images"):
+        with pytest.raises(
+            ConfigError, match=r"partition=rotated is not allowed: it needs square images"
+        ):
             partition.pool(fake(10, 10, shape=shape))
     with pytest.raises(ConfigError, match=r"dataset.normalise=pixel is not allowed"):
         partition.pool(fake(10, 10, per_pixel=True))

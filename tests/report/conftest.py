@@ -14,9 +14,9 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from fedclust.recorder import Recorder
+from fedclust.runtime.recorder import Recorder
 from fedclust.trackers.none import NoTracker
-from fedclust.types import Evaluation, Federation, Pool, Report, Round, Served, Split
+from fedclust.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
 
 NUM_PARAMS = 1000
 TESTED = 50  # test examples per client
@@ -46,24 +46,46 @@ def round_of(fed: Federation, seed: int, t: int) -> Round:
     everybody = torch.arange(fed.num_clients)
     yes = everybody >= 0
     return Round(
-        t=t, seed=seed, fed=fed, cohort=everybody, present=yes, shifted=~yes, work=yes.float(), dropped=~yes
+        t=t,
+        seed=seed,
+        fed=fed,
+        cohort=everybody,
+        present=yes,
+        shifted=~yes,
+        work=yes.float(),
+        dropped=~yes,
     )
 
 
 def labels(name: str, group: Tensor, seed: int, t: int) -> Tensor:
-    """How the made-up algorithms cluster: lcfl exactly from round 3; ifca merges two groups but in seed 2."""
+    """How the made-up algorithms cluster: lcfl exactly from round 3; ifca merges two groups but in
+    seed 2.
+    """
     if name == "lcfl":
         return (group + 1) % 4 if t >= 3 else torch.zeros_like(group)
     if name == "ifca":
         settled = group if seed == 2 else torch.where(group == 3, 0, group)
         noisy = torch.from_numpy(np.random.default_rng(7 * seed + t).integers(0, 4, len(group)))
-        return torch.where(torch.arange(len(group)) % (t + 2) == 0, noisy, settled) if t < 8 else settled
+        return (
+            torch.where(torch.arange(len(group)) % (t + 2) == 0, noisy, settled)
+            if t < 8
+            else settled
+        )
     return torch.arange(len(group)) if name == "local" else torch.zeros_like(group)
 
 
 def accuracy(name: str, seed: int, t: int) -> float:
-    top, speed = {"lcfl": (0.98, 4.0), "ifca": (0.96, 3.0), "fedavg": (0.93, 4.0), "local": (0.86, 1.5)}[name]
-    base = 0.98 - 0.6 * np.exp(-(t + 1) / 4.0) if name == "lcfl" else top - 0.6 * np.exp(-(t + 1) / speed)
+    top, speed = {
+        "lcfl": (0.98, 4.0),
+        "ifca": (0.96, 3.0),
+        "fedavg": (0.93, 4.0),
+        "local": (0.86, 1.5),
+    }[name]
+    base = (
+        0.98 - 0.6 * np.exp(-(t + 1) / 4.0)
+        if name == "lcfl"
+        else top - 0.6 * np.exp(-(t + 1) / speed)
+    )
     if name == "lcfl" and t < 3:
         base = accuracy("fedavg", seed, t) - 0.01 * seed
     return float(base + 0.01 * seed)
@@ -96,7 +118,7 @@ def write_job(
             recorder.cost(
                 seed,
                 t,
-                Report(
+                Cost(
                     models_down=down,
                     models_up=clients if name != "local" else 0,
                     gradient_steps=clients * 10,
@@ -107,7 +129,9 @@ def write_job(
             recorder.seconds(seed, t, 0.25)
             label = labels(name, group, seed, t)
             models = clients if name == "local" else 1 if name == "fedavg" else 4
-            recorder.evaluate(round_of(fed, seed, t), evaluation(label, accuracy(name, seed, t), models))
+            recorder.evaluate(
+                round_of(fed, seed, t), evaluation(label, accuracy(name, seed, t), models)
+            )
     recorder.finish()
     full = {
         "name": "demo",
@@ -124,7 +148,12 @@ def write_job(
         "algorithm": {"num_clusters": 4, "lr": 0.02 if name != "ifca" else 0.03},
     } | dict(config or {})
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(full)))
-    done = {"state": "done", "round": rounds, "rounds": rounds, "seeds": {str(s): "ok" for s in seeds}}
+    done = {
+        "state": "done",
+        "round": rounds,
+        "rounds": rounds,
+        "seeds": {str(s): "ok" for s in seeds},
+    }
     (folder / "status.json").write_text(json.dumps(done | dict(status or {})))
     return folder
 
@@ -137,7 +166,13 @@ REPORT = {
     "score": "last",
     "order": ["lcfl", "ifca", "fedavg", "local"],
     "claims": [
-        {"kind": "equal_until", "left": "lcfl", "right": "fedavg", "metric": "accuracy", "iteration": 3},
+        {
+            "kind": "equal_until",
+            "left": "lcfl",
+            "right": "fedavg",
+            "metric": "accuracy",
+            "iteration": 3,
+        },
         {"kind": "overtakes", "left": "lcfl", "right": "ifca", "between": [4, 10]},
         {"kind": "order_at_end", "best_to_worst": ["lcfl", "ifca", "fedavg", "local"]},
         {"kind": "reaches", "arm": "lcfl", "value": 0.95, "iteration": 9},
@@ -182,7 +217,9 @@ def write_plain(
     lines = ["seed,round,metric,value"]
     for metric, grid in curves.items():
         for t, row in enumerate(grid):
-            lines += [f"{seed},{t},{metric},{value}" for seed, value in enumerate(row) if value == value]
+            lines += [
+                f"{seed},{t},{metric},{value}" for seed, value in enumerate(row) if value == value
+            ]
     (folder / "rounds.csv").write_text("\n".join(lines) + "\n")
     given = [f"algorithm={choices['algorithm']}", *overrides]
     full = {

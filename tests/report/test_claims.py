@@ -66,12 +66,18 @@ def test_reaches_allows_one_iteration_more(iteration: int, holds: bool) -> None:
 
 
 def test_reaches_cannot_be_told_before_its_iteration() -> None:
-    assert verdict({"kind": "reaches", "arm": "a", "value": 0.99, "iteration": 9}, LEFT) == (None, 0, 0)
+    assert verdict({"kind": "reaches", "arm": "a", "value": 0.99, "iteration": 9}, LEFT) == (
+        None,
+        0,
+        0,
+    )
 
 
 def test_at_least_and_a_metric_that_was_not_recorded() -> None:
     assert verdict({"kind": "at_least", "arm": "a", "value": 0.85}, LEFT) == (True, 1, 2)
-    assert verdict({"kind": "at_least", "arm": "a", "metric": "purity", "value": 1.0}, LEFT)[0] is None
+    assert (
+        verdict({"kind": "at_least", "arm": "a", "metric": "purity", "value": 1.0}, LEFT)[0] is None
+    )
 
 
 def test_a_seed_that_stopped_early_is_left_out() -> None:
@@ -113,7 +119,10 @@ def test_fewer_iterations_than_an_arm_that_never_gets_there_is_a_bound() -> None
     ((_, said),) = check([claim(entry | {"percent": 50})], [fast, never])
     assert (said.holds, said.measured) == (True, "iteration 1 against more than 2: > 50.0 %")
     assert verdict(entry | {"percent": 60}, fast, never)[0] is None
-    assert verdict(entry | {"percent": 50}, arm("a", [[0.1], [0.1]]), arm("b", [[0.9], [0.9]]))[0] is False
+    assert (
+        verdict(entry | {"percent": 50}, arm("a", [[0.1], [0.1]]), arm("b", [[0.9], [0.9]]))[0]
+        is False
+    )
     assert verdict(entry | {"percent": 50}, arm("a", [[0.1], [0.1]]), never)[0] is None
 
 
@@ -151,7 +160,9 @@ def test_cost_ratio_is_of_totals_and_within_two_percent() -> None:
         ("MLP", []),
     ],
 )
-def test_every_piece_of_a_claims_setting_begins_a_piece_of_the_title(setting: str, held: list[str]) -> None:
+def test_every_piece_of_a_claims_setting_begins_a_piece_of_the_title(
+    setting: str, held: list[str]
+) -> None:
     titles = ["MNIST-MLP, swap all", "FEMNIST-MLP, swap all", "FEMNIST-MLP, swap part"]
     entry = {"kind": "at_least", "arm": "a", "value": 0.8, "setting": setting}
     found = check([claim(entry)], [arm("a", [[0.9]], title) for title in titles])
@@ -175,7 +186,10 @@ def test_a_claim_may_be_about_some_settings() -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"kind": "gain", "left": "a", "right": "b", "points": 1, "score": "best"}, "gain.score=best"),
+        (
+            {"kind": "gain", "left": "a", "right": "b", "points": 1, "score": "best"},
+            "gain.score=best",
+        ),
         (
             {"kind": "cost_ratio", "left": "a", "right": "b", "ratio": 1, "metric": "accuracy"},
             "metric=accuracy",

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 
-from fedclust.config import make, register_schema, resolve
+from fedclust.config.build import make, register_schema, resolve
 from fedclust.report.compat import SWITCHES, switched_on
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -53,7 +53,9 @@ def test_every_option_is_tried_here() -> None:
     assert len({s.option for s in SWITCHES}) == len(SWITCHES)
 
 
-@pytest.mark.parametrize(("choices", "options"), CHOICES, ids=[choices[0] for choices, _ in CHOICES])
+@pytest.mark.parametrize(
+    ("choices", "options"), CHOICES, ids=[choices[0] for choices, _ in CHOICES]
+)
 def test_options_exist_and_are_found(choices: tuple[str, ...], options: tuple[str, ...]) -> None:
     published = {s.option: str(s.published).lower() for s in SWITCHES}
     register_schema()

@@ -40,7 +40,10 @@ def test_an_iteration_that_is_not_printed_has_no_number() -> None:
 
 def test_data_sets_of_one_table_are_told_apart() -> None:
     name = "CFL-MGD/Table 2"
-    mnist, cifar = {"dataset": "mnist", "model": "mlp200"}, {"dataset": "cifar10", "model": "tf_cifar"}
+    mnist, cifar = (
+        {"dataset": "mnist", "model": "mlp200"},
+        {"dataset": "cifar10", "model": "tf_cifar"},
+    )
     assert lookup(name, "cfl_mgd", mnist, 300, whole=True) == Published(96.05, 0.12)
     assert lookup(name, "mcfl", cifar, 300, whole=True) == Published(80.43, 0.14)
     assert lookup(name, "fedbcd", cifar, 300, whole=True) == Published(47.31, 1.50)
@@ -65,7 +68,9 @@ def test_flexcfl_table_three(dataset: str, model: str, algorithm: str, mean: flo
 def test_flexcfl_table_four_is_told_apart_by_the_scenario() -> None:
     choices = {"dataset": "mnist", "model": "flex_mnist_cnn"}
     found = {
-        scenario: lookup("FlexCFL/Table IV", "flexcfl", choices | {"scenario": scenario}, 300, whole=True)
+        scenario: lookup(
+            "FlexCFL/Table IV", "flexcfl", choices | {"scenario": scenario}, 300, whole=True
+        )
         for scenario in ("swap_all", "swap_part", "incremental", "static")
     }
     assert found == {
@@ -90,7 +95,12 @@ def test_an_unknown_table_is_refused() -> None:
         table("LCFL/Table 9")
 
 
-DATASETS = {"MNIST": "mnist", "FEMNIST": "emnist", "FashionMNIST": "fashion_mnist", "Synthetic": "synthetic"}
+DATASETS = {
+    "MNIST": "mnist",
+    "FEMNIST": "emnist",
+    "FashionMNIST": "fashion_mnist",
+    "Synthetic": "synthetic",
+}
 ALGORITHMS = {
     "CFL-MGD (MCFL)": "cfl_mgd",
     "IFCA": "ifca_flex",
@@ -119,7 +129,11 @@ def test_every_cell_is_found_from_plausible_choices(name: str, cells: int) -> No
         if row["metric"].endswith("_gain") or not row["mean"]:
             continue
         dataset = (
-            row["dataset"].partition("(")[0].replace("Rotated", "").replace("CIFAR-10", "cifar10").strip()
+            row["dataset"]
+            .partition("(")[0]
+            .replace("Rotated", "")
+            .replace("CIFAR-10", "cifar10")
+            .strip()
         )
         setting = row["setting"].partition(";")[0]
         choices = {

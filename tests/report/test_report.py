@@ -50,8 +50,18 @@ def test_the_whole_report_of_a_sweep(sweep: Path) -> None:
         for ending in ("md", "csv", "tex"):
             assert (folder / f"{table}.{ending}").stat().st_size > 50
     figures = {p.name for p in (folder / "figures").iterdir()}
-    expected = ("accuracy", "train_loss", "purity", "accuracy_bytes", "contingency", "distance", "flow_lcfl")
-    assert {f"{name}.{ending}" for name in (*expected, "flow_ifca") for ending in ("png", "pdf")} == figures
+    expected = (
+        "accuracy",
+        "train_loss",
+        "purity",
+        "accuracy_bytes",
+        "contingency",
+        "distance",
+        "flow_lcfl",
+    )
+    assert {
+        f"{name}.{ending}" for name in (*expected, "flow_ifca") for ending in ("png", "pdf")
+    } == figures
     text = page.read_text()
     assert re.findall(r"<(?:link|script|iframe)", text) == []
     assert set(re.findall(r"(?:src|href)=\W*(\w+)", text)) == {"data"}
@@ -71,12 +81,19 @@ def test_reporting_twice_gives_the_same_bytes(tmp_path: Path, job: Job) -> None:
 
 def test_cells_are_mean_and_population_std_with_the_published_number(sweep: Path) -> None:
     records = {(r["arm"], r["column"]): r for r in table(sweep, "table")}
-    assert [arm for arm, column in records if column == "iteration 5"] == ["lcfl", "ifca", "fedavg", "local"]
+    assert [arm for arm, column in records if column == "iteration 5"] == [
+        "lcfl",
+        "ifca",
+        "fedavg",
+        "local",
+    ]
     measured = []
     for seed in range(3):
         rows = read(sweep / "algorithm=ifca" / "rounds.csv")
         (value,) = [
-            r["value"] for r in rows if (r["seed"], r["round"], r["metric"]) == (str(seed), "9", "accuracy")
+            r["value"]
+            for r in rows
+            if (r["seed"], r["round"], r["metric"]) == (str(seed), "9", "accuracy")
         ]
         measured.append(100 * float(value))
     cell = records["ifca", "iteration 10"]
@@ -110,7 +127,8 @@ def test_a_loss_that_explodes_is_told(tmp_path: Path, job: Job) -> None:
 def test_claims_end_the_run(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for claim in table(sweep, "claims"):
         mark = {"holds": "✓", "does not hold": "✗"}[claim["verdict"]]
-        said = f"{mark} {claim['claim']}: {claim['verdict']} ({claim['measured']}; {claim['seeds']} seeds)"
+        seen = f"{claim['verdict']} ({claim['measured']}; {claim['seeds']} seeds)"
+        said = f"{mark} {claim['claim']}: {seen}"
         assert said in summary(sweep)
     monkeypatch.setattr("fedclust.report.terminal._MOST_CLAIMS", 2)
     claims = table(sweep, "claims")
@@ -164,7 +182,12 @@ def test_a_scaled_run_says_so_everywhere_and_agrees_with_nothing(tmp_path: Path,
 
 
 def test_unfinished_and_failed_jobs_are_reported_and_named(tmp_path: Path, job: Job) -> None:
-    job(tmp_path / "a", "lcfl", rounds=6, status={"state": "running", "rounds_done": 6, "rounds": 12})
+    job(
+        tmp_path / "a",
+        "lcfl",
+        rounds=6,
+        status={"state": "running", "rounds_done": 6, "rounds": 12},
+    )
     job(
         tmp_path / "b",
         "ifca",
@@ -176,7 +199,10 @@ def test_unfinished_and_failed_jobs_are_reported_and_named(tmp_path: Path, job: 
     (tmp_path / "d" / "config.yaml").write_text("name: demo\n")
     banners = contents(tmp_path).banners
     assert "lcfl is not finished (running, 6 of 12 rounds)" in banners
-    assert "ifca: seed 2 failed and is left out of all numbers: loss is nan in round 3, client 7" in banners
+    assert (
+        "ifca: seed 2 failed and is left out of all numbers: loss is nan in round 3, client 7"
+        in banners
+    )
     assert "fedavg failed after 12 of 12 rounds: OSError: disk full" in banners
     assert "d has no results yet" in banners
     text = summary(tmp_path)
@@ -208,11 +234,15 @@ def test_jobs_of_one_algorithm_are_told_apart_by_what_differs(tmp_path: Path, jo
             overrides = [f"partition.num_clients={size}", "rounds=4"]
             job(tmp_path / f"{name}{size}", name, rounds=4, clients=size, overrides=overrides)
     said = contents(tmp_path)
-    expected = [f"{name}, num_clients={size}" for size in (40, 80, 120) for name in ("ifca", "lcfl")]
+    expected = [
+        f"{name}, num_clients={size}" for size in (40, 80, 120) for name in ("ifca", "lcfl")
+    ]
     assert [arm.label for arm in said.arms] == expected
     headline = said.tables[0]
     assert headline.columns == ("setting", "ifca", "lcfl")
-    assert [row[0].text for row in headline.rows] == [f"num_clients={size}" for size in (40, 80, 120)]
+    assert [row[0].text for row in headline.rows] == [
+        f"num_clients={size}" for size in (40, 80, 120)
+    ]
     assert [record["arm"] for record in headline.records] == expected
 
 
@@ -220,16 +250,27 @@ def test_many_arms_are_drawn_in_panels(tmp_path: Path, job: Job) -> None:
     for size in (8, 12, 16):
         for name in ("lcfl", "ifca", "fedavg"):
             overrides = [f"partition.num_clients={size}"]
-            job(tmp_path / f"{name}{size}", name, seeds=(0,), rounds=4, clients=size, overrides=overrides)
+            job(
+                tmp_path / f"{name}{size}",
+                name,
+                seeds=(0,),
+                rounds=4,
+                clients=size,
+                overrides=overrides,
+            )
     figure = draw(contents(tmp_path).arms, ["accuracy"], "iteration")
     assert figure is not None
-    assert [axes.get_title() for axes in figure.axes] == [f"num_clients={size}" for size in (8, 12, 16)]
+    assert [axes.get_title() for axes in figure.axes] == [
+        f"num_clients={size}" for size in (8, 12, 16)
+    ]
     assert [len(axes.lines) for axes in figure.axes] == [3, 3, 3]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "ifca", "lcfl"]
 
 
 def test_the_maximum_ignores_rounds_before_everybody_is_served(tmp_path: Path, job: Job) -> None:
-    folder = job(tmp_path / "job", "fedavg", seeds=(0,), rounds=3, config={"report": {"score": "max"}})
+    folder = job(
+        tmp_path / "job", "fedavg", seeds=(0,), rounds=3, config={"report": {"score": "max"}}
+    )
     lines = ["seed,round,metric,value"]
     for t, (served, value) in enumerate([(0.5, 0.99), (1.0, 0.7), (0.9, 0.8), (1.0, 0.6)]):
         lines += [f"0,{t},accuracy,{value}", f"0,{t},served,{served}"]
@@ -243,7 +284,10 @@ def test_unsound_published_options_are_in_the_header(tmp_path: Path, job: Job) -
     job(tmp_path / "a", "ifca", config=switched)
     job(tmp_path / "b", "lcfl")
     (banner,) = contents(tmp_path).banners
-    assert "algorithm.aggregation=first_client: a cluster takes over the model of one participant" in banner
+    assert (
+        "algorithm.aggregation=first_client: a cluster takes over the model of one participant"
+        in banner
+    )
     assert banner.endswith("(ifca)")
 
 
@@ -303,7 +347,9 @@ def test_a_report_node_with_a_mistake_is_named(tmp_path: Path, job: Job) -> None
             contents(folder)
 
 
-def test_the_callback_reports_a_sweep(tmp_path: Path, job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_callback_reports_a_sweep(
+    tmp_path: Path, job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     job(tmp_path / "a", "fedavg", seeds=(0,), rounds=2)
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
     ReportAfterSweep().on_multirun_end(config)

@@ -1,4 +1,6 @@
-"""Sweeps over federations: which overrides name an arm, which a setting, and what is drawn and printed."""
+"""Sweeps over federations: which overrides name an arm, which a setting, and what is drawn and
+printed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from fedclust.report.spec import Drawn, Spec
 from fedclust.report.write import Contents, all_contents, contents
 
 Plain = Callable[..., Path]
-CASES = {"mnist_mclr": ("MNIST-MCLR", "mnist", "mclr"), "femnist_mlp": ("FEMNIST-MLP", "mnist", "mlp512")}
+CASES = {
+    "mnist_mclr": ("MNIST-MCLR", "mnist", "mclr"),
+    "femnist_mlp": ("FEMNIST-MLP", "mnist", "mlp512"),
+}
 
 
 def curve(top: float, rounds: int = 6) -> list[list[float]]:
@@ -39,7 +44,13 @@ def grid(tmp_path: Path, plain: Plain) -> Path:
                     "case": title,
                     "figure": {"rows": ["accuracy", "train_loss"]},
                     "claims": [
-                        {"kind": "gain", "left": "flexcfl", "right": "fedavg", "points": 8, "score": "max"},
+                        {
+                            "kind": "gain",
+                            "left": "flexcfl",
+                            "right": "fedavg",
+                            "points": 8,
+                            "score": "max",
+                        },
                         {
                             "kind": "at_least",
                             "arm": "fedavg",
@@ -67,7 +78,9 @@ def grid(tmp_path: Path, plain: Plain) -> Path:
 
 
 SETTINGS = [
-    f"{case}, {scenario}" for case in ("FEMNIST-MLP", "MNIST-MCLR") for scenario in ("swap all", "swap part")
+    f"{case}, {scenario}"
+    for case in ("FEMNIST-MLP", "MNIST-MCLR")
+    for scenario in ("swap all", "swap part")
 ]
 
 
@@ -89,7 +102,11 @@ def test_what_comes_with_a_case_is_not_said_again(tmp_path: Path, plain: Plain) 
         plain(
             tmp_path / name,
             {"accuracy": curve(0.9)},
-            choices={"algorithm": "ifca", "case": case, "dataset": "npz" if name == "a" else "mnist"},
+            choices={
+                "algorithm": "ifca",
+                "case": case,
+                "dataset": "npz" if name == "a" else "mnist",
+            },
             overrides=[f"case={case}", *overrides],
             config={"report": {"case": case[8:]}},
         )
@@ -105,7 +122,10 @@ def test_options_of_the_method_are_part_of_the_name(tmp_path: Path, plain: Plain
                 tmp_path / f"{case[4:]}{weight}",
                 {"accuracy": curve(0.5)},
                 choices={**choices, "case": case},
-                overrides=[f"case={case}", *([f"algorithm.gradient_weight={weight}"] if weight else [])],
+                overrides=[
+                    f"case={case}",
+                    *([f"algorithm.gradient_weight={weight}"] if weight else []),
+                ],
                 config={"algorithm": {"gradient_weight": float(weight or 0.2)}},
             )
     names = [f"jgl gradient_weight={weight}" for weight in ("0", "0.2", "0.5")]
@@ -129,7 +149,9 @@ def test_the_headline_has_settings_by_arms_with_the_cells_of_the_paper(grid: Pat
 
 def test_a_stand_in_is_named_and_agrees_with_nothing(grid: Path) -> None:
     said = contents(grid)
-    assert [banner for banner in said.banners if banner.startswith("mnist stands in for emnist (fetch")]
+    assert [
+        banner for banner in said.banners if banner.startswith("mnist stands in for emnist (fetch")
+    ]
     for row in said.tables[0].rows:
         judged = {cell.good for cell in row[1:]}
         assert judged == ({None} if row[0].text.startswith("FEMNIST") else {False})
@@ -142,7 +164,9 @@ def test_claims_are_checked_where_they_belong(grid: Path) -> None:
     said = [(row[0].text, row[2].text) for row in claims.rows]
     gain = "flexcfl leads fedavg by +8 points by the best round (half of it is enough)"
     assert said[:4] == [(f"{gain} [{setting}]", "holds") for setting in SETTINGS]
-    assert said[4:] == [("fedavg ends with accuracy of at least 10.00 % [MNIST-MCLR, swap all]", "holds")]
+    assert said[4:] == [
+        ("fedavg ends with accuracy of at least 10.00 % [MNIST-MCLR, swap all]", "holds")
+    ]
 
 
 def test_panels_are_metrics_by_settings(grid: Path) -> None:
@@ -162,10 +186,15 @@ def test_one_metric_keeps_the_shape_of_two_choices(grid: Path) -> None:
     assert figure is not None
     assert len({round(axes.get_position().x0, 2) for axes in figure.axes}) == 4
     arms = contents(grid).arms
-    five = [*arms, *(type(a)(a.job, a.name, a.setting.replace("FEMNIST", "Synthetic")) for a in arms[:4])]
+    five = [
+        *arms,
+        *(type(a)(a.job, a.name, a.setting.replace("FEMNIST", "Synthetic")) for a in arms[:4]),
+    ]
     figure = draw(five, ["accuracy"], "iteration")
     assert figure is not None
-    assert len({round(axes.get_position().x0, 2) for axes in figure.axes}) == 2  # scenarios side by side
+    assert (
+        len({round(axes.get_position().x0, 2) for axes in figure.axes}) == 2
+    )  # scenarios side by side
     assert len(figure.axes) == 6
 
 
@@ -178,7 +207,11 @@ def test_the_asked_axis_counts_models(tmp_path: Path, plain: Plain) -> None:
     figure = draw(said.arms, ["accuracy"], "models")
     assert figure is not None
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), [5, 10, 15, 20])
-    names = [name for name, _, made in figures._lines(said.spec, said.arms, scaled=False) if made is not None]
+    names = [
+        name
+        for name, _, made in figures._lines(said.spec, said.arms, scaled=False)
+        if made is not None
+    ]
     assert names == ["accuracy_models", "accuracy"]
 
 
@@ -219,7 +252,9 @@ def test_a_seed_that_failed_late_is_left_out(tmp_path: Path, plain: Plain) -> No
     said = contents(tmp_path)
     assert said.tables[0].records[0]["mean"] == pytest.approx(70)
     assert said.tables[0].records[0]["n"] == 1
-    assert "ifca: seed 1 failed and is left out of all numbers: loss is nan in round 2" in said.banners
+    assert (
+        "ifca: seed 1 failed and is left out of all numbers: loss is nan in round 2" in said.banners
+    )
 
 
 def test_an_unfinished_arm_is_not_the_best_and_ends_no_claim(tmp_path: Path, plain: Plain) -> None:
@@ -274,7 +309,9 @@ def test_the_federation_table(tmp_path: Path, plain: Plain) -> None:
         choices=choices,
         config={"report": {"published": "FlexCFL/Table II"}},
     )
-    (job / "federation.json").write_text(json.dumps({"parameters": 7850, "seeds": {"0": summary(fed)}}))
+    (job / "federation.json").write_text(
+        json.dumps({"parameters": 7850, "seeds": {"0": summary(fed)}})
+    )
     tables = {table.name: table for table in contents(tmp_path).tables}
     (row,) = tables["federation"].records
     assert (row["clients"], row["groups"], row["parameters"]) == (20, 4, 7850)

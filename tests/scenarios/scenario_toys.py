@@ -1,4 +1,6 @@
-"""A federation whose clients own few classes and unequal amounts, for the tests of the scenarios."""
+"""A federation whose clients own few classes and unequal amounts, for the tests of the
+scenarios.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def federation(
     Args:
         num_clients: M.
         train, test: examples, the same number of each class but for remainders.
-        classes: of a client, neighbours on the circle of classes beginning at its number; None for all.
+        classes: of a client, neighbours on the circle of classes beginning at its number; None for
+            all.
         empty: clients without training examples.
     """
     own = classes or CLASSES
@@ -43,8 +46,12 @@ def federation(
         splits.append(Split.of(rows))
     y = torch.cat(labels)
     one, zero = torch.ones(1), torch.zeros(1)
-    pool = Pool(x=torch.arange(len(y)).float().unsqueeze(1), y=y, scale=one, shift=zero, num_classes=CLASSES)
-    return Federation(pool=pool, train=splits[0], test=splits[1], group=torch.arange(num_clients) % 3)
+    pool = Pool(
+        x=torch.arange(len(y)).float().unsqueeze(1), y=y, scale=one, shift=zero, num_classes=CLASSES
+    )
+    return Federation(
+        pool=pool, train=splits[0], test=splits[1], group=torch.arange(num_clients) % 3
+    )
 
 
 def play(scenario: Scenario, fed: Federation, count: int, seed: int = 0) -> list[Round]:
@@ -64,7 +71,14 @@ def labels_of(fed: Federation, client: int) -> list[set[int]]:
 
 def numbers(rnd: Round) -> list[Any]:
     """All that a round says, comparable with ==."""
-    tensors: list[Tensor] = [rnd.cohort, rnd.present, rnd.shifted, rnd.work, rnd.dropped, rnd.fed.group]
+    tensors: list[Tensor] = [
+        rnd.cohort,
+        rnd.present,
+        rnd.shifted,
+        rnd.work,
+        rnd.dropped,
+        rnd.fed.group,
+    ]
     for split in (rnd.fed.train, rnd.fed.test):
         tensors += [split.index, split.start]
     return [rnd.t, rnd.seed, *(tensor.tolist() for tensor in tensors)]

@@ -50,7 +50,9 @@ def test_rounds_of_arrival_ascend_from_one(rounds: list[int]) -> None:
 
 
 def test_more_arrivals_or_larger_cohorts_than_clients_are_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"scenario.arrive_at=\[1, 2, 3\].*at most 2 rounds of arrival"):
+    with pytest.raises(
+        ConfigError, match=r"scenario.arrive_at=\[1, 2, 3\].*at most 2 rounds of arrival"
+    ):
         Newcomers(arrive_at=[1, 2, 3]).rounds(federation(3), 0)
     with pytest.raises(ConfigError, match=r"clients_per_round=15.*10 clients"):
         Newcomers(fraction=0.5, clients_per_round=15).rounds(federation(), 0)

@@ -50,7 +50,10 @@ def test_parts_grow_by_adding_and_are_a_random_part() -> None:
     assert rows_of(rounds[3].fed.train) == rows_of(fed.train)
     first = [fed.pool.y[rounds[0].fed.train.of_client(0)].float().mean() for _ in (0,)]
     assert 0 < first[0] < 1, "not the first examples, which alternate, nor one class"
-    starts = [rows[0] - int(fed.train.of_client(i)[0]) for i, rows in enumerate(rows_of(rounds[0].fed.train))]
+    starts = [
+        rows[0] - int(fed.train.of_client(i)[0])
+        for i, rows in enumerate(rows_of(rounds[0].fed.train))
+    ]
     assert len(set(starts)) > 2
     other = play(Incremental(every=1), fed, 1, seed=1)[0]
     assert rows_of(other.fed.train) != rows_of(rounds[0].fed.train)

@@ -37,9 +37,13 @@ def test_everyone_has_a_turn_before_anyone_is_drawn(size: int) -> None:
     assert in_turn[0] == list(range(size))
     assert set().union(*in_turn) == set(range(20))
     assert all(len(cohort) == size for cohort in in_turn)
-    assert sum(len(set(cohort)) for cohort in in_turn[:-1]) == size * (turns - 1), "nobody has two turns"
+    assert sum(len(set(cohort)) for cohort in in_turn[:-1]) == size * (turns - 1), (
+        "nobody has two turns"
+    )
     later = play(Static(clients_per_round=size), federation(), 60)
-    assert all(torch.equal(a.cohort, b.cohort) for a, b in zip(rounds[turns:], later[turns:], strict=True))
+    assert all(
+        torch.equal(a.cohort, b.cohort) for a, b in zip(rounds[turns:], later[turns:], strict=True)
+    )
 
 
 def test_the_last_turn_begins_the_list_again() -> None:
@@ -54,7 +58,9 @@ def test_clients_without_data_have_no_turn() -> None:
 
 
 def test_newcomers_have_their_turn_when_they_arrive() -> None:
-    scenario = Newcomers(fraction=0.3, arrive_at=[8], clients_per_round=4, selection="round_robin_first")
+    scenario = Newcomers(
+        fraction=0.3, arrive_at=[8], clients_per_round=4, selection="round_robin_first"
+    )
     rounds = play(scenario, federation(), 10)
     late = (~rounds[0].present).nonzero().squeeze(1).tolist()
     assert len(late) == 6
@@ -119,5 +125,7 @@ def test_static_changes_nothing() -> None:
 
 
 def test_an_unknown_selection_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"scenario.selection=robin .* one of random, round_robin_first"):
+    with pytest.raises(
+        ConfigError, match=r"scenario.selection=robin .* one of random, round_robin_first"
+    ):
         Static(selection="robin")  # type: ignore[arg-type]

@@ -22,7 +22,9 @@ def federation(num_clients: int = 20, empty: tuple[int, ...] = ()) -> Federation
     )
     train = Split.of([torch.arange(0 if i in empty else 3) for i in range(num_clients)])
     test = Split.of([torch.tensor([3])] * num_clients)
-    return Federation(pool=pool, train=train, test=test, group=torch.zeros(num_clients, dtype=torch.int64))
+    return Federation(
+        pool=pool, train=train, test=test, group=torch.zeros(num_clients, dtype=torch.int64)
+    )
 
 
 def test_full_participation_is_everybody_in_every_round() -> None:
@@ -34,7 +36,11 @@ def test_full_participation_is_everybody_in_every_round() -> None:
 
 @pytest.mark.parametrize(
     ("scenario", "size"),
-    [(Static(participation=0.3), 6), (Static(participation=0.01), 1), (Static(clients_per_round=7), 7)],
+    [
+        (Static(participation=0.3), 6),
+        (Static(participation=0.01), 1),
+        (Static(clients_per_round=7), 7),
+    ],
 )
 def test_cohorts_have_their_size_and_change(scenario: Static, size: int) -> None:
     cohorts = [r.cohort.tolist() for r in islice(scenario.rounds(federation(), 0), 12)]
@@ -47,7 +53,9 @@ def test_clients_without_training_data_are_never_sampled() -> None:
     for rnd in islice(Static(participation=0.5).rounds(fed, 3), 10):
         assert not {0, 7} & set(rnd.cohort.tolist())
         assert len(rnd.cohort) == 9
-    assert next(Static().rounds(fed, 3)).cohort.tolist() == [i for i in range(20) if i not in (0, 7)]
+    assert next(Static().rounds(fed, 3)).cohort.tolist() == [
+        i for i in range(20) if i not in (0, 7)
+    ]
 
 
 def test_a_cohort_larger_than_the_federation_is_refused_at_once() -> None:
@@ -56,5 +64,7 @@ def test_a_cohort_larger_than_the_federation_is_refused_at_once() -> None:
 
 
 def test_seeds_have_cohorts_of_their_own() -> None:
-    first = [next(Static(participation=0.5).rounds(federation(), s)).cohort.tolist() for s in range(3)]
+    first = [
+        next(Static(participation=0.5).rounds(federation(), s)).cohort.tolist() for s in range(3)
+    ]
     assert first[0] != first[1] != first[2]

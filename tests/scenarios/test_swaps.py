@@ -28,7 +28,9 @@ def changed(before: Federation, after: Federation) -> list[int]:
 
 
 @pytest.mark.parametrize("scenario", BOTH, ids=["all", "part"])
-def test_no_example_is_lost_doubled_or_moved_between_training_and_test(scenario: SwapAll | SwapPart) -> None:
+def test_no_example_is_lost_doubled_or_moved_between_training_and_test(
+    scenario: SwapAll | SwapPart,
+) -> None:
     fed = federation()
     last = play(scenario, fed, 30)[-1].fed
     assert changed(fed, last)
@@ -84,7 +86,9 @@ def test_one_client_in_twenty_swaps_per_round() -> None:
 
 
 def test_the_published_costs_of_migration_follow_from_these_swaps() -> None:
-    """IFCA with migration, MNIST, 300 rounds: 13,725 clients swap in the mean, 5.43 times FedAvg's models."""
+    """IFCA with migration, MNIST, 300 rounds: 13,725 clients swap in the mean, 5.43 times FedAvg's
+    models.
+    """
     scenario = SwapAll(clients_per_round=20, selection="round_robin_first")
     rounds = play(scenario, federation(1000, train=1, test=1, classes=1), 300)
     swapped = sum(int(rnd.shifted.sum()) for rnd in rounds)
@@ -133,13 +137,18 @@ def test_classes_are_drawn_from_those_the_other_lacks() -> None:
 def test_a_class_missing_in_a_test_set_is_not_given() -> None:
     fed = federation(test=1)  # client 0 tests class 0 only, client 3 class 3 only
     rnd = play(SwapPart(), fed, 1)[0]
-    drawn = {tuple(draw_labels(replace(rnd, t=t), torch.tensor([[0, 3]]))[0].tolist()) for t in range(50)}
+    drawn = {
+        tuple(draw_labels(replace(rnd, t=t), torch.tensor([[0, 3]]))[0].tolist()) for t in range(50)
+    }
     assert drawn == {(0, 3)}
 
 
 def test_a_pair_with_nothing_to_give_is_passed_over_or_ends_the_round() -> None:
     fed = federation(40)
-    rounds = {abort: play(SwapPart(probability=1.0, abort_round=abort), fed, 2)[1] for abort in (False, True)}
+    rounds = {
+        abort: play(SwapPart(probability=1.0, abort_round=abort), fed, 2)[1]
+        for abort in (False, True)
+    }
     skipped, aborted = (rounds[abort].shifted for abort in (False, True))
     assert (skipped | ~aborted).all(), "who swaps before the abort swaps without it too"
     assert 0 < int(skipped.sum()) < 40, "some pairs own the same classes"
@@ -149,7 +158,9 @@ def test_a_pair_with_nothing_to_give_is_passed_over_or_ends_the_round() -> None:
 
 
 def test_swaps_that_cannot_be_are_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"scenario=swap_part .* a class the other lacks") as error:
+    with pytest.raises(
+        ConfigError, match=r"scenario=swap_part .* a class the other lacks"
+    ) as error:
         SwapPart().rounds(federation(classes=None, test=CLASSES), 0)
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=r"partition.num_clients=1"):
@@ -164,12 +175,16 @@ def test_classes_that_contain_each_other_cannot_be_swapped() -> None:
     fed = federation()
     assert is_swappable(fed)
     y = torch.zeros_like(fed.pool.y)
-    y[fed.train.of_client(0)[0]] = y[fed.test.of_client(0)[0]] = CLASSES - 1  # client 0 owns one class more
+    y[fed.train.of_client(0)[0]] = y[fed.test.of_client(0)[0]] = (
+        CLASSES - 1
+    )  # client 0 owns one class more
     nested = replace(fed, pool=replace(fed.pool, y=y))
     assert not is_swappable(nested)
 
 
-@pytest.mark.parametrize("scenario", [SwapAll(clients_per_round=20), SwapPart(clients_per_round=20)])
+@pytest.mark.parametrize(
+    "scenario", [SwapAll(clients_per_round=20), SwapPart(clients_per_round=20)]
+)
 def test_a_long_run_is_replayed_in_seconds(scenario: SwapAll | SwapPart) -> None:
     fed = federation(1000, train=60, test=10)
     began = time.process_time()

@@ -26,7 +26,9 @@ MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow", "wandb"
 
 
 @pytest.mark.parametrize("extra", MAKERS)
-def test_a_missing_extra_is_one_line_with_the_command(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_one_line_with_the_command(
+    extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, MODULES[extra], None)
     with pytest.raises(ConfigError, match=rf"pip install 'fedclust\[{extra}\]'") as caught:
         MAKERS[extra]()
@@ -46,13 +48,19 @@ def test_tensorboard_gets_a_folder_per_seed(monkeypatch: pytest.MonkeyPatch) -> 
         def close(self) -> None:
             points.append((self.folder, "closed"))
 
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer)
+    )
     tracker = TensorBoardTracker("events")
     tracker.log(0, 5, {"accuracy": 0.5, "purity": 1.0})
     tracker.log(3, 5, {"accuracy": 0.6})
     tracker.close()
     zero, three = str(Path("events") / "seed=0"), str(Path("events") / "seed=3")
-    assert points[:3] == [(zero, "accuracy", 0.5, 5), (zero, "purity", 1.0, 5), (three, "accuracy", 0.6, 5)]
+    assert points[:3] == [
+        (zero, "accuracy", 0.5, 5),
+        (zero, "purity", 1.0, 5),
+        (three, "accuracy", 0.6, 5),
+    ]
     assert points[3:] == [(zero, "closed"), (three, "closed")]
 
 
@@ -88,7 +96,11 @@ def test_mlflow_gets_one_batch_per_seed_and_round(monkeypatch: pytest.MonkeyPatc
     tracker.log(1, 7, {"accuracy": 0.5})
     tracker.close()
     run = "id of lcfl, ifca"
-    assert calls == [("uri", "sqlite:///x.db"), (run, [("seed_1/accuracy", 0.5, 0, 7)]), (run, "terminated")]
+    assert calls == [
+        ("uri", "sqlite:///x.db"),
+        (run, [("seed_1/accuracy", 0.5, 0, 7)]),
+        (run, "terminated"),
+    ]
 
 
 def test_a_store_that_mlflow_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +108,9 @@ def test_a_store_that_mlflow_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("no such\nstore")
 
     exceptions = SimpleNamespace(MlflowException=RuntimeError)
-    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=client, exceptions=exceptions))
+    monkeypatch.setitem(
+        sys.modules, "mlflow", SimpleNamespace(MlflowClient=client, exceptions=exceptions)
+    )
     with pytest.raises(ConfigError, match=r"tracker\.uri=x://y is not allowed: .*no such store"):
         MLflowTracker("experiment", "run", uri="x://y")
 

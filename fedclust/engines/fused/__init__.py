@@ -1,5 +1,5 @@
 """The fused engine: stacked rows, hand-written backward, updates fused into the products."""
 
-from fedclust.engines.fused.backend import FusedBackend
+from fedclust.engines.fused.engine import FusedEngine
 
-__all__ = ["FusedBackend"]
+__all__ = ["FusedEngine"]

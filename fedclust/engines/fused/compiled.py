@@ -1,6 +1,7 @@
 """C sources of this folder, compiled for this processor where there is a compiler.
 
-Compiled once, in half a second, and kept in the user's cache folder. Without a compiler only speed is lost.
+Compiled once, in half a second, and kept in the user's cache folder. Without a compiler only speed
+is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _LOG = logging.getLogger(__name__)
 _CPU = Path("/proc/cpuinfo")
 _LONGEST = 60  # seconds
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC")
-# the first that gives a library that can be loaded: Apple's compiler knows no OpenMP, others no native ARM
+# the first that gives a library that can be loaded: Apple's compiler knows no OpenMP, others no
+# native ARM
 _ATTEMPTS = (("-march=native", "-fopenmp"), ("-march=native",), ())
 
 
@@ -35,9 +37,13 @@ def library(name: str) -> ctypes.CDLL | None:
     compiler = _compiler()
     if compiler is None:
         if os.environ.get("CC"):
-            _LOG.warning("CC=%s is no program; going on without a compiled %s", os.environ["CC"], source.name)
+            _LOG.warning(
+                "CC=%s is no program; going on without a compiled %s", os.environ["CC"], source.name
+            )
         return None
-    text = source.read_bytes() + _processor().encode() + repr((compiler, _FLAGS, _ATTEMPTS)).encode()
+    text = (
+        source.read_bytes() + _processor().encode() + repr((compiler, _FLAGS, _ATTEMPTS)).encode()
+    )
     kept = _folder() / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.so"
     return (_loaded(kept) if _is_whole(kept) else None) or _built(compiler, source, kept)
 
@@ -73,7 +79,9 @@ def _sealed(content: bytes) -> bytes:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a kept library is there and undamaged: half of one would end the process when it is loaded."""
+    """Whether a kept library is there and undamaged: half of one would end the process when it is
+    loaded.
+    """
     try:
         content = path.read_bytes()
     except OSError:
@@ -93,7 +101,8 @@ def _built(compiler: list[str], source: Path, kept: Path) -> ctypes.CDLL | None:
     with tempfile.TemporaryDirectory() as folder:
         part, made = Path(folder, "part.o"), Path(folder, "made.so")
         for flags in _ATTEMPTS:
-            # linked without -fopenmp, so that its calls go to PyTorch's own threads and not to a second set
+            # linked without -fopenmp, so that its calls go to PyTorch's own threads and not to a
+            # second set
             commands = (
                 [*compiler, *_FLAGS, *flags, "-c", str(source), "-o", str(part)],
                 [*compiler, "-shared", str(part), "-o", str(made), "-lm"],
@@ -102,14 +111,18 @@ def _built(compiler: list[str], source: Path, kept: Path) -> ctypes.CDLL | None:
                 with suppress(OSError):
                     atomic_write(kept, _sealed(made.read_bytes()))
                 return found
-    _LOG.warning("%s cannot compile %s; going on with PyTorch's operations", compiler[0], source.name)
+    _LOG.warning(
+        "%s cannot compile %s; going on with PyTorch's operations", compiler[0], source.name
+    )
     return None
 
 
 def _runs(command: list[str]) -> bool:
     """Whether a command ends well."""
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_LONGEST, check=False, text=True)
+        done = subprocess.run(
+            command, capture_output=True, timeout=_LONGEST, check=False, text=True
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     if done.returncode:

@@ -1,7 +1,8 @@
-"""Blocks of a network that begin with a convolution: each is one call of compiled code for all rows.
+"""Blocks of a network that begin with a convolution: each is one call of compiled code for all
+rows.
 
-In PyTorch's operations ReLU and pooling are passes over memory of their own, results are fresh memory, and
-rows take turns. `convolution.c` says what is computed, image by image.
+In PyTorch's operations ReLU and pooling are passes over memory of their own, results are fresh
+memory, and rows take turns. `convolution.c` says what is computed, image by image.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from fedclust.engines.fused.compiled import library
 from fedclust.engines.fused.products import rounding
 from fedclust.engines.fused.weights import Rule, Weight
 
-_TASKS = 8  # least pieces of a backward pass, for the threads; every piece has a gradient of its own
+_TASKS = (
+    8  # least pieces of a backward pass, for the threads; every piece has a gradient of its own
+)
 _LARGEST = 254  # places of a window that a byte can tell, besides "none"
 
-Room = Callable[..., Tensor]  # name and shape to a float32 buffer that begins at a multiple of 64 bytes
+Room = Callable[
+    ..., Tensor
+]  # name and shape to a float32 buffer that begins at a multiple of 64 bytes
 
 
 class _Images(Structure):
@@ -143,7 +148,8 @@ class _Geometry:
             pair(x) for x in (block.conv.kernel_size, block.conv.stride, block.conv.dilation)
         )
         out = [
-            (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(padded, sides, strides, apart, strict=True)
+            (n - d * (k - 1) - 1) // s + 1
+            for n, k, s, d in zip(padded, sides, strides, apart, strict=True)
         ]
         window = moves = (1, 1)
         if block.pool is not None:
@@ -187,19 +193,29 @@ class _Job(Structure):
     """The C structure `Block`."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("rows", "batch", *(field.name for field in fields(_Geometry)))),
+        *(
+            (name, c_int64)
+            for name in ("rows", "batch", *(field.name for field in fields(_Geometry)))
+        ),
         *((name, c_int64) for name in ("rim_top", "rim_left", "rim_height", "rim_width", "parts")),
         *((name, _Images) for name in ("x", "y", "delta", "back")),
         *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
         *((name, c_void_p) for name in ("places", "meets", "met")),
-        *((name, c_void_p) for name in ("places_around", "meets_around", "phases", "columns", "order")),
-        *((name, c_void_p) for name in ("turned", "around", "padded", "where", "partial", "scratch")),
+        *(
+            (name, c_void_p)
+            for name in ("places_around", "meets_around", "phases", "columns", "order")
+        ),
+        *(
+            (name, c_void_p)
+            for name in ("turned", "around", "padded", "where", "partial", "scratch")
+        ),
         ("space", c_int64),
     )
 
 
 class BlockStep:
-    """A block of layers as a `fedclust.engines.fused.dense.Step` of tensors [R, B, channels, height, width].
+    """A block of layers as a `fedclust.engines.fused.dense.Step` of tensors [R, B, channels,
+    height, width].
 
     Args:
         block: the layers.
@@ -209,7 +225,8 @@ class BlockStep:
         rule: what becomes of the gradient; None for forward only.
         batch: B.
         need: whether the gradient of the images is wanted.
-        last: whether the output lies channels last, as a further block wants it; else as `Flatten` does.
+        last: whether the output lies channels last, as a further block wants it; else as `Flatten`
+            does.
         room: buffers that are used again.
     """
 
@@ -230,7 +247,11 @@ class BlockStep:
         assert code is not None
         self.weight, self.bias, self.rule = weight, bias, rule
         self.code, self.threads = code, torch.get_num_threads()
-        g, rows, kernel = _Geometry.of(block, *shapes), len(weight.value), weight.value.permute(0, 1, 3, 4, 2)
+        g, rows, kernel = (
+            _Geometry.of(block, *shapes),
+            len(weight.value),
+            weight.value.permute(0, 1, 3, 4, 2),
+        )
         around, meets, met = _Around.of(block, g, need=need), *_seen(block, g)
         parts = min(batch, -(-_TASKS // rows))
 
@@ -239,7 +260,9 @@ class BlockStep:
         self.out = self.out.permute(0, 1, 4, 2, 3) if last else self.out
         self.back = None
         if need:
-            self.back = room("back", rows, batch, g.height, g.width, g.inputs).permute(0, 1, 4, 2, 3)
+            self.back = room("back", rows, batch, g.height, g.width, g.inputs).permute(
+                0, 1, 4, 2, 3
+            )
 
         lanes = code.lanes()
         v, u = -(-g.outputs // lanes), -(-g.inputs // lanes)
@@ -254,7 +277,9 @@ class BlockStep:
             "places": _places(block, g),
             "meets": meets,
             "met": met,
-            "places_around": (around.places.unsqueeze(1) * outs + torch.arange(outs)).to(torch.int32),
+            "places_around": (around.places.unsqueeze(1) * outs + torch.arange(outs)).to(
+                torch.int32
+            ),
             "meets_around": around.meets,
             "phases": around.phases,
             "columns": around.columns,
@@ -268,7 +293,9 @@ class BlockStep:
             bytes_of_where = rows * batch * g.high * g.wide * outs
             self.tensors |= {
                 "kernel_gradient": room("kernel_gradient", *kernel.shape),
-                "bias_gradient": None if bias is None else room("bias_gradient", rows, 1, g.outputs),
+                "bias_gradient": None
+                if bias is None
+                else room("bias_gradient", rows, 1, g.outputs),
                 "padded": room("padded", rows, batch, g.padded),
                 "where": room("where", -(-bytes_of_where // 4)),
                 "partial": room("partial", rows, parts, g.taps * g.inputs + 1, outs),
@@ -304,19 +331,25 @@ class BlockStep:
         for weight, name in ((self.weight, "kernel_gradient"), (self.bias, "bias_gradient")):
             gradient = self.tensors[name]
             if weight is not None and gradient is not None:
-                self.rule.whole(weight, gradient.permute(0, 1, 4, 2, 3) if gradient.ndim == 5 else gradient)
+                self.rule.whole(
+                    weight, gradient.permute(0, 1, 4, 2, 3) if gradient.ndim == 5 else gradient
+                )
         return delta if self.back is None else self.back
 
 
 def _places(block: Block, g: _Geometry) -> Tensor:
-    """Where an image with its zeros has the numbers that a kernel meets, int32 [rows, columns, in]."""
+    """Where an image with its zeros has the numbers that a kernel meets, int32 [rows, columns,
+    in].
+    """
     grid = torch.arange(g.padded, dtype=torch.int32).view(g.padded_height, g.padded_width, g.inputs)
     down, right = pair(block.conv.dilation)
     return grid[: g.kernel_rows * down : down, : g.kernel_columns * right : right].contiguous()
 
 
 def _seen(block: Block, g: _Geometry) -> tuple[Tensor, Tensor]:
-    """Rows of the kernel that meet the image itself, by row of the output, and the reverse; see `_ranges`."""
+    """Rows of the kernel that meet the image itself, by row of the output, and the reverse; see
+    `_ranges`.
+    """
     down = pair(block.conv.dilation)[0]
     inside = [
         [0 <= h * g.row_stride + row * down - g.pad_top < g.height for row in range(g.kernel_rows)]
@@ -345,8 +378,9 @@ def _images(x: Tensor) -> _Images:
 class _Around:
     """Which pixels of the gradient of a convolution's output give that of its images.
 
-    The row h of an image (likewise its column) meets the output's row (h + pad - apart * tap) / stride. So of
-    h = phase + stride * i only the taps count for which that is whole, and the row is i plus that of i = 0.
+    The row h of an image (likewise its column) meets the output's row (h + pad - apart * tap) /
+    stride. So of h = phase + stride * i only the taps count for which that is whole, and the row is
+    i plus that of i = 0.
 
     Attributes:
         before: (rows, columns) of zeros before the output's gradient, so that all of these exist.
@@ -354,8 +388,8 @@ class _Around:
         order: int32 [taps] taps, phase after phase.
         phases: int32 [phases + 1] first of them of every phase.
         columns: int32 [stride] taps of a row by phase of the column.
-        meets: int32 [height, 2] by row of the image: first and last + 1 of its phase's rows of taps that meet
-            the output itself.
+        meets: int32 [height, 2] by row of the image: first and last + 1 of its phase's rows of taps
+            that meet the output itself.
         places: int64 [taps] pixel of the rim that the first pixel of the phase meets.
     """
 
@@ -370,7 +404,11 @@ class _Around:
     @classmethod
     def of(cls, block: Block, g: _Geometry, *, need: bool) -> _Around:
         """Of a block; without zeros where no gradient of the images is needed."""
-        size, out, strides = (g.height, g.width), (g.out_height, g.out_width), (g.row_stride, g.column_stride)
+        size, out, strides = (
+            (g.height, g.width),
+            (g.out_height, g.out_width),
+            (g.row_stride, g.column_stride),
+        )
         if not need:
             none = torch.zeros(0, dtype=torch.int64)
             rest = dict.fromkeys(("order", "phases", "columns", "meets", "places"), none)
@@ -388,7 +426,9 @@ class _Around:
             # the last pixel of the phase
             reach = (pixel + (size[axis] - 1 - phase) // strides[axis] for phase, pixel in first)
             rim[axis] = before[axis] + max(out[axis], *(pixel + 1 for pixel in reach))
-        rows_met = [[pixel + h // strides[0] for _, pixel in met[0][h % strides[0]]] for h in range(size[0])]
+        rows_met = [
+            [pixel + h // strides[0] for _, pixel in met[0][h % strides[0]]] for h in range(size[0])
+        ]
         order, places, phases = [], [], [0]
         for rows, columns in product(*met):
             for (row, y), (column, x) in product(rows, columns):
@@ -407,13 +447,17 @@ class _Around:
 
 
 def _ranges(chosen: Iterable[Sequence[bool]]) -> Tensor:
-    """First and last + 1 chosen place of every list, int32 [lists, 2]; the chosen ones are neighbours."""
+    """First and last + 1 chosen place of every list, int32 [lists, 2]; the chosen ones are
+    neighbours.
+    """
     found = [[i for i, here in enumerate(some) if here] or [0, -1] for some in chosen]
     return torch.tensor([(places[0], places[-1] + 1) for places in found], dtype=torch.int32)
 
 
 def _met(side: int, stride: int, apart: int, pad: int) -> list[list[tuple[int, int]]]:
-    """By phase: the taps that meet its pixels, and the pixel of the output that the first one meets."""
+    """By phase: the taps that meet its pixels, and the pixel of the output that the first one
+    meets.
+    """
     return [
         [
             (tap, (phase + pad - apart * tap) // stride)

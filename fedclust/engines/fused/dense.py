@@ -1,4 +1,6 @@
-"""Steps of fully connected parts: forward and backward of R rows with B examples each, in preset buffers."""
+"""Steps of fully connected parts: forward and backward of R rows with B examples each, in preset
+buffers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Step(Protocol):
     def backward(self, delta: Tensor) -> Tensor:
         """Update the layer from the loss gradient `delta` of its output; may overwrite delta.
 
-        Returns the gradient of the input, as it was before the update; anything where nothing needs it.
+        Returns the gradient of the input, as it was before the update; anything where nothing needs
+        it.
         """
         ...
 
@@ -38,8 +41,8 @@ class Clock:
 
     Attributes:
         step: the local step that dropout masks are drawn for, None for the model without dropout.
-        place: [R, B] int64 the batch's examples, counted through all rows of the chunk; None where every
-            batch is a row's first examples.
+        place: [R, B] int64 the batch's examples, counted through all rows of the chunk; None where
+            every batch is a row's first examples.
     """
 
     step: int | None = None
@@ -82,7 +85,12 @@ class LinearStep:
     """
 
     def __init__(
-        self, weight: Weight, bias: Weight | None, rule: Rule | None, out: Tensor, back: Tensor | None
+        self,
+        weight: Weight,
+        bias: Weight | None,
+        rule: Rule | None,
+        out: Tensor,
+        back: Tensor | None,
     ) -> None:
         self.weight, self.turned, self.bias, self.rule = weight, weight.value.mT, bias, rule
         self.out, self.back = out, back
@@ -151,7 +159,9 @@ class DropoutStep:
         self.mask = None
         if self.clock.step is None:
             return x
-        self.mask = keep(self.key, self.clock.step, self.layer, x.shape[1], tuple(x.shape[2:]), self.p)
+        self.mask = keep(
+            self.key, self.clock.step, self.layer, x.shape[1], tuple(x.shape[2:]), self.p
+        )
         return x.mul_(self.mask)
 
     def backward(self, delta: Tensor) -> Tensor:

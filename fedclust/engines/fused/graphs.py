@@ -1,11 +1,11 @@
 """Local training of a chunk as a CUDA graph: all of its kernels by one call of the host.
 
-A step of a small model is a dozen kernels of a few microseconds, which take the host longer to start than
-the GPU to compute. A graph fixes the memory that is read and written, and every number that is not in memory:
-how many rows and examples each step has, and the rule with its learning rate. So the first chunk of a kind
-runs as usual, the second is captured and checked against the usual way, and those after it are replayed.
-Chunks that never come twice (cohorts of unequal clients, a learning rate that decays) cost what they cost
-without graphs.
+A step of a small model is a dozen kernels of a few microseconds, which take the host longer to
+start than the GPU to compute. A graph fixes the memory that is read and written, and every number
+that is not in memory: how many rows and examples each step has, and the rule with its learning
+rate. So the first chunk of a kind runs as usual, the second is captured and checked against the
+usual way, and those after it are replayed. Chunks that never come twice (cohorts of unequal
+clients, a learning rate that decays) cost what they cost without graphs.
 
 FEDCLUST_CUDA_GRAPHS=0 in the environment turns them off.
 """
@@ -92,11 +92,14 @@ def _capture(stack: Stack, batches: Batches, again: Callable[[], Batches]) -> _C
 def _agree(found: Tensor, expected: Tensor, start: Tensor) -> bool:
     """Whether every row [R, ...] has moved from its start as expected.
 
-    To a twentieth of the way: another order of sums turns a ReLU now and then, which changes single numbers.
+    To a twentieth of the way: another order of sums turns a ReLU now and then, which changes single
+    numbers.
     """
     if not torch.equal(found.isfinite(), expected.isfinite()):
         return False
-    found, expected, start = (x.nan_to_num(0, 0, 0).reshape(len(x), -1) for x in (found, expected, start))
+    found, expected, start = (
+        x.nan_to_num(0, 0, 0).reshape(len(x), -1) for x in (found, expected, start)
+    )
     pairs = (found - expected, expected - start, expected)
     off, way, size = (torch.linalg.vector_norm(x, dim=1) for x in pairs)
     return bool((off <= 0.05 * way + 1e-5 * size + 1e-9).all())

@@ -13,7 +13,15 @@ from torch import Tensor, nn
 
 from fedclust.engines.fused import convolution
 from fedclust.engines.fused.convolution import Block, BlockStep
-from fedclust.engines.fused.dense import Chain, Clock, DropoutStep, FlattenStep, LinearStep, ReluStep, Step
+from fedclust.engines.fused.dense import (
+    Chain,
+    Clock,
+    DropoutStep,
+    FlattenStep,
+    LinearStep,
+    ReluStep,
+    Step,
+)
 from fedclust.engines.fused.span import Span, SpanStep
 from fedclust.engines.fused.spatial import (
     PadStep,
@@ -34,7 +42,9 @@ _IMAGES_ONLY = (nn.Conv2d, nn.MaxPool2d, nn.LocalResponseNorm, nn.ZeroPad2d)
 def obstacle(model: nn.Module) -> str:
     """Why the fused engine cannot run a model, in words; empty where it can."""
     if not isinstance(model, Model):
-        return f"the fused engine runs fedclust.models.sequence.Model only, not {type(model).__name__}"
+        return (
+            f"the fused engine runs fedclust.models.sequence.Model only, not {type(model).__name__}"
+        )
     weighted = flat = False
     for place, layer in enumerate(model):
         name = f"layer {place} ({type(layer).__name__})"
@@ -86,7 +96,9 @@ class Network:
         """The network of a model without `obstacle`."""
         fields, offset = {}, 0
         for name, value in model.named_parameters():
-            fields[name] = Field(offset=offset, shape=tuple(value.shape), l2=model.l2.get(name, 0.0))
+            fields[name] = Field(
+                offset=offset, shape=tuple(value.shape), l2=model.l2.get(name, 0.0)
+            )
             offset += value.numel()
         return cls(tuple(model), model.shapes, fields, offset)
 
@@ -102,18 +114,24 @@ class Network:
 
     @property
     def first_dense(self) -> int | None:
-        """Place of the dense layer that sees the inputs themselves; None where another layer does."""
+        """Place of the dense layer that sees the inputs themselves; None where another layer
+        does.
+        """
         places = [i for i, layer in enumerate(self.layers) if not isinstance(layer, nn.Flatten)]
         return places[0] if places and isinstance(self.layers[places[0]], nn.Linear) else None
 
     @property
     def is_regression(self) -> bool:
         """Whether the model is a single dense layer: softmax regression."""
-        return [type(layer) for layer in self.layers if not isinstance(layer, nn.Flatten)] == [nn.Linear]
+        return [type(layer) for layer in self.layers if not isinstance(layer, nn.Flatten)] == [
+            nn.Linear
+        ]
 
     @property
     def first_flat(self) -> int:
-        """Place after the part that sees images, which ends with Flatten; 0 where that part has no layer."""
+        """Place after the part that sees images, which ends with Flatten; 0 where that part has no
+        layer.
+        """
         if not any(isinstance(layer, _IMAGES_ONLY) for layer in self.layers):
             return 0
         places = [i for i, layer in enumerate(self.layers) if isinstance(layer, nn.Flatten)]
@@ -122,10 +140,11 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """Some first rows of a stack for one batch size: the same operations on the same memory in every step.
+    """Some first rows of a stack for one batch size: the same operations on the same memory in
+    every step.
 
-    Classes come first in memory where numbers are made for every class: over few neighbouring numbers a
-    softmax is several times slower on a CPU.
+    Classes come first in memory where numbers are made for every class: over few neighbouring
+    numbers a softmax is several times slower on a CPU.
 
     Attributes:
         chain: the models.
@@ -164,7 +183,9 @@ class Stack:
         span: the first layer, where it is trained in the span of the examples, see `use_span`.
     """
 
-    def __init__(self, network: Network, rows: int, device: torch.device, rule: Rule | None) -> None:
+    def __init__(
+        self, network: Network, rows: int, device: torch.device, rule: Rule | None
+    ) -> None:
         self.network, self.rule, self.convolving = network, rule, _convolving(network, device)
         self.clock = Clock()
         self.span: Span | None = None
@@ -179,7 +200,11 @@ class Stack:
         self._rooms: dict[str, Tensor] = {}
 
     def load(
-        self, models: Tensor, label: Tensor, slots: Tensor | None = None, anchor: Tensor | None = None
+        self,
+        models: Tensor,
+        label: Tensor,
+        slots: Tensor | None = None,
+        anchor: Tensor | None = None,
     ) -> None:
         """Take parameters, and what the rule keeps beside them.
 
@@ -239,7 +264,9 @@ class Stack:
                 logp=self.room("logp", classes, rows, batch),
                 change=self.room("change", classes, rows, batch),
                 delta=self.room("delta", rows, batch, classes),
-                minus_one=torch.full((1, 1, 1), -1.0, device=self.key.device).expand(1, rows, batch),
+                minus_one=torch.full((1, 1, 1), -1.0, device=self.key.device).expand(
+                    1, rows, batch
+                ),
             )
         return self._frames[rows, batch]
 
@@ -275,7 +302,10 @@ class Stack:
         while place < places.stop:
             block = Block.at(self.network.layers, place) if self.convolving == "compiled" else None
             if block is None:
-                yield self._step(place, low, high, batch), isinstance(self.network.layers[place], _WEIGHTED)
+                yield (
+                    self._step(place, low, high, batch),
+                    isinstance(self.network.layers[place], _WEIGHTED),
+                )
                 place += 1
             else:
                 yield self._block_step(block, place, low, high, batch), True
@@ -301,7 +331,11 @@ class Stack:
         """Weight and bias of a layer, and whether one before it needs the gradient of its input."""
         weight = self.weights[f"{place}.weight"].rows(low, high)
         bias = self.weights[f"{place}.bias"].rows(low, high) if layer.bias is not None else None
-        return weight, bias, any(isinstance(before, _WEIGHTED) for before in self.network.layers[:place])
+        return (
+            weight,
+            bias,
+            any(isinstance(before, _WEIGHTED) for before in self.network.layers[:place]),
+        )
 
     def _block_step(self, block: Block, place: int, low: int, high: int, batch: int) -> Step:
         weight, bias, need = self._parameters(block.place, block.conv, low, high)
@@ -331,7 +365,9 @@ class Stack:
             return conv(layer, weight, bias, self.rule, need)
         out, back = self.room(f"{place}.out", high - low, batch, layer.out_features), None
         if self.span is not None and not need:
-            return SpanStep(self.span, bias, self.clock, out, self.room(f"{place}.spare", *out.shape))
+            return SpanStep(
+                self.span, bias, self.clock, out, self.room(f"{place}.spare", *out.shape)
+            )
         if need and self.rule is not None:
             back = self.room(f"{place}.back", high - low, batch, layer.in_features)
         return LinearStep(weight, bias, self.rule, out, back)

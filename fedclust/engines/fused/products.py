@@ -1,14 +1,14 @@
 """Products of stacked matrices: by the faster of PyTorch's two libraries, or rounded (`precision`).
 
-For float32 PyTorch calls MKL, which on AMD's processors leaves AVX-512 unused. oneDNN uses it, but PyTorch
-calls oneDNN only while products may be rounded to bfloat16. It rounds on processors with instructions for
-that (AMX); on others the same float32 kernels run with the permission and without it. So the permission is
-given for the time of a product, on processors of AMD with AVX-512 where a product that rounding would
-change comes out exact.
+For float32 PyTorch calls MKL, which on AMD's processors leaves AVX-512 unused. oneDNN uses it, but
+PyTorch calls oneDNN only while products may be rounded to bfloat16. It rounds on processors with
+instructions for that (AMX); on others the same float32 kernels run with the permission and without
+it. So the permission is given for the time of a product, on processors of AMD with AVX-512 where a
+product that rounding would change comes out exact.
 
-With `precision=bf16` the factors of every product are rounded to bfloat16, as the fastest units of a GPU
-want them, and added up in float32. A CPU computes the same products, only more slowly, so that what the
-rounding does to a result can be studied anywhere.
+With `precision=bf16` the factors of every product are rounded to bfloat16, as the fastest units of
+a GPU want them, and added up in float32. A CPU computes the same products, only more slowly, so
+that what the rounding does to a result can be studied anywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-_LARGE = 30_000  # multiplications of one matrix below which oneDNN's 20 microseconds a call are too many
+_LARGE = (
+    30_000  # multiplications of one matrix below which oneDNN's 20 microseconds a call are too many
+)
 _CPU = Path("/proc/cpuinfo")
 
 
@@ -81,7 +83,9 @@ def bmm(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     return torch.bmm(a, b, out=out)
 
 
-def baddbmm(c: Tensor, a: Tensor, b: Tensor, out: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def baddbmm(
+    c: Tensor, a: Tensor, b: Tensor, out: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
     """beta * c + alpha * a @ b, written to `out`, which may be c itself.
 
     Args:
@@ -125,7 +129,9 @@ def _by_onednn(a: Tensor, b: Tensor) -> bool:
 
 @cache
 def onednn_pays() -> bool:
-    """Whether on this processor oneDNN computes the same as MKL, and faster; the same in every process."""
+    """Whether on this processor oneDNN computes the same as MKL, and faster; the same in every
+    process.
+    """
     there = torch.backends.mkldnn.is_available() and hasattr(torch.backends.mkldnn, "matmul")  # type: ignore[no-untyped-call]
     text = _CPU.read_text() if there and _CPU.is_file() else ""
     return "AuthenticAMD" in text and " avx512f" in text and _exact()

@@ -1,8 +1,8 @@
 """Local training of softmax regression: all steps of a chunk in one call of compiled code.
 
-A step of so small a model is less than a microsecond of arithmetic, but more than a dozen of PyTorch's
-operations. `regression.c` says what is computed, row by row; `fedclust/kernels/regression.py` is its
-counterpart for a GPU.
+A step of so small a model is less than a microsecond of arithmetic, but more than a dozen of
+PyTorch's operations. `regression.c` says what is computed, row by row;
+`fedclust/kernels/regression.py` is its counterpart for a GPU.
 """
 
 from __future__ import annotations
@@ -56,12 +56,16 @@ def fits(network: Network, device: torch.device) -> bool:
     return device.type == "cpu" and not rounding() and compiled() is not None
 
 
-def train_regression(stack: Stack, data: Tensor, place: Tensor, label: Tensor, size: Tensor) -> Tensor:
-    """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are moved.
+def train_regression(
+    stack: Stack, data: Tensor, place: Tensor, label: Tensor, size: Tensor
+) -> Tensor:
+    """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are
+    moved.
 
     Args:
         stack: R models that `fits`.
-        data: float32 [R, n, k] the rows' examples, or their products where the stack trains in their span.
+        data: float32 [R, n, k] the rows' examples, or their products where the stack trains in
+            their span.
         place: int64 [S, R, B] examples of every batch, counted through all rows.
         label: int64 [S, R, B] their classes.
         size: int64 [R, S] examples of every batch that count, 0 after the row's last step.

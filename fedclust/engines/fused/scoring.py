@@ -12,18 +12,24 @@ from fedclust.types import Pool, Shards
 
 
 def _log_probabilities(stack: Stack, x: Tensor) -> Tensor:
-    """log softmax of the logits of x [R, B, *shape] under the first R models, [Y, R, B], in shared memory."""
+    """log softmax of the logits of x [R, B, *shape] under the first R models, [Y, R, B], in shared
+    memory.
+    """
     return stack.frame(x.shape[0], x.shape[1]).log_probabilities(x)
 
 
 def owners(shards: Shards) -> tuple[Tensor, Tensor]:
-    """All real examples, row after row: the row [T] that owns each, and its pool row [T], both int64."""
+    """All real examples, row after row: the row [T] that owns each, and its pool row [T], both
+    int64.
+    """
     position = torch.arange(shards.index.shape[1], device=shards.count.device)
     owner, place = (position < shards.count.unsqueeze(1)).nonzero().unbind(1)
     return owner, shards.index[owner, place]
 
 
-def loss_block(stack: Stack, pool: Pool, owner: Tensor, index: Tensor, block: int, out: Tensor) -> None:
+def loss_block(
+    stack: Stack, pool: Pool, owner: Tensor, index: Tensor, block: int, out: Tensor
+) -> None:
     """Add to out [R, C] float64 the losses of R models, summed over the examples of every row.
 
     Args:
@@ -46,7 +52,8 @@ def loss_block(stack: Stack, pool: Pool, owner: Tensor, index: Tensor, block: in
 
 @dataclass(frozen=True, kw_only=True)
 class Grouped:
-    """Examples sorted by the model that looks at them, so that rows with one model form one product.
+    """Examples sorted by the model that looks at them, so that rows with one model form one
+    product.
 
     Attributes:
         start: [K] int64 first example of every model.
@@ -93,7 +100,8 @@ def score_chunk(
         rows: [R] int64 models.
         counts: examples of each, descending.
         room: examples of all models together taken at once.
-        out: loss [T + 1] float64 and hit [T + 1] int64 of every example, written in place; last, of padding.
+        out: loss [T + 1] float64 and hit [T + 1] int64 of every example, written in place; last, of
+            padding.
     """
     start, count = grouped.start[rows].unsqueeze(1), grouped.count[rows].unsqueeze(1)
     first = 0

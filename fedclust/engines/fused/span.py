@@ -1,14 +1,15 @@
 """Local training of a first dense layer in the span of its client's examples.
 
-The gradient of a dense layer on the inputs X is delta^T X, so whatever a linear rule makes of it stays in the
-span of the start, the anchor, the momentum and the client's own n examples:
+The gradient of a dense layer on the inputs X is delta^T X, so whatever a linear rule makes of it
+stays in the span of the start, the anchor, the momentum and the client's own n examples:
 
     W_t = a_t W_0 + b_t A + c_t U_0 + C_t^T X,    C_t [n, o].
 
-The outputs of a batch b need W_t only through X_b W_t^T = a_t X_b W_0^T + ... + (X X^T)_b C_t. With the
-products X X^T and X W_0^T taken once, a step costs B n o multiplications forward and none backward, where the
-layer itself would cost B d o each way; the weights come back from one product at the end. Exact but for
-rounding, and cheaper wherever a client's examples are fewer than their features and are met several times.
+The outputs of a batch b need W_t only through X_b W_t^T = a_t X_b W_0^T + ... + (X X^T)_b C_t. With
+the products X X^T and X W_0^T taken once, a step costs B n o multiplications forward and none
+backward, where the layer itself would cost B d o each way; the weights come back from one product
+at the end. Exact but for rounding, and cheaper wherever a client's examples are fewer than their
+features and are met several times.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from fedclust.engines.fused.dense import Clock
 from fedclust.engines.fused.products import baddbmm, bmm
 from fedclust.engines.fused.weights import Rule, TrainingRule, Weight
 
-_GAIN = 0.8  # of the multiplications, beyond which the smaller products are not worth their overhead
+_GAIN = (
+    0.8  # of the multiplications, beyond which the smaller products are not worth their overhead
+)
 
 
 def pays(count: Tensor, steps: Tensor, batch: int | None, inputs: int, outputs: int) -> Tensor:
@@ -35,7 +38,9 @@ def pays(count: Tensor, steps: Tensor, batch: int | None, inputs: int, outputs: 
         batch: examples of a step; None for all.
         inputs, outputs: features of the layer.
     """
-    met = (count if batch is None else count.clamp(max=batch)) * steps  # examples in all steps together
+    met = (
+        count if batch is None else count.clamp(max=batch)
+    ) * steps  # examples in all steps together
     spanned = count * (count * inputs + 2 * inputs * outputs) + met * count * outputs
     return (spanned < _GAIN * 2 * met * inputs * outputs) & (count > 0)
 
@@ -55,7 +60,9 @@ class Unforced:
     @classmethod
     def of(cls, rule: Rule, like: Weight, steps: int) -> Unforced:
         """The coefficients for up to `steps` steps of `rule` on a parameter like `like`."""
-        return cls(*_unforced(rule, like.decay, like.anchor is not None, like.slot is not None, steps))
+        return cls(
+            *_unforced(rule, like.decay, like.anchor is not None, like.slot is not None, steps)
+        )
 
 
 @lru_cache(maxsize=64)
@@ -82,7 +89,8 @@ class Span:
     """The first layer of the R models of a stack as coefficients of its clients' examples.
 
     Args:
-        layer: the layer's weights [R, o, i], its anchor and momentum: the start, changed by `finish` only.
+        layer: the layer's weights [R, o, i], its anchor and momentum: the start, changed by
+            `finish` only.
         own_anchor: whether the anchor is not the start itself.
         rule: what becomes of gradients.
         room: gives a buffer by name and shape, uninitialised.
@@ -150,14 +158,17 @@ class Span:
         Args:
             out: [R, B, o].
             spare: further room, [R, B, o].
-            place: [R, B] int64 examples of the batch, counted through all rows; None for the first B of each.
+            place: [R, B] int64 examples of the batch, counted through all rows; None for the first
+                B of each.
             step: local step.
         """
         rows, batch = out.shape[:2]
         for which, factor in self._factors[step].items():
             outputs = self._outputs[which]
             if which == 0 and place is not None:
-                torch.index_select(outputs.flatten(0, 1), 0, place.reshape(-1), out=out.flatten(0, 1))
+                torch.index_select(
+                    outputs.flatten(0, 1), 0, place.reshape(-1), out=out.flatten(0, 1)
+                )
                 if factor != 1.0:
                     out.mul_(factor)
             elif which == 0:
@@ -166,17 +177,23 @@ class Span:
                 here = outputs[:rows, :batch]
                 if place is not None:
                     here = spare
-                    torch.index_select(outputs.flatten(0, 1), 0, place.reshape(-1), out=here.flatten(0, 1))
+                    torch.index_select(
+                        outputs.flatten(0, 1), 0, place.reshape(-1), out=here.flatten(0, 1)
+                    )
                 out.add_(here, alpha=factor)
 
     def origins(self) -> tuple[list[Tensor], Tensor]:
-        """What `project` sums up: outputs [R, n, o] of every origin, and their factors [S, origins]."""
+        """What `project` sums up: outputs [R, n, o] of every origin, and their factors [S,
+        origins].
+        """
         which = list(self._origins)
         factors = torch.tensor([[step.get(w, 0.0) for w in which] for step in self._factors])
         return [self._outputs[w] for w in which], factors
 
     def finish(self, steps: Tensor) -> None:
-        """Turn the coefficients into weights and momentum after `steps` [R], the host's, of every row."""
+        """Turn the coefficients into weights and momentum after `steps` [R], the host's, of every
+        row.
+        """
         if self._unforced is not None:
             self._unforce(self._unforced, steps)
         value, slot = self.layer.value, self.layer.slot
@@ -185,7 +202,9 @@ class Span:
             baddbmm(slot, self.coefficients.slot.mT, self._inputs, slot)
 
     def _by_origin(self, factors: list[float]) -> dict[int, float]:
-        """Coefficients of (W_0, A, U_0) on the origins kept apart; an anchor that is the start joins it."""
+        """Coefficients of (W_0, A, U_0) on the origins kept apart; an anchor that is the start
+        joins it.
+        """
         start, anchor, momentum = factors
         if 1 not in self._origins:
             start, anchor = start + anchor, 0.0
@@ -195,7 +214,8 @@ class Span:
         """Make of the layer what it would be after `steps` [R] steps without a gradient."""
         value, slot = self.layer.value, self.layer.slot
         from_slot = None if unforced.slot is None else unforced.slot[steps]
-        # the momentum first where it needs the start, which is overwritten; else the start needs the momentum
+        # the momentum first where it needs the start, which is overwritten; else the start needs
+        # the momentum
         before = None if from_slot is None or not from_slot[:, :2].any() else self._mix(from_slot)
         self._combine(value, 0, unforced.value[steps])
         if before is not None:
@@ -224,7 +244,8 @@ class Span:
 
 
 class SpanStep:
-    """The first layer of the first rows of a stack, trained in the span of their examples; see `Step`.
+    """The first layer of the first rows of a stack, trained in the span of their examples; see
+    `Step`.
 
     Its input is the products of the batch with all examples of the row, [R, B, n].
 
@@ -236,7 +257,9 @@ class SpanStep:
         spare: further room, [R, B, o].
     """
 
-    def __init__(self, span: Span, bias: Weight | None, clock: Clock, out: Tensor, spare: Tensor) -> None:
+    def __init__(
+        self, span: Span, bias: Weight | None, clock: Clock, out: Tensor, spare: Tensor
+    ) -> None:
         self.span, self.bias, self.clock, self.out, self.spare = span, bias, clock, out, spare
         rows, batch = out.shape[:2]
         self.coefficients = span.coefficients.rows(0, rows)

@@ -1,8 +1,8 @@
 """Steps of the part of a model that sees images; tensors are [R, B, channels, height, width].
 
-On a CPU with a C compiler convolutions and what follows them are computed by `convolution.py`. Without one
-the part runs row by row, channels last, by PyTorch's convolutions of one model. On a GPU all rows go
-together, and a convolution is `unfold` and a batched product.
+On a CPU with a C compiler convolutions and what follows them are computed by `convolution.py`.
+Without one the part runs row by row, channels last, by PyTorch's convolutions of one model. On a
+GPU all rows go together, and a convolution is `unfold` and a batched product.
 """
 
 from __future__ import annotations
@@ -54,9 +54,18 @@ class RowConvStep:
         grad = rounded(delta[0]).contiguous(memory_format=_LAST)
         wanted = [self.need, True, self.bias is not None]
         back, kernel, shift = torch.ops.aten.convolution_backward(
-            grad, self.x, rounded(self.kernel), [grad.shape[1]], self.stride, self.padding, self.dilation,
-            False, [0, 0], 1, wanted,
-        )  # fmt: skip
+            grad,
+            self.x,
+            rounded(self.kernel),
+            [grad.shape[1]],
+            self.stride,
+            self.padding,
+            self.dilation,
+            False,
+            [0, 0],
+            1,
+            wanted,
+        )
         self.rule.whole(self.weight, kernel.unsqueeze(0))
         if self.bias is not None:
             self.rule.whole(self.bias, shift.view(1, 1, -1))
@@ -140,7 +149,9 @@ class PoolStep:
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`."""
         grad = delta.flatten(0, 1)
-        if self.x.is_contiguous(memory_format=_LAST):  # in two layouts the larger tensor is copied twice
+        if self.x.is_contiguous(
+            memory_format=_LAST
+        ):  # in two layouts the larger tensor is copied twice
             grad = grad.contiguous(memory_format=_LAST)
         back: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
             grad, self.x, *self.options, self.where
@@ -153,7 +164,9 @@ class ResponseNormStep:
 
     def __init__(self, layer: nn.LocalResponseNorm, channels: int, device: torch.device) -> None:
         self.beta, self.k, self.alpha = layer.beta, float(layer.k), layer.alpha / layer.size
-        apart = torch.arange(channels, device=device) - torch.arange(channels, device=device).unsqueeze(1)
+        apart = torch.arange(channels, device=device) - torch.arange(
+            channels, device=device
+        ).unsqueeze(1)
         # channel c sees channels c - size // 2 … c + (size - 1) // 2
         band = (apart >= -(layer.size // 2)) & (apart <= (layer.size - 1) // 2)
         self.band = band.to(torch.float32)

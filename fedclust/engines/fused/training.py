@@ -15,7 +15,9 @@ from fedclust.engines.schedule import Schedule
 from fedclust.solver import Solver
 from fedclust.types import Pool, Shards
 
-_RESIDENT = 256 << 20  # bytes of a chunk's converted examples; beyond it every batch is converted by itself
+_RESIDENT = (
+    256 << 20
+)  # bytes of a chunk's converted examples; beyond it every batch is converted by itself
 
 
 def rule_of(solver: Solver, lr: float) -> TrainingRule:
@@ -37,8 +39,8 @@ class Batches:
     Attributes:
         pool: all examples.
         place: [S, R, B] int64 pool rows, or rows of `data` where that is given.
-        data: [R, n, *shape] float32 examples of the chunk, or None where they would take too much memory or
-            differ from step to step.
+        data: [R, n, *shape] float32 examples of the chunk, or None where they would take too much
+            memory or differ from step to step.
         key: [R] int64 randomness of the rows.
         label: [S, R, B, 1] int64 classes.
         size: [R, S] int64 examples of every batch.
@@ -61,20 +63,33 @@ class Batches:
     ordered: bool
     real: int
 
-    _READ: ClassVar[tuple[str, ...]] = ("place", "key", "label", "share")  # in every step, besides the data
+    _READ: ClassVar[tuple[str, ...]] = (
+        "place",
+        "key",
+        "label",
+        "share",
+    )  # in every step, besides the data
 
     @classmethod
     def of(cls, pool: Pool, shards: Shards, plan: Schedule, stack: Stack) -> Batches:
-        """The batches that `plan` gives to `shards`, whose steps descend; `stack` has room for the data."""
+        """The batches that `plan` gives to `shards`, whose steps descend; `stack` has room for the
+        data.
+        """
         rows, longest = shards.index.shape
-        size, position = plan.size.T.unsqueeze(2), plan.position.transpose(0, 1)  # [S, R, 1], [S, R, B]
+        size, position = (
+            plan.size.T.unsqueeze(2),
+            plan.position.transpose(0, 1),
+        )  # [S, R, 1], [S, R, B]
         inside = torch.arange(position.shape[2], device=size.device) < size
         place = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
         source, known = shards.index.reshape(-1), plan.known_size
         label, data = pool.y[source][place].unsqueeze(3), None
         small = source.numel() * pool.x[0].numel() * 4 <= _RESIDENT
-        # on a GPU the rows of a chunk are chosen so that examples of regression have room, see `FusedBackend`
-        looks_at_all = stack.span is not None or (source.is_cuda and fits(stack.network, source.device))
+        # on a GPU the rows of a chunk are chosen so that examples of regression have room, see
+        # `FusedEngine`
+        looks_at_all = stack.span is not None or (
+            source.is_cuda and fits(stack.network, source.device)
+        )
         if pool.view is None and (small or looks_at_all):
             # in memory that was written before
             data = pool.inputs_into(source, stack.room("data", rows, longest, *pool.shape))
@@ -125,7 +140,8 @@ class Batches:
         place = _first(self.place[step], rows, width)
         if self.data is None:
             return self.pool.training_inputs(place, self.key[:rows], step)
-        # one copy per batch: indexing would copy twice, and a shuffled copy per pass would leave the cache
+        # one copy per batch: indexing would copy twice, and a shuffled copy per pass would leave
+        # the cache
         torch.index_select(self.data.flatten(0, 1), 0, place.reshape(-1), out=room.flatten(0, 1))
         return room
 
@@ -136,7 +152,8 @@ def _first(x: Tensor, rows: int, width: int) -> Tensor:
 
 
 def _descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
-    """Carry the gradient of the weighted loss of a batch through the models, which their rule changes.
+    """Carry the gradient of the weighted loss of a batch through the models, which their rule
+    changes.
 
     Args:
         frame: the models.
@@ -161,13 +178,17 @@ def in_one_call(stack: Stack, batches: Batches) -> bool:
 
 
 def train_chunk(stack: Stack, batches: Batches) -> Tensor:
-    """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are moved."""
+    """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are
+    moved.
+    """
     if in_one_call(stack, batches):
         assert batches.data is not None
         data = batches.data.flatten(2)
         return train_regression(stack, data, batches.place, batches.label.squeeze(3), batches.size)
     labels, shares = batches.label.unbind(), batches.share.unbind()
-    picked = torch.zeros_like(batches.share).permute(0, 3, 1, 2)  # [S, 1, R, B] of every example's class
+    picked = torch.zeros_like(batches.share).permute(
+        0, 3, 1, 2
+    )  # [S, 1, R, B] of every example's class
     for step, (rows, width) in enumerate(zip(batches.rows, batches.width, strict=True)):
         stack.clock.step = step
         stack.clock.place = None if batches.ordered else _first(batches.place[step], rows, width)

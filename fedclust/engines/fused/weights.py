@@ -20,8 +20,10 @@ class Weight:
     """One parameter of R rows.
 
     Attributes:
-        value: [R, *shape], a bias as [R, 1, o]; contiguous but for the order of a convolution's channels.
-        decay: factor of `value` in the gradient: weight decay, proximal pull and the model's own L2 together.
+        value: [R, *shape], a bias as [R, 1, o]; contiguous but for the order of a convolution's
+            channels.
+        decay: factor of `value` in the gradient: weight decay, proximal pull and the model's own L2
+            together.
         anchor: where the proximal term pulls to, None without that term.
         slot: momentum, or whatever else the rule accumulates.
     """
@@ -70,20 +72,24 @@ class TrainingRule(Rule, Protocol):
 
         Args:
             weight: coefficients [R, n, o] of the parameter in units of -lr, and of its momentum.
-            place: [R, B] int64 rows of [.. * n, o] that `gradient` belongs to; None for its first B of each.
+            place: [R, B] int64 rows of [.. * n, o] that `gradient` belongs to; None for its first B
+                of each.
             gradient: [R, B, o] coefficients of these; those of all others are 0.
         """
         ...
 
 
 def _add_at(to: Tensor, place: Tensor | None, values: Tensor) -> None:
-    """Add values [R, B, o] to the rows `place` [R, B] of to [R, n, o], all of its n counted through."""
+    """Add values [R, B, o] to the rows `place` [R, B] of to [R, n, o], all of its n counted
+    through.
+    """
     rows, batch, width = values.shape
     if place is None:
         to[:rows, :batch].add_(values)
         return
     flat, index = to.flatten(0, 1), place.reshape(-1)
-    # index_add_ costs a call per row on a CPU, index_put_ works number by number, but sorts on a GPU
+    # index_add_ costs a call per row on a CPU, index_put_ works number by number, but sorts on a
+    # GPU
     if width < _NARROW and not to.is_cuda:
         flat.index_put_((index,), values.reshape(-1, width), accumulate=True)
     else:
@@ -92,7 +98,8 @@ def _add_at(to: Tensor, place: Tensor | None, values: Tensor) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Descent:
-    """Gradient descent w = w - lr * (g + decay * w - proximal * a); a dense gradient is never stored.
+    """Gradient descent w = w - lr * (g + decay * w - proximal * a); a dense gradient is never
+    stored.
 
     Attributes:
         lr: learning rate of the call.
@@ -226,18 +233,23 @@ class Field:
         return math.prod(self.shape)
 
     def empty(self, rows: int, device: torch.device) -> Tensor:
-        """Room for `rows` values as `Weight.value` wants them; kernels of convolutions lie channels last."""
+        """Room for `rows` values as `Weight.value` wants them; kernels of convolutions lie
+        channels last.
+        """
         if len(self.shape) == 1:
             return torch.empty(rows, 1, *self.shape, device=device)
         if len(self.shape) < 4:
             return torch.empty(rows, *self.shape, device=device)
         out, channels, _, width = self.shape
-        # PyTorch calls tensors of one channel contiguous either way, so the strides are given explicitly
+        # PyTorch calls tensors of one channel contiguous either way, so the strides are given
+        # explicitly
         strides = (self.size, self.size // out, 1, width * channels, channels)
         return torch.empty_strided((rows, *self.shape), strides, device=device)
 
     def load(self, flat: Tensor, label: Tensor, stack: Tensor) -> None:
-        """Copy the parameter of the models `label` [R] of flat [K, P] into the stack [R, *shape]."""
+        """Copy the parameter of the models `label` [R] of flat [K, P] into the stack [R,
+        *shape].
+        """
         part = flat[:, self.offset : self.offset + self.size]
         if stack.is_contiguous():
             torch.index_select(part, 0, label, out=stack.view(len(label), -1))

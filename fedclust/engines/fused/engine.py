@@ -17,7 +17,13 @@ from fedclust.engines.fused.network import Network, Stack, obstacle
 from fedclust.engines.fused.regression import fits
 from fedclust.engines.fused.scoring import Grouped, loss_block, owners, score_chunk
 from fedclust.engines.fused.span import pays
-from fedclust.engines.fused.training import Batches, gradient_chunk, in_one_call, rule_of, train_chunk
+from fedclust.engines.fused.training import (
+    Batches,
+    gradient_chunk,
+    in_one_call,
+    rule_of,
+    train_chunk,
+)
 from fedclust.engines.fused.weights import Accumulate, Rule
 from fedclust.engines.schedule import in_host_memory, num_steps, schedule
 from fedclust.errors import require
@@ -28,14 +34,19 @@ from fedclust.types import LocalResult, Pool, Shards
 
 _BLOCK_CPU = 64 << 20  # bytes of the widest activation of one block
 _BLOCK_CUDA = 1 << 30
-_BLOCK_LEAST, _BLOCK_MOST_CPU = 128, 1024  # examples: fewer make poor products, more leave the cache
-_BATCH = 256  # examples of a row at once that are counted as memory; more are taken in blocks where possible
+_BLOCK_LEAST, _BLOCK_MOST_CPU = (
+    128,
+    1024,
+)  # examples: fewer make poor products, more leave the cache
+# examples of a row at once that are counted as memory; more are taken in blocks where possible
+_BATCH = 256
 _WASTE = 0.1
 _KEPT = 1 << 30  # bytes of parameters of training on a GPU that stay between calls
 
 
-class FusedBackend:
-    """The fastest engine, for models that are a sequence of known layers; see `fedclust.verbs.Backend`.
+class FusedEngine:
+    """The fastest engine, for models that are a sequence of known layers; see
+    `fedclust.verbs.Engine`.
 
     Args:
         model: the architecture.
@@ -54,7 +65,9 @@ class FusedBackend:
 
     def __init__(self, model: Model, pool: Pool, max_rows: int | None = None) -> None:
         require(not obstacle(model), "engine", "fused", f"{obstacle(model)}; use engine=auto")
-        require(max_rows is None or max_rows >= 1, "max_rows", max_rows, "at least 1, or null to choose")
+        require(
+            max_rows is None or max_rows >= 1, "max_rows", max_rows, "at least 1, or null to choose"
+        )
         self.model, self.pool = model, pool
         self.network = Network.of(model)
         self.num_params = self.network.num_params
@@ -63,7 +76,9 @@ class FusedBackend:
         device = self.pool.x.device
         # a graph is bound to the memory it was made for, so that is kept from call to call
         kept = enabled(device)
-        self._stacks = {spanned: _Stacks(self.network, device, _KEPT) for spanned in (True, False) if kept}
+        self._stacks = {
+            spanned: _Stacks(self.network, device, _KEPT) for spanned in (True, False) if kept
+        }
 
     @staticmethod
     def obstacle(model: Model) -> str:
@@ -85,7 +100,9 @@ class FusedBackend:
         slots: Tensor | None = None,
         anchor: Tensor | None = None,
     ) -> LocalResult:
-        """Local training of C rows; row i starts at models[label[i]] and, with momentum, slots[label[i]]."""
+        """Local training of C rows; row i starts at models[label[i]] and, with momentum,
+        slots[label[i]].
+        """
         result = LocalResult(
             params=models.new_empty(len(shards), self.num_params),
             slots=models.new_empty(len(shards), self.num_params) if solver.momentum else None,
@@ -126,14 +143,18 @@ class FusedBackend:
 
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
         floats = self._floats
-        if fits(self.network, models.device):  # looks at a row's examples where they lie, not at batches
+        if fits(
+            self.network, models.device
+        ):  # looks at a row's examples where they lie, not at batches
             width, floats = count, self._data_floats
         # by steps first, so that the rows still running are always the first ones of a chunk
         size = steps * (shards.index.shape[1] + 1) + count
         copies = 1 + bool(solver.momentum) + bool(solver.proximal)
         chosen = self._spanned(count, steps, solver)
         for spanned in (True, False):
-            stacks = self._stacks[spanned] if self._stacks else _Stacks(self.network, self.pool.x.device)
+            stacks = (
+                self._stacks[spanned] if self._stacks else _Stacks(self.network, self.pool.x.device)
+            )
             self._each(
                 size,
                 count if spanned else width,
@@ -184,7 +205,9 @@ class FusedBackend:
 
     @torch.no_grad()
     def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard i."""
+        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard
+        i.
+        """
         stacks = _Stacks(self.network, self.pool.x.device)
         grouped = Grouped.of(label, shards, len(models))
         examples = len(grouped.index)
@@ -198,7 +221,9 @@ class FusedBackend:
             rows = chunk.to(models.device, non_blocking=True)
             stack = stacks.of(len(rows), None)
             stack.load(models, rows)
-            score_chunk(stack, self.pool, grouped, rows, count[chunk].tolist(), self._block(1), (loss, hit))
+            score_chunk(
+                stack, self.pool, grouped, rows, count[chunk].tolist(), self._block(1), (loss, hit)
+            )
 
         self._each(count, count, partial(self._floats, 1), work, count.nonzero().squeeze(1))
         sums = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
@@ -215,7 +240,8 @@ class FusedBackend:
         work: Callable[[Tensor], None],
         among: Tensor | None = None,
     ) -> None:
-        """Calls `work` on chunks of rows of like width, sizes descending; all tensors are the host's.
+        """Calls `work` on chunks of rows of like width, sizes descending; all tensors are the
+        host's.
 
         Args:
             size: [C] int64 what sorts the rows of a chunk.
@@ -303,7 +329,9 @@ class _Stacks:
     def train(self, stack: Stack, batches: Batches, again: Callable[[], Batches]) -> Tensor:
         """As `train_chunk` on the stack given last; see `Graphs.train`."""
         graphs = next(reversed(self._last.values()))[1]
-        if graphs is None or in_one_call(stack, batches):  # a graph of one kernel would start nothing faster
+        if graphs is None or in_one_call(
+            stack, batches
+        ):  # a graph of one kernel would start nothing faster
             return train_chunk(stack, batches)
         return graphs.train(stack, batches, again)
 
@@ -317,7 +345,10 @@ def _take(shards: Shards, rows: Tensor, longest: int) -> Shards:
     """The shards of some rows, the longest of which has `longest` examples."""
     work = None if shards.work is None else shards.work[rows]
     return Shards(
-        index=shards.index[rows, :longest], count=shards.count[rows], key=shards.key[rows], work=work
+        index=shards.index[rows, :longest],
+        count=shards.count[rows],
+        key=shards.key[rows],
+        work=work,
     )
 
 

@@ -20,14 +20,14 @@ from hydra.utils import get_object, instantiate
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
 from fedclust import federation, kernels
-from fedclust.engines.choose import ENGINES, make_backend
+from fedclust.distributed import here
+from fedclust.engines.choose import ENGINES, make_engine
 from fedclust.engines.fused import compiled, products
-from fedclust.engines.ranks import sharded
+from fedclust.engines.sharded import sharded
 from fedclust.errors import ConfigError, UserError, require
-from fedclust.ranks import here
 from fedclust.trackers import Tracker
 from fedclust.types import Dataset, Federation
-from fedclust.verbs import Algorithm, Backend, Partition, Scenario
+from fedclust.verbs import Algorithm, Engine, Partition, Scenario
 
 _MOST_THREADS = 1024  # far more make PyTorch crash
 _GROUPS = ("dataset", "partition", "scenario", "model", "algorithm", "tracker")
@@ -44,17 +44,20 @@ class RunConfig:
         eval_every: rounds between two evaluations; the last round is always evaluated.
         participation: fraction of the clients sampled in a round.
         clients_per_round: number of clients instead of the fraction.
-        warmup_participation: fraction sampled in a round of LCFL's warm-up and its relatives'; null as above.
+        warmup_participation: fraction sampled in a round of LCFL's warm-up and its relatives'; null
+            as above.
         aggregation: how FedAvg and FedProx average, uniform or by_samples.
         num_clusters: k, for every algorithm and clustering method; auto for methods that find it.
-        cluster_choice: what IFCA and CFL-MGD choose a client's served model by, train_loss or test_loss.
-        restart_fraction: of IFCA and CFL-MGD, the part of the first cohort that every initial model attracts.
+        cluster_choice: what IFCA and CFL-MGD choose a client's served model by, train_loss or
+            test_loss.
+        restart_fraction: of IFCA and CFL-MGD, the part of the first cohort that every initial model
+            attracts.
         swap_probability: of each pair of clients and round, where a scenario swaps data.
         release_every: rounds between two releases, where a scenario releases data in parts.
         engine: auto, fused, vmap or loop.
         device: auto, cpu, cuda or cuda:N.
-        precision: highest computes in float32; high lets an NVIDIA GPU round what it multiplies to TF32;
-            bf16 rounds it to bfloat16 on every device, with engine=fused.
+        precision: highest computes in float32; high lets an NVIDIA GPU round what it multiplies to
+            TF32; bf16 rounds it to bfloat16 on every device, with engine=fused.
         threads: CPU threads; null leaves PyTorch's choice.
         max_rows: rows computed at once; null chooses from cache or device memory.
         checkpoint_seconds: least time between two checkpoints; 0 saves every round.
@@ -108,7 +111,7 @@ class Job:
 
     Attributes:
         algorithm, scenario, tracker: as configured.
-        backend: the engine on the pool of examples.
+        engine: the engine on the pool of examples.
         federations: the data of every seed, on the engine's device.
         rounds, eval_every: how long, and how often to test.
         checkpoint_seconds: least time between two checkpoints.
@@ -118,7 +121,7 @@ class Job:
     algorithm: Algorithm
     scenario: Scenario
     tracker: Tracker
-    backend: Backend
+    engine: Engine
     federations: Mapping[int, Federation]
     rounds: int
     eval_every: int
@@ -131,9 +134,9 @@ class Job:
         return list(self.federations)
 
     @property
-    def shared(self) -> tuple[Backend, Mapping[int, Federation]]:
+    def shared(self) -> tuple[Engine, Mapping[int, Federation]]:
         """What jobs in one lockstep have in common."""
-        return self.backend, self.federations
+        return self.engine, self.federations
 
     @property
     def device(self) -> torch.device:
@@ -166,7 +169,9 @@ def seed_list(seeds: object) -> list[int]:
         ConfigError: on anything else, a repeated or a negative seed.
     """
     if isinstance(seeds, int) and not isinstance(seeds, bool):
-        require(seeds >= 1, "seeds", seeds, "a number of seeds of at least 1, or a list such as [0,1,2]")
+        require(
+            seeds >= 1, "seeds", seeds, "a number of seeds of at least 1, or a list such as [0,1,2]"
+        )
         return list(range(seeds))
     whole = isinstance(seeds, Sequence | ListConfig) and not isinstance(seeds, str)
     listed = list(seeds) if whole else []  # type: ignore[call-overload]
@@ -177,7 +182,8 @@ def seed_list(seeds: object) -> list[int]:
         fine and len(set(listed)) == len(listed),
         "seeds",
         seeds,
-        "a number of seeds of at least 1, or a list of different integers below 2^63 such as [0,1,2]",
+        "a number of seeds of at least 1, or a list of different integers below 2^63 such as "
+        "[0,1,2]",
     )
     return listed
 
@@ -195,23 +201,36 @@ def check_scalars(config: Mapping[str, Any]) -> None:
     whole = isinstance(k, int) and not isinstance(k, bool)
     require(k == "auto" or (whole and k >= 1), "num_clusters", k, "a number of at least 1, or auto")
     require(
-        0 < config["participation"] <= 1, "participation", config["participation"], "a fraction in (0, 1]"
+        0 < config["participation"] <= 1,
+        "participation",
+        config["participation"],
+        "a fraction in (0, 1]",
     )
     for key in ("warmup_participation", "restart_fraction"):
         value = config[key]
         require(value is None or 0 < value <= 1, key, value, "a fraction in (0, 1], or null")
     choice = config["cluster_choice"]
-    require(choice in ("train_loss", "test_loss"), "cluster_choice", choice, "train_loss or test_loss")
+    require(
+        choice in ("train_loss", "test_loss"), "cluster_choice", choice, "train_loss or test_loss"
+    )
     require(config["engine"] in ENGINES, "engine", config["engine"], "one of " + ", ".join(ENGINES))
     allowed = "highest, high (TF32 on an NVIDIA GPU) or bf16"
-    require(config["precision"] in ("highest", "high", "bf16"), "precision", config["precision"], allowed)
+    require(
+        config["precision"] in ("highest", "high", "bf16"),
+        "precision",
+        config["precision"],
+        allowed,
+    )
     for key, most in (("threads", _MOST_THREADS), ("max_rows", None)):
         value = config[key]
         allowed = "at least 1, or null" if most is None else f"1 to {most}, or null"
         require(value is None or 1 <= value <= (most or value), key, value, allowed)
     check_name(str(config["name"]))
     require(
-        config["checkpoint_seconds"] >= 0, "checkpoint_seconds", config["checkpoint_seconds"], "at least 0"
+        config["checkpoint_seconds"] >= 0,
+        "checkpoint_seconds",
+        config["checkpoint_seconds"],
+        "at least 0",
     )
 
 
@@ -231,7 +250,8 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
 
     Args:
         config: see `resolve`.
-        user_dir: folder given with --config-dir, the only one besides fedclust that `_target_` may name.
+        user_dir: folder given with --config-dir, the only one besides fedclust that `_target_` may
+            name.
         like: a job of the same federation, model and engine, whose memory this one shares.
 
     Raises:
@@ -239,25 +259,29 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     """
     check_scalars(config)
     parts = {
-        group: make(config[group], group, user_dir) for group in _GROUPS if group not in ("model", "dataset")
+        group: make(config[group], group, user_dir)
+        for group in _GROUPS
+        if group not in ("model", "dataset")
     }
-    backend, federations = _computing(config, parts["partition"], user_dir) if like is None else like.shared
+    engine, federations = (
+        _computing(config, parts["partition"], user_dir) if like is None else like.shared
+    )
     return Job(
         algorithm=parts["algorithm"],
         scenario=parts["scenario"],
         tracker=parts["tracker"],
-        backend=backend,
+        engine=engine,
         federations=federations,
         rounds=config["rounds"],
         eval_every=config["eval_every"],
         checkpoint_seconds=config["checkpoint_seconds"],
-        versions=versions(federations[seed_list(config["seeds"])[0]].pool.x.device, backend),
+        versions=versions(federations[seed_list(config["seeds"])[0]].pool.x.device, engine),
     )
 
 
 def _computing(
     config: Mapping[str, Any], partition: Partition, user_dir: Path | None
-) -> tuple[Backend, Mapping[int, Federation]]:
+) -> tuple[Engine, Mapping[int, Federation]]:
     """The engine, and the data of every seed on its device."""
     check_targets(config["model"], "model", user_dir)
     ranks = here()
@@ -269,12 +293,14 @@ def _computing(
     seeds = seed_list(config["seeds"])
     federations = federate(dataset, partition, seeds, device)
     pool = federations[seeds[0]].pool
-    model = make(config["model"], "model", user_dir, in_shape=pool.shape, num_classes=pool.num_classes)
-    backend = make_backend(config["engine"], model, pool, config["max_rows"])
-    able = config["precision"] != "bf16" or backend.name == "fused"
-    require(able, "precision", "bf16", f"highest or high with engine={backend.name}")
+    model = make(
+        config["model"], "model", user_dir, in_shape=pool.shape, num_classes=pool.num_classes
+    )
+    engine = make_engine(config["engine"], model, pool, config["max_rows"])
+    able = config["precision"] != "bf16" or engine.name == "fused"
+    require(able, "precision", "bf16", f"highest or high with engine={engine.name}")
     products.use(config["precision"])
-    return sharded(backend, ranks), federations
+    return sharded(engine, ranks), federations
 
 
 def load_dataset(loader: Any) -> Dataset:
@@ -293,7 +319,10 @@ def federate(
     for seed in seeds:
         fed = federation.build(dataset, partition, seed, pool=pool)
         federations[seed] = Federation(
-            pool=on_device, train=fed.train.to(device), test=fed.test.to(device), group=fed.group.to(device)
+            pool=on_device,
+            train=fed.train.to(device),
+            test=fed.test.to(device),
+            group=fed.group.to(device),
         )
     return federations
 
@@ -303,7 +332,8 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
 
     Args:
         name: as in the config.
-        local_rank: which of this machine's ranks asks; each has a GPU of its own. None without ranks.
+        local_rank: which of this machine's ranks asks; each has a GPU of its own. None without
+            ranks.
 
     Raises:
         ConfigError: if there is no such device here.
@@ -313,7 +343,9 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
         return _device_of_rank(name, local_rank, available)
     if name == "auto":
         name = "cuda" if available else "cpu"
-    allowed = ["auto", "cpu"] + (["cuda"] if available else []) + [f"cuda:{i}" for i in range(available)]
+    allowed = (
+        ["auto", "cpu"] + (["cuda"] if available else []) + [f"cuda:{i}" for i in range(available)]
+    )
     require(name in allowed, "device", name, f"one of {', '.join(allowed)} on this machine")
     return torch.device("cuda:0" if name == "cuda" else name)
 
@@ -338,7 +370,8 @@ def make(node: Any, key: str, user_dir: Path | None, **runtime: Any) -> Any:
         runtime: arguments that only the data know.
 
     Raises:
-        ConfigError: unknown or missing keys, values of the wrong type, or what the object itself refuses.
+        ConfigError: unknown or missing keys, values of the wrong type, or what the object itself
+            refuses.
     """
     check_targets(node, key, user_dir)
     try:
@@ -356,8 +389,8 @@ def check_targets(node: Any, key: str, user_dir: Path | None) -> None:
     """Check every `_target_` below a node before anything is built.
 
     Raises:
-        ConfigError: if a target is outside fedclust and the user's folder, a key is unknown or missing, or
-            a plain value is not of the annotated type.
+        ConfigError: if a target is outside fedclust and the user's folder, a key is unknown or
+            missing, or a plain value is not of the annotated type.
     """
     if isinstance(node, Mapping):
         for name, value in node.items():
@@ -372,7 +405,9 @@ def check_targets(node: Any, key: str, user_dir: Path | None) -> None:
 def _locate(target: str, key: str, user_dir: Path | None) -> Any:
     """The class or function a target names, if it may be named."""
     top = target.split(".", maxsplit=1)[0]
-    users = user_dir is not None and ((user_dir / f"{top}.py").is_file() or (user_dir / top).is_dir())
+    users = user_dir is not None and (
+        (user_dir / f"{top}.py").is_file() or (user_dir / top).is_dir()
+    )
     require(
         top == "fedclust" or users,
         f"{key}._target_",
@@ -402,7 +437,9 @@ def _check_arguments(target: Any, node: Mapping[str, Any], key: str) -> None:
 
 
 def _misfit(value: Any, hint: Any) -> str:
-    """What was expected instead, where a plain value does not fit a plain annotation; else empty."""
+    """What was expected instead, where a plain value does not fit a plain annotation; else
+    empty.
+    """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         wanted = [_misfit(value, option) for option in typing.get_args(hint)]
@@ -423,7 +460,7 @@ def _misfit(value: Any, hint: Any) -> str:
     return ""
 
 
-def versions(device: torch.device, backend: Backend) -> dict[str, Any]:
+def versions(device: torch.device, engine: Engine) -> dict[str, Any]:
     """What computed a result: packages, commit, machine and engine."""
     names = (
         "fedclust",
@@ -440,8 +477,9 @@ def versions(device: torch.device, backend: Backend) -> dict[str, Any]:
         "packages": {name: _version(name) for name in names},
         "python": platform.python_version(),
         "commit": _commit(),
-        "device": gpu or f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
-        "engine": backend.name,
+        "device": gpu
+        or f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
+        "engine": engine.name,
         "compiled": compiled.available(),
         "triton": _version("triton") if kernels.runs_on(device) else None,
         "ranks": here().size,

@@ -1,10 +1,11 @@
-"""Several seeds in one computation: calls of different seeds that meet are merged into one backend call.
+"""Several seeds in one computation: calls of different seeds that meet are merged into one.
 
-Each seed runs the same plain algorithm code in a greenlet of its own: a function that can pause in the middle
-of any call. A seed that asks the backend for something pauses, the next seed runs until it pauses too, and
-once all have paused everything that was asked for is computed, rows of all seeds together. Algorithms do not
-know. By the engine law a seed's rows do not depend on the company, so the result is that of separate runs.
-The same one level up: jobs that run as pieces of another lockstep hand the calls of their seeds on to it.
+Each seed runs the same plain algorithm code in a greenlet of its own: a function that can pause in
+the middle of any call. A seed that asks the engine for something pauses, the next seed runs until
+it pauses too, and once all have paused everything that was asked for is computed, rows of all seeds
+together. Algorithms do not know. By the engine law a seed's rows do not depend on the company, so
+the result is that of separate runs. The same one level up: jobs that run as pieces of another
+lockstep hand the calls of their seeds on to it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch.nn.functional import pad
 from fedclust.rng import Stream
 from fedclust.solver import Solver
 from fedclust.types import LocalResult, Shards
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
@@ -32,7 +33,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass
 class _Call:
-    """A backend call of one seed; calls of equal `kind` can be merged. `seconds` is its share of the time."""
+    """A call of one seed; calls of equal `kind` can be merged. `seconds` is its share of the
+    time.
+    """
 
     kind: tuple[Any, ...]
     models: Tensor
@@ -66,13 +69,20 @@ def _together(calls: list[_Call]) -> tuple[Tensor, Tensor, Shards, Tensor | None
         offset += len(call.models)
     longest = max(call.shards.index.shape[1] for call in calls)
     shards = Shards(
-        index=torch.cat([pad(c.shards.index, (0, longest - c.shards.index.shape[1])) for c in calls]),
+        index=torch.cat(
+            [pad(c.shards.index, (0, longest - c.shards.index.shape[1])) for c in calls]
+        ),
         count=torch.cat([c.shards.count for c in calls]),
         key=torch.cat([c.shards.key for c in calls]),
         work=_works([c.shards for c in calls]),
     )
     slots = [c.slots for c in calls if c.slots is not None]
-    return torch.cat([c.models for c in calls]), torch.cat(label), shards, torch.cat(slots) if slots else None
+    return (
+        torch.cat([c.models for c in calls]),
+        torch.cat(label),
+        shards,
+        torch.cat(slots) if slots else None,
+    )
 
 
 def _works(shards: list[Shards]) -> Tensor | None:
@@ -85,28 +95,28 @@ def _works(shards: list[Shards]) -> Tensor | None:
 
 
 class Lockstep:
-    """A `Backend` that merges the calls of the seeds that `map` runs.
+    """A `Engine` that merges the calls of the seeds that `map` runs.
 
     Args:
-        backend: what computes.
+        engine: what computes.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     @property
     def name(self) -> str:
         """The engine's name."""
-        return self._backend.name
+        return self._engine.name
 
     @property
     def num_params(self) -> int:
         """P."""
-        return self._backend.num_params
+        return self._engine.num_params
 
     def init(self, stream: Stream) -> Tensor:
         """Freshly initialised parameters, [P]."""
-        return self._backend.init(stream)
+        return self._engine.init(stream)
 
     def train(
         self,
@@ -118,23 +128,23 @@ class Lockstep:
         slots: Tensor | None = None,
         anchor: Tensor | None = None,
     ) -> LocalResult:
-        """See `Backend.train`."""
+        """See `Engine.train`."""
         kind = ("train", solver, lr, slots is None, anchor is None)
         result: LocalResult = self._meet(_Call(kind, models, label, shards, slots, anchor))
         return result
 
     def loss(self, models: Tensor, shards: Shards) -> Tensor:
-        """See `Backend.loss`; the tables of different seeds are computed one after the other."""
+        """See `Engine.loss`; the tables of different seeds are computed one after the other."""
         result: Tensor = self._meet(_Call(("loss",), models, None, shards))
         return result
 
     def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
-        """See `Backend.grad`."""
+        """See `Engine.grad`."""
         result: Tensor = self._meet(_Call(("grad",), models, label, shards))
         return result
 
     def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """See `Backend.evaluate`."""
+        """See `Engine.evaluate`."""
         result: tuple[Tensor, Tensor] = self._meet(_Call(("evaluate",), models, label, shards))
         return result
 
@@ -142,11 +152,11 @@ class Lockstep:
         """Run pieces of work in lockstep, for instance one per seed.
 
         Args:
-            work: functions by any key; their backend calls go through this object.
+            work: functions by any key; their calls go through this object.
 
         Returns:
-            What became of each. An exception of the backend itself, or an interrupt, ends all and is raised
-            here.
+            What became of each. An exception of the engine itself, or an interrupt, ends all and is
+            raised here.
         """
         tasks = {key: greenlet(partial(_outcome, function)) for key, function in work.items()}
         turns: dict[Key, Turn[T]] = {}
@@ -177,7 +187,7 @@ class Lockstep:
         return call.result
 
     def _compute(self, calls: list[_Call]) -> None:
-        """Fill in the result of every call, calls of one kind in one backend call."""
+        """Fill in the result of every call, calls of one kind in one call of the engine."""
         kinds: dict[tuple[Any, ...], list[_Call]] = {}
         for call in calls:
             kinds.setdefault(call.kind, []).append(call)
@@ -191,26 +201,28 @@ class Lockstep:
     def _compute_alike(self, kind: tuple[Any, ...], alike: list[_Call]) -> None:
         if kind[0] == "loss":
             for call in alike:
-                call.result = self._backend.loss(call.models, call.shards)
+                call.result = self._engine.loss(call.models, call.shards)
             return
         models, label, shards, slots = _together(alike)
         rows = [len(call.shards) for call in alike]
         if kind[0] == "train":
             anchors = [call.anchor for call in alike if call.anchor is not None]
             anchor = torch.cat(anchors) if anchors else None
-            whole = self._backend.train(models, label, shards, kind[1], kind[2], slots, anchor)
+            whole = self._engine.train(models, label, shards, kind[1], kind[2], slots, anchor)
             results: list[Any] = _split_local(whole, rows)
         elif kind[0] == "grad":
-            results = list(_cut(self._backend.grad(models, label, shards), rows))
+            results = list(_cut(self._engine.grad(models, label, shards), rows))
         else:
-            loss_sum, correct = self._backend.evaluate(models, label, shards)
+            loss_sum, correct = self._engine.evaluate(models, label, shards)
             results = list(zip(_cut(loss_sum, rows), _cut(correct, rows), strict=True))
         for call, result in zip(alike, results, strict=True):
             call.result = result
 
 
 def _answer(calls: list[_Call], compute: Callable[[list[_Call]], None]) -> None:
-    """Let calls be computed: by whoever runs this as a piece of work together with others, else at once."""
+    """Let calls be computed: by whoever runs this as a piece of work together with others, else at
+    once.
+    """
     others = getcurrent().parent
     if others is None:
         compute(calls)
@@ -234,6 +246,14 @@ def _cut(values: Tensor, rows: list[int]) -> list[Tensor]:
 
 def _split_local(whole: LocalResult, rows: list[int]) -> list[LocalResult]:
     """The rows of every seed, as views."""
-    slots: Sequence[Tensor | None] = [None] * len(rows) if whole.slots is None else _cut(whole.slots, rows)
-    parts = zip(_cut(whole.params, rows), slots, _cut(whole.loss, rows), _cut(whole.steps, rows), strict=True)
+    slots: Sequence[Tensor | None] = (
+        [None] * len(rows) if whole.slots is None else _cut(whole.slots, rows)
+    )
+    parts = zip(
+        _cut(whole.params, rows),
+        slots,
+        _cut(whole.loss, rows),
+        _cut(whole.steps, rows),
+        strict=True,
+    )
     return [LocalResult(params=p, slots=u, loss=loss, steps=steps) for p, u, loss, steps in parts]

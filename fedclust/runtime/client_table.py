@@ -26,7 +26,9 @@ CLIENTS = pa.schema(
         ("correct", pa.int32()),
     ]
 )
-ROW_GROUP = 1 << 18  # rows; fixed, so that the joined file does not depend on how it was cut into parts
+ROW_GROUP = (
+    1 << 18
+)  # rows; fixed, so that the joined file does not depend on how it was cut into parts
 
 
 def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
@@ -63,14 +65,18 @@ def take_back(joined: Path, folder: Path, t: int) -> str:
 
 
 def join_parts(parts: Sequence[Path], target: Path) -> None:
-    """The rows of all parts in one file, in row groups of `ROW_GROUP` rows wherever the parts end."""
+    """The rows of all parts in one file, in row groups of `ROW_GROUP` rows wherever the parts
+    end.
+    """
     with pq.ParquetWriter(target, CLIENTS, compression="zstd") as writer:
         waiting = CLIENTS.empty_table()
         for part in parts:
             waiting = pa.concat_tables([waiting, pq.read_table(part)])
             whole = len(waiting) // ROW_GROUP * ROW_GROUP
             for start in range(0, whole, ROW_GROUP):
-                writer.write_table(waiting.slice(start, ROW_GROUP).combine_chunks(), row_group_size=ROW_GROUP)
+                writer.write_table(
+                    waiting.slice(start, ROW_GROUP).combine_chunks(), row_group_size=ROW_GROUP
+                )
             waiting = waiting.slice(whole)
         if len(waiting):
             writer.write_table(waiting.combine_chunks(), row_group_size=ROW_GROUP)

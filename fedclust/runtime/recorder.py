@@ -1,8 +1,9 @@
-"""What a run leaves behind: every number of every round, every client's result, and the arrays worth keeping.
+"""What a run leaves behind: every number of every round, every client's result, and the arrays
+worth keeping.
 
-`rounds.csv` grows by whole rounds, `clients.parquet` by parts that are joined at the end, so memory does not
-grow with rounds. `commit` and `resume` tie both files to a checkpoint: a run that continues cuts off whatever
-was written after it, and ends with the bytes of an uninterrupted run.
+`rounds.csv` grows by whole rounds, `clients.parquet` by parts that are joined at the end, so memory
+does not grow with rounds. `commit` and `resume` tie both files to a checkpoint: a run that
+continues cuts off whatever was written after it, and ends with the bytes of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
-from fedclust.client_table import ROW_GROUP, client_rows, join_parts, take_back, write_part
 from fedclust.errors import RunFolderError
 from fedclust.files import atomic_write, sync_folder
 from fedclust.metrics import meaning
@@ -28,8 +28,9 @@ from fedclust.metrics.accuracy import accuracy
 from fedclust.metrics.recovery import recovery, sizes
 from fedclust.metrics.summary import write_summary
 from fedclust.ops import on_host
+from fedclust.runtime.client_table import ROW_GROUP, client_rows, join_parts, take_back, write_part
 from fedclust.trackers import Tracker
-from fedclust.types import Evaluation, Report, Round
+from fedclust.types import Cost, Evaluation, Round
 
 HEADER = b"seed,round,metric,value\n"
 
@@ -44,19 +45,27 @@ class Recorder:
         tracker: further sink of the same numbers.
     """
 
-    def __init__(self, folder: Path, seeds: Sequence[int], num_params: int, tracker: Tracker) -> None:
+    def __init__(
+        self, folder: Path, seeds: Sequence[int], num_params: int, tracker: Tracker
+    ) -> None:
         self._folder = folder
         self._seeds = tuple(seeds)
         self._num_params = num_params
         self._tracker = tracker
         self._file: BinaryIO | None = None
-        self._pending: dict[int, dict[tuple[int, str], float]] = {}  # round → (seed, metric) → value
-        self._clients: dict[tuple[int, int], pa.Table] = {}  # (round, seed) → rows since the last part
+        self._pending: dict[
+            int, dict[tuple[int, str], float]
+        ] = {}  # round → (seed, metric) → value
+        self._clients: dict[
+            tuple[int, int], pa.Table
+        ] = {}  # (round, seed) → rows since the last part
         self._parts: list[str] = []
         self._flushed = -1  # the last round that is in rounds.csv
         self._open = True
         self._label: dict[int, Tensor] = {}  # seed → labels at its last evaluation
-        self._latest: dict[int, tuple[int, dict[str, float]]] = {}  # seed → its last round, newest values
+        self._latest: dict[
+            int, tuple[int, dict[str, float]]
+        ] = {}  # seed → its last round, newest values
 
     def start(self) -> None:
         """Begins the files anew, whatever an earlier try has left of them."""
@@ -70,7 +79,7 @@ class Recorder:
         self._file.flush()
         sync_folder(self._folder)
 
-    def cost(self, seed: int, t: int, report: Report) -> None:
+    def cost(self, seed: int, t: int, report: Cost) -> None:
         """Records what one call of an algorithm cost in round t; calls of one round add up.
 
         Raises:
@@ -91,7 +100,9 @@ class Recorder:
         for name, array in report.arrays.items():
             buffer = io.BytesIO()
             np.save(buffer, array.detach().cpu().numpy(), allow_pickle=False)
-            atomic_write(self._folder / "arrays" / f"seed={seed}" / f"{name}.npy", buffer.getvalue())
+            atomic_write(
+                self._folder / "arrays" / f"seed={seed}" / f"{name}.npy", buffer.getvalue()
+            )
 
     def evaluate(self, rnd: Round, evaluation: Evaluation) -> dict[str, float]:
         """The metrics of one evaluation, by name, which are recorded with one row per client."""
@@ -107,14 +118,18 @@ class Recorder:
         self._put(seed, t, {"seconds": value})
 
     def latest(self) -> dict[str, float]:
-        """The newest value of every metric, by name: means over the seeds that are still running."""
+        """The newest value of every metric, by name: means over the seeds that are still
+        running.
+        """
         newest = max((t for t, _ in self._latest.values()), default=0)
         running = [values for t, values in self._latest.values() if t == newest]
         names = dict.fromkeys(name for values in running for name in values)
         return {name: fmean(v[name] for v in running if name in v) for name in names}
 
     def commit(self) -> dict[str, Any]:
-        """Where the files stand, for a checkpoint: JSON-able, and safe on the disk before this returns."""
+        """Where the files stand, for a checkpoint: JSON-able, and safe on the disk before this
+        returns.
+        """
         self._flush(max(self._pending, default=-1))
         self._spill()
         file = self._opened()
@@ -133,10 +148,13 @@ class Recorder:
         lost = not all((folder / name).is_file() for name in parts)
         if not path.is_file() or path.stat().st_size < size or (lost and not joined.is_file()):
             raise RunFolderError(
-                f"{self._folder} cannot be continued: rounds.csv or clients/ holds less than its checkpoint "
+                f"{self._folder} cannot be continued: rounds.csv or clients/ holds less than its "
+                "checkpoint "
                 f"says; delete it, or choose another name=…"
             )
-        if lost:  # `finish` was killed after joining the parts: take them back out of the joined file
+        if (
+            lost
+        ):  # `finish` was killed after joining the parts: take them back out of the joined file
             parts = [take_back(joined, folder, int(position["round"]))]
         self._drop_parts(keep=parts)
         joined.unlink(missing_ok=True)
@@ -156,13 +174,15 @@ class Recorder:
 
     def load(self, state: Mapping[int, Mapping[str, Any]]) -> None:
         """Takes over what `state` returned."""
-        self._label = {seed: kept["label"].cpu().clone() for seed, kept in state.items() if "label" in kept}
+        self._label = {
+            seed: kept["label"].cpu().clone() for seed, kept in state.items() if "label" in kept
+        }
 
     def finish(self) -> None:
         """Completes `clients.parquet` and `summary.csv` and closes everything.
 
-        The parts are joined row group by row group; only one part is in memory at a time. Calling it again,
-        or after a kill at any point of it, gives the same files.
+        The parts are joined row group by row group; only one part is in memory at a time. Calling
+        it again, or after a kill at any point of it, gives the same files.
         """
         position = self.commit()
         self._close_file()
@@ -254,11 +274,20 @@ class Recorder:
 
 
 def _on_host(rnd: Round, evaluation: Evaluation) -> tuple[Round, Evaluation]:
-    """A round and its evaluation with all that is recorded of them in the host's memory, by one copy."""
+    """A round and its evaluation with all that is recorded of them in the host's memory, by one
+    copy.
+    """
     fed, served = rnd.fed, evaluation.served
     label, loss_sum, correct, count, group, start = on_host(
-        served.label, evaluation.loss_sum, evaluation.correct, evaluation.count, fed.group, fed.train.start
+        served.label,
+        evaluation.loss_sum,
+        evaluation.correct,
+        evaluation.count,
+        fed.group,
+        fed.train.start,
     )
     fed = replace(fed, group=group, train=replace(fed.train, start=start))
     served = replace(served, label=label)
-    return replace(rnd, fed=fed), Evaluation(served=served, loss_sum=loss_sum, correct=correct, count=count)
+    return replace(rnd, fed=fed), Evaluation(
+        served=served, loss_sum=loss_sum, correct=correct, count=count
+    )

@@ -45,7 +45,9 @@ def _describe(values: Mapping[str, float]) -> list[str]:
 
 
 def _warn(console: Console, message: str) -> None:
-    console.print(f"  warning: {message}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+    console.print(
+        f"  warning: {message}", style="yellow", highlight=False, soft_wrap=True, markup=False
+    )
 
 
 class Silent:

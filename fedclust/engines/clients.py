@@ -11,7 +11,7 @@ from fedclust.errors import DivergedError
 from fedclust.rng import Stream, permutations
 from fedclust.solver import Solver
 from fedclust.types import Evaluation, LocalResult, Round, Served, Shards, Split
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
 
 def shards_of(split: Split, clients: Tensor, rnd: Round, purpose: str) -> Shards:
@@ -21,10 +21,14 @@ def shards_of(split: Split, clients: Tensor, rnd: Round, purpose: str) -> Shards
 
 
 def batch_of(clients: Tensor, rnd: Round, batch_size: int) -> Shards:
-    """One batch of min(batch_size, count) random training examples of each client, its own every round."""
+    """One batch of min(batch_size, count) random training examples of each client, its own every
+    round.
+    """
     shards = shards_of(rnd.fed.train, clients, rnd, "batch")
     longest = shards.index.shape[1]
-    order = permutations(shards.key, shards.count, longest)[:, :batch_size]  # the real examples come first
+    order = permutations(shards.key, shards.count, longest)[
+        :, :batch_size
+    ]  # the real examples come first
     count = shards.count.clamp(max=batch_size)
     inside = torch.arange(order.shape[1], device=count.device) < count.unsqueeze(1)
     return replace(shards, index=shards.index.gather(1, order).masked_fill(~inside, 0), count=count)
@@ -32,7 +36,9 @@ def batch_of(clients: Tensor, rnd: Round, batch_size: int) -> Shards:
 
 @dataclass
 class Passes:
-    """(model, client) pairs computed so far apart from local training and testing: losses and gradients."""
+    """(model, client) pairs computed so far apart from local training and testing: losses and
+    gradients.
+    """
 
     forward: int = 0
     backward: int = 0
@@ -40,7 +46,9 @@ class Passes:
 
 @dataclass
 class LastBatches:
-    """The batches drawn last: JGL asks for its own once per cluster, and drawing sorts all examples."""
+    """The batches drawn last: JGL asks for its own once per cluster, and drawing sorts all
+    examples.
+    """
 
     clients: Tensor | None = None
     rnd: Round | None = None
@@ -57,27 +65,28 @@ class LastBatches:
 
 
 @dataclass(frozen=True)
-class SeedEngine:
-    """Translates client ids of one seed into rows of a `Backend`; see `fedclust.verbs.Engine` for the verbs.
+class SeedClients:
+    """Translates client ids of one seed into rows of a `Engine`; see `fedclust.verbs.Clients` for
+    the verbs.
 
     Attributes:
-        backend: what computes; possibly shared with other seeds through `fedclust.lockstep`.
+        engine: what computes; possibly shared with other seeds through `fedclust.engines.lockstep`.
         passes: counts what `loss` and `grad` are asked for.
         batches: those drawn last.
     """
 
-    backend: Backend
+    engine: Engine
     passes: Passes = field(default_factory=Passes)
     batches: LastBatches = field(default_factory=LastBatches)
 
     @property
     def num_params(self) -> int:
         """P."""
-        return self.backend.num_params
+        return self.engine.num_params
 
     def init(self, stream: Stream, k: int) -> Tensor:
         """k independent initial models, [k, P]."""
-        return torch.stack([self.backend.init(stream.fold(j)) for j in range(k)])
+        return torch.stack([self.engine.init(stream.fold(j)) for j in range(k)])
 
     def train(
         self,
@@ -90,27 +99,35 @@ class SeedEngine:
         purpose: str = "train",
         anchor: Tensor | None = None,
     ) -> LocalResult:
-        """Local training of `clients` [C], client i from models[label[i]], each as far as it gets this round.
+        """Local training of `clients` [C], client i from models[label[i]], each as far as it gets
+        this round.
 
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
         shards = replace(shards_of(rnd.fed.train, clients, rnd, purpose), work=rnd.work[clients])
-        result = self.backend.train(models, label, shards, solver, solver.rate(rnd.t), slots, anchor)
+        result = self.engine.train(models, label, shards, solver, solver.rate(rnd.t), slots, anchor)
         _check_finite(result.loss, "training", clients, rnd)
         return result
 
-    def loss(self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None) -> Tensor:
+    def loss(
+        self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None
+    ) -> Tensor:
         """Mean training loss of every model for every client, [C, K] nats per example."""
         self.passes.forward += len(models) * len(clients)
-        return self.backend.loss(models, self._read(clients, rnd, "loss", batch_size))
+        return self.engine.loss(models, self._read(clients, rnd, "loss", batch_size))
 
     def grad(
-        self, models: Tensor, label: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None
+        self,
+        models: Tensor,
+        label: Tensor,
+        clients: Tensor,
+        rnd: Round,
+        batch_size: int | None = None,
     ) -> Tensor:
         """Gradient of the mean training loss of models[label[i]] for client i, [C, P]."""
         self.passes.backward += len(clients)
-        return self.backend.grad(models, label, self._read(clients, rnd, "grad", batch_size))
+        return self.engine.grad(models, label, self._read(clients, rnd, "grad", batch_size))
 
     def _read(self, clients: Tensor, rnd: Round, purpose: str, batch_size: int | None) -> Shards:
         """All training data of the clients, or a batch that does not depend on the purpose."""
@@ -127,7 +144,7 @@ class SeedEngine:
         fed = rnd.fed
         clients = ((served.label >= 0) & (fed.test.count > 0)).nonzero().squeeze(1)
         shards = shards_of(fed.test, clients, rnd, "evaluate")
-        loss_sum, correct = self.backend.evaluate(served.models, served.label[clients], shards)
+        loss_sum, correct = self.engine.evaluate(served.models, served.label[clients], shards)
         _check_finite(loss_sum, "test", clients, rnd)
         blank = torch.zeros(fed.num_clients, dtype=torch.int64, device=clients.device)
         return Evaluation(

@@ -1,11 +1,12 @@
 """The folder of one job: who may write it, which config it belongs to, and where the job stands.
 
     config.yaml, versions.json   the resolved config and its hash; package versions, commit, device
-    status.json                  pending, running, done, failed or interrupted, with the round and the error
-    checkpoints/round=<t>/       one file per seed; checkpoints/latest.json names the newest complete round
+    status.json                  pending, running, done, failed or interrupted, with the round and
+    the error checkpoints/round=<t>/       one file per seed; checkpoints/latest.json names the
+    newest complete round
 
-A round becomes the newest only when all its files are on disk and `latest.json` has been replaced, so a
-process that dies at any moment leaves either the old or the new round, never half of one.
+A round becomes the newest only when all its files are on disk and `latest.json` has been replaced,
+so a process that dies at any moment leaves either the old or the new round, never half of one.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class RunFolder:
             there = OmegaConf.load(file)
             known = there.get("hash") if isinstance(there, DictConfig) else None
         except Exception as error:  # any YAML error means the same to the user
-            raise RunFolderError(f"{file} is unreadable ({type(error).__name__}); {_WAY_OUT}") from None
+            raise RunFolderError(
+                f"{file} is unreadable ({type(error).__name__}); {_WAY_OUT}"
+            ) from None
         if known != config_hash(self.config):
             raise RunFolderError(f"{self.path} belongs to another config; {_WAY_OUT}")
 
@@ -97,7 +100,8 @@ class RunFolder:
         """Create the folder, lock it against other processes and write what it belongs to.
 
         Raises:
-            RunFolderError: if the folder cannot be written, is locked, or belongs to another config.
+            RunFolderError: if the folder cannot be written, is locked, or belongs to another
+                config.
         """
         self.check()
         self._ours = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
@@ -110,9 +114,13 @@ class RunFolder:
                 f"{self.path} is being written by another process; wait, or change name=…"
             ) from None
         except OSError as error:
-            raise RunFolderError(f"{self.path} cannot be written ({error.strerror}); change name=…") from None
+            raise RunFolderError(
+                f"{self.path} cannot be written ({error.strerror}); change name=…"
+            ) from None
         if not (self.path / "config.yaml").is_file():
-            text = OmegaConf.to_yaml(OmegaConf.create({**self.config, "hash": config_hash(self.config)}))
+            text = OmegaConf.to_yaml(
+                OmegaConf.create({**self.config, "hash": config_hash(self.config)})
+            )
             atomic_write(self.path / "config.yaml", text)
         self._write_versions(versions)
 
@@ -150,7 +158,9 @@ class RunFolder:
         """Replace status.json."""
         atomic_write(self.path / "status.json", json.dumps(status, indent=2) + "\n")
 
-    def save(self, t: int, seeds: Mapping[int, Mapping[str, Any]], position: Mapping[str, Any]) -> None:
+    def save(
+        self, t: int, seeds: Mapping[int, Mapping[str, Any]], position: Mapping[str, Any]
+    ) -> None:
         """Make round t the newest checkpoint.
 
         Args:
@@ -173,8 +183,11 @@ class RunFolder:
             if old != new:
                 shutil.rmtree(old, ignore_errors=True)
 
-    def load(self, device: torch.device) -> tuple[int, dict[int, dict[str, Any]], dict[str, Any]] | None:
-        """The newest checkpoint: round, content per seed, recorder position; None where there is none.
+    def load(
+        self, device: torch.device
+    ) -> tuple[int, dict[int, dict[str, Any]], dict[str, Any]] | None:
+        """The newest checkpoint: round, content per seed, recorder position; None where there is
+        none.
 
         Raises:
             RunFolderError: if a file is missing or damaged.
@@ -189,7 +202,9 @@ class RunFolder:
             try:
                 seeds[seed] = torch.load(file, map_location=device, weights_only=True)
             except Exception as error:  # torch raises many kinds for a damaged file
-                raise RunFolderError(f"{file} is damaged ({type(error).__name__}); {_WAY_OUT}") from None
+                raise RunFolderError(
+                    f"{file} is damaged ({type(error).__name__}); {_WAY_OUT}"
+                ) from None
         return latest["round"], seeds, latest["position"]
 
 
@@ -207,11 +222,15 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between two accounts of what computes a job; their numbers of ranks may differ."""
+    """What differs between two accounts of what computes a job; their numbers of ranks may
+    differ.
+    """
     flat, flat_now = ({**one, **one.get("packages", {})} for one in (before, now))
     keys = [key for key in {**flat, **flat_now} if key not in ("packages", "ranks")]
     return ", ".join(
-        f"{key} {flat.get(key)} → {flat_now.get(key)}" for key in keys if flat.get(key) != flat_now.get(key)
+        f"{key} {flat.get(key)} → {flat_now.get(key)}"
+        for key in keys
+        if flat.get(key) != flat_now.get(key)
     )
 
 

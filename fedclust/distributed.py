@@ -1,9 +1,10 @@
 """Several processes that compute one job together, as torchrun starts them: ranks.
 
-Every rank runs the same code on the same data. What they tell each other goes through a meeting: each rank
-says where it is and whether it has failed, all hear all, and only then anything else is exchanged. So ranks
-that come to differ end with a message instead of waiting for each other, and an error of one rank is an error
-of all. Rank 0 leads: it alone writes and prints, and decides what depends on files.
+Every rank runs the same code on the same data. What they tell each other goes through a meeting:
+each rank says where it is and whether it has failed, all hear all, and only then anything else is
+exchanged. So ranks that come to differ end with a message instead of waiting for each other, and an
+error of one rank is an error of all. Rank 0 leads: it alone writes and prints, and decides what
+depends on files.
 """
 
 from __future__ import annotations
@@ -25,11 +26,27 @@ if TYPE_CHECKING:  # fedclust list and a single process do without
     from torch import Tensor
 
 T = TypeVar("T")
-_TIMEOUT = "FEDCLUST_RANKS_TIMEOUT"  # seconds to wait for a silent rank, unless a connection breaks before
+_TIMEOUT = (
+    "FEDCLUST_RANKS_TIMEOUT"  # seconds to wait for a silent rank, unless a connection breaks before
+)
 _PATIENCE = 1800
-_SAID_BY_TORCHRUN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_SAID_BY_TORCHRUN = (
+    "WORLD_SIZE",
+    "RANK",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 # what a meeting is about; the verbs of the engine use names of their own
-_END, _DECISION, _TURN, _SAME, _HIGHEST, _GOODBYE = "end", "decision", "turn", "same", "highest", "goodbye"
+_END, _DECISION, _TURN, _SAME, _HIGHEST, _GOODBYE = (
+    "end",
+    "decision",
+    "turn",
+    "same",
+    "highest",
+    "goodbye",
+)
 
 
 class Ranks:
@@ -60,7 +77,9 @@ class Ranks:
         return decide()
 
     def in_turn(self, read: Callable[[], T]) -> T:
-        """What `read` returns here; rank 0 calls it first, so that the others find what it has made."""
+        """What `read` returns here; rank 0 calls it first, so that the others find what it has
+        made.
+        """
         return read()
 
     def same(self, what: str, value: int) -> None:
@@ -122,7 +141,9 @@ class Group(Ranks):
             return cls(store, rank, size, int(given["LOCAL_RANK"]), timeout)
         except RuntimeError as error:  # torch.distributed's errors are of this kind
             where = f"{given['MASTER_ADDR']}:{given['MASTER_PORT']}"
-            raise ConfigError(f"rank {rank} cannot reach the other ranks through {where}") from error
+            raise ConfigError(
+                f"rank {rank} cannot reach the other ranks through {where}"
+            ) from error
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -196,7 +217,9 @@ class Group(Ranks):
         return together
 
     def leave(self) -> bool:
-        """Wait for the others to finish and close the connections; False where one of them is lost."""
+        """Wait for the others to finish and close the connections; False where one of them is
+        lost.
+        """
         import torch.distributed as dist
 
         if self._broken:
@@ -229,7 +252,9 @@ class Group(Ranks):
             raise self._all_know(error)
         if len(set(places)) > 1:
             self._broken = True  # what the others wait for will not come
-            raise RankFailed("the ranks do different things; start all with the same command and files")
+            raise RankFailed(
+                "the ranks do different things; start all with the same command and files"
+            )
         return list(checks)
 
     def _compare(self, what: str, values: list[int]) -> None:
@@ -237,7 +262,8 @@ class Group(Ranks):
         for rank, value in enumerate(values):
             if value != values[0]:
                 differs = (
-                    f"rank {rank} differs from rank 0 in {what}; all ranks need the same command, the same "
+                    f"rank {rank} differs from rank 0 in {what}; all ranks need the same command, "
+                    "the same "
                     f"files and the same kind of processor"
                 )
                 raise self._all_know(RankFailed(differs))
@@ -283,7 +309,9 @@ def _described(error: Exception) -> tuple[str, tuple[Any, ...]]:
     """What another process makes the error again from: its class, and the arguments."""
     if isinstance(error, OSError):
         return "OSError", (error.errno, error.strerror or str(error), error.filename)
-    known = next((c.__name__ for c in type(error).__mro__ if getattr(errors, c.__name__, None) is c), "")
+    known = next(
+        (c.__name__ for c in type(error).__mro__ if getattr(errors, c.__name__, None) is c), ""
+    )
     text = " ".join(str(error).split())
     return known, (text if known else f"{type(error).__name__}: {text}",)
 
@@ -308,13 +336,17 @@ def here() -> Ranks:
         ConfigError: in a process that was started by one of several ranks.
     """
     if launched() and not isinstance(_here, Group):
-        raise ConfigError("hydra/launcher is not allowed here: ranks run the jobs of a sweep themselves")
+        raise ConfigError(
+            "hydra/launcher is not allowed here: ranks run the jobs of a sweep themselves"
+        )
     return _here
 
 
 def launched() -> bool:
     """Whether torchrun has started this process as one of several."""
-    return all(name in os.environ for name in _SAID_BY_TORCHRUN) and int(os.environ["WORLD_SIZE"]) > 1
+    return (
+        all(name in os.environ for name in _SAID_BY_TORCHRUN) and int(os.environ["WORLD_SIZE"]) > 1
+    )
 
 
 def quiet() -> bool:
@@ -350,8 +382,8 @@ def started() -> Iterator[None]:
         _here = Ranks()
         if group.leave():
             atexit._run_exitfuncs()
-        # a normal end would wait for connections that nobody closes any more, or abort where threads of
-        # PyTorch are still closing theirs
+        # a normal end would wait for connections that nobody closes any more, or abort where
+        # threads of PyTorch are still closing theirs
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status if isinstance(status, int) else int(status is not None))
@@ -361,5 +393,7 @@ def _share_cores() -> None:
     """Give every rank of this machine its part of the cores."""
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     torch.set_num_threads(max(1, cores // int(os.environ["LOCAL_WORLD_SIZE"])))

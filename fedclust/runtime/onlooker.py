@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedclust.folder import RunFolder
-from fedclust.recorder import Recorder
-from fedclust.types import Evaluation, Report, Round
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.recorder import Recorder
+from fedclust.types import Cost, Evaluation, Round
 
 NO_TRACKER = {"_target_": "fedclust.trackers.none.NoTracker"}
 
@@ -32,7 +32,9 @@ class SeenFolder(RunFolder):
     def write_status(self, **status: Any) -> None:
         """Nothing."""
 
-    def save(self, t: int, seeds: Mapping[int, Mapping[str, Any]], position: Mapping[str, Any]) -> None:
+    def save(
+        self, t: int, seeds: Mapping[int, Mapping[str, Any]], position: Mapping[str, Any]
+    ) -> None:
         """Nothing."""
 
 
@@ -45,7 +47,7 @@ class NoRecorder(Recorder):
     def start(self) -> None:
         """Nothing."""
 
-    def cost(self, seed: int, t: int, report: Report) -> None:
+    def cost(self, seed: int, t: int, report: Cost) -> None:
         """Nothing."""
 
     def evaluate(self, rnd: Round, evaluation: Evaluation) -> dict[str, float]:  # noqa: ARG002

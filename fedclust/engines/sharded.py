@@ -1,53 +1,56 @@
-"""The rows of a call shared out among ranks: each computes its own, and all get the results of all."""
+"""The rows of a call shared out among ranks: each computes its own, and all get the results of
+all.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from fedclust.distributed import Ranks
 from fedclust.engines.schedule import num_steps
-from fedclust.ranks import Ranks
 from fedclust.rng import Stream
 from fedclust.solver import Solver
 from fedclust.types import LocalResult, Shards
-from fedclust.verbs import Backend
+from fedclust.verbs import Engine
 
 _BLOCK = 16 << 20  # bytes that a rank sends at once: what is copied beside the result stays small
 _SAMPLE = 1 << 16  # numbers of a tensor that ranks compare
 
 
-def sharded(backend: Backend, ranks: Ranks) -> Backend:
+def sharded(engine: Engine, ranks: Ranks) -> Engine:
     """The backend over all ranks; itself where there is one."""
-    return backend if ranks.size == 1 else Sharded(backend, ranks)
+    return engine if ranks.size == 1 else Sharded(engine, ranks)
 
 
 class Sharded:
-    """A `Backend` whose rows are computed on several ranks; every rank calls it with the same arguments.
+    """A `Engine` whose rows are computed on several ranks; every rank calls it with the same
+    arguments.
 
-    By the engine law a row does not depend on the company, so the results are those of one rank: the same
-    bits with `loop`, equal up to rounding where products are computed in batches.
+    By the engine law a row does not depend on the company, so the results are those of one rank:
+    the same bits with `loop`, equal up to rounding where products are computed in batches.
 
     Args:
-        backend: what computes the rows of this rank.
+        engine: what computes the rows of this rank.
         ranks: who shares.
     """
 
-    def __init__(self, backend: Backend, ranks: Ranks) -> None:
-        self._backend, self._ranks = backend, ranks
+    def __init__(self, engine: Engine, ranks: Ranks) -> None:
+        self._engine, self._ranks = engine, ranks
 
     @property
     def name(self) -> str:
         """The engine's name."""
-        return self._backend.name
+        return self._engine.name
 
     @property
     def num_params(self) -> int:
         """P."""
-        return self._backend.num_params
+        return self._engine.num_params
 
     def init(self, stream: Stream) -> Tensor:
         """Freshly initialised parameters, [P]; every rank draws them."""
-        return self._backend.init(stream)
+        return self._engine.init(stream)
 
     def train(
         self,
@@ -59,12 +62,14 @@ class Sharded:
         slots: Tensor | None = None,
         anchor: Tensor | None = None,
     ) -> LocalResult:
-        """See `Backend.train`."""
-        batch = shards.count if solver.batch_size is None else shards.count.clamp(max=solver.batch_size)
+        """See `Engine.train`."""
+        batch = (
+            shards.count if solver.batch_size is None else shards.count.clamp(max=solver.batch_size)
+        )
         rows = deal(num_steps(shards, solver) * batch, self._ranks.size)
         own = rows[self._ranks.rank]
         pull = None if anchor is None else anchor[own]
-        part = self._backend.train(models, label[own], _take(shards, own), solver, lr, slots, pull)
+        part = self._engine.train(models, label[own], _take(shards, own), solver, lr, slots, pull)
         self._meet("train", models, label, shards, slots, anchor)
         return LocalResult(
             params=self._join(part.params, rows),
@@ -74,25 +79,25 @@ class Sharded:
         )
 
     def loss(self, models: Tensor, shards: Shards) -> Tensor:
-        """See `Backend.loss`."""
+        """See `Engine.loss`."""
         rows = deal(shards.count, self._ranks.size)
-        part = self._backend.loss(models, _take(shards, rows[self._ranks.rank]))
+        part = self._engine.loss(models, _take(shards, rows[self._ranks.rank]))
         self._meet("loss", models, None, shards)
         return self._join(part, rows)
 
     def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
-        """See `Backend.grad`."""
+        """See `Engine.grad`."""
         rows = deal(shards.count, self._ranks.size)
         own = rows[self._ranks.rank]
-        part = self._backend.grad(models, label[own], _take(shards, own))
+        part = self._engine.grad(models, label[own], _take(shards, own))
         self._meet("grad", models, label, shards)
         return self._join(part, rows)
 
     def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """See `Backend.evaluate`."""
+        """See `Engine.evaluate`."""
         rows = deal(shards.count, self._ranks.size)
         own = rows[self._ranks.rank]
-        loss_sum, correct = self._backend.evaluate(models, label[own], _take(shards, own))
+        loss_sum, correct = self._engine.evaluate(models, label[own], _take(shards, own))
         self._meet("test", models, label, shards)
         return self._join(loss_sum, rows), self._join(correct, rows)
 
@@ -147,7 +152,9 @@ def deal(work: Tensor, ranks: int) -> list[Tensor]:
 
 
 def fingerprint(*tensors: Tensor | None) -> int:
-    """A number that differs, almost surely, where one of the tensors does; of large ones a sample is read."""
+    """A number that differs, almost surely, where one of the tensors does; of large ones a sample
+    is read.
+    """
     total = 0
     for tensor in tensors:
         value = -1
@@ -164,4 +171,6 @@ def fingerprint(*tensors: Tensor | None) -> int:
 def _take(shards: Shards, rows: Tensor) -> Shards:
     """The shards of some rows."""
     work = None if shards.work is None else shards.work[rows]
-    return Shards(index=shards.index[rows], count=shards.count[rows], key=shards.key[rows], work=work)
+    return Shards(
+        index=shards.index[rows], count=shards.count[rows], key=shards.key[rows], work=work
+    )

@@ -12,19 +12,19 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from fedclust.config import Job
-from fedclust.engines.engine import SeedEngine
+from fedclust.config.build import Job
+from fedclust.distributed import Ranks, here
+from fedclust.engines.clients import SeedClients
+from fedclust.engines.lockstep import Lockstep
 from fedclust.errors import DivergedError, Interrupted, RankLost, UserError
 from fedclust.federation import summary, write_table
 from fedclust.files import atomic_write
-from fedclust.folder import RunFolder
-from fedclust.lockstep import Lockstep
-from fedclust.memory import keep_freed_memory
-from fedclust.onlooker import NoRecorder
-from fedclust.progress import Progress
-from fedclust.ranks import Ranks, here
-from fedclust.recorder import Recorder
-from fedclust.types import Evaluation, Federation, Report, Round
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.memory import keep_freed_memory
+from fedclust.runtime.onlooker import NoRecorder
+from fedclust.runtime.progress import Progress
+from fedclust.runtime.recorder import Recorder
+from fedclust.types import Cost, Evaluation, Federation, Round
 from fedclust.verbs import Algorithm
 
 
@@ -34,14 +34,14 @@ class Simulation:
 
     seed: int
     algorithm: Algorithm
-    engine: SeedEngine
+    engine: SeedClients
     rounds: Iterator[Round]
     state: Any = None
 
     @classmethod
-    def of(cls, seed: int, job: Job, fed: Federation, backend: Lockstep) -> Simulation:
+    def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
         """The simulation of one seed before round 0."""
-        return cls(seed, job.algorithm, SeedEngine(backend), job.scenario.rounds(fed, seed))
+        return cls(seed, job.algorithm, SeedClients(engine), job.scenario.rounds(fed, seed))
 
     def resume(self, t: int, state: dict[str, Any]) -> None:
         """Continue after round t; data shifts are replayed, they cost no training."""
@@ -49,7 +49,7 @@ class Simulation:
             next(self.rounds)
         self.state = self.algorithm.State(**state)
 
-    def step(self, evaluated: bool) -> tuple[Round, list[Report], Evaluation | None]:
+    def step(self, evaluated: bool) -> tuple[Round, list[Cost], Evaluation | None]:
         """One round: reports of what it cost, and the test results where the round is evaluated."""
         rnd, reports = next(self.rounds), []
         before = replace(self.engine.passes)
@@ -60,8 +60,9 @@ class Simulation:
         reports.append(report)
         done = self.engine.passes  # what serving needs besides belongs to the test
         reports.append(
-            Report(
-                forward_passes=done.forward - before.forward, backward_passes=done.backward - before.backward
+            Cost(
+                forward_passes=done.forward - before.forward,
+                backward_passes=done.backward - before.backward,
             )
         )
         if not evaluated:
@@ -71,7 +72,9 @@ class Simulation:
 
 
 class _Signals:
-    """Remembers the first SIGINT or SIGTERM so that the round can end; a second one acts at once."""
+    """Remembers the first SIGINT or SIGTERM so that the round can end; a second one acts at
+    once.
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -98,7 +101,7 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
     """Run what is left of a job; a finished job is left alone.
 
     Args:
-        job: the parts; see `fedclust.config.build`.
+        job: the parts; see `fedclust.config.build.build`.
         folder: where the files go; continued where it was left.
         progress: what a person sees meanwhile.
 
@@ -112,10 +115,10 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
 
 
 def run_together(jobs: Sequence[tuple[Job, RunFolder, Progress]]) -> list[Exception | None]:
-    """Run several jobs with one backend in lockstep, with the results of running each by itself.
+    """Run several jobs with one engine in lockstep, with the results of running each by itself.
 
     Args:
-        jobs: what `run` takes, at least one, all with the same backend.
+        jobs: what `run` takes, at least one, all with the same engine.
 
     Returns:
         Per job what it raised, see `run`, or None.
@@ -123,10 +126,12 @@ def run_together(jobs: Sequence[tuple[Job, RunFolder, Progress]]) -> list[Except
     with _Signals() as signals:
         ranks = here()
         work = {i: partial(_run_as_one, *parts, signals, ranks) for i, parts in enumerate(jobs)}
-        return [turn.outcome for turn in Lockstep(jobs[0][0].backend).map(work).values()]
+        return [turn.outcome for turn in Lockstep(jobs[0][0].engine).map(work).values()]
 
 
-def _run_as_one(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks) -> None:
+def _run_as_one(
+    job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks
+) -> None:
     """Run a job so that all ranks end it in the same way."""
     with ranks.together():
         _run(job, folder, progress, signals, ranks)
@@ -138,7 +143,9 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ran
     recorder = begin_files(job, folder) if ranks.leads else NoRecorder()
     try:
         first = seeds.load(recorder)
-        ranks.same("the checkpoint it reads (is the results' folder on a shared file system?)", first)
+        ranks.same(
+            "the checkpoint it reads (is the results' folder on a shared file system?)", first
+        )
         progress.start(folder.path, first, job.rounds)
         if first and folder.changes:
             progress.warn(
@@ -169,7 +176,9 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ran
         raise
     except Exception as error:
         if not isinstance(error, Interrupted):
-            folder.write_status(state="failed", error=f"{type(error).__name__}: {error}", rounds=job.rounds)
+            folder.write_status(
+                state="failed", error=f"{type(error).__name__}: {error}", rounds=job.rounds
+            )
         raise
     finally:
         progress.stop()
@@ -181,15 +190,17 @@ def begin_files(job: Job, folder: RunFolder) -> Recorder:
     """Take the folder, and write what a job says of itself before its first round."""
     folder.acquire(job.versions)
     write_partitions(job, folder)
-    return Recorder(folder.path, job.seeds, job.backend.num_params, job.tracker)
+    return Recorder(folder.path, job.seeds, job.engine.num_params, job.tracker)
 
 
 def write_partitions(job: Job, folder: RunFolder) -> None:
-    """Write who owns what, a table per seed that partition=from_file reads, and what a report says of it."""
+    """Write who owns what, a table per seed that partition=from_file reads, and what a report says
+    of it.
+    """
     described = folder.path / "federation.json"
     if not described.is_file():
         seeds = {str(seed): summary(fed) for seed, fed in job.federations.items()}
-        content = {"parameters": job.backend.num_params, "seeds": seeds}
+        content = {"parameters": job.engine.num_params, "seeds": seeds}
         atomic_write(described, json.dumps(content) + "\n")
     for seed, fed in job.federations.items():
         target = folder.path / "partition" / f"seed={seed}.parquet"
@@ -208,8 +219,10 @@ class _Seeds:
 
     def __init__(self, job: Job, folder: RunFolder) -> None:
         self._job, self._folder = job, folder
-        self._lockstep = Lockstep(job.backend)
-        self._alive = {s: Simulation.of(s, job, fed, self._lockstep) for s, fed in job.federations.items()}
+        self._lockstep = Lockstep(job.engine)
+        self._alive = {
+            s: Simulation.of(s, job, fed, self._lockstep) for s, fed in job.federations.items()
+        }
         self._failed: dict[int, str] = {}
         self._saved_at = time.monotonic()
         self.saved = -1  # the round of the newest checkpoint
@@ -236,7 +249,9 @@ class _Seeds:
     def round(self, t: int, recorder: Recorder, progress: Progress) -> None:
         """Round t of every seed that is alive."""
         evaluated = self._job.is_evaluated(t)
-        turns = self._lockstep.map({s: partial(sim.step, evaluated) for s, sim in self._alive.items()})
+        turns = self._lockstep.map(
+            {s: partial(sim.step, evaluated) for s, sim in self._alive.items()}
+        )
         for seed, turn in turns.items():
             outcome = turn.outcome
             if isinstance(outcome, DivergedError):
@@ -267,7 +282,11 @@ class _Seeds:
         position = recorder.commit()
         remembered = recorder.state()
         contents: dict[int, dict[str, Any]] = {
-            seed: {"state": _fields(sim.state), "recorder": remembered.get(seed, {}), "failed": None}
+            seed: {
+                "state": _fields(sim.state),
+                "recorder": remembered.get(seed, {}),
+                "failed": None,
+            }
             for seed, sim in self._alive.items()
         }
         for seed, error in self._failed.items():
@@ -288,7 +307,9 @@ class _Seeds:
     def status(self, state: str, t: int) -> None:
         """Write where the job stands."""
         seeds = {str(s): self._failed.get(s, "ok") for s in sorted([*self._alive, *self._failed])}
-        self._folder.write_status(state=state, rounds_done=t + 1, rounds=self._job.rounds, seeds=seeds)
+        self._folder.write_status(
+            state=state, rounds_done=t + 1, rounds=self._job.rounds, seeds=seeds
+        )
 
 
 def _fields(state: Any) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""Any method with local fine-tuning: what it serves is trained further by each client before use.
+
+The plain baseline of personalisation: Yu, Bagdasaryan, Shmatikov, Salvaging federated learning by
+local adaptation, 2020, arXiv:2002.04758 (section 3.1); Cheng, Chadha, Duchi, Fine-tuning is fine in
+federated learning, 2021, arXiv:2108.07313.
+
+Differs from the papers: the rate of fine-tuning is that of the round, as in training; nothing is
+frozen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from fedclust.errors import require
+from fedclust.solver import Solver
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Algorithm, Clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTune:
+    """A method whose models each client adapts to its training data when it uses them.
+
+    Training is that of `base` and never sees the adapted models. Adapting happens in `serve`, so at
+    every evaluation: it makes up to M models there, and its steps are not counted as training.
+
+    Attributes:
+        base: the method.
+        solver: how a client adapts, but for the number of passes.
+        epochs: passes over the client's data; 0 serves the models of `base` as they are.
+    """
+
+    base: Algorithm
+    solver: Solver
+    epochs: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 0, "algorithm.epochs", self.epochs, "at least 0")
+
+    @property
+    def State(self) -> type[Any]:
+        """That of the base."""
+        return self.base.State
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
+        """As the base."""
+        state, cost = self.base.init(clients, rnd)
+        return state, cost
+
+    def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
+        """As the base."""
+        state, cost = self.base.round(state, clients, rnd)
+        return state, cost
+
+    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
+        """A model of its own for every client that is served and has training data, after the
+        base's.
+        """
+        served = self.base.serve(state, clients, rnd)
+        if self.epochs == 0:
+            return served
+        ids = ((served.label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
+        solver = replace(self.solver, epochs=self.epochs, steps=None)
+        tuned = clients.train(
+            served.models, served.label[ids], ids, solver, rnd, purpose="finetune"
+        ).params
+        row = torch.arange(len(ids), device=ids.device) + len(served.models)
+        return Served(
+            models=torch.cat([served.models, tuned]), label=served.label.index_copy(0, ids, row)
+        )

@@ -1,0 +1,119 @@
+"""Any method, each participant tested with the model it trained last: what LCFL's published curves
+show.
+
+In LCFL's simulator (fl-sim) a participant is tested after the server has sent its model and before
+the model is copied into the client, so the tested model is the client's own from its last
+participation; whoever takes part for the first time is tested with the initial weights. Such a
+model is adapted to its client, so the accuracies say less about the clusters than those of the
+method itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, make_dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms import arrived
+from fedclust.types import Cost, LocalResult, Round, Served
+from fedclust.verbs import Algorithm, Clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastLocal:
+    """A method whose participants are tested with their own last local models, everybody else not
+    at all.
+
+    Keeps M models. Training is that of `base` and never sees them.
+
+    Attributes:
+        base: the method.
+    """
+
+    base: Algorithm
+
+    @property
+    def State(self) -> type[Any]:
+        """That of the base with three fields more.
+
+        held: [M, P] every client's last local model, the initial one before its first
+            participation.
+        cohort: [C] int64 participants of the last round.
+        tested: [C, P] what these held before it.
+        """
+        base: Any = self.base.State
+        return _extended(base)
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
+        """As the base; every client holds one initial model."""
+        state, cost = self.base.init(clients, rnd)
+        model = clients.init(rnd.stream("init"), 1)
+        nobody = rnd.cohort[:0]
+        held = model.repeat(rnd.fed.num_clients, 1)
+        return self._with(state, held, nobody, held[nobody]), cost
+
+    def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
+        """As the base, noting what its clients trained."""
+        watched: Any = _Watched(clients, rnd)
+        after, cost = self.base.round(state, watched, rnd)
+        held = state.held.index_copy(0, watched.ids, watched.params)
+        return self._with(after, held, watched.ids, state.held[watched.ids]), cost
+
+    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
+        """A model of its own for every participant of the round, nothing for the others."""
+        row = torch.arange(len(state.cohort), device=state.cohort.device)
+        label = torch.full_like(rnd.fed.group, -1).index_copy(0, state.cohort, row)
+        return Served(models=state.tested, label=arrived(label, rnd))
+
+    def _with(self, state: Any, held: Tensor, cohort: Tensor, tested: Tensor) -> Any:
+        own = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
+        return self.State(**own, held=held, cohort=cohort, tested=tested)
+
+
+@cache
+def _extended(state: Any) -> type[Any]:
+    """A method's state with what the clients hold."""
+    more = [(name, Tensor) for name in ("held", "cohort", "tested")]
+    return make_dataclass("State", more, bases=(state,), frozen=True, kw_only=True)
+
+
+class _Watched:
+    """An engine that remembers what was trained last; see `fedclust.verbs.Clients` for the verbs.
+
+    Args:
+        clients: what computes, see `fedclust.verbs.Clients`.
+        rnd: the round.
+
+    Attributes:
+        ids: [C] int64 who trained in the round.
+        params: [C, P] what they made.
+    """
+
+    def __init__(self, clients: Clients, rnd: Round) -> None:
+        self._engine: Any = clients
+        self.ids = rnd.cohort[:0]
+        self.params = torch.empty(0, clients.num_params, device=rnd.cohort.device)
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._engine, verb)
+
+    def train(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        *given: Any,
+        purpose: str = "train",
+        **named: Any,
+    ) -> LocalResult:
+        result: LocalResult = self._engine.train(
+            models, label, ids, *given, purpose=purpose, **named
+        )
+        if (
+            purpose == "train"
+        ):  # not what a method trains besides, such as to get to know its clients
+            self.ids, self.params = ids, result.params
+        return result

@@ -4,14 +4,12 @@ passed over.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
+from fedclust.commands.sweep import not_run, note_not_run
 from fedclust.distributed import here
 from fedclust.errors import (
     DivergedError,
@@ -21,10 +19,6 @@ from fedclust.errors import (
     RunFolderError,
     UserError,
 )
-
-# names a file for what the jobs of a sweep could not do, since a launcher may run them in other
-# processes
-_NOT_RUN = "FEDCLUST_NOT_RUN"
 
 
 class Stopped(BaseException):
@@ -37,22 +31,6 @@ class Stopped(BaseException):
     def __init__(self, reason: Exception) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-@contextmanager
-def remembering() -> Iterator[Path]:
-    """While a sweep runs, a folder for what its jobs could not do."""
-    with TemporaryDirectory(prefix="fedclust-") as folder:
-        file = Path(folder, "not_run")
-        file.touch()
-        os.environ[_NOT_RUN] = str(file)
-        yield Path(folder)
-
-
-def not_run() -> dict[str, int]:
-    """What jobs of this sweep said before they gave up, with the exit status it means."""
-    lines = Path(os.environ[_NOT_RUN]).read_text().splitlines()
-    return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
 
 
 def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_sweep: bool) -> None:
@@ -81,8 +59,7 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         line = " ".join(f"fedclust: {error}".split())
         if line not in not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        with Path(os.environ[_NOT_RUN]).open("a") as file:
-            file.write(f"{2 if isinstance(error, UserError) else 1} {line}\n")
+        note_not_run(2 if isinstance(error, UserError) else 1, line)
 
 
 def _naming_files(work: Callable[[], None], folder: Path) -> None:

@@ -9,34 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.config.schema import is_setting, tells_arms_apart
 from fedclust.report.jobs import Curve, Job
 
-# overrides that never tell two arms apart
-_NOT_TELLING = (
-    "checkpoint_seconds",
-    "data",
-    "experiment",
-    "hydra",
-    "lockstep",
-    "name",
-    "progress",
-    "report",
-    "tracker",
-)
-# what every method meets alike; all other overrides are part of the method
-_FEDERATION = (
-    "case",
-    "clients_per_round",
-    "dataset",
-    "eval_every",
-    "model",
-    "participation",
-    "partition",
-    "rounds",
-    "scale",
-    "scenario",
-    "seeds",
-)
 SEPARATOR = ", "  # between the pieces of a setting
 
 
@@ -155,7 +130,7 @@ def arms(jobs: Sequence[Job], order: Sequence[str] = ()) -> list[Arm]:
     for job in jobs:
         by_algorithm[_algorithm(job)].append(job)
     options = {
-        algorithm: _told_apart(group, lambda key: key.partition(".")[0] not in _FEDERATION)
+        algorithm: _told_apart(group, lambda key: not is_setting(key))
         for algorithm, group in by_algorithm.items()
     }
     names = [_name(job, options[_algorithm(job)]) for job in jobs]
@@ -203,7 +178,7 @@ def _federations(jobs: Sequence[Job]) -> dict[str, str]:
     """The keys that tell federations apart, with their short names: the case, and what differs
     within one.
     """
-    told = _told_apart(jobs, lambda key: key.partition(".")[0] in _FEDERATION)
+    told = _told_apart(jobs, is_setting)
     if "case" not in told:
         return told
     by_case: dict[str, list[Job]] = defaultdict(list)
@@ -241,11 +216,7 @@ def _value(job: Job, key: str) -> str:
 
 def _overrides(job: Job) -> Mapping[str, str]:
     pairs = (str(text).lstrip("+~").partition("=") for text in job.config.get("overrides") or ())
-    return {
-        key: value
-        for key, _, value in pairs
-        if key != "algorithm" and key.partition(".")[0] not in _NOT_TELLING
-    }
+    return {key: value for key, _, value in pairs if key != "algorithm" and tells_arms_apart(key)}
 
 
 def _comparable(text: str) -> float | str:

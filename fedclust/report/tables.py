@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.config.schema import is_shown
 from fedclust.report.arms import Arm
 from fedclust.report.claims import check
 from fedclust.report.jobs import Curve
@@ -21,10 +22,6 @@ from fedclust.report.table import Cell, Table
 from fedclust.report.wording import byte_unit, factor, plus_minus, title
 
 _MOST_NAMES = 8  # of the arms that share a value
-_NOT_A_SETTING = (
-    *("report", "overrides", "choices", "hash", "tracker", "data", "name"),
-    *("checkpoint_seconds", "progress", "lockstep"),
-)
 
 
 def recovery_table(arms: Sequence[Arm]) -> Table:
@@ -234,10 +231,7 @@ def claims_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | None:
 
 def settings_table(arms: Sequence[Arm]) -> Table:
     """Every setting: one value where all arms share it, else the value of every arm."""
-    flat = [
-        _flatten({k: v for k, v in arm.job.config.items() if k not in _NOT_A_SETTING})
-        for arm in arms
-    ]
+    flat = [_flatten({k: v for k, v in arm.job.config.items() if is_shown(k)}) for arm in arms]
     rows, records = [], []
     for key in dict.fromkeys(key for one in flat for key in one):
         given = [(arm, one[key]) for arm, one in zip(arms, flat, strict=True) if key in one]

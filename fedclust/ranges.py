@@ -43,11 +43,13 @@ def _written(bound: float) -> str:
     return f"{bound:,.0f}" if abs(bound) >= 1000 else f"{bound:g}"
 
 
-Count = Annotated[int, Range(1)]
-Number = Annotated[int, Range(0)]  # a count that may be none
+AtLeastOne = Annotated[int, Range(1)]
+AtLeastTwo = Annotated[int, Range(2)]
+AtLeastZero = Annotated[int, Range(0)]
 Clients = Annotated[int, Range(1, 1e7)]
 Side = Annotated[int, Range(1, 4096)]  # pixels
 Width = Annotated[int, Range(1, 1e6)]  # channels or units of a layer
+Starts = Annotated[int, Range(1, 10_000)]  # each of them costs time
 Seed = Annotated[int, Range(0, 2**32 - 1)]  # what NumPy's published generators take
 Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]
@@ -55,3 +57,4 @@ Fraction = Annotated[float, Range(0, 1, open_low=True)]
 InnerFraction = Annotated[float, Range(0, 1, open_low=True, open_high=True)]
 Probability = Annotated[float, Range(0, 1)]
 BelowOne = Annotated[float, Range(0, 1, open_high=True)]
+Silhouette = Annotated[float, Range(-1, 1)]

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedclust.algorithms import check_choice, clients_with_data, zeros
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, cosine
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, LocalResult, Round
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
@@ -60,7 +61,7 @@ class ColdStart:
     solver: Solver
     metric: ClusterMetric
     method: ClusterMethod
-    scale: int = 20
+    scale: AtLeastOne = 20
     grouping: Grouping = "clustered"
 
     def __post_init__(self) -> None:

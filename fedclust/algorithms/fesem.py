@@ -25,6 +25,7 @@ from fedclust.algorithms import FlexAggregation, arrived, average, check_choice,
 from fedclust.algorithms.cold_start import ColdStart
 from fedclust.errors import require
 from fedclust.ops import distances
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -48,7 +49,7 @@ class FeSEM:
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     cold_start: ColdStart
     first_assignment: FirstAssignment = "init_model"
     migration: bool = False

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedclust.algorithms import check_choice
 from fedclust.errors import require
+from fedclust.ranges import NonNegative
 
 ShiftDistance = Literal["label_freq_l1", "label_count_l1", "scipy_counts"]
 
@@ -33,7 +34,7 @@ class ShiftTest:
     """
 
     distance: ShiftDistance = "label_freq_l1"
-    fraction: float = 0.2
+    fraction: NonNegative = 0.2
     oracle: bool = False
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ from fedclust.commands import sweep
 from fedclust.commands.failures import Stopped, attempt
 from fedclust.commands.guard import check_hydra
 from fedclust.commands.list import groups
-from fedclust.commands.names import job_folder, user_dir
+from fedclust.commands.names import job_folder, user_dir, without_user_dir
 from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.distributed import here, quiet
@@ -70,14 +70,18 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UserError, Interrupted, hydra.errors.HydraException: for `fedclust.__main__` to print.
     """
+    # argparse takes overrides in one piece only, so flags that stand among them go in front
+    folder, others = user_dir(arguments), without_user_dir(arguments)
     flags = ("-m", "--multirun")
-    # argparse takes overrides in one piece only, so the flag goes in front of them
-    arguments = [*(a for a in arguments if a in flags), *(a for a in arguments if a not in flags)]
+    arguments = [
+        *(() if folder is None else ("--config-dir", str(folder))),
+        *(a for a in others if a in flags),
+        *(a for a in others if a not in flags),
+    ]
     if {"-h", "--help"} & set(arguments):
         print("\n".join([HELP, *(f"  {line}" for line in schema.help_lines())]))
         return
     given = _parsed(arguments)
-    folder = user_dir(arguments)
     if folder is not None:
         require(folder.is_dir(), "--config-dir", folder, "an existing folder")
         os.environ["FEDCLUST_USER_DIR"] = str(folder)  # reaches the workers of a launcher
@@ -146,6 +150,10 @@ def _start(overrides: list[str], own: Path | None, *, multirun: bool) -> None:
         overrides.append(f"hydra.mode={(RunMode.MULTIRUN if many else RunMode.RUN).name}")
         results = check_hydra(composed, overrides, sweep=many)
         sweep.note_folders(results)
+    except BaseException:
+        GlobalHydra.instance().clear()
+        raise
+    try:
         if many:
             params = OmegaConf.to_container(composed.hydra.sweeper.get("params") or DictConfig({}))
             assert isinstance(params, dict)
@@ -155,6 +163,7 @@ def _start(overrides: list[str], own: Path | None, *, multirun: bool) -> None:
             main_hydra.run("config", job, overrides)
     finally:
         GlobalHydra.instance().clear()
+        sweep.remove_unused(results)
 
 
 def job(config: DictConfig) -> None:

@@ -89,7 +89,7 @@ def note_folders(results: Path) -> None:
 
 
 def remove_unused(folder: Path) -> None:
-    """Remove a job's folder, and those above it, where Hydra has made them and nobody filled them.
+    """Remove a folder, and those above it, where Hydra has made them and nobody filled them.
 
     Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked.
     """
@@ -99,11 +99,17 @@ def remove_unused(folder: Path) -> None:
     folder = folder.absolute()
     if not folder.is_relative_to(known["results"]):
         return
-    while str(folder) not in known["there"] and folder.is_dir():
-        if {path.name for path in folder.iterdir()} - {"multirun.yaml"}:
-            return
-        (folder / "multirun.yaml").unlink(missing_ok=True)
-        folder.rmdir()
+    there = set(known["there"])
+    while folder.is_relative_to(known["results"]) or str(folder) not in there:
+        if folder.is_dir():
+            made = {path.name for path in folder.iterdir() if str(path) not in there}
+            if made - {"multirun.yaml"}:
+                return
+            for name in made:
+                (folder / name).unlink()
+            if str(folder) in there or any(folder.iterdir()):
+                return
+            folder.rmdir()
         folder = folder.parent
 
 

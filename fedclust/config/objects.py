@@ -179,6 +179,7 @@ class Objects:
         try:
             found = vars(import_module(module)).get(name)
         except Exception as error:  # importing a user's file can raise anything
+            require(not own, f"{key}._target_", target, what)
             said = " ".join(str(error).split())
             raise ConfigError(f"{key}._target_={target} cannot be imported: {said}") from error
         declared = _is_declared(found, module, name) and (

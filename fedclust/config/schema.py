@@ -252,9 +252,9 @@ def part_of(name: str) -> Part | None:
 
 def names_folder(name: str) -> bool:
     """Whether an override of this key is in the name of a job's folder."""
+    if _top(name) in CHOICES:
+        return CHOICES[_top(name)] != "beside"
     top, _, below = name.partition(".")
-    if top in CHOICES:
-        return CHOICES[top] != "beside"
     if below and top == "algorithm":  # an option of the method, not the choice of it
         return True
     if below in _PLACES.get(top, ()):

@@ -15,6 +15,31 @@ import pytest
 BAD = [
     # a misspelt or unknown name
     (["rouns=3"], "did you mean rounds?"),
+    (["--nonsense"], "unrecognized arguments: --nonsense"),
+    (["--cfg", "foo"], "invalid choice: 'foo'"),
+    # keys of the last version
+    (["restart_fraction=0.2"], "restart_fraction is common.restart_fraction now"),
+    (["aggregation=by_samples"], "aggregation is common.aggregation now"),
+    (["lockstep=all"], "there is no lockstep any more"),
+    (["+lockstep=all"], "there is no lockstep any more"),
+    # no part, or half of one
+    (["dataset=123"], "dataset=123 is not allowed: a choice that `fedclust list dataset` shows"),
+    (["algorithm=null"], "algorithm=None is not allowed"),
+    (["dataset=../algorithm/lcfl"], "dataset=../algorithm/lcfl is not allowed"),
+    (["~rounds"], "rounds is missing"),
+    (["~dataset"], "dataset"),
+    (["~dataset._target_"], "dataset={} is not allowed: it must be a mapping with _target_"),
+    (["algorithm.solver=null"], "algorithm.solver=null is not allowed"),
+    (["+tracker._partial_=true"], "tracker._partial_=True is not allowed"),
+    (["++data.foo=1"], "data.foo=1 is not allowed: data has the keys download, root"),
+    (["common.aggregation=nonsense"], "expected one of uniform, by_samples"),
+    (["+common.foo=1"], "common.foo=1 is not allowed: no group reads it"),
+    (["scenario=newcomers", "scenario.arrive_at=[1.5]"], "each entry an integer in"),
+    (["partition=class_subsets", "partition.subsets=3"], "partition.subsets=3"),
+    (["solver.lr=1e300"], "solver.lr=1e+300"),
+    (["dataset=synthetic", "dataset.alpha=inf"], "dataset.alpha=inf"),
+    (["partition.num_clients=1000000000000"], "partition.num_clients=1000000000000"),
+    (["tracker._target_=fedclust.trackers.optional"], "_target_=fedclust.trackers.optional"),
     (["algoritm=ifca"], "did you mean algorithm?"),
     (["algorithm.solver.lr=0.1"], "did you mean solver.lr=…?"),
     (

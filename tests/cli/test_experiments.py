@@ -18,8 +18,6 @@ EXPERIMENTS = sorted(
 )
 SMALL = CONF / "scaled" / "experiment"
 SMOKE = [name for name in EXPERIMENTS if (SMALL / name / "smoke.yaml").is_file()]
-    name for name in EXPERIMENTS if (CONF / "scaled" / "experiment" / name / "smoke.yaml").is_file()
-]
 
 
 @pytest.mark.slow

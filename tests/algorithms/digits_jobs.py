@@ -42,6 +42,9 @@ SMALL = [
 
 # where the defaults would leave the interesting part out of so small a job
 SETTINGS = {
+    # a body under the head
+    "fedper": ["model=mlp", "model.hidden=[8]"],
+    "fedrep": ["model=mlp", "model.hidden=[8]", "algorithm.head_epochs=1"],
     # six clients form the groups, and two find theirs later
     "flexcfl": ["num_clusters=3", "algorithm.cold_start.scale=2"],
     "flexcfl_rac": ["num_clusters=3", "algorithm.cold_start.scale=2"],
@@ -128,11 +131,11 @@ def play(job: Job, engine: Engine, seed: int = 0) -> list[Played]:
     return played
 
 
-def engine_of(engine: str) -> Engine:
-    """An engine on the data of the small jobs."""
-    pool = job_of("fedavg").federations[0].pool
+def engine_of(engine: str, algorithm: str) -> Engine:
+    """An engine on the data and the model of a small job."""
+    pool = job_of(algorithm).federations[0].pool
     model = make(
-        config_of("fedavg")["model"],
+        config_of(algorithm)["model"],
         "model",
         None,
         in_shape=pool.shape,
@@ -144,7 +147,7 @@ def engine_of(engine: str) -> Engine:
 @functools.cache
 def played_by_loop(algorithm: str, seed: int = 0) -> list[Played]:
     """A small job on the reference engine."""
-    return play(job_of(algorithm), engine_of("loop"), seed)
+    return play(job_of(algorithm), engine_of("loop", algorithm), seed)
 
 
 def tensors(state: Any) -> dict[str, Any]:

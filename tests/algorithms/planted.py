@@ -15,6 +15,7 @@ import torch
 from fronts import Front
 from hydra import compose, initialize_config_dir
 
+from fedclust.algorithms.fedper import FedPer
 from fedclust.config.build import make, register_schema, resolve
 from fedclust.engines.loop import LoopEngine
 from fedclust.models.mlp import mlp
@@ -51,9 +52,10 @@ def federation(seed: int = 0, *, equal: bool = True) -> Federation:
     return Federation(pool=pool, train=Split.of(train), test=Split.of(test), group=group)
 
 
-def engine_for(fed: Federation) -> Front:
-    """The reference engine with softmax regression."""
-    return Front(LoopEngine(mlp((FEATURES,), CLASSES, hidden=[]), fed.pool))
+def engine_for(fed: Federation, algorithm: object = None) -> Front:
+    """The reference engine with softmax regression, over a body where the algorithm needs one."""
+    hidden = [8] if isinstance(algorithm, FedPer) else []
+    return Front(LoopEngine(mlp((FEATURES,), CLASSES, hidden=hidden), fed.pool))
 
 
 def rounds_of(
@@ -94,7 +96,7 @@ def simulate(
     """States after every round, and all reports, that of `init` first; goes on from `state` if
     given.
     """
-    clients, states, reports = engine_for(fed), [], []
+    clients, states, reports = engine_for(fed, algorithm), [], []
     for rnd in rounds:
         if state is None:
             state, report = algorithm.init(clients.at(rnd), rnd)

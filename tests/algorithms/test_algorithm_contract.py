@@ -41,7 +41,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_shapes_and_types(name: str) -> None:
     fed, algorithm = federation(), configured(name, "participation=0.5")
-    clients, rounds = engine_for(fed), rounds_of(fed, participation=0.5, absent=ABSENT)
+    clients, rounds = engine_for(fed, algorithm), rounds_of(fed, participation=0.5, absent=ABSENT)
     states, reports = simulate(algorithm, fed, rounds)
     sampled = torch.zeros(CLIENTS, dtype=torch.bool)
     for rnd, state in zip(rounds, states, strict=True):
@@ -73,7 +73,7 @@ def test_shapes_and_types(name: str) -> None:
 
 def test_the_given_state_is_left_as_it_was(name: str) -> None:
     fed, algorithm = federation(), configured(name)
-    clients, rounds = engine_for(fed), rounds_of(fed)
+    clients, rounds = engine_for(fed, algorithm), rounds_of(fed)
     state: Any = None
     for rnd in rounds:
         if state is None:
@@ -113,9 +113,9 @@ def test_nothing_leaks_from_groups_test_labels_and_absent_clients(name: str) -> 
     others, other_reports = simulate(algorithm, spoiled, spoiled_rounds)
     assert all(same(a, b) for a, b in zip(states, others, strict=True))
     assert [_costs(r) for r in reports] == [_costs(r) for r in other_reports]
-    served = algorithm.serve(states[-1], engine_for(fed).at(rounds[-1]), rounds[-1])
+    served = algorithm.serve(states[-1], engine_for(fed, algorithm).at(rounds[-1]), rounds[-1])
     other = algorithm.serve(
-        others[-1], engine_for(spoiled).at(spoiled_rounds[-1]), spoiled_rounds[-1]
+        others[-1], engine_for(spoiled, algorithm).at(spoiled_rounds[-1]), spoiled_rounds[-1]
     )
     assert torch.equal(served.label, other.label)
 
@@ -141,7 +141,7 @@ def test_planted_groups_are_recovered(recovering: str, seed: int) -> None:
     fed, algorithm = federation(seed), configured(recovering)
     rounds = rounds_of(fed, 10, seed=seed)
     states, _ = simulate(algorithm, fed, rounds)
-    clients = engine_for(fed)
+    clients = engine_for(fed, algorithm)
     served = algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
     assert partition_of(served.label) == partition_of(fed.group)
     evaluation = clients.at(rounds[-1]).evaluate(served)

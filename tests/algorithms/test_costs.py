@@ -36,6 +36,9 @@ def sent(reports: list[Cost]) -> int:
         ("local", 0),
         ("fedavg", 2 * K * T),
         ("fedprox", 2 * K * T),
+        ("scaffold", 4 * K * T),
+        ("fedper", 0),
+        ("fedrep", 0),
         ("oracle", 2 * K * T),
         ("fesem", 2 * K * T),
         ("fesem_mig", 2 * K * T),
@@ -115,7 +118,7 @@ def played(algorithm: Algorithm, participation: float = 1.0) -> list[Cost]:
     """What T rounds cost, as a run records them; every round is tested, which costs nothing."""
     fed = federation()
     rounds = rounds_of(fed, T, participation=participation)
-    simulation = Simulation(0, algorithm, Lockstep(engine_for(fed).engine), iter(rounds))
+    simulation = Simulation(0, algorithm, Lockstep(engine_for(fed, algorithm).engine), iter(rounds))
     return [report for _ in rounds for report in simulation.step(evaluated=True)[1]]
 
 

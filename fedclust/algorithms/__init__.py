@@ -35,19 +35,6 @@ def arrived(label: Tensor, rnd: Round) -> Tensor:
     return label.where(rnd.present, -1)
 
 
-def shifted_members(label: Tensor, rnd: Round) -> Tensor:
-    """Clients that are there, have a cluster and got other data at the start of this round, [A]
-    int64 sorted.
-
-    Args:
-        label: [M] int64, -1 without a cluster.
-        rnd: the round.
-    """
-    return (
-        (rnd.shifted & rnd.present & (label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
-    )
-
-
 def zeros(ids: Tensor) -> Tensor:
     """Label 0 for each of `ids`, [C] int64: there is one model."""
     return torch.zeros_like(ids)

@@ -152,10 +152,10 @@ class Free:
 
 
 def many(num_clients: int) -> Federation:
-    """Clients with two examples, both of one class, another one than that of the next client."""
-    y = torch.arange(num_clients) % 10
+    """Clients with two examples, both of a class that nobody else has."""
+    y = torch.arange(num_clients)
     one, zero = torch.ones(1), torch.zeros(1)
-    pool = Pool(x=torch.zeros(num_clients, 1), y=y, scale=one, shift=zero, num_classes=10)
+    pool = Pool(x=torch.zeros(num_clients, 1), y=y, scale=one, shift=zero, num_classes=num_clients)
     split = Split.of([torch.tensor([i, i]) for i in range(num_clients)])
     return Federation(
         pool=pool, train=split, test=split, group=torch.zeros(num_clients, dtype=torch.int64)

@@ -154,7 +154,7 @@ class FlexCFL:
         new = rnd.cohort[state.label[rnd.cohort] < 0]
         known, looking, steps = self._join(state, moving, new, clients, rnd)
         label = known[rnd.cohort]
-        local = clients.train(state.models, label, rnd.cohort, self.solver, rnd)
+        local = clients.train(state.models, label, rnd.cohort, self.solver)
         averaged, cost = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
         models, notes = self.inter_group(averaged), dict(cost.notes)
         if self.inter_group.rate:  # eq. (3) is of the models that the round ends with

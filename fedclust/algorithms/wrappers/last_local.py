@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms import with_rows
-from fedclust.types import Cost, LocalResult, Round, Served
+from fedclust.calls import LocalResult
+from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Algorithm, Clients
 
 
@@ -58,7 +59,7 @@ class LastLocal:
         ids = watched.ids[rnd.fed.test.count[watched.ids] > 0]
         if len(ids):
             label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, ids)
-            result = clients.evaluate(Served(models=state.held, label=label), rnd)
+            result = clients.evaluate(Served(models=state.held, label=label))
             accuracy = int(result.correct.sum()) / int(result.count.sum())
             cost = replace(cost, notes={**cost.notes, "accuracy_last_local": accuracy})
         return self._with(after, with_rows(state.held, watched.ids, watched.params)), cost
@@ -94,7 +95,7 @@ class _Watched:
     def __init__(self, clients: Clients, rnd: Round) -> None:
         self._engine: Any = clients
         self.ids = rnd.cohort[:0]
-        self.params = torch.empty(0, clients.num_params, device=rnd.cohort.device)
+        self.params = torch.empty(0, clients.layout.num_params, device=rnd.cohort.device)
 
     def __getattr__(self, verb: str) -> Any:
         return getattr(self._engine, verb)

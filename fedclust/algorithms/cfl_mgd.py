@@ -134,11 +134,18 @@ class CFLMGD:
         label = loss.argmin(1)  # lines 4-5: cluster identity estimate
         step = self._average_models if self.averaging == "model" else self._average_gradients
         state, cost = step(state, label, clients, rnd)
-        # every participant gets K models and one momentum, and says which cluster it estimates
-        down = len(rnd.cohort) * (self.num_clusters + 1)
+        # every participant gets K models, sends one back, or a gradient, and with it a momentum
+        # both ways, where there is any; and it says which cluster it estimates
+        number, momenta = len(rnd.cohort), int(self.solver.momentum > 0)
         if self.averaging == "gradient":
             cost = replace(cost, train_loss=float(loss.amin(1).mean()))
-        return state, replace(cost, models_down=down, scalars_up=len(rnd.cohort))
+        cost = replace(
+            cost,
+            models_down=number * (self.num_clusters + momenta),
+            models_up=number * (1 + momenta),
+            scalars_up=number,
+        )
+        return state, cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """Each client's model of least loss."""
@@ -161,7 +168,6 @@ class CFLMGD:
         momentum = state.momentum  # at rest for good without beta
         if local.slots is not None:
             momentum = self._shared(local.slots, state, label, rnd, self.aggregation)
-        cost = replace(cost, models_up=2 * len(cohort))  # model and momentum
         return replace(state, models=models, momentum=momentum), cost
 
     def _average_gradients(
@@ -179,7 +185,7 @@ class CFLMGD:
         models = descend(
             state.models, momentum, label, rate, self.gradient_denominator, rnd
         )  # eq. (5)
-        cost = Cost(models_up=len(cohort), gradient_steps=len(cohort))
+        cost = Cost(gradient_steps=len(cohort))
         shared = self._shared(momentum, state, label, rnd, "uniform")
         return self.State(models=models, momentum=shared, gradient=kept), cost
 

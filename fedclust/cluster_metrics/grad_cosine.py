@@ -2,7 +2,8 @@
 
 Differs from the released code (wenh06/LCFL): the gradient is by default that of the whole training
 set; the code takes what the last mini-batch of the last local training left behind, which is close
-to noise. The published curves show that: `gradient: last_batch`.
+to noise. The published curves show that: `gradient: last_batch` takes a random mini-batch at the
+client's model after that training.
 """
 
 from __future__ import annotations
@@ -61,5 +62,5 @@ class GradCosine:
         return distance.maximum(distance.T).fill_diagonal_(0)
 
     def transfers(self, num_clients: int) -> tuple[int, int, int]:
-        """Every gradient goes to the server once."""
-        return 0, num_clients, 0
+        """Every gradient goes to the server once, the common model to every client before."""
+        return num_clients if self.gradient == "common" else 0, num_clients, 0

@@ -151,7 +151,6 @@ def plan(entry: Entry, scale: str = "paper") -> list[Planned]:
     register_schema()
     parse = OverridesParser.create().parse_override
     kept = [o for o in entry.overrides if scale == "paper" or not o.startswith("rounds=")]
-    mode = ["hydra.mode=RUN"]
     base = [f"experiment={entry.experiment}", *([f"scale={scale}"] if scale != "paper" else [])]
     GlobalHydra.instance().clear()
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
@@ -160,7 +159,7 @@ def plan(entry: Entry, scale: str = "paper") -> list[Planned]:
             or DictConfig({})
         )
         assert isinstance(swept, dict)
-        wanted = {str(key): f"{key}={value}" for key, value in swept.items()}
+        wanted = {str(key): f"{key!s}={value}" for key, value in swept.items()}
         wanted |= {text.partition("=")[0]: text for text in kept}
         axes = []
         for text in wanted.values():
@@ -171,7 +170,9 @@ def plan(entry: Entry, scale: str = "paper") -> list[Planned]:
         jobs = []
         for chosen in product(*axes):
             task = [*base, *chosen, "progress=false"]
-            config = compose("config", overrides=[*task, *mode], return_hydra_config=True)
+            config = compose(
+                "config", overrides=[*task, "hydra.mode=RUN"], return_hydra_config=True
+            )
             jobs.append(_planned(task, config))
     return jobs
 

@@ -163,7 +163,7 @@ def describe(arm: Arm) -> dict[str, str]:
     versions = _json(parts[-1].folder / "versions.json")
     made = [_json(part.folder / "campaign.json") for part in parts]
     ended = max((part.folder / "status.json").stat().st_mtime for part in parts)
-    federation = next(iter((job.federation.get("seeds") or {}).values()), {})
+    federation: Mapping[str, Any] = next(iter((job.federation.get("seeds") or {}).values()), {})
     groups = {g: sum(counts) for g, counts in (federation.get("examples") or {}).items()}
     given = [str(text).lstrip("+~") for text in config.get("overrides") or ()]
     kept = [text for text in given if text.partition("=")[0] not in ("progress", "seeds")]

@@ -161,10 +161,9 @@ def plan(entry: Entry, scale: str = "paper") -> list[Planned]:
         assert isinstance(swept, dict)
         wanted = {str(key): f"{key!s}={value}" for key, value in swept.items()}
         wanted |= {text.partition("=")[0]: text for text in kept}
-        axes = []
-        for text in wanted.values():
+        axes: list[list[str]] = []
+        for key, text in wanted.items():
             override = parse(text)
-            key = text.partition("=")[0]
             values = override.sweep_string_iterator() if override.is_sweep_override() else None
             axes.append([f"{key}={value}" for value in values] if values else [text])
         jobs = []
@@ -293,6 +292,7 @@ class Campaign:
         self._folder, self._entries, self._scale = folder, entries, scale
         self._docs, self._also = docs, also
         self._known: dict[str, Path] = {}
+        self._printed = 0  # how much of jobs.log is of earlier jobs
         self._state = read_state(folder)
         environment = folder / "environment.json"
         made = json.loads(environment.read_text()) if environment.is_file() else {}
@@ -333,11 +333,9 @@ class Campaign:
                 continue
             self._note(entry, self._summary(entry, jobs, {**states, **records}, "running"))
             records[key] = self._job(job, f"{entry.name} {number}/{len(jobs)}")
-        failed = sum(record["state"] == "failed" for record in records.values())
+        failed = [record["state"] for record in records.values()].count("failed")
         ended = self._summary(entry, jobs, records, "failed" if failed else "done")
-        if self._state.get(entry.name) != ended or any(
-            record != states.get(key) for key, record in records.items()
-        ):
+        if self._state.get(entry.name) != ended:
             self._note(entry, ended)
             self._say(
                 f"{entry.name}: {ended['state']}, {ended['hours']:.2f} hours of computing "
@@ -373,6 +371,7 @@ class Campaign:
         """`fedclust` with these arguments; its exit status. It ends its round when this ends."""
         _wait_until_free(folder)
         with (self._folder / "jobs.log").open("a") as log:
+            self._printed = log.tell()
             child = subprocess.Popen(
                 [sys.executable, "-m", "fedclust", *arguments],
                 cwd=self._folder,
@@ -390,7 +389,9 @@ class Campaign:
                 raise
 
     def _last_line(self) -> str:
-        lines = (self._folder / "jobs.log").read_text(errors="replace").splitlines()
+        """The last thing a job printed."""
+        text = (self._folder / "jobs.log").read_bytes()[self._printed :]
+        lines = text.decode(errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def _sign(self, folder: Path, job: Planned) -> None:

@@ -185,6 +185,7 @@ def describe(arm: Arm) -> dict[str, str]:
         "parameters": str(job.federation.get("parameters", "")),
         "hours": f"{_computed(job) / 3600:.4f}",
         "scale": str((config.get("scale") or {}).get("name", "paper")),
+        "hash": str(config.get("hash", "")),
         "version": str((versions.get("packages") or {}).get("fedclust") or ""),
         "commit": next((m["commit"] for m in made if m), str(versions.get("commit") or "")),
         "machine": str(versions.get("device", "")),

@@ -1,6 +1,6 @@
 """Makes docs/results/README.md: every published number, and what became of it at full size.
 
-    python -m scripts.results            or: make results
+    make results            or: python -m scripts.results
 
 Reads docs/results/runs (written by `scripts/collect_results.py --runs`), docs/results/causes.yaml
 (filled by hand) and scripts/campaign.yaml (which experiment gives a number, in how many hours).
@@ -20,9 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
-if __package__ in (None, ""):  # started as a file
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fedclust.errors import UserError
 from fedclust.files import atomic_write
@@ -102,7 +99,8 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     results = len(cells) - count[SETTING] - count[NOT_PRINTED]
     opened = count[OUTSIDE] + count[OTHER_DATA] + count[NOT_RUN]
     verdicts = Counter(claim["verdict"] for claim in claims)
-    hours = sum(float(run.made["hours"]) for run in runs.runs)
+    # a figure's runs may be a table's: computed once
+    hours = {(run.made["hash"], run.made["seeds"]): float(run.made["hours"]) for run in runs.runs}
     rows = []
     for paper, experiment in dict.fromkeys((c.row["paper"], c.row["experiment"]) for c in cells):
         of = [c for c in cells if (c.row["paper"], c.row["experiment"]) == (paper, experiment)]
@@ -116,7 +114,7 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
         f"The papers print {len(cells)} numbers; of these {count[SETTING]} are settings, used as "
         f"printed, and {count[NOT_PRINTED]} is a cell of a table that is left out.",
         "Statements in prose: " + _counted(verdicts) + ".",
-        f"Computing behind the runs below: {hours:.1f} hours.",
+        f"Computing behind the runs below: {sum(hours.values()):.1f} hours.",
         _table(["paper", "table or figure", "numbers", *STATES], rows, 3),
     ]
 

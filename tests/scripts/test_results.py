@@ -57,6 +57,8 @@ def write_run(
         "stands_in_for": "",
         "rounds": "300",
         "hours": "0.5",
+        "hash": f"{experiment} {number}",
+        "seeds": "0",
         "scale": "paper",
         "commit": "abc1234",
         "version": "",
@@ -323,6 +325,7 @@ def test_the_page_counts_every_number_once_and_is_the_same_again(tmp_path: Path)
     assert sum(numbers) == 381
     assert "**2 of 362 published results reproduced, 0 explained, 360 open**" in text
     assert "Statements in prose: 1 holds" in text
+    assert "Computing behind the runs below: 1.5 hours." in text
     order = "| FlexCFL > IFCA > FedAvg | IFCA > FlexCFL > FedAvg | IFCA > FlexCFL > FedAvg | yes |"
     assert order in text
     assert "not yet run, needs 1.2 h (`flexcfl-table3-mnist-cnn-seed0`)" in text

@@ -51,8 +51,9 @@ _ARTICLES = {
 }
 _RULE = """\
 A number counts as reproduced within one printed standard deviation or 1 point, whichever is more;
-an iteration within one; a size exactly; another quantity within 5 %. What is printed as a lower
-bound or as a saving is also met by more. It is explained where a run has shown the cause, which
+an iteration within one; a number of devices or parameters exactly, of examples (which are drawn)
+within 1 %; another quantity within 5 %. What is printed as a lower bound or as a saving is also
+met by more. A number is explained where a run has shown the cause, which
 stands beside it. Everything else is open. Numbers of other data than the paper's (digits for
 EMNIST's letters, JPEG copies of CIFAR-10) are shown and never counted as reproduced."""
 _BEST = """\

@@ -55,7 +55,7 @@ def test_the_shipped_list_has_every_experiment_of_the_papers() -> None:
     assert {"jgl/fig4", "jgl/fig5", "lcfl/fig2", "lcfl/table2", "cfl_mgd/table2"} <= papers
     first = [e.name for e in entries].index("flexcfl-table3-mnist-cnn-seed0")
     must = sum(e.hours for e in entries[:first])
-    assert 15 < must < 20  # hours of what comes before the convolutional networks
+    assert 15 < must < 22  # hours of what comes before the convolutional networks
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,17 @@ def test_a_line_per_seed_and_one_per_job(tmp_path: Path) -> None:
     assert [seed["discrepancy variance"] for seed in seeds] == ["1.25", "1.25"]
 
 
+def test_a_second_way_of_testing_is_no_method_of_its_own(tmp_path: Path) -> None:
+    choices = {"algorithm": "last_local", "algorithm@algorithm.base": "ifca", "dataset": "mnist"}
+    overrides = ["experiment=lcfl/table2", "algorithm=last_local", "algorithm@algorithm.base=ifca"]
+    whole = {"name": "lcfl/table2", "choices": choices, "overrides": overrides}
+    write_job(tmp_path / "runs" / "a", [0], **whole)
+    target = collect_runs(tmp_path / "runs", tmp_path / "docs", "paper")
+    assert target is not None
+    (made,) = read(target / "jobs.csv")
+    assert (made["algorithm"], made["options"]) == ("ifca", "")
+
+
 def test_jobs_of_single_seeds_become_one_line(tmp_path: Path) -> None:
     write_job(tmp_path / "runs" / "a", [0])
     write_job(tmp_path / "runs" / "b", [1])

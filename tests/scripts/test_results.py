@@ -235,7 +235,11 @@ def test_a_short_run_gives_the_first_columns_only(tmp_path: Path) -> None:
 
 
 def test_the_papers_own_measure_is_preferred(tmp_path: Path) -> None:
-    numbers = {"accuracy at 5": [95.0], "accuracy_last_local at 5": [89.6]}
+    numbers = {
+        "accuracy at 5": [95.0],
+        "accuracy_last_local at 5": [89.6],
+        "accuracy_last_local last": [93.6],
+    }
     write_run(tmp_path, "lcfl/table2", "fedavg", numbers, rounds="15")
     wanted = {"experiment": "Table II", "paper": "LCFL", "algorithm": "FedAvg", "round": "5"}
     cell = one(tmp_path, **wanted)
@@ -294,6 +298,8 @@ def test_models_sent_are_compared_with_fedavgs(tmp_path: Path) -> None:
         ({"mean": "90", "unit": "percent", "variant": "lower bound"}, 97.0, True),
         ({"mean": "90", "unit": "percent", "variant": "lower bound"}, 89.9, False),
         ({"mean": "7850", "unit": "parameters"}, 7851, False),
+        ({"mean": "69035", "unit": "samples"}, 69069, True),
+        ({"mean": "17500", "unit": "samples"}, 15000, False),
         ({"mean": "0.767", "unit": "L2 norm"}, 0.80, True),
         ({"mean": "0.767", "unit": "L2 norm"}, 0.81, False),
         ({"mean": "-1.33", "unit": "percentage points"}, -0.2, False),

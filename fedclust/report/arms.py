@@ -42,6 +42,11 @@ class Arm:
         return self.job.choices.get("algorithm") or self.name
 
     @property
+    def base(self) -> str:
+        """The algorithm choice inside a wrapper; without one, the algorithm itself."""
+        return self.job.choices.get("algorithm@algorithm.base") or self.algorithm
+
+    @property
     def finished(self) -> bool:
         """Whether the job has run to its end; one that says nothing of its state has."""
         return bool(self.job.status.get("state", "done") == "done")

@@ -49,13 +49,31 @@ def remembering() -> Iterator[Path]:
         yield Path(folder)
 
 
+def notes() -> Path:
+    """The folder of `remembering`, in whichever process the sweep runs its jobs."""
+    return Path(os.environ[_NOT_RUN]).parent
+
+
+def failed(status: int, line: str) -> None:
+    """Let the sweep end with at least an exit status, for a reason that has been said."""
+    with Path(os.environ[_NOT_RUN]).open("a") as file:
+        file.write(f"{status} {line}\n")
+
+
 def not_run() -> dict[str, int]:
     """What jobs of this sweep said before they gave up, with the exit status it means."""
     lines = Path(os.environ[_NOT_RUN]).read_text().splitlines()
     return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
 
 
-def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_sweep: bool) -> None:
+def attempt(
+    work: Callable[[], None],
+    folder: Path,
+    console: Console,
+    *,
+    in_sweep: bool,
+    on_failure: Callable[[str], None] | None = None,
+) -> None:
     """Do a job's work.
 
     A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once,
@@ -66,6 +84,7 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         folder: the job's, named where the file system fails.
         console: where a sweep says it.
         in_sweep: whether other jobs follow.
+        on_failure: told why a job of a sweep could not run.
 
     Raises:
         Stopped: after an interrupt, or where this was the only job.
@@ -81,8 +100,9 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         line = " ".join(f"fedclust: {error}".split())
         if line not in not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        with Path(os.environ[_NOT_RUN]).open("a") as file:
-            file.write(f"{2 if isinstance(error, UserError) else 1} {line}\n")
+        failed(2 if isinstance(error, UserError) else 1, line)
+        if on_failure is not None:
+            on_failure(line)
 
 
 def _naming_files(work: Callable[[], None], folder: Path) -> None:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from fedclust.commands.failures import Stopped, attempt, not_run, remembering
 from fedclust.commands.names import CONF, job_folder, user_dir
+from fedclust.commands.sweeps import begin_job, fail_job, save_jobs
 from fedclust.commands.together import Noted, note
 from fedclust.config.build import build, check_name, register_schema, resolve, seed_list
 from fedclust.distributed import here, quiet
@@ -77,7 +78,15 @@ def job(config: DictConfig) -> None:
     console, hydra_config = Console(stderr=True, quiet=quiet()), HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
-    attempt(partial(_job, config, folder, console, in_sweep), folder, console, in_sweep=in_sweep)
+    if in_sweep:
+        begin_job()
+    attempt(
+        partial(_job, config, folder, console, in_sweep),
+        folder,
+        console,
+        in_sweep=in_sweep,
+        on_failure=fail_job,
+    )
 
 
 def _job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) -> None:
@@ -101,6 +110,8 @@ def _job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) -> 
             resolved["tracker"] = NO_TRACKER
         folder = (RunFolder if ranks.leads else SeenFolder)(_relative(folder_path), resolved)
         folder.check()
+        if in_sweep:
+            save_jobs(Path(hydra_config.sweep.dir))
         if ranks.agree(lambda: folder.status["state"] == "done"):
             console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
             return

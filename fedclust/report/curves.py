@@ -1,4 +1,4 @@
-"""Line figures: metrics over iterations or over what was sent, mean over seeds with a band of one
+"""Line figures: metrics over rounds or over what was sent, mean over seeds with a band of one
 std.
 
 One panel per metric and setting: metrics below each other and settings side by side, as the papers
@@ -63,7 +63,7 @@ def draw(
     Args:
         arms: the curves.
         metrics: what is drawn, from the top; accuracies in percent.
-        x: iteration, or models or bytes sent so far in either direction.
+        x: "iteration" for rounds, or models or bytes sent so far in either direction.
         published: where given, the numbers its paper prints are drawn as hollow marks.
     """
     names = list(dict.fromkeys(arm.name for arm in arms))
@@ -115,7 +115,12 @@ def _fill(axes: Axes, panel: Panel, x: str, unit: float, published: Spec | None)
         values = factor(panel.metric) * curve.values
         look = style.line(position)
         means.append(_draw(axes, along, values, look, arm.name))
-        if published is not None and x == "iteration" and panel.metric == published.metric:
+        if (
+            published is not None
+            and arm.comparable
+            and x == "iteration"
+            and panel.metric == published.metric
+        ):
             _printed(axes, arm, curve.rounds, published, look)
     if x == "iteration":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
@@ -239,7 +244,7 @@ def _broken(title: str) -> str:
 def _unit(arms: Sequence[Arm], x: str) -> tuple[float, str]:
     """The unit of the horizontal axis and its label."""
     if x == "iteration":
-        return 1.0, "iteration"
+        return 1.0, "round"
     largest = max((float(arm.total(x).max(initial=0)) for arm in arms), default=0.0)
     size, unit = byte_unit(largest) if x == "bytes" else (1.0, "models")
     return size, f"sent so far, {unit} per seed"

@@ -29,9 +29,9 @@ _MEANT = {
 }
 _BAND = "Lines: mean over seeds; bands: ± 1 standard deviation."
 _FLOW = (
-    "which clients are in which cluster, over iterations. Bars: clusters; bands: clients, in the "
-    "colour of "
-    "their true group. Below: share of clients that changed cluster, mean over seeds."
+    "which clients are in which cluster, over rounds. Bars: clusters; bands: clients, in the "
+    "colour of the true group they have at the left. Below: share of clients that changed cluster, "
+    "mean over seeds."
 )
 
 
@@ -50,11 +50,11 @@ class Picture:
     png: bytes
 
 
-def draw(folder: Path, spec: Spec, arms: Sequence[Arm], scaled: bool) -> list[Picture]:
+def draw(folder: Path, spec: Spec, arms: Sequence[Arm]) -> list[Picture]:
     """The figures that the data allow, written to `folder` as PNG and PDF."""
     pictures = []
     with mpl.rc_context(cast(Any, style.RC)):
-        for name, caption, figure in _figures(spec, arms, scaled):
+        for name, caption, figure in _figures(spec, arms):
             png, pdf = io.BytesIO(), io.BytesIO()
             figure.savefig(png, format="png", metadata={"Software": None})
             figure.set_layout_engine("none")  # keep the layout just found, which costs a drawing
@@ -70,8 +70,8 @@ def draw(folder: Path, spec: Spec, arms: Sequence[Arm], scaled: bool) -> list[Pi
     return pictures
 
 
-def _figures(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Iterator[tuple[str, str, Figure]]:
-    candidates = itertools.chain(_lines(spec, arms, scaled), _matrices(arms))
+def _figures(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure]]:
+    candidates = itertools.chain(_lines(spec, arms), _matrices(arms))
     yield from (
         (file, caption, figure) for file, caption, figure in candidates if figure is not None
     )
@@ -89,9 +89,7 @@ def first_settings(arms: Sequence[Arm], number: int) -> list[Arm]:
     return [arm for arm in arms if arm.setting in shown]
 
 
-def _lines(
-    spec: Spec, arms: Sequence[Arm], scaled: bool
-) -> Iterator[tuple[str, str, Figure | None]]:
+def _lines(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
     rows = spec.figure.rows or (spec.metric,)
     groups = [rows] if curves.fits_one_figure(arms, rows) else [(row,) for row in rows]
     for metrics in groups:
@@ -100,22 +98,21 @@ def _lines(
             if spec.figure.x == "iteration"
             else "_".join((*metrics, spec.figure.x))
         )
-        yield _curve(spec, arms, scaled, metrics, spec.figure.x, file, curves.MOST_PANELS)
+        yield _curve(spec, arms, metrics, spec.figure.x, file, curves.MOST_PANELS)
     # what nobody asked for is drawn for as many settings as are quickly looked at
     most = _MOST_BESIDE
     if spec.figure.x != "iteration":
-        yield _curve(spec, arms, scaled, (spec.metric,), "iteration", spec.metric, most)
+        yield _curve(spec, arms, (spec.metric,), "iteration", spec.metric, most)
     for metric in ("train_loss", "purity"):
         if metric not in rows:
-            yield _curve(spec, arms, scaled, (metric,), "iteration", metric, most)
+            yield _curve(spec, arms, (metric,), "iteration", metric, most)
     if spec.figure.x != "bytes":
-        yield _curve(spec, arms, scaled, (spec.metric,), "bytes", f"{spec.metric}_bytes", most)
+        yield _curve(spec, arms, (spec.metric,), "bytes", f"{spec.metric}_bytes", most)
 
 
 def _curve(
     spec: Spec,
     arms: Sequence[Arm],
-    scaled: bool,
     metrics: Sequence[str],
     x: str,
     file: str,
@@ -124,14 +121,17 @@ def _curve(
     """One figure of lines with its caption."""
     printed = (
         spec
-        if spec.published and spec.iterations and not scaled and in_percent(spec.metric)
+        if spec.published
+        and spec.iterations
+        and in_percent(spec.metric)
+        and any(arm.comparable for arm in arms)
         else None
     )
     shown = printed if spec.metric in metrics and x == "iteration" else None
     names = [_MEANT.get(metric, title(metric)) for metric in metrics]
     names[1:] = [name[0].lower() + name[1:] for name in names[1:]]
     named = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    along = "over iterations" if x == "iteration" else f"against the {x} sent in both directions"
+    along = "over rounds" if x == "iteration" else f"against the {x} sent in both directions"
     hollow = " Hollow marks: published." if shown else ""
     few = first_settings(arms, most)
     left_out = "" if len(few) == len(arms) else f" The first {most} settings only."

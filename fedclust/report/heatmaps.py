@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -110,8 +111,8 @@ def _grid(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
 
 
 def _distance(arm: Arm) -> NDArray[np.float64] | None:
-    seeds = arm.job.seeds
-    matrix = arm.job.array(seeds[0], "distance") if seeds else None
+    seeds = arm.run.seeds
+    matrix = arm.run.array(seeds[0], "distance") if seeds else None
     if matrix is None or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
         return None
     return matrix.astype(np.float64)
@@ -119,10 +120,30 @@ def _distance(arm: Arm) -> NDArray[np.float64] | None:
 
 def _final(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Group [M] and label [M] of the first seed at its last evaluation."""
-    rows = arm.job.final_clients
-    rows = rows[rows["seed"] == arm.job.seeds[0]].sort_values("client") if len(rows) else rows
+    rows = arm.run.final_clients
+    return _columns(rows[rows["seed"] == arm.run.seeds[0]] if len(rows) else rows)
+
+
+def _when_clustered(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Group [M] and label [M] of the first seed when its distances were kept: at the first
+    evaluation in or after the last round that clustered.
+    """
+    seed = arm.run.seeds[0]
+    clustered, evaluated = (
+        arm.run.curves.get(name) for name in ("num_clusters_found", "num_clusters")
+    )
+    if clustered is None or evaluated is None or seed not in clustered.seeds:
+        return _final(arm)
+    known = ~np.isnan(clustered.values[:, clustered.seeds.index(seed)])
+    last = int(clustered.rounds[known][-1])
+    after = evaluated.rounds[evaluated.rounds >= last]
+    return _columns(arm.run.client_rows(seed, [int(after[0])])) if len(after) else None
+
+
+def _columns(rows: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     if not len(rows):
         return None
+    rows = rows.sort_values("client")
     return rows["group"].to_numpy(dtype=np.int64), rows["label"].to_numpy(dtype=np.int64)
 
 
@@ -130,11 +151,11 @@ def _order(arm: Arm, size: int) -> tuple[NDArray[np.intp], NDArray[np.int64], ND
     """Client order by group, then label, and both in that order; -1 where rows are not all
     clients.
     """
-    final = _final(arm)
-    if final is None or len(final[0]) != size:
+    known = _when_clustered(arm)
+    if known is None or len(known[0]) != size:
         unknown = np.full(size, -1, dtype=np.int64)
         return np.arange(size), unknown, unknown
-    group, label = final
+    group, label = known
     order = np.lexsort((label, group))
     return order, group[order], label[order]
 

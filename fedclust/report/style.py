@@ -53,6 +53,7 @@ RC: dict[str, Any] = {
     "savefig.dpi": 200,
     "pdf.fonttype": 42,  # embedded as text, as journals ask
     "figure.constrained_layout.use": True,
+    "text.parse_math": False,  # a name with two dollars is no formula
 }
 
 

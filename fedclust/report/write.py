@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from fedclust.report.runs import Run
 from fedclust.report.scores import headline
 from fedclust.report.settings import made_table, settings_table
 from fedclust.report.spec import Spec
-from fedclust.report.table import Table
+from fedclust.report.table import Table, in_markdown, one_line
 from fedclust.report.tables import (
     claims_table,
     cost_table,
@@ -152,7 +153,7 @@ def make_report(folder: Path, known: Sequence[Contents] | None = None) -> Path:
         sections.append(
             Section(
                 title=one.title,
-                link=f"../{page.as_posix()}",
+                link=quote(f"../{page.as_posix()}"),
                 subtitle=_subtitle(one.arms),
                 banners=one.banners,
                 tables=[table for table in one.tables if table.name in _SUMMED_UP],
@@ -169,14 +170,14 @@ def make_report(folder: Path, known: Sequence[Contents] | None = None) -> Path:
 def _write(report: Contents) -> list[Picture]:
     """Tables, figures and page of one experiment; returns the figures."""
     target = report.folder / "report"
-    warning = "".join(f"> {banner}\n>\n" for banner in report.banners)
+    warning = "".join(f"> {in_markdown(banner)}\n>\n" for banner in report.banners)
     for table in report.tables:
         atomic_write(
             target / f"{table.name}.md",
             f"{warning}\n{table.markdown()}" if warning else table.markdown(),
         )
         atomic_write(target / f"{table.name}.csv", table.csv())
-        comment = "".join(f"% {banner}\n" for banner in report.banners)
+        comment = "".join(f"% {one_line(banner)}\n" for banner in report.banners)
         atomic_write(target / f"{table.name}.tex", comment + table.latex())
     pictures = draw(target / "figures", report.spec, report.arms)
     page = Page(

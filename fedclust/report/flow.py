@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedclust.report import style
 from fedclust.report.arms import Arm
+from fedclust.report.curves import set_round_ticks
 
 _COLUMNS = 6
 _MOST_CLUSTERS = 20
@@ -29,12 +30,14 @@ def flow(arm: Arm) -> Figure | None:
     below.
 
     None where there is only one cluster all the time, or a cluster per client, or nobody ever
-    moves.
+    moves, or there is one round only.
     """
     counts = arm.curve("num_clusters")
     if counts is None or not 1 < np.nanmax(counts.values) <= _MOST_CLUSTERS:
         return None
     churn = arm.curve("churn")
+    if len(counts.rounds) < 2:
+        return None
     if churn is not None and np.nanmax(churn.values) == 0:
         return None
     seed = arm.run.seeds[0]
@@ -44,6 +47,8 @@ def flow(arm: Arm) -> Figure | None:
     if not len(rows):
         return None
     labels, groups = (_by_round(rows, column) for column in ("label", "group"))
+    grouped = bool((groups >= 0).any())
+    groups = groups if grouped else labels
     shown = sorted(set(rows["round"]))
     figure = Figure(figsize=(6.4, 4.4 if churn else 3.4))
     axes = figure.subplots(
@@ -53,7 +58,8 @@ def flow(arm: Arm) -> Figure | None:
     axes[0].set_title(f"{arm.label}, seed {seed}")
     if churn:
         _churn(axes[1], arm)
-    _name_groups(figure, groups)
+    if grouped:
+        _name_groups(figure, groups)
     return figure
 
 
@@ -213,12 +219,18 @@ def _churn(axes: Axes, arm: Arm) -> None:
     axes.fill_between(
         curve.rounds + 1, curve.mean(), step="mid", color=style.MUTED, alpha=0.25, linewidth=0
     )
+    alone = "o" if len(curve.rounds) == 1 else ""
     axes.plot(
-        curve.rounds + 1, curve.mean(), drawstyle="steps-mid", color=style.MUTED, linewidth=1.2
+        curve.rounds + 1,
+        curve.mean(),
+        drawstyle="steps-mid",
+        color=style.MUTED,
+        linewidth=1.2,
+        marker=alone,
     )
     axes.set_ylim(0, max(0.05, float(np.nanmax(curve.mean())) * 1.1))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=3))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+    set_round_ticks(axes, [arm], "churn")
     axes.set_xlabel("round")
     axes.set_ylabel("churn")

@@ -14,7 +14,7 @@ from fedclust.report.arms import Arm, settings_of
 from fedclust.report.published import Published, lookup
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import factor, plus_minus, title
+from fedclust.report.wording import factor, meant, plus_minus, title
 
 _MOST_COLUMNS = 8  # a table with more methods than this has a row for each
 _PRINTED = ("accuracy", "accuracy_client_mean")  # metrics the papers' tables print
@@ -256,7 +256,10 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
         if len(counts) == 1
         else "over the seeds that each row or cell counts"
     )
-    notes = [f"Mean ± standard deviation (population form) {over}."]
+    notes = [
+        f"{meant(spec.metric)}.",
+        f"Mean ± standard deviation (population form) {over}.",
+    ]
     if spec.published and any("published" in record for record in records):
         paper, _, table = spec.published.partition("/")
         mark = (

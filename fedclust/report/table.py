@@ -7,9 +7,13 @@ from __future__ import annotations
 import csv
 import html
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 _TEX = {
     "\\": r"\textbackslash{}",
@@ -39,6 +43,9 @@ _TEX = {
 # what Markdown would take for markup; an underscore inside a word is none
 _MARKDOWN = {"\\": "\\\\", "|": "\\|", "<": "&lt;", ">": "&gt;", "&": "&amp;"}
 _MARKDOWN |= {character: f"\\{character}" for character in "`*[]!#~"}
+# columns: a table with more than the first is cut into blocks of the second; with more than the
+# third it is set smaller in print
+_MOST_COLUMNS, _WIDEST, _NARROW = 16, 12, 8
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would compute a text that begins so
 
 
@@ -134,19 +141,24 @@ class Table:
         return out.getvalue()
 
     def html(self) -> str:
-        """The table in HTML."""
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
+        """The table in HTML; one with many columns in several blocks that each repeat the first."""
+        notes = "".join(f"<p class=note>{html.escape(note)}</p>\n" for note in self.notes)
+        count = len(self.columns) - 1
+        blocks = math.ceil(count / _WIDEST) if count > _MOST_COLUMNS else 1
+        cuts = np.linspace(1, count + 1, blocks + 1).astype(int).tolist()
+        return "".join(self._block(a, b) for a, b in pairwise(cuts)) + notes
+
+    def _block(self, start: int, end: int) -> str:
+        """The first column and those from `start` up to `end`."""
+        shown = [0, *range(start, end)]
+        head = "".join(f"<th scope=col>{html.escape(self.columns[i])}</th>" for i in shown)
         rows = "".join(
-            "<tr>"
-            + "".join(
-                _html(cell, "th" if position == 0 else "td") for position, cell in enumerate(row)
-            )
-            + "</tr>\n"
+            f"<tr>{''.join(_html(row[i], 'th' if i == 0 else 'td') for i in shown)}</tr>\n"
             for row in self.rows
         )
-        notes = "".join(f"<p class=note>{html.escape(note)}</p>\n" for note in self.notes)
         body = f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>"
-        return f"<div class=scroll><table>\n{body}</table></div>\n{notes}"
+        wide = " class=wide" if len(shown) > _NARROW else ""
+        return f"<div class=scroll tabindex=0><table{wide}>\n{body}</table></div>\n"
 
 
 def one_line(text: str) -> str:

@@ -18,7 +18,7 @@ from fedclust.report.runs import Curve
 from fedclust.report.scores import cell
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import byte_unit, factor, plus_minus, title
+from fedclust.report.wording import byte_unit, factor, meant, plus_minus, title
 
 
 def recovery_table(arms: Sequence[Arm]) -> Table:
@@ -58,7 +58,32 @@ def recovery_table(arms: Sequence[Arm]) -> Table:
         columns=("arm", *metrics.values(), "clusters", "seeds with purity 1"),
         rows=tuple(rows),
         records=tuple(records),
-        notes=tuple(line for arm in arms if (line := words(arm))),
+        notes=(
+            *(line for arm in arms if (line := words(arm))),
+            ". ".join(meant(name) for name in metrics) + ".",
+        ),
+    )
+
+
+def clusters_table(arms: Sequence[Arm]) -> Table:
+    """The clusters of a federation without true groups: number, sizes, and how clients move."""
+    metrics = ("num_clusters", "largest_cluster", "smallest_cluster", "empty")
+    rows, records = [], []
+    for arm in arms:
+        churn = arm.curve("churn")
+        moved = _per_seed(np.nanmean, churn.values) if churn else np.empty(0)
+        cells = [Cell(text=plus_minus(arm.last(name), 1)) for name in metrics]
+        rows.append((Cell(text=arm.label), *cells, Cell(text=plus_minus(moved, 3))))
+        known = {name: v for name in metrics if len(v := arm.last(name))} | {"churn": moved}
+        means = {name: float(v.mean()) for name, v in known.items() if len(v)}
+        records.append({"arm": arm.label, "n": len(arm.last("num_clusters")), **means})
+    return Table(
+        name="clusters",
+        title="Clusters at the end; the federation has no true groups",
+        columns=("arm", "clusters", "largest", "smallest", "empty", "mean churn"),
+        rows=tuple(rows),
+        records=tuple(records),
+        notes=(". ".join(meant(name) for name in (*metrics, "churn")) + ".",),
     )
 
 

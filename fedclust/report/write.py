@@ -16,6 +16,7 @@ from fedclust.report.banners import banners
 from fedclust.report.federations import class_table, federation_table
 from fedclust.report.figures import Picture, draw
 from fedclust.report.page import Page, Section, render, render_index
+from fedclust.report.pivot import pivot_tables
 from fedclust.report.pooling import pool_seeds
 from fedclust.report.reading import read_runs
 from fedclust.report.runs import Run
@@ -25,6 +26,7 @@ from fedclust.report.spec import Spec
 from fedclust.report.table import Table, in_markdown, one_line
 from fedclust.report.tables import (
     claims_table,
+    clusters_table,
     cost_table,
     recovery_table,
     rounds_table,
@@ -107,7 +109,10 @@ def _contents(folder: Path, read: Sequence[Run]) -> Contents:
     tables = [
         headline(spec, found),
         claims_table(spec, found),
-        recovery_table(found) if any(arm.curve("purity") for arm in found) else None,
+        *([] if len(settings_of(found)) > 1 else pivot_tables(spec, found)),
+        recovery_table(found)
+        if any(arm.curve("purity") for arm in found)
+        else clusters_table(found),
         cost_table(found),
         rounds_table(spec, found),
         federation_table(spec, found),
@@ -206,7 +211,7 @@ def _subtitle(found: Sequence[Arm]) -> str:
         parts.append(f"{settings} settings")
     parts.append(f"{len(found)} {'arm' if len(found) == 1 else 'arms'}")
     parts.append(f"{_span(seeds)} {'seed' if seeds == [1] else 'seeds'}")
-    parts.append(f"{_span(rounds)} rounds")
+    parts.append(f"{_span(rounds)} {'round' if rounds == [1] else 'rounds'}")
     return " · ".join(parts)
 
 

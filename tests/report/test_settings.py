@@ -241,7 +241,7 @@ def test_figures_of_single_runs_are_of_the_first_setting(grid: Path) -> None:
     said = contents(grid)
     assert {arm.setting for arm in figures.first_settings(said.arms, 1)} == {SETTINGS[0]}
     assert figures.first_settings(said.arms, 9) == list(said.arms)
-    captions = [caption for _, caption, _ in figures._matrices(said.arms)]
+    captions = [caption for _, caption, _ in figures._matrices(said.spec, said.arms)]
     assert all(caption.endswith("The first setting only.") for caption in captions)
 
 

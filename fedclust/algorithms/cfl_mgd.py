@@ -130,15 +130,22 @@ class CFLMGD:
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment of the cohort by loss, then one heavy-ball step of every cluster."""
-        loss = clients.loss(state.models, rnd.cohort, rnd)  # [C, K]
+        loss = clients.loss(state.models, rnd.cohort)  # [C, K]
         label = loss.argmin(1)  # lines 4-5: cluster identity estimate
         step = self._average_models if self.averaging == "model" else self._average_gradients
         state, cost = step(state, label, clients, rnd)
-        # every participant gets K models and one momentum, and says which cluster it estimates
-        down = len(rnd.cohort) * (self.num_clusters + 1)
+        # every participant gets K models, sends one back, or a gradient, and with it a momentum
+        # both ways, where there is any; and it says which cluster it estimates
+        number, momenta = len(rnd.cohort), int(self.solver.momentum > 0)
         if self.averaging == "gradient":
             cost = replace(cost, train_loss=float(loss.amin(1).mean()))
-        return state, replace(cost, models_down=down, scalars_up=len(rnd.cohort))
+        cost = replace(
+            cost,
+            models_down=number * (self.num_clusters + momenta),
+            models_up=number * (1 + momenta),
+            scalars_up=number,
+        )
+        return state, cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """Each client's model of least loss."""
@@ -152,18 +159,15 @@ class CFLMGD:
         """
         cohort = rnd.cohort
         if self.momentum_owner == "cluster":
-            local = clients.train(
-                state.models, label, cohort, self.solver, rnd, slots=state.momentum
-            )
+            local = clients.train(state.models, label, cohort, self.solver, slots=state.momentum)
         else:
             own = torch.arange(len(cohort), device=cohort.device)
             slots = state.momentum[cohort]
-            local = clients.train(state.models[label], own, cohort, self.solver, rnd, slots=slots)
+            local = clients.train(state.models[label], own, cohort, self.solver, slots=slots)
         models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
         momentum = state.momentum  # at rest for good without beta
         if local.slots is not None:
             momentum = self._shared(local.slots, state, label, rnd, self.aggregation)
-        cost = replace(cost, models_up=2 * len(cohort))  # model and momentum
         return replace(state, models=models, momentum=momentum), cost
 
     def _average_gradients(
@@ -171,7 +175,7 @@ class CFLMGD:
     ) -> tuple[State, Cost]:
         """Option I, lines 7-10 and 15: one step against the momenta of the participants."""
         cohort = rnd.cohort
-        fresh = clients.grad(state.models, label, cohort, rnd)  # line 8, [C, P]
+        fresh = clients.grad(state.models, label, cohort)  # line 8, [C, P]
         used, kept = fresh, None
         if state.gradient is not None:
             used, kept = state.gradient[cohort], state.gradient.index_copy(0, cohort, fresh)
@@ -181,7 +185,7 @@ class CFLMGD:
         models = descend(
             state.models, momentum, label, rate, self.gradient_denominator, rnd
         )  # eq. (5)
-        cost = Cost(models_up=len(cohort), gradient_steps=len(cohort))
+        cost = Cost(gradient_steps=len(cohort))
         shared = self._shared(momentum, state, label, rnd, "uniform")
         return self.State(models=models, momentum=shared, gradient=kept), cost
 

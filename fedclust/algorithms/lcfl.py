@@ -6,17 +6,27 @@ method with another `metric`.
 Differs from the paper:
 - The warm-up is by default what the released code does and what the published tables contain:
   rounds of FedAvg that count as rounds, after which every cluster starts from the server's model.
-  `warmup.mode: local` is the printed one; where the clusters then start is left open: here from the
-  server's initial model.
+  `warmup.mode: local` is the printed one. Where the clusters then start is left open, section III-B
+  lets it be the local models: here it is the server's initial model.
 - Within a cluster the sampled clients are averaged; the paper leaves the federated optimiser open.
 - A client that arrives after the clustering joins the cluster of least training loss; the paper has
   none.
 Differs from the released code (wenh06/LCFL):
-- The metric uses training data only; the code adds the test data.
+- The metric uses training data only; the code adds the test data (`cluster_metric.data:
+  train_and_test`).
+- k-medoids takes the best of several starts; the code alternates from the most central clients
+  (`cluster_method.variant: alternate`).
+- Clients are tested with their cluster's model; the code tests participants with the model they
+  trained last (`algorithm=last_local` records both).
 - Clients never sampled in the warm-up train once before the metric (`warmup.cover_all`); the code
   uses their initial model.
 - Cluster updates are divided by the number of participants; the code divides by rate * cluster
-  size, which over-steps small clusters.
+  size, which over-steps small clusters (`divisor: planned`).
+Two of its relatives are other papers' methods with the same steps. FL+HC (arXiv:2004.11791) stops
+merging at a distance, `method.threshold`; here the number of clusters is given unless that is set.
+One-shot clustering (Ghosh, Hong, Yin, Ramchandran 2019, arXiv:1906.06629) solves every
+client's problem and aggregates robustly in each cluster; here a client takes 100 steps and the
+aggregate is the mean.
 """
 
 from __future__ import annotations
@@ -35,6 +45,7 @@ from fedclust.algorithms import (
     check_choice,
     clients_with_data,
     join_cheapest,
+    with_rows,
     zeros,
 )
 from fedclust.errors import require
@@ -220,9 +231,9 @@ class LCFL:
         assert state.local is not None
         cohort = self.warmup.cohort(rnd)
         label = zeros(cohort)
-        local = clients.train(state.models, label, cohort, self.solver, rnd)
+        local = clients.train(state.models, label, cohort, self.solver)
         models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
-        kept = state.local.index_copy(0, cohort, local.params)
+        kept = with_rows(state.local, cohort, local.params)
         trained = state.trained.index_fill(0, cohort, True)
         return replace(state, models=models, local=kept, trained=trained), cost
 
@@ -235,10 +246,14 @@ class LCFL:
             start, label = clients.init(rnd.stream("warmup"), len(ids)), torch.arange(len(ids))
         else:
             start, label = state.models, zeros(ids)
-        local = clients.train(start, label.to(ids.device), ids, solver, rnd, purpose="warmup")
-        kept = state.local.index_copy(0, ids, local.params)
+        local = clients.train(start, label.to(ids.device), ids, solver, purpose="warmup")
+        kept = with_rows(state.local, ids, local.params)
         trained = state.trained.index_fill(0, ids, True)
-        cost = Cost(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
+        cost = Cost(
+            models_down=0 if self.warmup.own_start else len(ids),  # the start comes from the server
+            gradient_steps=int(local.steps.sum()),
+            train_loss=float(local.loss.mean()),
+        )
         return replace(state, local=kept, trained=trained), cost
 
     def _cluster(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
@@ -271,10 +286,8 @@ class LCFL:
         missed = self.warmup.uncovered(clients_with_data(rnd), state.trained)
         if not len(missed):
             return state, Cost()
-        local = clients.train(
-            state.models, zeros(missed), missed, self.solver, rnd, purpose="cover"
-        )
-        kept = state.local.index_copy(0, missed, local.params)
+        local = clients.train(state.models, zeros(missed), missed, self.solver, purpose="cover")
+        kept = with_rows(state.local, missed, local.params)
         trained = state.trained.index_fill(0, missed, True)
         cost = Cost(models_down=len(missed), gradient_steps=int(local.steps.sum()))
         return replace(state, local=kept, trained=trained), cost
@@ -283,9 +296,9 @@ class LCFL:
         """Lines 13-15: one round of FedAvg in every cluster, with a cohort of its own."""
         ids = clients_with_data(rnd)
         # some have arrived after the clustering
-        label, sent = join_cheapest(state.models, state.label, ids, clients, rnd)
+        label, sent = join_cheapest(state.models, state.label, ids, clients)
         cohort = self._sample(label, ids, rnd)
-        local = clients.train(state.models, label[cohort], cohort, self.solver, rnd)
+        local = clients.train(state.models, label[cohort], cohort, self.solver)
         models, cost = average(local, state.models, label[cohort], cohort, rnd, self.aggregation)
         if self.divisor == "planned":
             size, number = (label[c].bincount(minlength=len(models)) for c in (ids, cohort))

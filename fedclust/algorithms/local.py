@@ -1,6 +1,8 @@
 """No federation: every client trains a model of its own from a common start and never communicates.
 
-The lower baseline of the clustered methods: what a client can do alone.
+The lower baseline of the clustered methods: what a client can do alone. LCFL's paper
+(arXiv:2407.09360) means the mean over clients of their accuracies, `accuracy_client_mean`; with
+equally large test sets `accuracy` is the same number.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Local:
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Every participant goes on with its own model."""
         ids = clients_with_data(rnd) if self.participants == "all" else rnd.cohort
-        local = clients.train(state.models, ids, ids, self.solver, rnd)
+        local = clients.train(state.models, ids, ids, self.solver)
         models = state.models.index_copy(0, ids, local.params)
         cost = Cost(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
         return self.State(models=models), cost

@@ -2,7 +2,8 @@
 
 Differs from the released code (wenh06/LCFL): the gradient is by default that of the whole training
 set; the code takes what the last mini-batch of the last local training left behind, which is close
-to noise. The published curves show that: `gradient: last_batch`.
+to noise. The published curves show that: `gradient: last_batch` takes a random mini-batch at the
+client's model after that training.
 """
 
 from __future__ import annotations
@@ -51,15 +52,15 @@ class GradCosine:
     ) -> Tensor:
         """[C, C] float32 in [0, 2]; see `fedclust.verbs.ClusterMetric`."""
         if self.gradient == "common":
-            gradient = clients.grad(common, torch.zeros_like(ids), ids, rnd)
+            gradient = clients.grad(common, torch.zeros_like(ids), ids)
         else:
             own = torch.arange(len(ids), device=ids.device)
             batch_size = self.batch_size if self.gradient == "last_batch" else None
-            gradient = clients.grad(models, own, ids, rnd, batch_size)
+            gradient = clients.grad(models, own, ids, batch_size)
         distance = 1 - cosine(gradient, gradient)
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)
 
     def transfers(self, num_clients: int) -> tuple[int, int, int]:
-        """Every gradient goes to the server once."""
-        return 0, num_clients, 0
+        """Every gradient goes to the server once, the common model to every client before."""
+        return num_clients if self.gradient == "common" else 0, num_clients, 0

@@ -1,4 +1,8 @@
-"""Dirichlet label shares: Yurochkin et al. (arXiv 1905.12022), Hsu et al. (arXiv 1909.06335)."""
+"""Dirichlet label shares, class by class: Yurochkin et al., arXiv 1905.12022.
+
+Hsu, Qi, Brown (arXiv 1909.06335) draw the label shares of every client instead, which leaves all
+clients with equally many examples; here sizes differ too.
+"""
 
 from __future__ import annotations
 

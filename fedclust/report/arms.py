@@ -83,6 +83,11 @@ class Arm:
         return self.run.scale == "paper" and not self.stand_in
 
     @property
+    def base(self) -> str:
+        """The algorithm choice inside a wrapper; without one, the algorithm itself."""
+        return self.run.choices.get("algorithm@algorithm.base") or self.algorithm
+
+    @property
     def finished(self) -> bool:
         """Whether the job has run to its end; one that says nothing of its state has."""
         return bool(self.run.status.get("state", "done") == "done")

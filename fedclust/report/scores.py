@@ -17,7 +17,8 @@ from fedclust.report.table import Cell, Table
 from fedclust.report.wording import factor, meant, plus_minus, title
 
 _MOST_COLUMNS = 8  # a table with more methods than this has a row for each
-_PRINTED = ("accuracy", "accuracy_client_mean")  # metrics the papers' tables print
+# metrics the papers' tables print; the last one belongs to the method inside `last_local`
+_PRINTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
 
 
 @dataclass(frozen=True)
@@ -164,9 +165,8 @@ def _last_title(arms: Sequence[Arm]) -> str:
 def _published(spec: Spec, arm: Arm, column: Column) -> Published | None:
     if spec.published is None or not column.compared or spec.metric not in _PRINTED:
         return None
-    return lookup(
-        spec.published, arm.algorithm, arm.cell, column.iteration(arm), whole=column.whole
-    )
+    method = arm.base if spec.metric == "accuracy_last_local" else arm.algorithm
+    return lookup(spec.published, method, arm.cell, column.iteration(arm), whole=column.whole)
 
 
 def _is_best(arm: Arm, arms: Sequence[Arm], column: Column, metric: str) -> bool:

@@ -19,7 +19,7 @@ _METHODS = (
     ("fesem", "jgl", "diffnorm", "kmeans_models"),
     ("cfl_mgd", "flexcfl_rcc", "fesem_mig", "gradcos_batch", "pacfl", "jgl_epochs"),
     ("oracle", "fedbcd", "ifca_mig", "flexcfl_rac", "sattler_cfl", "ditto"),
-    ("fedavg",),
+    ("fedavg", "scaffold", "fedper", "fedrep"),
     ("local", "fedprox", "fedgroup", "flhc", "finetune", "last_local"),
 )
 DASHES: tuple[Any, ...] = (

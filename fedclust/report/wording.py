@@ -11,6 +11,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _TITLES = {
     "accuracy": "Test accuracy",
     "accuracy_client_mean": "Test accuracy, mean over clients",
+    "accuracy_last_local": "Test accuracy of participants' own last models",
     "ari": "ARI",
     "nmi": "NMI",
     "num_clusters": "Clusters",

@@ -7,7 +7,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -34,14 +34,14 @@ class Simulation:
 
     seed: int
     algorithm: Algorithm
-    engine: SeedClients
+    engine: Lockstep
     rounds: Iterator[Round]
     state: Any = None
 
     @classmethod
     def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
         """The simulation of one seed before round 0."""
-        return cls(seed, job.algorithm, SeedClients(engine), job.scenario.rounds(fed, seed))
+        return cls(seed, job.algorithm, engine, job.scenario.rounds(fed, seed))
 
     def resume(self, t: int, state: dict[str, Any]) -> None:
         """Continue after round t; data shifts are replayed, they cost no training."""
@@ -50,25 +50,20 @@ class Simulation:
         self.state = self.algorithm.State(**state)
 
     def step(self, evaluated: bool) -> tuple[Round, list[Cost], Evaluation | None]:
-        """One round: reports of what it cost, and the test results where the round is evaluated."""
-        rnd, reports = next(self.rounds), []
-        before = replace(self.engine.passes)
+        """One round: what it cost, and the test results where the round is evaluated."""
+        rnd, costs = next(self.rounds), []
+        clients = SeedClients(self.engine, rnd)
         if rnd.t == 0:
-            self.state, report = self.algorithm.init(self.engine, rnd)
-            reports.append(report)
-        self.state, report = self.algorithm.round(self.state, self.engine, rnd)
-        reports.append(report)
-        done = self.engine.passes  # what serving needs besides belongs to the test
-        reports.append(
-            Cost(
-                forward_passes=done.forward - before.forward,
-                backward_passes=done.backward - before.backward,
-            )
-        )
+            self.state, cost = self.algorithm.init(clients, rnd)
+            costs.append(cost)
+        self.state, cost = self.algorithm.round(self.state, clients, rnd)
+        # what serving needs besides belongs to the test
+        counted = clients.passes
+        passes = Cost(forward_passes=counted.forward, backward_passes=counted.backward)
+        costs += [cost, passes]
         if not evaluated:
-            return rnd, reports, None
-        served = self.algorithm.serve(self.state, self.engine, rnd)
-        return rnd, reports, self.engine.evaluate(served, rnd)
+            return rnd, costs, None
+        return rnd, costs, clients.evaluate(self.algorithm.serve(self.state, clients, rnd))
 
 
 class _Signals:
@@ -190,7 +185,7 @@ def begin_files(job: Job, folder: RunFolder) -> Recorder:
     """Take the folder, and write what a job says of itself before its first round."""
     folder.acquire(job.versions)
     write_partitions(job, folder)
-    return Recorder(folder.path, job.seeds, job.engine.num_params, job.tracker)
+    return Recorder(folder.path, job.seeds, job.engine.layout.num_params, job.tracker)
 
 
 def write_partitions(job: Job, folder: RunFolder) -> None:
@@ -200,7 +195,7 @@ def write_partitions(job: Job, folder: RunFolder) -> None:
     described = folder.path / "federation.json"
     if not described.is_file():
         seeds = {str(seed): summary(fed) for seed, fed in job.federations.items()}
-        content = {"parameters": job.engine.num_params, "seeds": seeds}
+        content = {"parameters": job.engine.layout.num_params, "seeds": seeds}
         atomic_write(described, json.dumps(content) + "\n")
     for seed, fed in job.federations.items():
         target = folder.path / "partition" / f"seed={seed}.parquet"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fronts import Front
 from hydra import compose, initialize_config_dir
 
 from fedclust.config.build import Job, build, make, register_schema, resolve, seed_list
 from fedclust.engines.choose import make_engine
-from fedclust.engines.clients import SeedClients
 from fedclust.types import Cost, Evaluation, Round
 from fedclust.verbs import Engine
 
@@ -42,6 +42,9 @@ SMALL = [
 
 # where the defaults would leave the interesting part out of so small a job
 SETTINGS = {
+    # a body under the head
+    "fedper": ["model=mlp", "model.hidden=[8]"],
+    "fedrep": ["model=mlp", "model.hidden=[8]", "algorithm.head_epochs=1"],
     # six clients form the groups, and two find theirs later
     "flexcfl": ["num_clusters=3", "algorithm.cold_start.scale=2"],
     "flexcfl_rac": ["num_clusters=3", "algorithm.cold_start.scale=2"],
@@ -113,26 +116,26 @@ class Played:
 
 def play(job: Job, engine: Engine, seed: int = 0) -> list[Played]:
     """Every round of one seed of a job on an engine, without files."""
-    clients = SeedClients(engine)
+    clients = Front(engine)
     source = job.scenario.rounds(job.federations[seed], seed)
     state, played = None, list[Played]()
     for rnd in islice(source, job.rounds):
         reports = list[Cost]()
         if rnd.t == 0:
-            state, report = job.algorithm.init(clients, rnd)
+            state, report = job.algorithm.init(clients.at(rnd), rnd)
             reports.append(report)
-        state, report = job.algorithm.round(state, clients, rnd)
+        state, report = job.algorithm.round(state, clients.at(rnd), rnd)
         reports.append(report)
-        served = job.algorithm.serve(state, clients, rnd)
-        played.append(Played(rnd, state, reports, clients.evaluate(served, rnd)))
+        served = job.algorithm.serve(state, clients.at(rnd), rnd)
+        played.append(Played(rnd, state, reports, clients.at(rnd).evaluate(served)))
     return played
 
 
-def engine_of(engine: str) -> Engine:
-    """An engine on the data of the small jobs."""
-    pool = job_of("fedavg").federations[0].pool
+def engine_of(engine: str, algorithm: str) -> Engine:
+    """An engine on the data and the model of a small job."""
+    pool = job_of(algorithm).federations[0].pool
     model = make(
-        config_of("fedavg")["model"],
+        config_of(algorithm)["model"],
         "model",
         None,
         in_shape=pool.shape,
@@ -144,7 +147,7 @@ def engine_of(engine: str) -> Engine:
 @functools.cache
 def played_by_loop(algorithm: str, seed: int = 0) -> list[Played]:
     """A small job on the reference engine."""
-    return play(job_of(algorithm), engine_of("loop"), seed)
+    return play(job_of(algorithm), engine_of("loop", algorithm), seed)
 
 
 def tensors(state: Any) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fronts import Front
 from hydra import compose, initialize_config_dir
 
+from fedclust.algorithms.fedper import FedPer
 from fedclust.config.build import make, register_schema, resolve
-from fedclust.engines.clients import SeedClients
 from fedclust.engines.loop import LoopEngine
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
@@ -51,9 +52,10 @@ def federation(seed: int = 0, *, equal: bool = True) -> Federation:
     return Federation(pool=pool, train=Split.of(train), test=Split.of(test), group=group)
 
 
-def engine_for(fed: Federation) -> SeedClients:
-    """The reference engine with softmax regression."""
-    return SeedClients(LoopEngine(mlp((FEATURES,), CLASSES, hidden=[]), fed.pool))
+def engine_for(fed: Federation, algorithm: object = None) -> Front:
+    """The reference engine with softmax regression, over a body where the algorithm needs one."""
+    hidden = [8] if isinstance(algorithm, FedPer) else []
+    return Front(LoopEngine(mlp((FEATURES,), CLASSES, hidden=hidden), fed.pool))
 
 
 def rounds_of(
@@ -94,12 +96,12 @@ def simulate(
     """States after every round, and all reports, that of `init` first; goes on from `state` if
     given.
     """
-    clients, states, reports = engine_for(fed), [], []
+    clients, states, reports = engine_for(fed, algorithm), [], []
     for rnd in rounds:
         if state is None:
-            state, report = algorithm.init(clients, rnd)
+            state, report = algorithm.init(clients.at(rnd), rnd)
             reports.append(report)
-        state, report = algorithm.round(state, clients, rnd)
+        state, report = algorithm.round(state, clients.at(rnd), rnd)
         states.append(state)
         reports.append(report)
     return states, reports

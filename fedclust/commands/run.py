@@ -23,7 +23,7 @@ from fedclust.distributed import here, quiet
 from fedclust.errors import ConfigError, require
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
-from fedclust.runtime.progress import Progress, Shown, Silent
+from fedclust.runtime.progress import Aside, Progress, Shown
 from fedclust.runtime.run import run
 
 register_schema()
@@ -99,19 +99,22 @@ def _job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) -> 
         folder_path = ranks.agree(lambda: hydras)
         if not ranks.leads:
             resolved["tracker"] = NO_TRACKER
-        folder = (RunFolder if ranks.leads else SeenFolder)(_relative(folder_path), resolved)
+        kind = RunFolder if ranks.leads else SeenFolder
+        folder = kind(_relative(folder_path), resolved, user_dir)
         folder.check()
-        if ranks.agree(lambda: folder.status["state"] == "done"):
-            console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
-            return
         title = _title(choices, resolved)
+        if ranks.agree(folder.is_done):
+            console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
+            for remark in folder.remarks:
+                Aside(title, console).warn(remark)
+            return
         if in_sweep and resolved["lockstep"] == "all":
             note(
                 Noted(config=resolved, folder=folder, title=title, user_dir=user_dir),
                 hydra_config.launcher._target_,
             )
             return
-        progress: Progress = Shown(title, console) if resolved["progress"] else Silent()
+        progress: Progress = (Shown if resolved["progress"] else Aside)(title, console)
         run(build(resolved, user_dir), folder, progress)
         if not in_sweep and resolved["progress"]:
             console.print(

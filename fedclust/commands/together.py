@@ -23,7 +23,7 @@ from fedclust.config.build import Job, build
 from fedclust.distributed import here, quiet
 from fedclust.errors import UserError, require
 from fedclust.runtime.folder import RunFolder
-from fedclust.runtime.progress import Aside, Progress, Shown, Silent
+from fedclust.runtime.progress import Aside, Progress, Shown
 from fedclust.runtime.run import run_together
 
 # what jobs in one lockstep have in common: examples, clients, model, and how it is computed
@@ -129,7 +129,7 @@ def _run(group: Sequence[Noted], console: Console) -> None:
 def _progress(noted: Noted, arms: Sequence[tuple[Noted, Job]], console: Console) -> Progress:
     """One line for all arms: that of the one with the most rounds."""
     if not noted.config["progress"]:
-        return Silent()
+        return Aside(noted.title, console)
     longest = max((other for other, _ in arms), key=lambda other: int(other.config["rounds"]))
     if noted is not longest:
         return Aside(noted.title, console)

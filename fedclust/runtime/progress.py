@@ -67,7 +67,7 @@ class Silent:
 
 
 class Aside(Silent):
-    """Shows warnings only, for a job beside one that is shown.
+    """Shows warnings only: for `progress=false`, and for a job beside one that is shown.
 
     Args:
         title: the job in a few words.

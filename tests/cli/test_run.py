@@ -219,3 +219,17 @@ def test_a_run_with_scikit_learn_extras_kmedoids(
     assert rounds[(rounds["metric"] == "num_clusters") & (rounds["round"] == 5)][
         "value"
     ].tolist() == [4.0]
+
+
+def test_without_a_progress_line_warnings_are_still_shown(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
+    rates = ("algorithm=local", "solver.lr=1e30", "seeds=2", "hydra.run.dir=here")
+    done = fedclust("run", *TINY, *rates)
+    assert done.status == 1  # type: ignore[attr-defined]
+    warnings = [
+        line
+        for line in done.err.splitlines()  # type: ignore[attr-defined]
+        if "warning: local on rotated digits, 2 seeds, 6 rounds: " in line
+    ]
+    assert len(warnings) == 2, done.err  # type: ignore[attr-defined] # a line per seed lost

@@ -5,8 +5,11 @@ passed over.
 from __future__ import annotations
 
 import os
+import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +24,7 @@ from fedclust.errors import (
     RunFolderError,
     UserError,
 )
+from fedclust.runtime.memory import short_of_memory
 
 # names a file for what the jobs of a sweep could not do, since a launcher may run them in other
 # processes
@@ -81,13 +85,51 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         line = " ".join(f"fedclust: {error}".split())
         if line not in not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        with Path(os.environ[_NOT_RUN]).open("a") as file:
-            file.write(f"{2 if isinstance(error, UserError) else 1} {line}\n")
+        _note(2 if isinstance(error, UserError) else 1, line)
+    except Exception as error:  # a mistake of a user's algorithm, or of this program
+        line = _tell_traceback(error, console)
+        if not in_sweep:
+            sys.exit(1)
+        _note(1, line)
+
+
+def _note(status: int, line: str) -> None:
+    """Keep what a job could not do until the sweep ends."""
+    with Path(os.environ[_NOT_RUN]).open("a") as file:
+        file.write(f"{status} {line}\n")
+
+
+def _tell_traceback(error: Exception, console: Console) -> str:
+    """One line about an exception that nobody expected, printed with the calls that led to it.
+
+    Where a user's file is among them, it comes first, and runs of other calls are folded.
+
+    Returns:
+        The line.
+    """
+    user = os.environ.get("FEDCLUST_USER_DIR")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if user and Path(f.filename).is_relative_to(user)]
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    line = f"fedclust: {said}"
+    shown = "".join(traceback.format_exception(error))
+    if own:
+        last = own[-1]
+        line = f"fedclust: {last.filename}:{last.lineno}, in {last.name}: {said}"
+        lines: list[str] = []
+        for is_own, some in groupby(frames, key=lambda frame: frame in own):
+            calls = list(some)
+            lines += traceback.format_list(calls) if is_own else [f"  … {len(calls)} calls …\n"]
+        shown = "".join(lines)
+    for text, style in ((line, "red"), (shown.rstrip(), "dim")):
+        console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
+    return line
 
 
 def _naming_files(work: Callable[[], None], folder: Path) -> None:
     try:
-        work()
+        with short_of_memory("the data and the model were loaded"):
+            work()
     except OSError as error:
         where = error.filename or folder
         raise RunFolderError(

@@ -33,7 +33,7 @@ from fedclust.errors import (
 )
 from fedclust.federation import digest, pool_digest, summary, write_table
 from fedclust.runtime.folder import RunFolder
-from fedclust.runtime.memory import keep_freed_memory
+from fedclust.runtime.memory import check_fits, keep_freed_memory, short_of_memory
 from fedclust.runtime.onlooker import NoRecorder
 from fedclust.runtime.progress import Progress
 from fedclust.runtime.recorder import Recorder
@@ -155,6 +155,7 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ran
     num_clients = min(fed.num_clients for fed in job.federations.values())
     check_clusters(folder.config, num_clients)
     check_state(job.algorithm)
+    check_memory(job, folder.config, num_clients)
     seeds = _Seeds(job, folder)
     recorder: Recorder = NoRecorder()
     try:
@@ -265,6 +266,23 @@ def _numbers_of_clusters(node: Any, key: str) -> Iterator[tuple[str, int]]:
         yield from _numbers_of_clusters(value, f"{key}.{name}")
 
 
+def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
+    """Refuse a job whose models alone do not fit: K of the server and one of every client of a
+    cohort, in each seed. What a method keeps besides, and the engine needs, is not counted.
+
+    Raises:
+        MemoryShort: naming what needs how much.
+    """
+    k = max((k for _, k in _numbers_of_clusters(config.get("algorithm"), "")), default=1)
+    cohort = config.get("clients_per_round") or int(config.get("participation", 0) * num_clients)
+    params, seeds = job.engine.num_params, len(job.federations)
+    what = (
+        f"{k} model{'s' * (k > 1)} of the server and {max(1, cohort)} of a cohort, with {params} "
+        f"parameters each, in {seeds} seed{'s' * (seeds > 1)}"
+    )
+    check_fits(4 * params * (k + max(1, cohort)) * seeds, what, job.device)
+
+
 def check_state(algorithm: Algorithm) -> None:
     """Refuse an algorithm whose State declares what no checkpoint can hold.
 
@@ -329,9 +347,10 @@ class _Seeds:
     def round(self, t: int, recorder: Recorder, progress: Progress) -> None:
         """Round t of every seed that is alive."""
         evaluated = self._job.is_evaluated(t)
-        turns = self._lockstep.map(
-            {s: partial(sim.step, evaluated) for s, sim in self._alive.items()}
-        )
+        steps = {s: partial(sim.step, evaluated) for s, sim in self._alive.items()}
+        doing = f"round {t + 1} of {self._job.rounds} was computed"
+        with short_of_memory(doing):
+            turns = self._lockstep.map(steps)
         for seed, turn in turns.items():
             outcome = turn.outcome
             if isinstance(outcome, DivergedError):
@@ -340,7 +359,8 @@ class _Seeds:
                 progress.warn(str(outcome))
                 continue
             if isinstance(outcome, Exception):
-                raise outcome
+                with short_of_memory(doing):
+                    raise outcome
             rnd, reports, evaluation = outcome
             for report in reports:
                 recorder.cost(seed, t, report)

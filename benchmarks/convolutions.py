@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.workloads import shards, synthetic_pool
+from fedclust.calls import TrainCall
 from fedclust.commands.names import CONF
 from fedclust.engines.choose import make_engine
 from fedclust.engines.fused import network
@@ -65,7 +66,7 @@ def train_once(name: str, engine: Engine) -> float:
     start = engine.init(Stream.of(0, "init")).unsqueeze(0)
     label, data = torch.zeros(_CLIENTS, dtype=torch.int64), shards(_CLIENTS, _EXAMPLES, 5000, _CPU)
     begin = time.perf_counter()
-    engine.train(start, label, data, solver, solver.lr)
+    engine.train(TrainCall(start, label, data, solver, solver.lr))
     return time.perf_counter() - begin
 
 

@@ -170,13 +170,13 @@ def _metric(job: Job, landmarks: int) -> float:
     """
     fed = job.federations[0]
     rnd = next(job.scenario.rounds(fed, 0))
-    engine, clients = SeedClients(job.engine), torch.arange(fed.num_clients)
-    common = engine.init(Stream.of(0, "init"), 1)
+    clients, ids = SeedClients(job.engine, rnd), torch.arange(fed.num_clients)
+    common = clients.init(Stream.of(0, "init"), 1)
     solver = Solver(lr=0.05, batch_size=10, epochs=1)
-    local = engine.train(common, torch.zeros_like(clients), clients, solver, rnd)
+    local = clients.train(common, torch.zeros_like(ids), ids, solver)
     metric = Loss(landmarks=landmarks or None)
     began = time.perf_counter()
-    metric(engine, local.params, common, clients, rnd)
+    metric(clients, local.params, common, ids, rnd)
     return time.perf_counter() - began
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from benchmarks import plain
 from benchmarks.against.task import Task, layers_of
 from benchmarks.machine import cache_bytes
+from fedclust.calls import LossCall, Shards, TrainCall
 from fedclust.engines.choose import make_engine
 from fedclust.models.cnn import cnn
 from fedclust.models.flops import forward_flops, step_flops
@@ -21,7 +22,7 @@ from fedclust.models.sequence import Model, Stack
 from fedclust.ops import cluster_mean, discrepancy
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import Pool, Shards
+from fedclust.types import Pool
 from fedclust.verbs import Engine
 
 _MNIST, _CIFAR, _CLASSES = (1, 28, 28), (3, 32, 32), 10
@@ -154,8 +155,10 @@ class Training:
         local = _loaded(self.model().to(device), start[0])
         few = data.index[: self.plain_rows]
         return Case(
-            fast=lambda: engine.train(start, label, data, solver, solver.lr),
-            plain=lambda: plain.train(local, pool, few, self.epochs, self.batch, solver.lr),
+            fast=lambda: engine.train(TrainCall(start, label, data, solver, solver.lr)),
+            plain=lambda: plain.train(
+                TrainCall(local, pool, few, self.epochs, self.batch, solver.lr)
+            ),
             fast_units=self.rows * self.seeds * steps,
             plain_units=self.plain_rows * steps,
             flops=examples * step_flops(model),
@@ -165,7 +168,9 @@ class Training:
             ),
             single=None
             if self.seeds == 1
-            else (lambda: engine.train(start, label[: self.rows], one, solver, solver.lr)),
+            else (
+                lambda: engine.train(TrainCall(start, label[: self.rows], one, solver, solver.lr))
+            ),
         )
 
 
@@ -180,13 +185,17 @@ def _ifca(engine: str, device: torch.device) -> Case:
     local = [_loaded(_mlp200().to(device), flat) for flat in models]
 
     def fast() -> object:
-        return engine.train(models, engine.loss(models, data).argmin(1), data, solver, solver.lr)
+        return engine.train(
+            TrainCall(
+                models, engine.loss(LossCall(models, data)).argmin(1), data, solver, solver.lr
+            )
+        )
 
     def slow() -> object:
         few = data.index[:plain_rows]
         best = plain.losses(list(local), pool, few).argmin(1).tolist()
         return [
-            plain.train(local[k], pool, few[i : i + 1], steps, None, solver.lr)
+            plain.train(TrainCall(local[k], pool, few[i : i + 1], steps, None, solver.lr))
             for i, k in enumerate(best)
         ]
 
@@ -211,7 +220,7 @@ def _table(engine: str, device: torch.device) -> Case:
     data = shards(rows, count, 60000, device)
     local: list[nn.Module] = [_loaded(_mlp200().to(device), flat) for flat in models]
     return Case(
-        fast=lambda: engine.loss(models, data),
+        fast=lambda: engine.loss(LossCall(models, data)),
         plain=lambda: plain.losses(local, pool, data.index[:plain_rows]),
         fast_units=rows * columns,
         plain_units=plain_rows * columns,
@@ -269,8 +278,8 @@ class Rounds:
         common = torch.zeros(self.clients, dtype=torch.int64, device=device)
 
         def play() -> tuple[Tensor, float]:
-            label = common if self.models == 1 else engine.loss(models, data).argmin(1)
-            local = engine.train(models, label, data, solver, solver.lr)
+            label = common if self.models == 1 else engine.loss(LossCall(models, data)).argmin(1)
+            local = engine.train(TrainCall(models, label, data, solver, solver.lr))
             averaged = cluster_mean(local.params, label, empty=models)
             return averaged, discrepancy(local.params, averaged, label)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from fedclust.errors import require
 
 
@@ -57,6 +60,15 @@ class Solver:
         require(0 <= self.momentum < 1, "solver.momentum", self.momentum, "a coefficient in [0, 1)")
         require(self.proximal >= 0, "solver.proximal", self.proximal, "at least 0")
         require(self.weight_decay >= 0, "solver.weight_decay", self.weight_decay, "at least 0")
+
+    def all_steps(self, count: Tensor) -> Tensor:
+        """Local steps of clients with `count` [C] examples that do all their work, [C] int64."""
+        if self.epochs is None:
+            assert self.steps is not None
+            return torch.where(count > 0, self.steps, 0)
+        if self.batch_size is None:
+            return torch.where(count > 0, self.epochs, 0)
+        return (count + self.batch_size - 1) // self.batch_size * self.epochs
 
     def rate(self, t: int) -> float:
         """Learning rate of round t."""

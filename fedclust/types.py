@@ -245,55 +245,25 @@ class Round:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shards:
-    """The data of the rows of one call, and the key of their randomness.
-
-    Attributes:
-        index: [C, n] int64 pool rows, 0 past the count.
-        count: [C] int64 examples.
-        key: [C] int64 randomness of (seed, purpose, round, client).
-        work: [C] float32 in (0, 1] fraction of the local steps to take, rounded up; None for all of
-            them.
-    """
-
-    index: Tensor
-    count: Tensor
-    key: Tensor
-    work: Tensor | None = None
-
-    def __len__(self) -> int:
-        """C."""
-        return len(self.count)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalResult:
-    """What local training returns.
-
-    Attributes:
-        params: [C, P] parameters after the last local step.
-        slots: [C, P] momentum after the last local step, None without momentum.
-        loss: [C] mean training loss over the local steps, nats per example, without penalty terms.
-        steps: [C] int64 local steps taken.
-    """
-
-    params: Tensor
-    slots: Tensor | None
-    loss: Tensor
-    steps: Tensor
-
-
-@dataclass(frozen=True, kw_only=True)
 class Served:
-    """Which model each client uses now.
+    """Which model, or mixture of models, each client uses now.
 
     Attributes:
         models: [K, P].
-        label: [M] int64 in [0, K), or -1 where nobody serves the client yet.
+        label: [M] int64 in [0, K), or -1 where nobody serves the client yet; of a mixture the
+            heaviest model, which purity and its relatives are about.
+        weight: [M, K] float32 shares of the models in every client's mixture, whose class
+            probabilities are averaged with them; None where each client uses one model.
     """
 
     models: Tensor
     label: Tensor
+    weight: Tensor | None = None
+
+    @classmethod
+    def mixture(cls, models: Tensor, weight: Tensor, served: Tensor) -> Served:
+        """Mixtures for the clients `served` [M] bool; ties go to the smallest index."""
+        return cls(models=models, label=weight.argmax(1).where(served, -1), weight=weight)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,6 +289,8 @@ class Cost:
 
     Attributes:
         models_down, models_up: model transfers from and to clients.
+        floats_down, floats_up: numbers sent besides whole models, such as the head of a model or a
+            descriptor of the data.
         scalars_up: single numbers that clients send, such as losses, or the cluster a client has
             chosen. Not those the server could know anyway: how many examples a client has, or what
             follows from a model it has sent. No method here sends clients single numbers.
@@ -335,6 +307,8 @@ class Cost:
 
     models_down: int = 0
     models_up: int = 0
+    floats_down: int = 0
+    floats_up: int = 0
     scalars_up: int = 0
     gradient_steps: int = 0
     forward_passes: int = 0

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from fedclust.calls import LocalResult, Verbs
+from fedclust.models.params import Layout
 from fedclust.rng import Stream
 from fedclust.solver import Solver
 from fedclust.types import (
@@ -18,11 +20,9 @@ from fedclust.types import (
     Dataset,
     Evaluation,
     Federation,
-    LocalResult,
     Pool,
     Round,
     Served,
-    Shards,
     Split,
 )
 
@@ -49,11 +49,12 @@ class Scenario(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """Batched computation on explicit rows: `loop`, `vmap` or `fused`.
+class Engine(Verbs, Protocol):
+    """Batched computation on explicit rows: `loop`, `vmap` or `fused`; one method per call.
 
-    Clients law: row i of a result depends on (row i's data, its key, the model row it starts from)
-    only, not on who else is in the call, nor on how the rows are cut into chunks.
+    Engine law: row i of a result depends on (row i's data, its key, the model row it starts from,
+    what the call gives row i) only, not on who else is in the call, nor on how the rows are cut
+    into chunks.
     """
 
     @property
@@ -62,53 +63,25 @@ class Engine(Protocol):
         ...
 
     @property
-    def num_params(self) -> int:
-        """P."""
+    def layout(self) -> Layout:
+        """Names and shapes of the parameters of a row [P]."""
         ...
 
     def init(self, stream: Stream) -> Tensor:
         """Freshly initialised parameters, [P]."""
         ...
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        shards: Shards,
-        solver: Solver,
-        lr: float,
-        slots: Tensor | None = None,
-        anchor: Tensor | None = None,
-    ) -> LocalResult:
-        """Local training of C rows; row i starts at models[label[i]] [K, P], slots[label[i]]
-        likewise.
-
-        The solver's proximal term pulls row i to its start, or to anchor[i] where an anchor [C, P]
-        is given.
-        """
-        ...
-
-    def loss(self, models: Tensor, shards: Shards) -> Tensor:
-        """Mean loss of every model [K, P] on every shard, [C, K] nats per example."""
-        ...
-
-    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
-        """Full-batch gradient of the mean loss of models[label[i]] on shard i, [C, P]."""
-        ...
-
-    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard
-        i.
-        """
-        ...
-
 
 class Clients(Protocol):
-    """The verbs an algorithm computes with, over client ids of one seed."""
+    """What an algorithm computes with: the clients of one seed in one round, by their ids."""
 
     @property
-    def num_params(self) -> int:
-        """P."""
+    def layout(self) -> Layout:
+        """Where each parameter lies in a model's row [P], by name: `layout["4.weight"]`."""
+        ...
+
+    def at(self, rnd: Round) -> Clients:
+        """The same clients as they are in `rnd`, for instance with other data."""
         ...
 
     def init(self, stream: Stream, k: int) -> Tensor:
@@ -119,19 +92,23 @@ class Clients(Protocol):
         self,
         models: Tensor,
         label: Tensor,
-        clients: Tensor,
+        ids: Tensor,
         solver: Solver,
-        rnd: Round,
+        *,
         slots: Tensor | None = None,
         purpose: str = "train",
         anchor: Tensor | None = None,
+        linear: Tensor | None = None,
+        example_weight: Tensor | None = None,
+        frozen: Tensor | None = None,
     ) -> LocalResult:
-        """Local training of `clients` [C], client i from models[label[i]]; see `Engine.train`."""
+        """Local training of the clients `ids` [C], client i from models[label[i]] [K, P].
+
+        What is optional is that of `fedclust.calls.TrainCall`; `purpose` names the randomness.
+        """
         ...
 
-    def loss(
-        self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None
-    ) -> Tensor:
+    def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
         """Mean training loss of every model [K, P] for every client, [C, K] nats per example.
 
         With a `batch_size`, of one batch of min(batch_size, count) random examples of the client;
@@ -139,20 +116,20 @@ class Clients(Protocol):
         """
         ...
 
-    def grad(
-        self,
-        models: Tensor,
-        label: Tensor,
-        clients: Tensor,
-        rnd: Round,
-        batch_size: int | None = None,
-    ) -> Tensor:
-        """Gradient [C, P] of the mean training loss of models[label[i]] for client i; see
-        `loss`.
+    def example_losses(self, models: Tensor, ids: Tensor) -> Tensor:
+        """Loss of every model [K, P] on every training example, [C, n, K] nats.
+
+        Examples are in the order of the client's data, 0 past its count: that of `example_weight`.
         """
         ...
 
-    def evaluate(self, served: Served, rnd: Round) -> Evaluation:
+    def grad(
+        self, models: Tensor, label: Tensor, ids: Tensor, batch_size: int | None = None
+    ) -> Tensor:
+        """Gradient [C, P] of the mean training loss of models[label[i]] for client i."""
+        ...
+
+    def evaluate(self, served: Served) -> Evaluation:
         """Test results of what is served."""
         ...
 

@@ -10,10 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedclust.calls import (
+    GradCall,
+    LocalResult,
+    LossCall,
+    Shards,
+    TestCall,
+    TestResult,
+    TrainCall,
+)
 from fedclust.engines.lockstep import Lockstep
+from fedclust.models.params import Layout
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import LocalResult, Shards
 
 
 class Doubling:
@@ -22,7 +31,7 @@ class Doubling:
     """
 
     name = "doubling"
-    num_params = 2
+    layout = Layout(names=("weight",), shapes=((2,),))
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int]] = []
@@ -31,33 +40,29 @@ class Doubling:
     def init(self, stream: Stream) -> Tensor:
         return torch.zeros(2)
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        shards: Shards,
-        solver: Solver,
-        lr: float,
-        slots: Tensor | None = None,
-        anchor: Tensor | None = None,
-    ) -> LocalResult:
+    def train(self, call: TrainCall) -> LocalResult:
+        shards = call.shards
         self.calls.append(("train", len(shards)))
         self.threads.add(threading.get_ident())
-        params = 2 * models[label] + shards.index[:, :1]
-        new_slots = None if slots is None else slots[label] + 1
-        return LocalResult(params=params, slots=new_slots, loss=params.sum(1), steps=shards.count)
+        params = 2 * call.models[call.label] + shards.index[:, :1]
+        slots = None if call.slots is None else call.slots[call.label] + 1
+        loss = params.sum(1)
+        return LocalResult(
+            params=params, slots=slots, loss=loss, first_loss=loss, steps=shards.count
+        )
 
-    def loss(self, models: Tensor, shards: Shards) -> Tensor:
-        self.calls.append(("loss", len(shards)))
-        return shards.count.unsqueeze(1) * models.sum(1)
+    def loss(self, call: LossCall) -> Tensor:
+        self.calls.append(("loss", len(call.shards)))
+        return call.shards.count.unsqueeze(1) * call.models.sum(1)
 
-    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
-        self.calls.append(("grad", len(shards)))
-        return models[label]
+    def grad(self, call: GradCall) -> Tensor:
+        self.calls.append(("grad", len(call.shards)))
+        return call.models[call.label]
 
-    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        self.calls.append(("evaluate", len(shards)))
-        return models[label].sum(1).double(), shards.count
+    def test(self, call: TestCall) -> TestResult:
+        self.calls.append(("test", len(call.shards)))
+        loss_sum = call.models[call.label].sum(1).double()
+        return TestResult(loss_sum=loss_sum, correct=call.shards.count)
 
 
 def shards(*first: int, width: int = 3) -> Shards:
@@ -76,13 +81,17 @@ def test_calls_that_meet_are_merged_and_results_go_back_to_their_seed() -> None:
     def work(seed: int) -> Any:
         models = torch.full((2, 2), float(seed))
         local = lockstep.train(
-            models, torch.tensor([1, 0]), shards(10 * seed, 7, width=seed), SOLVER, 0.1
+            TrainCall(models, torch.tensor([1, 0]), shards(10 * seed, 7, width=seed), SOLVER, 0.1)
         )
-        table = lockstep.loss(models, shards(1, width=seed))
-        return local.params, table, lockstep.evaluate(models, torch.tensor([0]), shards(1, width=2))
+        table = lockstep.loss(LossCall(models, shards(1, width=seed)))
+        return (
+            local.params,
+            table,
+            lockstep.test(TestCall(models, torch.tensor([0]), shards(1, width=2))),
+        )
 
     results = lockstep.map({seed: lambda seed=seed: work(seed) for seed in (1, 2, 5)})  # type: ignore[misc]
-    assert engine.calls == [("train", 6), ("loss", 1), ("loss", 1), ("loss", 1), ("evaluate", 3)]
+    assert engine.calls == [("train", 6), ("loss", 1), ("loss", 1), ("loss", 1), ("test", 3)]
     for seed in (1, 2, 5):
         params, table, (loss_sum, correct) = results[seed].outcome  # type: ignore[misc]
         assert params.tolist() == [[12.0 * seed] * 2, [2.0 * seed + 7] * 2]
@@ -94,7 +103,11 @@ def test_calls_that_meet_are_merged_and_results_go_back_to_their_seed() -> None:
 def test_everything_is_computed_on_the_calling_thread() -> None:
     engine = Doubling()
     lockstep = Lockstep(engine)
-    train = lambda: lockstep.train(torch.ones(1, 2), torch.tensor([0]), shards(1), SOLVER, 0.1)  # noqa: E731
+
+    def train() -> LocalResult:
+        one = torch.ones(1, 2)
+        return lockstep.train(TrainCall(one, torch.tensor([0]), shards(1), SOLVER, 0.1))
+
     lockstep.map({0: train, 1: train})
     assert engine.threads == {threading.get_ident()}
 
@@ -104,10 +117,10 @@ def test_calls_with_other_solvers_or_slots_are_not_merged() -> None:
     lockstep = Lockstep(engine)
     one, zero = torch.ones(1, 2), torch.tensor([0])
     works = {
-        0: lambda: lockstep.train(one, zero, shards(1), SOLVER, 0.1),
-        1: lambda: lockstep.train(one, zero, shards(1), SOLVER, 0.2),
-        2: lambda: lockstep.train(one, zero, shards(1), SOLVER, 0.1, slots=one),
-        3: lambda: lockstep.train(one, zero, shards(1), SOLVER, 0.1, slots=one),
+        0: lambda: lockstep.train(TrainCall(one, zero, shards(1), SOLVER, 0.1)),
+        1: lambda: lockstep.train(TrainCall(one, zero, shards(1), SOLVER, 0.2)),
+        2: lambda: lockstep.train(TrainCall(one, zero, shards(1), SOLVER, 0.1, slots=one)),
+        3: lambda: lockstep.train(TrainCall(one, zero, shards(1), SOLVER, 0.1, slots=one)),
     }
     results = lockstep.map(works)
     assert sorted(engine.calls) == [("train", 1), ("train", 1), ("train", 2)]
@@ -116,25 +129,22 @@ def test_calls_with_other_solvers_or_slots_are_not_merged() -> None:
 
 def test_partial_work_stays_with_its_rows() -> None:
     class Working(Doubling):
-        def train(
-            self, models: Tensor, label: Tensor, shards: Shards, *rest: Any, **more: Any
-        ) -> LocalResult:
-            assert shards.work is not None
-            self.calls.append(("work", len(shards.work)))
-            return LocalResult(
-                params=models[label], slots=None, loss=shards.work, steps=shards.count
-            )
+        def train(self, call: TrainCall) -> LocalResult:
+            work = call.shards.work
+            assert work is not None
+            self.calls.append(("work", len(work)))
+            return replace(super().train(call), loss=work)
 
     engine = Working()
     lockstep, models, rows = Lockstep(engine), torch.ones(1, 2), torch.tensor([0, 0])
 
     def work(part: list[float] | None) -> Tensor:
         some = replace(shards(1, 2), work=None if part is None else torch.tensor(part))
-        return lockstep.train(models, rows, some, SOLVER, 0.1).loss
+        return lockstep.train(TrainCall(models, rows, some, SOLVER, 0.1)).loss
 
     parts = {0: [0.5, 1.0], 1: None, 2: [0.25, 0.75]}
     results = lockstep.map({seed: lambda part=part: work(part) for seed, part in parts.items()})  # type: ignore[misc]
-    assert engine.calls == [("work", 6)]
+    assert engine.calls == [("work", 6), ("train", 6)]
     assert [results[s].outcome.tolist() for s in parts] == [[0.5, 1.0], [1.0, 1.0], [0.25, 0.75]]  # type: ignore[union-attr]
 
 
@@ -144,7 +154,9 @@ def test_seeds_that_ask_for_different_numbers_of_things_all_finish() -> None:
     def work(times: int) -> float:
         value = torch.ones(1, 2)
         for _ in range(times):
-            value = lockstep.train(value, torch.tensor([0]), shards(0), SOLVER, 0.1).params
+            value = lockstep.train(
+                TrainCall(value, torch.tensor([0]), shards(0), SOLVER, 0.1)
+            ).params
         return float(value.sum())
 
     results = lockstep.map({n: lambda n=n: work(n) for n in range(4)})  # type: ignore[misc]
@@ -155,7 +167,9 @@ def test_one_seeds_error_leaves_the_others_alone() -> None:
     lockstep = Lockstep(Doubling())
 
     def train() -> Tensor:
-        return lockstep.train(torch.ones(1, 2), torch.tensor([0]), shards(1), SOLVER, 0.1).params
+        return lockstep.train(
+            TrainCall(torch.ones(1, 2), torch.tensor([0]), shards(1), SOLVER, 0.1)
+        ).params
 
     def fail() -> Tensor:
         train()
@@ -166,16 +180,16 @@ def test_one_seeds_error_leaves_the_others_alone() -> None:
     assert torch.equal(results[1].outcome, train())  # type: ignore[arg-type]
 
 
-def test_an_error_of_the_backend_ends_all_seeds() -> None:
+def test_an_error_of_the_engine_ends_all_seeds() -> None:
     class Broken(Doubling):
-        def loss(self, models: Tensor, shards: Shards) -> Tensor:
+        def loss(self, call: LossCall) -> Tensor:
             raise RuntimeError("no memory")
 
     lockstep, unwound = Lockstep(Broken()), []
 
     def ask(seed: int) -> Tensor:
         try:
-            return lockstep.loss(torch.ones(1, 2), shards(1))
+            return lockstep.loss(LossCall(torch.ones(1, 2), shards(1)))
         finally:
             unwound.append(seed)
 
@@ -189,7 +203,7 @@ def test_an_interrupt_within_a_seed_ends_all_seeds() -> None:
 
     def wait() -> Tensor:
         try:
-            return lockstep.loss(torch.ones(1, 2), shards(1))
+            return lockstep.loss(LossCall(torch.ones(1, 2), shards(1)))
         finally:
             unwound.append("waiting")
 

@@ -10,9 +10,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from fedclust.calls import LocalResult
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, discrepancy, on_host
-from fedclust.types import Cost, LocalResult, Round, Served
+from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
 
 Aggregation = Literal["uniform", "by_samples"]
@@ -116,7 +117,7 @@ def average(
 
 
 def join_cheapest(
-    models: Tensor, label: Tensor, ids: Tensor, clients: Clients, rnd: Round
+    models: Tensor, label: Tensor, ids: Tensor, clients: Clients
 ) -> tuple[Tensor, int]:
     """Labels [M] in which those of `ids` without one have that of least training loss, and models
     sent.
@@ -126,16 +127,13 @@ def join_cheapest(
         label: [M] int64 in [0, K), -1 without a cluster.
         ids: [A] int64, with training data.
         clients: what computes, see `fedclust.verbs.Clients`.
-        rnd: the round.
     """
     new = ids[label[ids] < 0]
     if not len(new):
         return label, 0
     if len(models) == 1:  # nothing to choose, so nothing to send
         return label.index_fill(0, new, 0), 0
-    return label.index_copy(0, new, clients.loss(models, new, rnd).argmin(1)), len(new) * len(
-        models
-    )
+    return label.index_copy(0, new, clients.loss(models, new).argmin(1)), len(new) * len(models)
 
 
 def serve_cheapest(
@@ -153,13 +151,13 @@ def serve_cheapest(
     label = torch.full_like(rnd.fed.group, -1)
     if choose_by == "train_loss":
         ids = clients_with_data(rnd)
-        label[ids] = clients.loss(models, ids, rnd).argmin(1)
+        label[ids] = clients.loss(models, ids).argmin(1)
         return Served(models=models, label=label)
     ids = (rnd.present & (rnd.fed.test.count > 0)).nonzero().squeeze(1)
     losses = []
     for cluster in range(len(models)):
         label[ids] = cluster
-        losses.append(clients.evaluate(Served(models=models, label=label), rnd).loss_sum[ids])
+        losses.append(clients.evaluate(Served(models=models, label=label)).loss_sum[ids])
     chosen = torch.full_like(label, -1)
     chosen[ids] = torch.stack(losses, 1).argmin(1)
     return Served(models=models, label=chosen)

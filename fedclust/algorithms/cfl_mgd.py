@@ -130,7 +130,7 @@ class CFLMGD:
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment of the cohort by loss, then one heavy-ball step of every cluster."""
-        loss = clients.loss(state.models, rnd.cohort, rnd)  # [C, K]
+        loss = clients.loss(state.models, rnd.cohort)  # [C, K]
         label = loss.argmin(1)  # lines 4-5: cluster identity estimate
         step = self._average_models if self.averaging == "model" else self._average_gradients
         state, cost = step(state, label, clients, rnd)
@@ -152,13 +152,11 @@ class CFLMGD:
         """
         cohort = rnd.cohort
         if self.momentum_owner == "cluster":
-            local = clients.train(
-                state.models, label, cohort, self.solver, rnd, slots=state.momentum
-            )
+            local = clients.train(state.models, label, cohort, self.solver, slots=state.momentum)
         else:
             own = torch.arange(len(cohort), device=cohort.device)
             slots = state.momentum[cohort]
-            local = clients.train(state.models[label], own, cohort, self.solver, rnd, slots=slots)
+            local = clients.train(state.models[label], own, cohort, self.solver, slots=slots)
         models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
         momentum = state.momentum  # at rest for good without beta
         if local.slots is not None:
@@ -171,7 +169,7 @@ class CFLMGD:
     ) -> tuple[State, Cost]:
         """Option I, lines 7-10 and 15: one step against the momenta of the participants."""
         cohort = rnd.cohort
-        fresh = clients.grad(state.models, label, cohort, rnd)  # line 8, [C, P]
+        fresh = clients.grad(state.models, label, cohort)  # line 8, [C, P]
         used, kept = fresh, None
         if state.gradient is not None:
             used, kept = state.gradient[cohort], state.gradient.index_copy(0, cohort, fresh)

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms import check_choice, clients_with_data, zeros
+from fedclust.calls import LocalResult
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, cosine
 from fedclust.solver import Solver
-from fedclust.types import Cost, LocalResult, Round
+from fedclust.types import Cost, Round
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
 
 Grouping = Literal["clustered", "random_centres"]
@@ -80,7 +81,7 @@ class ColdStart:
             ConfigError: if there are fewer clients than groups.
         """
         ids = self._members(num_clusters, rnd)
-        local = clients.train(base, zeros(ids), ids, self.solver, rnd, purpose="pretrain")
+        local = clients.train(base, zeros(ids), ids, self.solver, purpose="pretrain")
         label = torch.arange(len(ids), device=ids.device)
         arrays = {}
         if self.grouping == "clustered":
@@ -117,7 +118,7 @@ class ColdStart:
         rows = max(1, (_GPU_BLOCK if base.is_cuda else _CPU_BLOCK) // base.shape[1])
         for begin in range(0, len(ids), rows):
             some = ids[begin : begin + rows]
-            local = clients.train(base, zeros(some), some, self.solver, rnd, purpose="pretrain")
+            local = clients.train(base, zeros(some), some, self.solver, purpose="pretrain")
             # eq. (8): argmin of (1 - cos) / 2, ties to the smallest index
             label[begin : begin + rows] = cosine(local.params - base, direction).argmax(1)
             steps += int(local.steps.sum())

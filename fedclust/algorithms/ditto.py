@@ -71,11 +71,11 @@ class Ditto:
         with.
         """
         cohort, label = rnd.cohort, zeros(rnd.cohort)
-        local = clients.train(state.model, label, cohort, self.solver, rnd)
+        local = clients.train(state.model, label, cohort, self.solver)
         model, cost = average(local, state.model, label, cohort, rnd, self.aggregation)
         # line 6: v <- v - eta * (grad F(v) + lambda * (v - w^t))
         anchor = state.model.expand(len(cohort), -1)
-        own = clients.train(state.personal, cohort, cohort, self.personal, rnd, anchor=anchor)
+        own = clients.train(state.personal, cohort, cohort, self.personal, anchor=anchor)
         state = self.State(
             model=model,
             personal=state.personal.index_copy(0, cohort, own.params),

@@ -55,7 +55,7 @@ class FedAvg:
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The mean of what the cohort made of the model."""
         label = zeros(rnd.cohort)
-        local = clients.train(state.model, label, rnd.cohort, self.solver, rnd)
+        local = clients.train(state.model, label, rnd.cohort, self.solver)
         model, cost = average(local, state.model, label, rnd.cohort, rnd, self.aggregation)
         return self.State(model=model), cost
 

@@ -68,7 +68,7 @@ class FedBCD:
         """
         cohort = rnd.cohort
         anchor = state.model.expand(len(cohort), -1)
-        trained = clients.train(state.local, cohort, cohort, self.solver, rnd, anchor=anchor)
+        trained = clients.train(state.local, cohort, cohort, self.solver, anchor=anchor)
         local = state.local.index_copy(0, cohort, trained.params)
         ids = clients_with_data(rnd)  # the others never hold anything but the initial model
         own = local if len(ids) == len(local) else local[ids]

@@ -98,7 +98,7 @@ class FeSEM:
         nearest = distances(state.local[assigned], state.models).argmin(1)  # E-step
         every = state.label.index_copy(0, assigned, nearest)
         label = every[rnd.cohort]
-        local = clients.train(state.models, label, rnd.cohort, self.solver, rnd)
+        local = clients.train(state.models, label, rnd.cohort, self.solver)
         models, cost = average(
             local, state.models, label, rnd.cohort, rnd, self.aggregation
         )  # M-step
@@ -123,6 +123,6 @@ class FeSEM:
             return state, Cost()
         own = torch.arange(len(new), device=new.device)
         solver = self.cold_start.solver
-        local = clients.train(state.local[new], own, new, solver, rnd, purpose="pretrain")
+        local = clients.train(state.local[new], own, new, solver, purpose="pretrain")
         cost = Cost(models_down=len(new), models_up=len(new), gradient_steps=int(local.steps.sum()))
         return replace(state, local=state.local.index_copy(0, new, local.params)), cost

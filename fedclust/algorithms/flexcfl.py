@@ -154,7 +154,7 @@ class FlexCFL:
         found, steps = self._join(state, starting, clients, rnd)
         joined = self._settle(state, starting, found, rnd)
         label = joined.label[rnd.cohort]
-        local = clients.train(state.models, label, rnd.cohort, self.solver, rnd)
+        local = clients.train(state.models, label, rnd.cohort, self.solver)
         averaged, cost = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
         models = self.inter_group(averaged)
         cost = replace(

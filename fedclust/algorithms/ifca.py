@@ -117,11 +117,11 @@ class IFCA:
         moving = shifted_members(state.label, rnd) if self.migration else rnd.cohort[:0]
         known = state.label
         if len(moving):
-            known = known.index_copy(0, moving, clients.loss(state.models, moving, rnd).argmin(1))
-        loss = clients.loss(state.models, rnd.cohort, rnd)  # [C, K]
+            known = known.index_copy(0, moving, clients.loss(state.models, moving).argmin(1))
+        loss = clients.loss(state.models, rnd.cohort)  # [C, K]
         label = loss.argmin(1)  # line 7: cluster identity estimate
         if self.averaging == "model":
-            local = clients.train(state.models, label, rnd.cohort, self.solver, rnd)
+            local = clients.train(state.models, label, rnd.cohort, self.solver)
             models, cost = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
         else:
             models, cost = self._gradient_step(state.models, loss, clients, rnd)
@@ -147,7 +147,7 @@ class IFCA:
     ) -> tuple[Tensor, Cost]:
         """Option I: the models [K, P] after one gradient step, given the cohort's losses [C, K]."""
         label = loss.argmin(1)
-        gradient = clients.grad(models, label, rnd.cohort, rnd)  # [C, P]
+        gradient = clients.grad(models, label, rnd.cohort)  # [C, P]
         cost = Cost(
             models_up=len(rnd.cohort),
             gradient_steps=len(rnd.cohort),

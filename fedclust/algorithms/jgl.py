@@ -121,11 +121,11 @@ class JGL:
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment of the cohort by score, then one step of every cluster."""
-        loss = clients.loss(state.models, rnd.cohort, rnd, self.solver.batch_size)  # [C, K]
+        loss = clients.loss(state.models, rnd.cohort, self.solver.batch_size)  # [C, K]
         chosen = self._scores(state, loss, clients, rnd).argmax(1)  # eq. (4)
         label = self._filled(chosen, rnd)
         if self.local == "solver":
-            local = clients.train(state.models, label, rnd.cohort, self.solver, rnd)
+            local = clients.train(state.models, label, rnd.cohort, self.solver)
             models, cost = average(local, state.models, label, rnd.cohort, rnd, "uniform")
             steps = local.steps
         else:
@@ -155,7 +155,7 @@ class JGL:
         label, ids = state.label.clone(), clients_with_data(rnd)
         new = ids[label[ids] < 0]
         if len(new):
-            label[new] = clients.loss(state.models, new, rnd).argmin(1)
+            label[new] = clients.loss(state.models, new).argmin(1)
         return Served(models=state.models, label=arrived(label, rnd))
 
     def _scores(self, state: State, loss: Tensor, clients: Clients, rnd: Round) -> Tensor:
@@ -170,7 +170,7 @@ class JGL:
 
     def _step(self, models: Tensor, label: Tensor, clients: Clients, rnd: Round) -> Tensor:
         """The models after one step on the mini-batch, [K, P]; eqs. (5) and (7)."""
-        gradient = clients.grad(models, label, rnd.cohort, rnd, self.solver.batch_size)
+        gradient = clients.grad(models, label, rnd.cohort, self.solver.batch_size)
         # the mean of w_k - alpha * gradient_i is w_k - alpha * the mean of gradient_i
         return descend(
             models, gradient.mul_(self._scale(rnd)), label, self.solver.rate(rnd.t), "cluster", rnd
@@ -191,7 +191,7 @@ class JGL:
             if not bool(step.any()):
                 continue
             label = torch.full_like(rnd.cohort, cluster)
-            gradient = clients.grad(state.models, label, rnd.cohort, rnd, self.solver.batch_size)
+            gradient = clients.grad(state.models, label, rnd.cohort, self.solver.batch_size)
             similarity[:, cluster] = self._similarity(
                 gradient.mul_(scale), step, state.pace[cluster]
             )

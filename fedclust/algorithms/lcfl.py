@@ -220,7 +220,7 @@ class LCFL:
         assert state.local is not None
         cohort = self.warmup.cohort(rnd)
         label = zeros(cohort)
-        local = clients.train(state.models, label, cohort, self.solver, rnd)
+        local = clients.train(state.models, label, cohort, self.solver)
         models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
         kept = state.local.index_copy(0, cohort, local.params)
         trained = state.trained.index_fill(0, cohort, True)
@@ -235,7 +235,7 @@ class LCFL:
             start, label = clients.init(rnd.stream("warmup"), len(ids)), torch.arange(len(ids))
         else:
             start, label = state.models, zeros(ids)
-        local = clients.train(start, label.to(ids.device), ids, solver, rnd, purpose="warmup")
+        local = clients.train(start, label.to(ids.device), ids, solver, purpose="warmup")
         kept = state.local.index_copy(0, ids, local.params)
         trained = state.trained.index_fill(0, ids, True)
         cost = Cost(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
@@ -271,9 +271,7 @@ class LCFL:
         missed = self.warmup.uncovered(clients_with_data(rnd), state.trained)
         if not len(missed):
             return state, Cost()
-        local = clients.train(
-            state.models, zeros(missed), missed, self.solver, rnd, purpose="cover"
-        )
+        local = clients.train(state.models, zeros(missed), missed, self.solver, purpose="cover")
         kept = state.local.index_copy(0, missed, local.params)
         trained = state.trained.index_fill(0, missed, True)
         cost = Cost(models_down=len(missed), gradient_steps=int(local.steps.sum()))
@@ -283,9 +281,9 @@ class LCFL:
         """Lines 13-15: one round of FedAvg in every cluster, with a cohort of its own."""
         ids = clients_with_data(rnd)
         # some have arrived after the clustering
-        label, sent = join_cheapest(state.models, state.label, ids, clients, rnd)
+        label, sent = join_cheapest(state.models, state.label, ids, clients)
         cohort = self._sample(label, ids, rnd)
-        local = clients.train(state.models, label[cohort], cohort, self.solver, rnd)
+        local = clients.train(state.models, label[cohort], cohort, self.solver)
         models, cost = average(local, state.models, label[cohort], cohort, rnd, self.aggregation)
         if self.divisor == "planned":
             size, number = (label[c].bincount(minlength=len(models)) for c in (ids, cohort))

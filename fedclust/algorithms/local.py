@@ -52,7 +52,7 @@ class Local:
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Every participant goes on with its own model."""
         ids = clients_with_data(rnd) if self.participants == "all" else rnd.cohort
-        local = clients.train(state.models, ids, ids, self.solver, rnd)
+        local = clients.train(state.models, ids, ids, self.solver)
         models = state.models.index_copy(0, ids, local.params)
         cost = Cost(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
         return self.State(models=models), cost

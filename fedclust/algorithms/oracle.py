@@ -58,7 +58,7 @@ class Oracle:
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg in every group."""
         label = rnd.fed.group[rnd.cohort]
-        local = clients.train(state.models, label, rnd.cohort, self.solver, rnd)
+        local = clients.train(state.models, label, rnd.cohort, self.solver)
         models, cost = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
         return self.State(models=models), cost
 

@@ -102,7 +102,7 @@ class PACFL:
         """One round of FedAvg in every cluster, newcomers first."""
         state, sent = self._admit(state, rnd)
         label = state.label[rnd.cohort]
-        local = clients.train(state.models, label, rnd.cohort, self.solver, rnd)
+        local = clients.train(state.models, label, rnd.cohort, self.solver)
         models, cost = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
         notes = {**cost.notes, "signature_bytes": 4 * sent} if sent else cost.notes
         return replace(state, models=models), replace(cost, notes=notes)

@@ -102,7 +102,7 @@ class SattlerCFL:
             born=torch.full_like(rnd.cohort[:1], -1),
             label=torch.full_like(rnd.fed.group, -1),
             update=torch.zeros(
-                rnd.fed.num_clients, clients.num_params, device=rnd.fed.group.device
+                rnd.fed.num_clients, clients.layout.num_params, device=rnd.fed.group.device
             ),
             updated=torch.full_like(rnd.fed.group, -1),
         )
@@ -111,8 +111,8 @@ class SattlerCFL:
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Local training, splits, and the mean in every cluster, the new ones included."""
         cohort, ids = rnd.cohort, clients_with_data(rnd)
-        placed, asked = join_cheapest(state.models, state.label, ids, clients, rnd)
-        local = clients.train(state.models, placed[cohort], cohort, self.solver, rnd)
+        placed, asked = join_cheapest(state.models, state.label, ids, clients)
+        local = clients.train(state.models, placed[cohort], cohort, self.solver)
         update = local.params - state.models[placed[cohort]]
         state = replace(
             state,
@@ -123,7 +123,7 @@ class SattlerCFL:
         state, norms = self._split(state, rnd)
         label = state.label[cohort]
         models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
-        label, asked_again = join_cheapest(models, state.label, ids, clients, rnd)
+        label, asked_again = join_cheapest(models, state.label, ids, clients)
         cost = replace(
             cost,
             models_down=cost.models_down + asked + asked_again,

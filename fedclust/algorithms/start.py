@@ -73,7 +73,7 @@ def _redraw(models: Tensor, clients: Clients, rnd: Round, fraction: float) -> tu
     """
     best, most, num_clusters = models, -1.0, len(models)
     for draw in range(1, _MAX_DRAWS + 1):
-        size = clients.loss(models, rnd.cohort, rnd).argmin(1).bincount(minlength=num_clusters)
+        size = clients.loss(models, rnd.cohort).argmin(1).bincount(minlength=num_clusters)
         least = int(size.min()) / len(rnd.cohort)
         if least > most:
             best, most = models, least
@@ -112,13 +112,13 @@ def _spread(clients: Clients, rnd: Round, num_clusters: int, solver: Solver) -> 
     loss = torch.full_like(cohort, torch.inf, dtype=torch.float64)
     while len(centres) < num_clusters:
         if centres:
-            loss = loss.minimum(clients.loss(centres[-1], cohort, rnd).squeeze(1).double())
+            loss = loss.minimum(clients.loss(centres[-1], cohort).squeeze(1).double())
             left = loss.cpu().numpy().copy()
             left[chosen] = 0
             probability = left / left.sum()
         chosen.append(int(generator.choice(len(cohort), p=probability)))
         client = cohort[chosen[-1:]]
-        local = clients.train(common, zeros(client), client, solver, rnd, purpose="spread")
+        local = clients.train(common, zeros(client), client, solver, purpose="spread")
         centres.append(local.params)
         steps += int(local.steps.sum())
     cost = Cost(

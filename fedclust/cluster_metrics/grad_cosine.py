@@ -51,11 +51,11 @@ class GradCosine:
     ) -> Tensor:
         """[C, C] float32 in [0, 2]; see `fedclust.verbs.ClusterMetric`."""
         if self.gradient == "common":
-            gradient = clients.grad(common, torch.zeros_like(ids), ids, rnd)
+            gradient = clients.grad(common, torch.zeros_like(ids), ids)
         else:
             own = torch.arange(len(ids), device=ids.device)
             batch_size = self.batch_size if self.gradient == "last_batch" else None
-            gradient = clients.grad(models, own, ids, rnd, batch_size)
+            gradient = clients.grad(models, own, ids, batch_size)
         distance = 1 - cosine(gradient, gradient)
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)

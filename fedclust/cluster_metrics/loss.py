@@ -60,10 +60,10 @@ class Loss:
     ) -> Tensor:
         """[C, C] float32 nats per example; see `fedclust.verbs.ClusterMetric`."""
         if self.data == "train_and_test":
-            rnd = _with_test_data(rnd)
+            clients = clients.at(_with_test_data(rnd))
         if self.landmarks is not None and self.landmarks < len(ids):
             return self._by_landmarks(clients, models, ids, rnd)
-        table = clients.loss(models, ids, rnd)  # [C, C], table[i, j] = L_i(v_j)
+        table = clients.loss(models, ids)  # [C, C], table[i, j] = L_i(v_j)
         half = table.sub(table.diagonal().unsqueeze(1)).abs_()  # what client i computes alone
         return half + half.T  # eq. (2)
 
@@ -81,7 +81,7 @@ class Loss:
         """Distances [C, C] from the losses of the landmarks' models only."""
         priority = (rnd.stream("landmarks").keys(ids) >> 1).argsort(stable=True)
         chosen = priority[: self.landmarks].sort().values  # [L] rows
-        table = clients.loss(models[chosen], ids, rnd)  # [C, L]
+        table = clients.loss(models[chosen], ids)  # [C, L]
         stands_for = table.argmin(1)
         stands_for[chosen] = torch.arange(len(chosen), device=chosen.device)
         own = table.gather(1, stands_for.unsqueeze(1))  # [C, 1], L_i(r_i)

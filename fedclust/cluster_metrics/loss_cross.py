@@ -22,7 +22,7 @@ class LossCross:
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
         """[C, C] float32 nats per example; see `fedclust.verbs.ClusterMetric`."""
-        table = clients.loss(models, ids, rnd)  # [C, C], table[i, j] = L_i(v_j)
+        table = clients.loss(models, ids)  # [C, C], table[i, j] = L_i(v_j)
         half = table.sub(table.diagonal()).abs_()  # |L_i(v_j) - L_j(v_j)|
         return half + half.T  # eq. (6)
 

@@ -7,24 +7,26 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TrainCall
 from fedclust.errors import DivergedError
+from fedclust.models.params import Layout
 from fedclust.rng import Stream, permutations
 from fedclust.solver import Solver
-from fedclust.types import Evaluation, LocalResult, Round, Served, Shards, Split
+from fedclust.types import Evaluation, Round, Served, Split
 from fedclust.verbs import Engine
 
 
-def shards_of(split: Split, clients: Tensor, rnd: Round, purpose: str) -> Shards:
-    """The data of some clients, each with the key of its randomness this round."""
-    index, count = split.take(clients)
-    return Shards(index=index, count=count, key=rnd.stream(purpose).keys(clients))
+def shards_of(split: Split, ids: Tensor, rnd: Round, purpose: str) -> Shards:
+    """The data of some ids, each with the key of its randomness this round."""
+    index, count = split.take(ids)
+    return Shards(index=index, count=count, key=rnd.stream(purpose).keys(ids))
 
 
-def batch_of(clients: Tensor, rnd: Round, batch_size: int) -> Shards:
+def batch_of(ids: Tensor, rnd: Round, batch_size: int) -> Shards:
     """One batch of min(batch_size, count) random training examples of each client, its own every
     round.
     """
-    shards = shards_of(rnd.fed.train, clients, rnd, "batch")
+    shards = shards_of(rnd.fed.train, ids, rnd, "batch")
     longest = shards.index.shape[1]
     order = permutations(shards.key, shards.count, longest)[
         :, :batch_size
@@ -36,53 +38,35 @@ def batch_of(clients: Tensor, rnd: Round, batch_size: int) -> Shards:
 
 @dataclass
 class Passes:
-    """(model, client) pairs computed so far apart from local training and testing: losses and
-    gradients.
-    """
+    """(model, client) pairs computed so far apart from local training and testing."""
 
     forward: int = 0
     backward: int = 0
 
 
 @dataclass
-class LastBatches:
-    """The batches drawn last: JGL asks for its own once per cluster, and drawing sorts all
-    examples.
-    """
-
-    clients: Tensor | None = None
-    rnd: Round | None = None
-    batch_size: int = 0
-    drawn: Shards | None = None
-
-    def of(self, clients: Tensor, rnd: Round, batch_size: int) -> Shards:
-        """See `batch_of`; the very same `clients` and `rnd` are not drawn for again."""
-        same = self.clients is clients and self.rnd is rnd and self.batch_size == batch_size
-        if self.drawn is None or not same:
-            self.clients, self.rnd, self.batch_size = clients, rnd, batch_size
-            self.drawn = batch_of(clients, rnd, batch_size)
-        return self.drawn
-
-
-@dataclass(frozen=True)
 class SeedClients:
-    """Translates client ids of one seed into rows of a `Engine`; see `fedclust.verbs.Clients` for
-    the verbs.
+    """The clients of one seed in one round, computed by an engine; see `fedclust.verbs.Clients`.
 
     Attributes:
         engine: what computes; possibly shared with other seeds through `fedclust.engines.lockstep`.
+        rnd: the round.
         passes: counts what `loss` and `grad` are asked for.
-        batches: those drawn last.
     """
 
     engine: Engine
+    rnd: Round
     passes: Passes = field(default_factory=Passes)
-    batches: LastBatches = field(default_factory=LastBatches)
+    _batch: tuple[Tensor, int, Shards] | None = field(default=None, repr=False)
 
     @property
-    def num_params(self) -> int:
-        """P."""
-        return self.engine.num_params
+    def layout(self) -> Layout:
+        """Where each parameter lies in a model's row [P]."""
+        return self.engine.layout
+
+    def at(self, rnd: Round) -> SeedClients:
+        """The same clients as they are in `rnd`."""
+        return replace(self, rnd=rnd, _batch=None)
 
     def init(self, stream: Stream, k: int) -> Tensor:
         """k independent initial models, [k, P]."""
@@ -92,75 +76,96 @@ class SeedClients:
         self,
         models: Tensor,
         label: Tensor,
-        clients: Tensor,
+        ids: Tensor,
         solver: Solver,
-        rnd: Round,
+        *,
         slots: Tensor | None = None,
         purpose: str = "train",
         anchor: Tensor | None = None,
+        linear: Tensor | None = None,
+        example_weight: Tensor | None = None,
+        frozen: Tensor | None = None,
     ) -> LocalResult:
-        """Local training of `clients` [C], client i from models[label[i]], each as far as it gets
-        this round.
+        """Local training of the clients `ids` [C], each as far as it gets this round.
 
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
-        shards = replace(shards_of(rnd.fed.train, clients, rnd, purpose), work=rnd.work[clients])
-        result = self.engine.train(models, label, shards, solver, solver.rate(rnd.t), slots, anchor)
-        _check_finite(result.loss, "training", clients, rnd)
+        rnd = self.rnd
+        shards = replace(shards_of(rnd.fed.train, ids, rnd, purpose), work=rnd.work[ids])
+        call = TrainCall(
+            models,
+            label,
+            shards,
+            solver,
+            solver.rate(rnd.t),
+            slots=slots,
+            anchor=anchor,
+            linear=linear,
+            example_weight=example_weight,
+            frozen=frozen,
+        )
+        result = self.engine.train(call)
+        _check_finite(result.loss, "training", ids, rnd)
         return result
 
-    def loss(
-        self, models: Tensor, clients: Tensor, rnd: Round, batch_size: int | None = None
-    ) -> Tensor:
+    def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
         """Mean training loss of every model for every client, [C, K] nats per example."""
-        self.passes.forward += len(models) * len(clients)
-        return self.engine.loss(models, self._read(clients, rnd, "loss", batch_size))
+        self.passes.forward += len(models) * len(ids)
+        return self.engine.loss(LossCall(models, self._read(ids, "loss", batch_size)))
+
+    def example_losses(self, models: Tensor, ids: Tensor) -> Tensor:
+        """Loss of every model on every training example, [C, n, K] nats, 0 past the count."""
+        self.passes.forward += len(models) * len(ids)
+        shards = self._read(ids, "loss", None)
+        return self.engine.loss(LossCall(models, shards, per_example=True))
 
     def grad(
-        self,
-        models: Tensor,
-        label: Tensor,
-        clients: Tensor,
-        rnd: Round,
-        batch_size: int | None = None,
+        self, models: Tensor, label: Tensor, ids: Tensor, batch_size: int | None = None
     ) -> Tensor:
         """Gradient of the mean training loss of models[label[i]] for client i, [C, P]."""
-        self.passes.backward += len(clients)
-        return self.engine.grad(models, label, self._read(clients, rnd, "grad", batch_size))
+        self.passes.backward += len(ids)
+        return self.engine.grad(GradCall(models, label, self._read(ids, "grad", batch_size)))
 
-    def _read(self, clients: Tensor, rnd: Round, purpose: str, batch_size: int | None) -> Shards:
-        """All training data of the clients, or a batch that does not depend on the purpose."""
+    def _read(self, ids: Tensor, purpose: str, batch_size: int | None) -> Shards:
+        """All training data of the clients, or a batch that does not depend on the purpose.
+
+        The batches drawn last are kept: JGL asks for its own once per cluster, and drawing sorts
+        all examples.
+        """
         if batch_size is None:
-            return shards_of(rnd.fed.train, clients, rnd, purpose)
-        return self.batches.of(clients, rnd, batch_size)
+            return shards_of(self.rnd.fed.train, ids, self.rnd, purpose)
+        if self._batch is None or self._batch[0] is not ids or self._batch[1] != batch_size:
+            self._batch = ids, batch_size, batch_of(ids, self.rnd, batch_size)
+        return self._batch[2]
 
-    def evaluate(self, served: Served, rnd: Round) -> Evaluation:
+    def evaluate(self, served: Served) -> Evaluation:
         """Test results of what is served, for every client that has a label and test data.
 
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
-        fed = rnd.fed
-        clients = ((served.label >= 0) & (fed.test.count > 0)).nonzero().squeeze(1)
-        shards = shards_of(fed.test, clients, rnd, "evaluate")
-        loss_sum, correct = self.engine.evaluate(served.models, served.label[clients], shards)
-        _check_finite(loss_sum, "test", clients, rnd)
-        blank = torch.zeros(fed.num_clients, dtype=torch.int64, device=clients.device)
+        fed = self.rnd.fed
+        ids = ((served.label >= 0) & (fed.test.count > 0)).nonzero().squeeze(1)
+        shards = shards_of(fed.test, ids, self.rnd, "evaluate")
+        weight = None if served.weight is None else served.weight[ids]
+        result = self.engine.test(TestCall(served.models, served.label[ids], shards, weight))
+        _check_finite(result.loss_sum, "test", ids, self.rnd)
+        blank = torch.zeros(fed.num_clients, dtype=torch.int64, device=ids.device)
         return Evaluation(
             served=served,
-            loss_sum=blank.to(torch.float64).index_copy(0, clients, loss_sum),
-            correct=blank.index_copy(0, clients, correct),
-            count=blank.index_copy(0, clients, shards.count),
+            loss_sum=blank.to(torch.float64).index_copy(0, ids, result.loss_sum),
+            correct=blank.index_copy(0, ids, result.correct),
+            count=blank.index_copy(0, ids, shards.count),
         )
 
 
-def _check_finite(loss: Tensor, kind: str, clients: Tensor, rnd: Round) -> None:
+def _check_finite(loss: Tensor, kind: str, ids: Tensor, rnd: Round) -> None:
     """Refuse losses [C] of which one is not finite."""
     finite = torch.isfinite(loss)
     if not bool(finite.all()):
         row = int((~finite).nonzero()[0])
         raise DivergedError(
-            f"seed {rnd.seed}, round {rnd.t}: the {kind} loss of client {int(clients[row])} is "
+            f"seed {rnd.seed}, round {rnd.t}: the {kind} loss of client {int(ids[row])} is "
             f"{float(loss[row])}; a smaller solver.lr may help"
         )

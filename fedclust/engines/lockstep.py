@@ -11,38 +11,29 @@ lockstep hand the calls of their seeds on to it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor
-from torch.nn.functional import pad
 
+from fedclust.calls import Call, OneDoor, split
+from fedclust.models.params import Layout
 from fedclust.rng import Stream
-from fedclust.solver import Solver
-from fedclust.types import LocalResult, Shards
 from fedclust.verbs import Engine
 
 T = TypeVar("T")
+R = TypeVar("R")
 Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass
-class _Call:
-    """A call of one seed; calls of equal `kind` can be merged. `seconds` is its share of the
-    time.
-    """
+class _Asked:
+    """A call of one seed and what came of it; `seconds` is its share of the time."""
 
-    kind: tuple[Any, ...]
-    models: Tensor
-    label: Tensor | None
-    shards: Shards
-    slots: Tensor | None = None
-    anchor: Tensor | None = None
+    call: Call[Any]
     result: Any = None
     seconds: float = 0.0
 
@@ -60,42 +51,8 @@ class Turn(Generic[T]):
     seconds: float
 
 
-def _together(calls: list[_Call]) -> tuple[Tensor, Tensor, Shards, Tensor | None]:
-    """Models, labels, shards and slots of several calls as those of one."""
-    offset, label = 0, []
-    for call in calls:
-        assert call.label is not None
-        label.append(call.label + offset)
-        offset += len(call.models)
-    longest = max(call.shards.index.shape[1] for call in calls)
-    shards = Shards(
-        index=torch.cat(
-            [pad(c.shards.index, (0, longest - c.shards.index.shape[1])) for c in calls]
-        ),
-        count=torch.cat([c.shards.count for c in calls]),
-        key=torch.cat([c.shards.key for c in calls]),
-        work=_works([c.shards for c in calls]),
-    )
-    slots = [c.slots for c in calls if c.slots is not None]
-    return (
-        torch.cat([c.models for c in calls]),
-        torch.cat(label),
-        shards,
-        torch.cat(slots) if slots else None,
-    )
-
-
-def _works(shards: list[Shards]) -> Tensor | None:
-    """The work of all rows one after the other, None where all do all of it."""
-    if all(s.work is None for s in shards):
-        return None
-    return torch.cat(
-        [torch.ones(len(s), device=s.count.device) if s.work is None else s.work for s in shards]
-    )
-
-
-class Lockstep:
-    """A `Engine` that merges the calls of the seeds that `map` runs.
+class Lockstep(OneDoor):
+    """An `Engine` that merges the calls of the seeds that `map` runs.
 
     Args:
         engine: what computes.
@@ -110,43 +67,19 @@ class Lockstep:
         return self._engine.name
 
     @property
-    def num_params(self) -> int:
-        """P."""
-        return self._engine.num_params
+    def layout(self) -> Layout:
+        """Names and shapes of the parameters."""
+        return self._engine.layout
 
     def init(self, stream: Stream) -> Tensor:
         """Freshly initialised parameters, [P]."""
         return self._engine.init(stream)
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        shards: Shards,
-        solver: Solver,
-        lr: float,
-        slots: Tensor | None = None,
-        anchor: Tensor | None = None,
-    ) -> LocalResult:
-        """See `Engine.train`."""
-        kind = ("train", solver, lr, slots is None, anchor is None)
-        result: LocalResult = self._meet(_Call(kind, models, label, shards, slots, anchor))
-        return result
-
-    def loss(self, models: Tensor, shards: Shards) -> Tensor:
-        """See `Engine.loss`; the tables of different seeds are computed one after the other."""
-        result: Tensor = self._meet(_Call(("loss",), models, None, shards))
-        return result
-
-    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
-        """See `Engine.grad`."""
-        result: Tensor = self._meet(_Call(("grad",), models, label, shards))
-        return result
-
-    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """See `Engine.evaluate`."""
-        result: tuple[Tensor, Tensor] = self._meet(_Call(("evaluate",), models, label, shards))
-        return result
+    def answer(self, call: Call[R]) -> R:
+        """The result of the call's own rows, computed with the calls of others that meet it."""
+        asked = _Asked(call)
+        _answer([asked], self._compute)
+        return cast(R, asked.result)
 
     def map(self, work: Mapping[Key, Callable[[], T]]) -> dict[Key, Turn[T]]:
         """Run pieces of work in lockstep, for instance one per seed.
@@ -163,7 +96,7 @@ class Lockstep:
         seconds = dict.fromkeys(work, 0.0)
         try:
             while tasks:
-                asked: dict[Key, list[_Call]] = {}
+                asked: dict[Key, list[_Asked]] = {}
                 for key, task in list(tasks.items()):
                     began = time.perf_counter()
                     said = task.switch()  # runs until it asks for something or ends
@@ -182,44 +115,25 @@ class Lockstep:
                     task.throw()
         return {key: turns[key] for key in work}
 
-    def _meet(self, call: _Call) -> Any:
-        _answer([call], self._compute)
-        return call.result
-
-    def _compute(self, calls: list[_Call]) -> None:
+    def _compute(self, asked: list[_Asked]) -> None:
         """Fill in the result of every call, calls of one kind in one call of the engine."""
-        kinds: dict[tuple[Any, ...], list[_Call]] = {}
-        for call in calls:
-            kinds.setdefault(call.kind, []).append(call)
-        for kind, alike in kinds.items():
+        groups: dict[Hashable, list[_Asked]] = {}
+        for position, one in enumerate(asked):
+            kind = one.call.kind
+            groups.setdefault(("alone", position) if kind is None else kind, []).append(one)
+        for alike in groups.values():
             began = time.perf_counter()
-            self._compute_alike(kind, alike)
-            share = (time.perf_counter() - began) / max(1, sum(len(call.shards) for call in alike))
-            for call in alike:
-                call.seconds = share * len(call.shards)
-
-    def _compute_alike(self, kind: tuple[Any, ...], alike: list[_Call]) -> None:
-        if kind[0] == "loss":
-            for call in alike:
-                call.result = self._engine.loss(call.models, call.shards)
-            return
-        models, label, shards, slots = _together(alike)
-        rows = [len(call.shards) for call in alike]
-        if kind[0] == "train":
-            anchors = [call.anchor for call in alike if call.anchor is not None]
-            anchor = torch.cat(anchors) if anchors else None
-            whole = self._engine.train(models, label, shards, kind[1], kind[2], slots, anchor)
-            results: list[Any] = _split_local(whole, rows)
-        elif kind[0] == "grad":
-            results = list(_cut(self._engine.grad(models, label, shards), rows))
-        else:
-            loss_sum, correct = self._engine.evaluate(models, label, shards)
-            results = list(zip(_cut(loss_sum, rows), _cut(correct, rows), strict=True))
-        for call, result in zip(alike, results, strict=True):
-            call.result = result
+            calls = [one.call for one in alike]
+            rows = [len(call.shards) for call in calls]
+            whole = calls[0].merge(calls).on(self._engine)
+            for one, result in zip(alike, split(whole, rows), strict=True):
+                one.result = result
+            share = (time.perf_counter() - began) / max(1, sum(rows))
+            for one, count in zip(alike, rows, strict=True):
+                one.seconds = share * count
 
 
-def _answer(calls: list[_Call], compute: Callable[[list[_Call]], None]) -> None:
+def _answer(calls: list[_Asked], compute: Callable[[list[_Asked]], None]) -> None:
     """Let calls be computed: by whoever runs this as a piece of work together with others, else at
     once.
     """
@@ -236,24 +150,3 @@ def _outcome(work: Callable[[], T]) -> T | Exception:
         return work()
     except Exception as error:  # handed to the caller of map
         return error
-
-
-def _cut(values: Tensor, rows: list[int]) -> list[Tensor]:
-    """Consecutive pieces of the first dimension, as views."""
-    ends = list(accumulate(rows))
-    return [values[end - length : end] for end, length in zip(ends, rows, strict=True)]
-
-
-def _split_local(whole: LocalResult, rows: list[int]) -> list[LocalResult]:
-    """The rows of every seed, as views."""
-    slots: Sequence[Tensor | None] = (
-        [None] * len(rows) if whole.slots is None else _cut(whole.slots, rows)
-    )
-    parts = zip(
-        _cut(whole.params, rows),
-        slots,
-        _cut(whole.loss, rows),
-        _cut(whole.steps, rows),
-        strict=True,
-    )
-    return [LocalResult(params=p, slots=u, loss=loss, steps=steps) for p, u, loss, steps in parts]

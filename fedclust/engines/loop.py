@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TestResult, TrainCall
 from fedclust.engines.schedule import Schedule, schedule
 from fedclust.models.foreign import Runnable, adopt
 from fedclust.models.params import layout, unflatten
 from fedclust.rng import Stream
-from fedclust.solver import Solver
-from fedclust.types import LocalResult, Pool, Shards
+from fedclust.types import Pool
 
 _BLOCK = 1000  # examples of one forward pass outside training, which bounds its memory
 
@@ -33,38 +33,31 @@ class LoopEngine:
         self.pool = pool
         self.model = adopt(model, pool.shape).to(pool.x.device)
         self.layout = layout(self.model)
-        self.num_params = self.layout.num_params
 
     def init(self, stream: Stream) -> Tensor:
         """Freshly initialised parameters, [P]."""
         return self.model.draw(stream.torch()).to(self.pool.x.device)
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        shards: Shards,
-        solver: Solver,
-        lr: float,
-        slots: Tensor | None = None,
-        anchor: Tensor | None = None,
-    ) -> LocalResult:
-        """Local training of C rows; row i starts at models[label[i]] and, with momentum,
-        slots[label[i]].
-        """
+    def train(self, call: TrainCall) -> LocalResult:
+        """Local training of C rows; row i starts at models[label[i]]."""
+        shards, solver, label = call.shards, call.solver, call.label
         plan = schedule(shards, solver)
-        params, loss = models[label], torch.zeros(len(shards), device=models.device)
+        first_epoch = plan.first_epoch(shards.count, solver)
+        params = call.models[label]
+        loss, first_loss = params.new_zeros(2, len(shards))
         moving = None
         if solver.momentum:
-            moving = torch.zeros_like(params) if slots is None else slots[label]
+            moving = torch.zeros_like(params) if call.slots is None else call.slots[label]
         for row in range(len(shards)):
             if plan.steps[row] > 0:
                 velocity = None if moving is None else moving[row]
-                pull = params[row].clone() if anchor is None else anchor[row]
-                loss[row] = self._train_row(
-                    params[row], velocity, pull, row, shards, plan, solver, lr
-                )
-        return LocalResult(params=params, slots=moving, loss=loss, steps=plan.steps)
+                pull = params[row].clone() if call.anchor is None else call.anchor[row]
+                losses = self._train_row(params[row], velocity, pull, row, call, plan)
+                loss[row] = sum(losses) / plan.steps[row]
+                first_loss[row] = losses @ first_epoch[row, : len(losses)]
+        return LocalResult(
+            params=params, slots=moving, loss=loss, first_loss=first_loss, steps=plan.steps
+        )
 
     def _train_row(
         self,
@@ -72,51 +65,72 @@ class LoopEngine:
         velocity: Tensor | None,
         anchor: Tensor,
         row: int,
-        shards: Shards,
+        call: TrainCall,
         plan: Schedule,
-        solver: Solver,
-        lr: float,
     ) -> Tensor:
-        """Mean loss of the steps of one row; `params` [P] and `velocity` [P] are moved in place."""
-        model = self._load(params)
+        """Loss of every step of one row [S]; `params` [P] and `velocity` [P] are moved in place."""
+        model, shards, solver = self._load(params), call.shards, call.solver
         centre = unflatten(anchor, self.layout)
+        linear = {} if call.linear is None else unflatten(call.linear[row], self.layout)
+        frozen = {} if call.frozen is None else unflatten(call.frozen, self.layout)
+        moved, still = (unflatten(x, self.layout) for x in (params, params.clone()))
         sgd = torch.optim.SGD(
-            model.parameters(), lr=lr, momentum=solver.momentum, weight_decay=solver.weight_decay
+            model.parameters(),
+            lr=call.lr,
+            momentum=solver.momentum,
+            weight_decay=solver.weight_decay,
         )
         buffers = {} if velocity is None else unflatten(velocity, self.layout)
         for name, value in model.named_parameters():
             if velocity is not None:
                 sgd.state[value]["momentum_buffer"] = buffers[name].clone()
-        total = torch.zeros((), device=params.device)
+        losses = params.new_zeros(int(plan.steps[row]))
         for step in range(int(plan.steps[row])):
             size = int(plan.size[row, step])
-            index = shards.index[row, plan.position[row, step, :size]]
+            position = plan.position[row, step, :size]
+            index = shards.index[row, position]
             masks = model.masks(shards.key[row : row + 1], step, size)
             x = self.pool.training_inputs(
                 index.unsqueeze(0), shards.key[row : row + 1], step
             ).squeeze(0)
             logits = model(x, {layer: mask[0] for layer, mask in masks.items()})
-            loss = F.cross_entropy(logits, self.pool.y[index])
+            y = self.pool.y[index]
+            if call.example_weight is None:
+                loss = F.cross_entropy(logits, y)
+            else:
+                weight = call.example_weight[row, position]
+                loss = (weight * F.cross_entropy(logits, y, reduction="none")).mean()
             sgd.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             for name, value in model.named_parameters():
                 assert value.grad is not None
                 if solver.proximal:
                     value.grad.add_(value.detach() - centre[name], alpha=solver.proximal)
+                if linear:
+                    value.grad.add_(linear[name])
                 if name in model.l2:
                     value.grad.add_(value.detach(), alpha=2 * model.l2[name])
             sgd.step()
-            total += loss.detach()
-        moved = unflatten(params, self.layout)
+            losses[step] = loss.detach()
+            with torch.no_grad():
+                for name, value in model.named_parameters():
+                    if frozen:
+                        value.copy_(torch.where(frozen[name], still[name], value))
         for name, value in model.named_parameters():
             moved[name].copy_(value.detach())
             if velocity is not None:
-                buffers[name].copy_(sgd.state[value]["momentum_buffer"])
-        return total / plan.steps[row]
+                pushed = sgd.state[value]["momentum_buffer"]
+                if frozen:
+                    pushed = torch.where(frozen[name], buffers[name], pushed)
+                buffers[name].copy_(pushed)
+        return losses
 
     @torch.no_grad()
-    def loss(self, models: Tensor, shards: Shards) -> Tensor:
-        """Mean loss of every model [K, P] on every shard, [C, K] nats per example."""
+    def loss(self, call: LossCall) -> Tensor:
+        """Mean loss of every model on every row [C, K], or of each example [C, n, K]; nats."""
+        models, shards = call.models, call.shards
+        if call.per_example:
+            return self._example_losses(models, shards)
         out = torch.zeros(len(shards), len(models), device=models.device)
         for k in range(len(models)):
             model = self._load(models[k])
@@ -125,11 +139,26 @@ class LoopEngine:
                     out[row, k] += F.cross_entropy(model(x), y, reduction="sum")
         return out / shards.count.clamp(min=1).unsqueeze(1)
 
-    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
-        """Full-batch gradient of the mean loss of models[label[i]] on shard i, [C, P]."""
-        out = torch.zeros(len(shards), self.num_params, device=models.device)
+    def _example_losses(self, models: Tensor, shards: Shards) -> Tensor:
+        """Loss of every model on every example, [C, n, K] nats, 0 past the count."""
+        out = torch.zeros(*shards.index.shape, len(models), device=models.device)
+        for k in range(len(models)):
+            model = self._load(models[k])
+            for row in range(len(shards)):
+                values = [
+                    F.cross_entropy(model(x), y, reduction="none")
+                    for x, y in self._blocks(shards, row)
+                ]
+                if values:
+                    out[row, : int(shards.count[row]), k] = torch.cat(values)
+        return out
+
+    def grad(self, call: GradCall) -> Tensor:
+        """Full-batch gradient of the mean loss of models[label[i]] on row i, [C, P]."""
+        shards = call.shards
+        out = torch.zeros(len(shards), self.layout.num_params, device=call.models.device)
         for row in range(len(shards)):
-            model = self._load(models[label[row]])
+            model = self._load(call.models[call.label[row]])
             parameters = list(model.parameters())
             for x, y in self._blocks(shards, row):
                 loss = F.cross_entropy(model(x), y, reduction="sum")
@@ -138,21 +167,24 @@ class LoopEngine:
         return out / shards.count.clamp(min=1).unsqueeze(1)
 
     @torch.no_grad()
-    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard
-        i.
-        """
-        loss_sum = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
-        correct = torch.zeros(len(shards), dtype=torch.int64, device=models.device)
+    def test(self, call: TestCall) -> TestResult:
+        """Test results of models[label[i]], or of a mixture, on row i."""
+        shards, device = call.shards, call.models.device
+        loss_sum = torch.zeros(len(shards), dtype=torch.float64, device=device)
+        correct = torch.zeros(len(shards), dtype=torch.int64, device=device)
         for row in range(len(shards)):
-            model = self._load(models[label[row]])
             for x, y in self._blocks(shards, row):
-                logits = model(x)
-                loss_sum[row] += F.cross_entropy(logits, y, reduction="none").sum(
-                    dtype=torch.float64
-                )
-                correct[row] += (logits.argmax(1) == y).sum()
-        return loss_sum, correct
+                if call.weight is None:
+                    scores = self._load(call.models[call.label[row]])(x)
+                    losses = F.cross_entropy(scores, y, reduction="none")
+                else:
+                    scores = torch.zeros(len(y), self.pool.num_classes, device=device)
+                    for share, model in zip(call.weight[row], call.models, strict=True):
+                        scores += share * self._load(model)(x).softmax(1)
+                    losses = F.nll_loss(scores.log(), y, reduction="none")
+                loss_sum[row] += losses.sum(dtype=torch.float64)
+                correct[row] += (scores.argmax(1) == y).sum()
+        return TestResult(loss_sum=loss_sum, correct=correct)
 
     def _load(self, params: Tensor) -> Runnable:
         """A copy of the model with the parameters `params` [P], its own memory."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedclust.calls import Shards
 from fedclust.ops import on_host
 from fedclust.rng import fold, permutations
 from fedclust.solver import Solver
-from fedclust.types import Shards
 
 
 @dataclass(frozen=True)
@@ -33,25 +33,20 @@ class Schedule:
     known_size: Tensor
     known_steps: Tensor
 
+    def first_epoch(self, count: Tensor, solver: Solver) -> Tensor:
+        """What every step's batch weighs in a mean over the first local epoch, [C, S] float32.
 
-def num_steps(shards: Shards, solver: Solver) -> Tensor:
-    """Local steps of every row, [C] int64: ceil(work * all its steps); a row without examples
-    takes none.
-    """
-    steps = _all_steps(shards.count, solver)
-    # in float32 a product such as 0.2 * 10 rounds to 2; in float64, float32's 0.2 would make it
-    # 2.00000003
-    return steps if shards.work is None else (shards.work * steps).ceil().to(torch.int64)
-
-
-def _all_steps(count: Tensor, solver: Solver) -> Tensor:
-    """Local steps of clients with `count` [C] examples that do all their work, [C] int64."""
-    if solver.epochs is None:
-        assert solver.steps is not None
-        return torch.where(count > 0, solver.steps, 0)
-    if solver.batch_size is None:
-        return torch.where(count > 0, solver.epochs, 0)
-    return (count + solver.batch_size - 1) // solver.batch_size * solver.epochs
+        Args:
+            count: [C] int64 examples of every row.
+            solver: says how many examples a batch has.
+        """
+        if solver.batch_size is None:
+            batches = torch.ones_like(count)
+        else:
+            batches = (count + solver.batch_size - 1) // solver.batch_size
+        step = torch.arange(self.size.shape[1], device=count.device)
+        met = torch.where(step < batches.unsqueeze(1), self.size, 0)
+        return met / met.sum(1, keepdim=True).clamp(min=1)
 
 
 def _sizes(count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
@@ -71,7 +66,7 @@ def _sizes(count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
 def _per_pass(count: Tensor, solver: Solver) -> Tensor:
     """Batches of a pass over `count` [C] examples, [C, 1], at least 1."""
     assert solver.epochs is not None
-    return (_all_steps(count, solver) // solver.epochs).clamp(min=1).unsqueeze(1)
+    return (solver.all_steps(count) // solver.epochs).clamp(min=1).unsqueeze(1)
 
 
 def schedule(shards: Shards, solver: Solver, known: Shards | None = None) -> Schedule:
@@ -91,7 +86,7 @@ def schedule(shards: Shards, solver: Solver, known: Shards | None = None) -> Sch
     longest = shards.index.shape[1]
     if known is None:
         known = in_host_memory(shards)
-    known_steps = num_steps(known, solver)
+    known_steps = known.num_steps(solver)
     known_size = _sizes(known.count, known_steps, solver)
     steps, size = (x.to(device, non_blocking=True) for x in (known_steps, known_size))
     both = {"size": size, "steps": steps, "known_size": known_size, "known_steps": known_steps}

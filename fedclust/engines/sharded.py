@@ -4,28 +4,31 @@ all.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
+from fedclust.calls import Call, OneDoor, on_rows, tensors_of
 from fedclust.distributed import Ranks
-from fedclust.engines.schedule import num_steps
+from fedclust.models.params import Layout
 from fedclust.rng import Stream
-from fedclust.solver import Solver
-from fedclust.types import LocalResult, Shards
 from fedclust.verbs import Engine
+
+R = TypeVar("R")
 
 _BLOCK = 16 << 20  # bytes that a rank sends at once: what is copied beside the result stays small
 _SAMPLE = 1 << 16  # numbers of a tensor that ranks compare
 
 
 def sharded(engine: Engine, ranks: Ranks) -> Engine:
-    """The backend over all ranks; itself where there is one."""
+    """The engine over all ranks; itself where there is one."""
     return engine if ranks.size == 1 else Sharded(engine, ranks)
 
 
-class Sharded:
-    """A `Engine` whose rows are computed on several ranks; every rank calls it with the same
-    arguments.
+class Sharded(OneDoor):
+    """An `Engine` whose rows are computed on several ranks, all of which make the same calls.
 
     By the engine law a row does not depend on the company, so the results are those of one rank:
     the same bits with `loop`, equal up to rounding where products are computed in batches.
@@ -44,75 +47,20 @@ class Sharded:
         return self._engine.name
 
     @property
-    def num_params(self) -> int:
-        """P."""
-        return self._engine.num_params
+    def layout(self) -> Layout:
+        """Names and shapes of the parameters."""
+        return self._engine.layout
 
     def init(self, stream: Stream) -> Tensor:
         """Freshly initialised parameters, [P]; every rank draws them."""
         return self._engine.init(stream)
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        shards: Shards,
-        solver: Solver,
-        lr: float,
-        slots: Tensor | None = None,
-        anchor: Tensor | None = None,
-    ) -> LocalResult:
-        """See `Engine.train`."""
-        batch = (
-            shards.count if solver.batch_size is None else shards.count.clamp(max=solver.batch_size)
-        )
-        rows = deal(num_steps(shards, solver) * batch, self._ranks.size)
-        own = rows[self._ranks.rank]
-        pull = None if anchor is None else anchor[own]
-        part = self._engine.train(models, label[own], _take(shards, own), solver, lr, slots, pull)
-        self._meet("train", models, label, shards, slots, anchor)
-        return LocalResult(
-            params=self._join(part.params, rows),
-            slots=None if part.slots is None else self._join(part.slots, rows),
-            loss=self._join(part.loss, rows),
-            steps=self._join(part.steps, rows),
-        )
-
-    def loss(self, models: Tensor, shards: Shards) -> Tensor:
-        """See `Engine.loss`."""
-        rows = deal(shards.count, self._ranks.size)
-        part = self._engine.loss(models, _take(shards, rows[self._ranks.rank]))
-        self._meet("loss", models, None, shards)
-        return self._join(part, rows)
-
-    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
-        """See `Engine.grad`."""
-        rows = deal(shards.count, self._ranks.size)
-        own = rows[self._ranks.rank]
-        part = self._engine.grad(models, label[own], _take(shards, own))
-        self._meet("grad", models, label, shards)
-        return self._join(part, rows)
-
-    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """See `Engine.evaluate`."""
-        rows = deal(shards.count, self._ranks.size)
-        own = rows[self._ranks.rank]
-        loss_sum, correct = self._engine.evaluate(models, label[own], _take(shards, own))
-        self._meet("test", models, label, shards)
-        return self._join(loss_sum, rows), self._join(correct, rows)
-
-    def _meet(
-        self,
-        verb: str,
-        models: Tensor,
-        label: Tensor | None,
-        shards: Shards,
-        slots: Tensor | None = None,
-        anchor: Tensor | None = None,
-    ) -> None:
-        """Make sure that all ranks were asked for the same."""
-        asked = (models, label, shards.count, shards.key, shards.work, slots, anchor)
-        self._ranks.meet(verb, fingerprint(*asked))
+    def answer(self, call: Call[R]) -> R:
+        """All rows of the result, of which this rank computes its own."""
+        rows = deal(call.work, self._ranks.size)
+        part = call.take(rows[self._ranks.rank]).on(self._engine)
+        self._ranks.meet(type(call).__name__, fingerprint(*tensors_of(call)))
+        return on_rows(partial(self._join, rows=rows), part)
 
     def _join(self, part: Tensor, rows: list[Tensor]) -> Tensor:
         """All rows [C, ...] of a result, of which this rank has computed `part` [c, ...].
@@ -166,11 +114,3 @@ def fingerprint(*tensors: Tensor | None) -> int:
             value = int((bits.to(torch.int64) * odd).sum()) + tensor.shape[0]
         total = (31 * total + value) % (1 << 62)
     return total
-
-
-def _take(shards: Shards, rows: Tensor) -> Shards:
-    """The shards of some rows."""
-    work = None if shards.work is None else shards.work[rows]
-    return Shards(
-        index=shards.index[rows], count=shards.count[rows], key=shards.key[rows], work=work
-    )

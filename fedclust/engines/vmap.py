@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, grad_and_value, vmap
 from torch.nn import functional as F
 
+from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TestResult, TrainCall
 from fedclust.engines.chunks import auto_rows, each_chunk
-from fedclust.engines.schedule import num_steps, schedule
+from fedclust.engines.schedule import schedule
 from fedclust.models.foreign import adopt
 from fedclust.models.params import flatten, layout, unflatten
 from fedclust.rng import Stream
-from fedclust.solver import Solver
-from fedclust.types import LocalResult, Pool, Shards
+from fedclust.types import Pool
 
 _EXAMPLES = 4096  # examples every model meets in one pass of the loss table
 _WIDTH = 256  # examples per row in one pass of gradient and evaluation
@@ -41,39 +42,28 @@ class VmapEngine:
         self.pool = pool
         self.model = adopt(model, pool.shape).to(pool.x.device)
         self.layout = layout(self.model)
-        self.num_params = self.layout.num_params
         self.max_rows = max_rows
 
     def init(self, stream: Stream) -> Tensor:
         """Freshly initialised parameters, [P]."""
         return self.model.draw(stream.torch()).to(self.pool.x.device)
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        shards: Shards,
-        solver: Solver,
-        lr: float,
-        slots: Tensor | None = None,
-        anchor: Tensor | None = None,
-    ) -> LocalResult:
-        """Local training of C rows; row i starts at models[label[i]] and, with momentum,
-        slots[label[i]].
-        """
-        steps = num_steps(shards, solver)
-        params = models.new_empty(len(shards), self.num_params)
+    def train(self, call: TrainCall) -> LocalResult:
+        """Local training of C rows; row i starts at models[label[i]]."""
+        shards, solver = call.shards, call.solver
+        steps = shards.num_steps(solver)
+        params = call.models.new_empty(len(shards), self.layout.num_params)
         moving = torch.empty_like(params) if solver.momentum else None
-        loss = torch.zeros(len(shards), device=models.device)
+        loss, first_loss = params.new_zeros(2, len(shards))
 
         def work(rows: Tensor) -> None:
-            part = models[label[rows]]
+            part = _take(call, rows)
+            flat = call.models[part.label]
             velocity = None
             if moving is not None:
-                velocity = torch.zeros_like(part) if slots is None else slots[label[rows]]
-            pull = None if anchor is None else anchor[rows]
-            loss[rows] = self._train_rows(part, velocity, pull, _take(shards, rows), solver, lr)
-            params[rows] = part
+                velocity = torch.zeros_like(flat) if call.slots is None else call.slots[part.label]
+            loss[rows], first_loss[rows] = self._train_rows(flat, velocity, part)
+            params[rows] = flat
             if moving is not None and velocity is not None:
                 moving[rows] = velocity
 
@@ -81,37 +71,41 @@ class VmapEngine:
         longest = shards.index.shape[1]
         batch = longest if solver.batch_size is None else min(solver.batch_size, longest)
         each_chunk(steps * (longest + 1) + shards.count, self._rows(batch), work)
-        return LocalResult(params=params, slots=moving, loss=loss, steps=steps)
+        return LocalResult(
+            params=params, slots=moving, loss=loss, first_loss=first_loss, steps=steps
+        )
 
     def _train_rows(
-        self,
-        flat: Tensor,
-        velocity: Tensor | None,
-        anchor: Tensor | None,
-        shards: Shards,
-        solver: Solver,
-        lr: float,
-    ) -> Tensor:
-        """Mean loss of the steps [R]; `flat` and `velocity` [R, P] are moved in place, steps
-        descending.
+        self, flat: Tensor, velocity: Tensor | None, call: TrainCall
+    ) -> tuple[Tensor, Tensor]:
+        """Mean loss of the steps, and of the first local epoch's examples, [R] each.
+
+        `flat` and `velocity` [R, P] are moved in place; the rows' steps descend.
         """
+        shards, solver = call.shards, call.solver
         plan = schedule(shards, solver)
         centre: Mapping[str, Tensor] = {}
         if solver.proximal:
-            centre = unflatten(flat.clone() if anchor is None else anchor, self.layout)
+            centre = unflatten(flat.clone() if call.anchor is None else call.anchor, self.layout)
+        linear = {} if call.linear is None else unflatten(call.linear, self.layout)
+        free = {} if call.frozen is None else unflatten(~call.frozen, self.layout)
         params = unflatten(flat, self.layout)
         moving = {} if velocity is None else unflatten(velocity, self.layout)
-        total = torch.zeros(len(shards), device=flat.device)
+        total, losses = flat.new_zeros(len(flat)), flat.new_zeros(plan.size.shape)
         descend = vmap(grad_and_value(self._mean_loss))
         running = plan.steps > torch.arange(plan.position.shape[1], device=flat.device).unsqueeze(1)
         for step, active in enumerate(running.sum(1).tolist()):
-            size = plan.size[:active, step]
-            index = shards.index[:active].gather(1, plan.position[:active, step])
+            size, position = plan.size[:active, step], plan.position[:active, step]
+            index = shards.index[:active].gather(1, position)
             masks = self.model.masks(shards.key[:active], step, index.shape[1])
             now = {name: value[:active] for name, value in params.items()}
             x = self.pool.training_inputs(index, shards.key[:active], step)
-            grads, loss = descend(now, x, self.pool.y[index], size, masks)
+            weight = {}
+            if call.example_weight is not None:
+                weight = {"example": call.example_weight[:active].gather(1, position)}
+            grads, loss = descend(now, x, self.pool.y[index], size, masks, weight)
             total[:active] += loss
+            losses[:active, step] = loss
             for name, value in now.items():
                 gradient = grads[name]
                 decay = solver.weight_decay + 2 * self.model.l2.get(name, 0.0)
@@ -119,21 +113,34 @@ class VmapEngine:
                     gradient = gradient.add(value, alpha=decay)
                 if solver.proximal:
                     gradient = gradient.add(value - centre[name][:active], alpha=solver.proximal)
+                if linear:
+                    gradient = gradient.add(linear[name][:active])
+                before = None
                 if moving:
-                    gradient = moving[name][:active].mul_(solver.momentum).add_(gradient)
-                value.add_(gradient, alpha=-lr)
-        return total / plan.steps.clamp(min=1)
+                    pushed = moving[name][:active]
+                    before = pushed.clone() if free else None
+                    gradient = pushed.mul_(solver.momentum).add_(gradient)
+                if free:
+                    gradient = gradient * free[name]
+                value.add_(gradient, alpha=-call.lr)
+                if before is not None:
+                    pushed.copy_(torch.where(free[name], pushed, before))
+        mean = total / plan.steps.clamp(min=1)
+        return mean, (losses * plan.first_epoch(shards.count, solver)).sum(1)
 
     @torch.no_grad()
-    def loss(self, models: Tensor, shards: Shards) -> Tensor:
-        """Mean loss of every model [K, P] on every shard, [C, K] nats per example."""
+    def loss(self, call: LossCall) -> Tensor:
+        """Mean loss of every model on every row [C, K], or of each example [C, n, K]; nats."""
+        models, shards = call.models, call.shards
+        if call.per_example:
+            return self._example_losses(models, shards)
         out = torch.zeros(len(shards), len(models), dtype=torch.float64, device=models.device)
         many = vmap(self._losses, in_dims=(0, None, None))  # every model on the same examples
         width = max(1, min(shards.index.shape[1], _EXAMPLES))
         at_once = self._rows(min(_EXAMPLES, shards.index.numel()))
 
         def work(rows: Tensor) -> None:
-            part = _take(shards, rows)
+            part = _cut(shards, rows)
             sums = torch.zeros(len(rows), len(models), dtype=torch.float64, device=models.device)
             for index, real in _blocks(part, width):
                 x, y = self.pool.inputs(index).flatten(0, 1), self.pool.y[index].flatten()
@@ -147,17 +154,40 @@ class VmapEngine:
         each_chunk(shards.count, _EXAMPLES // width, work)
         return (out / shards.count.clamp(min=1).unsqueeze(1)).to(models.dtype)
 
+    def _example_losses(self, models: Tensor, shards: Shards) -> Tensor:
+        """Loss of every model on every example, [C, n, K] nats, 0 past the count."""
+        out = torch.zeros(*shards.index.shape, len(models), device=models.device)
+        many = vmap(self._losses, in_dims=(0, None, None))
+        width = max(1, min(shards.index.shape[1], _EXAMPLES))
+        at_once = self._rows(min(_EXAMPLES, shards.index.numel()))
+
+        def work(rows: Tensor) -> None:
+            begin = 0
+            for index, real in _blocks(_cut(shards, rows), width):
+                x, y = self.pool.inputs(index).flatten(0, 1), self.pool.y[index].flatten()
+                for first in range(0, len(models), at_once):
+                    group = unflatten(models[first : first + at_once], self.layout)
+                    values, _ = many(group, x, y)  # [k, R * b]
+                    values = values.view(-1, *real.shape).masked_fill(~real, 0).permute(1, 2, 0)
+                    k, b = slice(first, first + at_once), slice(begin, begin + real.shape[1])
+                    out[rows, b, k] = values
+                begin += real.shape[1]
+
+        each_chunk(shards.count, _EXAMPLES // width, work)
+        return out
+
     @torch.no_grad()
-    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
-        """Full-batch gradient of the mean loss of models[label[i]] on shard i, [C, P]."""
-        out = torch.zeros(len(shards), self.num_params, device=models.device)
+    def grad(self, call: GradCall) -> Tensor:
+        """Full-batch gradient of the mean loss of models[label[i]] on row i, [C, P]."""
+        models, label, shards = call.models, call.label, call.shards
+        out = torch.zeros(len(shards), self.layout.num_params, device=models.device)
         derive = vmap(grad(self._masked_sum))
         width = max(1, min(shards.index.shape[1], _WIDTH))
 
         def work(rows: Tensor) -> None:
-            part = _take(shards, rows)
+            part = _cut(shards, rows)
             params = unflatten(models[label[rows]], self.layout)
-            sums = torch.zeros(len(rows), self.num_params, device=models.device)
+            sums = torch.zeros(len(rows), self.layout.num_params, device=models.device)
             for index, real in _blocks(part, width):
                 grads = derive(params, self.pool.inputs(index), self.pool.y[index], real)
                 sums += flatten(grads, self.layout, batch_dims=1)
@@ -167,27 +197,47 @@ class VmapEngine:
         return out
 
     @torch.no_grad()
-    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard
-        i.
-        """
+    def test(self, call: TestCall) -> TestResult:
+        """Test results of models[label[i]], or of a mixture, on row i."""
+        models, shards = call.models, call.shards
         loss_sum = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
         correct = torch.zeros(len(shards), dtype=torch.int64, device=models.device)
         each = vmap(self._losses)
         width = max(1, min(shards.index.shape[1], _WIDTH))
 
         def work(rows: Tensor) -> None:
-            part = _take(shards, rows)
-            params = unflatten(models[label[rows]], self.layout)
+            part = _cut(shards, rows)
             sums, right = loss_sum.new_zeros(len(rows)), correct.new_zeros(len(rows))
             for index, real in _blocks(part, width):
-                values, hits = each(params, self.pool.inputs(index), self.pool.y[index])
+                x, y = self.pool.inputs(index), self.pool.y[index]
+                if call.weight is None:
+                    params = unflatten(models[call.label[rows]], self.layout)
+                    values, hits = each(params, x, y)
+                else:
+                    values, hits = self._mixed(models, call.weight[rows], x, y)
                 sums += values.masked_fill(~real, 0).sum(1, dtype=torch.float64)
                 right += (hits & real).sum(1)
             loss_sum[rows], correct[rows] = sums, right
 
         each_chunk(shards.count, self._rows(width), work)
-        return loss_sum, correct
+        return TestResult(loss_sum=loss_sum, correct=correct)
+
+    def _mixed(self, models: Tensor, weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and whether the prediction is right, [R, b] each, of mixtures.
+
+        Args:
+            models: [K, P].
+            weight: [R, K] shares of the models.
+            x: [R, b, *shape] inputs.
+            y: [R, b] int64 classes.
+        """
+        mixed = torch.zeros(*y.shape, self.pool.num_classes, device=x.device)
+        for k, model in enumerate(models):
+            params = unflatten(model, self.layout)
+            logits = functional_call(self.model, params, (x.flatten(0, 1),))
+            mixed += weight[:, k, None, None] * logits.softmax(1).view_as(mixed)
+        losses = F.nll_loss(mixed.log().flatten(0, 1), y.flatten(), reduction="none")
+        return losses.view(y.shape), mixed.argmax(2) == y
 
     def _losses(
         self, params: _Named, x: Tensor, y: Tensor, masks: _Masks | None = None
@@ -197,10 +247,12 @@ class VmapEngine:
         return F.cross_entropy(logits, y, reduction="none"), logits.argmax(1) == y
 
     def _mean_loss(
-        self, params: _Named, x: Tensor, y: Tensor, size: Tensor, masks: _Masks
+        self, params: _Named, x: Tensor, y: Tensor, size: Tensor, masks: _Masks, weight: _Named
     ) -> Tensor:
-        """Mean loss of one model on the first `size` examples of a padded batch."""
+        """Mean loss, weighted if so asked, of one model on the first `size` examples of a batch."""
         values, _ = self._losses(params, x, y, masks or None)
+        if weight:
+            values = values * weight["example"]
         real = torch.arange(len(y), device=y.device) < size
         return torch.where(real, values, 0).sum() / size
 
@@ -215,15 +267,17 @@ class VmapEngine:
             return self.max_rows
         # parameters, start or velocity, gradient; activations and their gradients
         activations = 2 * batch * sum(math.prod(shape) for shape in self.model.shapes)
-        return auto_rows(4 * (3 * self.num_params + activations), self.pool.x.device)
+        return auto_rows(4 * (3 * self.layout.num_params + activations), self.pool.x.device)
 
 
-def _take(shards: Shards, rows: Tensor) -> Shards:
-    """The shards of some rows, cut to the longest of them."""
-    count = shards.count[rows]
-    longest = int(count.max()) if len(rows) else 0
-    work = None if shards.work is None else shards.work[rows]
-    return Shards(index=shards.index[rows, :longest], count=count, key=shards.key[rows], work=work)
+def _cut(shards: Shards, rows: Tensor) -> Shards:
+    """The data of some rows, cut to the longest of them."""
+    return shards.take(rows, int(shards.count[rows].max()) if len(rows) else 0)
+
+
+def _take(call: TrainCall, rows: Tensor) -> TrainCall:
+    """The training of some rows, cut to the longest of them."""
+    return replace(call.take(rows), shards=_cut(call.shards, rows))
 
 
 def _blocks(shards: Shards, width: int) -> list[tuple[Tensor, Tensor]]:

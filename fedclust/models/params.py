@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +29,31 @@ class Layout:
     def sizes(self) -> tuple[int, ...]:
         """Number of elements of every parameter."""
         return tuple(math.prod(shape) for shape in self.shapes)
+
+    def __getitem__(self, name: str) -> slice:
+        """Columns of the parameter `name` in a row [P].
+
+        Raises:
+            KeyError: if there is none of that name.
+        """
+        if name not in self.names:
+            raise KeyError(f"no parameter {name}; there are {', '.join(self.names)}")
+        at = self.names.index(name)
+        first = sum(self.sizes[:at])
+        return slice(first, first + self.sizes[at])
+
+    @property
+    def last_layer(self) -> tuple[str, ...]:
+        """Names of the parameters of the last layer that has any: the model's head."""
+        owner = self.names[-1].rpartition(".")[0]
+        return tuple(name for name in self.names if name.rpartition(".")[0] == owner)
+
+    def mask(self, names: Sequence[str]) -> Tensor:
+        """Which numbers of a row belong to the parameters `names`, [P] bool."""
+        inside = torch.zeros(self.num_params, dtype=torch.bool)
+        for name in names:
+            inside[self[name]] = True
+        return inside
 
     @property
     def num_params(self) -> int:

@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -47,14 +47,14 @@ class Simulation:
 
     seed: int
     algorithm: Algorithm
-    engine: SeedClients
+    engine: Lockstep
     rounds: Iterator[Round]
     state: Any = None
 
     @classmethod
     def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
         """The simulation of one seed before round 0."""
-        return cls(seed, job.algorithm, SeedClients(engine), job.scenario.rounds(fed, seed))
+        return cls(seed, job.algorithm, engine, job.scenario.rounds(fed, seed))
 
     def resume(self, t: int, state: dict[str, Any]) -> None:
         """Continue after round t; data shifts are replayed, they cost no training."""
@@ -63,25 +63,20 @@ class Simulation:
         self.state = self.algorithm.State(**state)
 
     def step(self, evaluated: bool) -> tuple[Round, list[Cost], Evaluation | None]:
-        """One round: reports of what it cost, and the test results where the round is evaluated."""
-        rnd, reports = next(self.rounds), []
-        before = replace(self.engine.passes)
+        """One round: what it cost, and the test results where the round is evaluated."""
+        rnd, costs = next(self.rounds), []
+        clients = SeedClients(self.engine, rnd)
         if rnd.t == 0:
-            self.state, report = self.algorithm.init(self.engine, rnd)
-            reports.append(report)
-        self.state, report = self.algorithm.round(self.state, self.engine, rnd)
-        reports.append(report)
-        done = self.engine.passes  # what serving needs besides belongs to the test
-        reports.append(
-            Cost(
-                forward_passes=done.forward - before.forward,
-                backward_passes=done.backward - before.backward,
-            )
-        )
+            self.state, cost = self.algorithm.init(clients, rnd)
+            costs.append(cost)
+        self.state, cost = self.algorithm.round(self.state, clients, rnd)
+        # what serving needs besides belongs to the test
+        counted = clients.passes
+        passes = Cost(forward_passes=counted.forward, backward_passes=counted.backward)
+        costs += [cost, passes]
         if not evaluated:
-            return rnd, reports, None
-        served = self.algorithm.serve(self.state, self.engine, rnd)
-        return rnd, reports, self.engine.evaluate(served, rnd)
+            return rnd, costs, None
+        return rnd, costs, clients.evaluate(self.algorithm.serve(self.state, clients, rnd))
 
 
 class _Signals:
@@ -187,7 +182,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ran
         folder.finish(seeds.standing("done", job.rounds - 1))
     except (UserError, OSError) as error:
         if not seeds.has_begun:
-            recorder.close()
+            with suppress(OSError):
+                recorder.close()
             folder.abandon()
         else:
             _fail(folder, str(error), job.rounds)
@@ -217,7 +213,7 @@ def begin_files(job: Job, folder: RunFolder) -> Recorder:
     folder.acquire(job.versions)
     folder.same_data(data_digests(job))
     write_partitions(job, folder)
-    return Recorder(folder.path, job.seeds, job.engine.num_params, job.tracker)
+    return Recorder(folder.path, job.seeds, job.engine.layout.num_params, job.tracker)
 
 
 def data_digests(job: Job) -> dict[str, str]:
@@ -235,7 +231,7 @@ def write_partitions(job: Job, folder: RunFolder) -> None:
 
     def describe(file: Path) -> None:
         seeds = {str(seed): summary(fed) for seed, fed in job.federations.items()}
-        content = {"parameters": job.engine.num_params, "seeds": seeds}
+        content = {"parameters": job.engine.layout.num_params, "seeds": seeds}
         file.write_text(json.dumps(content) + "\n")
 
     folder.keep("federation.json", describe)
@@ -275,7 +271,7 @@ def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
     """
     k = max((k for _, k in _numbers_of_clusters(config.get("algorithm"), "")), default=1)
     cohort = config.get("clients_per_round") or int(config.get("participation", 0) * num_clients)
-    params, seeds = job.engine.num_params, len(job.federations)
+    params, seeds = job.engine.layout.num_params, len(job.federations)
     what = (
         f"{k} model{'s' * (k > 1)} of the server and {max(1, cohort)} of a cohort, with {params} "
         f"parameters each, in {seeds} seed{'s' * (seeds > 1)}"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fronts import Front
 from hydra import compose, initialize_config_dir
 
 from fedclust.config.build import Job, build, make, register_schema, resolve, seed_list
 from fedclust.engines.choose import make_engine
-from fedclust.engines.clients import SeedClients
 from fedclust.types import Cost, Evaluation, Round
 from fedclust.verbs import Engine
 
@@ -113,18 +113,18 @@ class Played:
 
 def play(job: Job, engine: Engine, seed: int = 0) -> list[Played]:
     """Every round of one seed of a job on an engine, without files."""
-    clients = SeedClients(engine)
+    clients = Front(engine)
     source = job.scenario.rounds(job.federations[seed], seed)
     state, played = None, list[Played]()
     for rnd in islice(source, job.rounds):
         reports = list[Cost]()
         if rnd.t == 0:
-            state, report = job.algorithm.init(clients, rnd)
+            state, report = job.algorithm.init(clients.at(rnd), rnd)
             reports.append(report)
-        state, report = job.algorithm.round(state, clients, rnd)
+        state, report = job.algorithm.round(state, clients.at(rnd), rnd)
         reports.append(report)
-        served = job.algorithm.serve(state, clients, rnd)
-        played.append(Played(rnd, state, reports, clients.evaluate(served, rnd)))
+        served = job.algorithm.serve(state, clients.at(rnd), rnd)
+        played.append(Played(rnd, state, reports, clients.at(rnd).evaluate(served)))
     return played
 
 

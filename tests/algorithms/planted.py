@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fronts import Front
 from hydra import compose, initialize_config_dir
 
 from fedclust.config.build import make, register_schema, resolve
-from fedclust.engines.clients import SeedClients
 from fedclust.engines.loop import LoopEngine
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
@@ -51,9 +51,9 @@ def federation(seed: int = 0, *, equal: bool = True) -> Federation:
     return Federation(pool=pool, train=Split.of(train), test=Split.of(test), group=group)
 
 
-def engine_for(fed: Federation) -> SeedClients:
+def engine_for(fed: Federation) -> Front:
     """The reference engine with softmax regression."""
-    return SeedClients(LoopEngine(mlp((FEATURES,), CLASSES, hidden=[]), fed.pool))
+    return Front(LoopEngine(mlp((FEATURES,), CLASSES, hidden=[]), fed.pool))
 
 
 def rounds_of(
@@ -97,9 +97,9 @@ def simulate(
     clients, states, reports = engine_for(fed), [], []
     for rnd in rounds:
         if state is None:
-            state, report = algorithm.init(clients, rnd)
+            state, report = algorithm.init(clients.at(rnd), rnd)
             reports.append(report)
-        state, report = algorithm.round(state, clients, rnd)
+        state, report = algorithm.round(state, clients.at(rnd), rnd)
         states.append(state)
         reports.append(report)
     return states, reports

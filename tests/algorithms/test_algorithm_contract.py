@@ -47,9 +47,9 @@ def test_shapes_and_types(name: str) -> None:
     for rnd, state in zip(rounds, states, strict=True):
         sampled[rnd.cohort] = True
         assert type(state) is algorithm.State
-        served = algorithm.serve(state, clients, rnd)
+        served = algorithm.serve(state, clients.at(rnd), rnd)
         assert served.models.ndim == 2
-        assert served.models.shape[1] == clients.num_params
+        assert served.models.shape[1] == clients.layout.num_params
         assert served.models.dtype == torch.float32
         assert torch.isfinite(served.models).all()
         assert served.label.shape == (CLIENTS,)
@@ -77,10 +77,10 @@ def test_the_given_state_is_left_as_it_was(name: str) -> None:
     state: Any = None
     for rnd in rounds:
         if state is None:
-            state, _ = algorithm.init(clients, rnd)
+            state, _ = algorithm.init(clients.at(rnd), rnd)
         before = copied(state)
-        after, _ = algorithm.round(state, clients, rnd)
-        algorithm.serve(state, clients, rnd)
+        after, _ = algorithm.round(state, clients.at(rnd), rnd)
+        algorithm.serve(state, clients.at(rnd), rnd)
         assert same(state, before)
         assert not same(after, before)
         state = after
@@ -113,8 +113,10 @@ def test_nothing_leaks_from_groups_test_labels_and_absent_clients(name: str) -> 
     others, other_reports = simulate(algorithm, spoiled, spoiled_rounds)
     assert all(same(a, b) for a, b in zip(states, others, strict=True))
     assert [_costs(r) for r in reports] == [_costs(r) for r in other_reports]
-    served = algorithm.serve(states[-1], engine_for(fed), rounds[-1])
-    other = algorithm.serve(others[-1], engine_for(spoiled), spoiled_rounds[-1])
+    served = algorithm.serve(states[-1], engine_for(fed).at(rounds[-1]), rounds[-1])
+    other = algorithm.serve(
+        others[-1], engine_for(spoiled).at(spoiled_rounds[-1]), spoiled_rounds[-1]
+    )
     assert torch.equal(served.label, other.label)
 
 
@@ -140,9 +142,9 @@ def test_planted_groups_are_recovered(recovering: str, seed: int) -> None:
     rounds = rounds_of(fed, 10, seed=seed)
     states, _ = simulate(algorithm, fed, rounds)
     clients = engine_for(fed)
-    served = algorithm.serve(states[-1], clients, rounds[-1])
+    served = algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
     assert partition_of(served.label) == partition_of(fed.group)
-    evaluation = clients.evaluate(served, rounds[-1])
+    evaluation = clients.at(rounds[-1]).evaluate(served)
     assert int(evaluation.correct.sum()) / int(evaluation.count.sum()) > 0.75
 
 

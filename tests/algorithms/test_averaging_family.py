@@ -22,8 +22,8 @@ from planted import (
 )
 
 from fedclust.algorithms import average
+from fedclust.calls import LocalResult
 from fedclust.errors import ConfigError
-from fedclust.types import LocalResult
 
 
 def test_average_by_hand() -> None:
@@ -32,9 +32,8 @@ def test_average_by_hand() -> None:
     ids = torch.tensor([0, 2, 6])
     label = torch.tensor([0, 0, 1])
     params = torch.tensor([[0.0, 2.0], [7.0, 16.0], [3.0, 4.0]])
-    local = LocalResult(
-        params=params, slots=None, loss=torch.tensor([1.0, 2.0, 6.0]), steps=torch.tensor([3, 4, 5])
-    )
+    loss, steps = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([3, 4, 5])
+    local = LocalResult(params=params, slots=None, loss=loss, first_loss=loss, steps=steps)
     models = torch.full((3, 2), 9.0)
     uniform, report = average(local, models, label, ids, rnd, "uniform")
     assert uniform.tolist() == [[3.5, 9.0], [3.0, 4.0], [9.0, 9.0]]
@@ -53,9 +52,9 @@ def test_fedavg_is_the_mean_of_the_local_models() -> None:
     states, _ = simulate(algorithm, fed, rounds)
     solver = algorithm.solver  # type: ignore[attr-defined]
     alone = [
-        clients.train(
-            states[0].model, torch.tensor([0]), rounds[1].cohort[i : i + 1], solver, rounds[1]
-        ).params
+        clients.at(rounds[1])
+        .train(states[0].model, torch.tensor([0]), rounds[1].cohort[i : i + 1], solver)
+        .params
         for i in range(len(rounds[1].cohort))
     ]
     torch.testing.assert_close(
@@ -141,7 +140,7 @@ def test_all_methods_start_from_the_same_model() -> None:
     fed = federation()
     rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
     first = {
-        n: next(iter(fields(configured(n).init(clients, rnd)[0]).values()))[0]
+        n: next(iter(fields(configured(n).init(clients.at(rnd), rnd)[0]).values()))[0]
         for n in ("fedavg", "local", "ifca", "lcfl", "oracle")
     }
     assert all(torch.equal(model, first["fedavg"]) for model in first.values())

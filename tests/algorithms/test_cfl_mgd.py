@@ -52,11 +52,11 @@ def test_one_client_alone_is_a_heavy_ball(steps: int) -> None:
     alone = ("num_clusters=1", "solver.batch_size=null", f"solver.epochs={steps}")
     states, _ = simulate(configured("cfl_mgd", *alone), fed, rounds)
     one: Any = configured("cfl_mgd", *alone)
-    position: Tensor = one.init(clients, rounds[0])[0].models
+    position: Tensor = one.init(clients.at(rounds[0]), rounds[0])[0].models
     before = position
     for rnd, state in zip(rounds, states, strict=True):
         for _ in range(steps):
-            gradient = clients.grad(position, torch.tensor([0]), rnd.cohort, rnd)
+            gradient = clients.at(rnd).grad(position, torch.tensor([0]), rnd.cohort)
             position, before = position - LR * gradient + BETA * (position - before), position
         torch.testing.assert_close(state.models, position, rtol=1e-4, atol=1e-5)
     if steps == 1:
@@ -75,7 +75,7 @@ def test_model_averaging_by_hand() -> None:
     states, reports = simulate(algorithm, fed, rounds)
     before, rnd = states[1], rounds[2]
     assert float(before.momentum.norm(dim=1).min()) > 0.1
-    label = clients.loss(before.models, rnd.cohort, rnd).argmin(1)
+    label = clients.at(rnd).loss(before.models, rnd.cohort).argmin(1)
     assert len(label.unique()) > 1, "one cluster took all: the case is too easy"
     for cluster in label.unique().tolist():
         members = rnd.cohort[label == cluster]
@@ -83,13 +83,8 @@ def test_model_averaging_by_hand() -> None:
         params, slots = torch.zeros(21), torch.zeros(21)
         for client, share in zip(members, weight, strict=True):
             one = client.unsqueeze(0)
-            local = clients.train(
-                before.models,
-                torch.tensor([cluster]),
-                one,
-                algorithm.solver,
-                rnd,
-                slots=before.momentum,
+            local = clients.at(rnd).train(
+                before.models, torch.tensor([cluster]), one, algorithm.solver, slots=before.momentum
             )
             assert local.slots is not None
             params += share * local.params[0]
@@ -105,11 +100,11 @@ def test_a_cluster_nobody_joins_keeps_model_and_momentum() -> None:
     rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
     for averaging in ("model", "gradient"):
         algorithm: Any = configured("cfl_mgd", f"algorithm.averaging={averaging}")
-        state, _ = algorithm.init(clients, rnd)
+        state, _ = algorithm.init(clients.at(rnd), rnd)
         hopeless = state.models.clone()
         hopeless[1] *= 1e4
         state = replace(state, models=hopeless, momentum=torch.ones_like(hopeless))
-        after, _ = algorithm.round(state, clients, rnd)
+        after, _ = algorithm.round(state, clients.at(rnd), rnd)
         for name in ("models", "momentum"):
             assert torch.equal(getattr(after, name)[1], getattr(state, name)[1])
             assert not torch.equal(getattr(after, name)[0], getattr(state, name)[0])
@@ -125,12 +120,12 @@ def test_gradient_averaging_by_hand(owner: str, denominator: str) -> None:
     algorithm: Any = configured(
         "cfl_mgd", *settings, f"algorithm.gradient_denominator={denominator}"
     )
-    state, _ = algorithm.init(clients, rnd)
+    state, _ = algorithm.init(clients.at(rnd), rnd)
     momentum = torch.randn(state.momentum.shape, generator=torch.Generator().manual_seed(3))
     state = replace(state, momentum=momentum)
-    after, report = algorithm.round(state, clients, rnd)
-    label = clients.loss(state.models, rnd.cohort, rnd).argmin(1)
-    gradient = clients.grad(state.models, label, rnd.cohort, rnd)
+    after, report = algorithm.round(state, clients.at(rnd), rnd)
+    label = clients.at(rnd).loss(state.models, rnd.cohort).argmin(1)
+    gradient = clients.at(rnd).grad(state.models, label, rnd.cohort)
     expected, kept = state.models.clone(), momentum.clone()
     for cluster in label.unique().tolist():
         rows = (label == cluster).nonzero().squeeze(1).tolist()
@@ -169,13 +164,15 @@ def test_the_owner_decides_what_a_client_carries_into_another_cluster() -> None:
     after = {}
     for owner, rows in (("cluster", GROUPS), ("client", CLIENTS)):
         algorithm: Any = configured("cfl_mgd", f"algorithm.momentum_owner={owner}")
-        state, _ = algorithm.init(clients, rnd)
-        joined = int(clients.loss(state.models, rnd.cohort, rnd).argmin())
+        state, _ = algorithm.init(clients.at(rnd), rnd)
+        joined = int(clients.at(rnd).loss(state.models, rnd.cohort).argmin())
         momentum = torch.ones(rows, 21)
         momentum[4 if owner == "client" else joined] = 0  # what this participant goes on from
         state = replace(state, momentum=momentum)
-        after[owner] = algorithm.round(state, clients, rnd)[0].models
-        resting = algorithm.round(replace(state, momentum=0 * momentum), clients, rnd)[0].models
+        after[owner] = algorithm.round(state, clients.at(rnd), rnd)[0].models
+        resting = algorithm.round(replace(state, momentum=0 * momentum), clients.at(rnd), rnd)[
+            0
+        ].models
         assert torch.equal(after[owner], resting)
     assert torch.equal(after["cluster"], after["client"])
 
@@ -187,9 +184,9 @@ def test_lagged_momentum_takes_the_gradient_of_the_participation_before() -> Non
         "cfl_mgd", "num_clusters=1", OPTION_ONE, "algorithm.momentum_gradient=lagged"
     )
     states, _ = simulate(algorithm, fed, rounds)
-    start: Tensor = algorithm.init(clients, rounds[0])[0].models
+    start: Tensor = algorithm.init(clients.at(rounds[0]), rounds[0])[0].models
     label = torch.zeros(CLIENTS, dtype=torch.int64)
-    gradient = clients.grad(start, label, rounds[0].cohort, rounds[0])
+    gradient = clients.at(rounds[0]).grad(start, label, rounds[0].cohort)
     assert torch.equal(states[0].models, start), "no gradient yet: nothing to move by"
     assert torch.equal(states[0].gradient, gradient)
     expected = start - LR * gradient.mean(0)
@@ -208,11 +205,14 @@ class Regression:
         noise = 0.1 * torch.randn(CLIENTS, 30, generator=draw)
         self.y = torch.einsum("cnd,cd->cn", self.x, truth[group]) + noise
 
-    def loss(self, models: Tensor, ids: Tensor, rnd: object) -> Tensor:
+    def at(self, rnd: object) -> Any:
+        return self
+
+    def loss(self, models: Tensor, ids: Tensor) -> Tensor:
         error = torch.einsum("cnd,kd->ckn", self.x[ids], models) - self.y[ids].unsqueeze(1)
         return error.square().mean(2) / 2
 
-    def grad(self, models: Tensor, label: Tensor, ids: Tensor, rnd: object) -> Tensor:
+    def grad(self, models: Tensor, label: Tensor, ids: Tensor) -> Tensor:
         error = torch.einsum("cnd,cd->cn", self.x[ids], models[label]) - self.y[ids]
         return torch.einsum("cn,cnd->cd", error, self.x[ids]) / self.y.shape[1]
 
@@ -243,7 +243,7 @@ def test_two_regressions_reach_the_fixed_points_with_and_without_momentum() -> N
         models = 0.3 * truth
         state = algorithm.State(models=models, momentum=torch.zeros_like(models), gradient=None)
         for rnd in rounds:
-            state, _ = algorithm.round(state, clients, rnd)
+            state, _ = algorithm.round(state, clients.at(rnd), rnd)
             if rnd.t == 100:
                 early[beta] = float((state.models - fixed).norm())
         torch.testing.assert_close(state.models, fixed, rtol=1e-3, atol=1e-3)

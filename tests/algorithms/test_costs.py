@@ -8,16 +8,18 @@ from itertools import islice
 
 import pytest
 import torch
+from fronts import Front
 from planted import CLIENTS, GROUPS, configured, engine_for, federation, rounds_of, simulate
 from torch import Tensor
 
-from fedclust.engines.clients import SeedClients
+from fedclust.calls import GradCall, LocalResult, LossCall, TestCall, TestResult, TrainCall
+from fedclust.engines.lockstep import Lockstep
+from fedclust.models.params import Layout
 from fedclust.rng import Stream, uniform
 from fedclust.runtime.run import Simulation
 from fedclust.scenarios.static import Static
 from fedclust.scenarios.swap_all import SwapAll
-from fedclust.solver import Solver
-from fedclust.types import Cost, Federation, LocalResult, Pool, Round, Shards, Split
+from fedclust.types import Cost, Federation, Pool, Round, Split
 from fedclust.verbs import Algorithm
 
 N, K, T, C = CLIENTS, CLIENTS // 2, 7, GROUPS
@@ -113,7 +115,7 @@ def played(algorithm: Algorithm, participation: float = 1.0) -> list[Cost]:
     """What T rounds cost, as a run records them; every round is tested, which costs nothing."""
     fed = federation()
     rounds = rounds_of(fed, T, participation=participation)
-    simulation = Simulation(0, algorithm, engine_for(fed), iter(rounds))
+    simulation = Simulation(0, algorithm, Lockstep(engine_for(fed).engine), iter(rounds))
     return [report for _ in rounds for report in simulation.step(evaluated=True)[1]]
 
 
@@ -121,34 +123,27 @@ class Free:
     """An engine that moves every row to a random place in no time."""
 
     name = "free"
-    num_params = 8
+    layout = Layout(names=("weight",), shapes=((8,),))
 
     def init(self, stream: Stream) -> Tensor:
-        return torch.randn(self.num_params, generator=stream.torch())
+        return torch.randn(8, generator=stream.torch())
 
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        shards: Shards,
-        solver: Solver,
-        lr: float,
-        slots: Tensor | None = None,
-        anchor: Tensor | None = None,
-    ) -> LocalResult:
-        params = models[label] + uniform(shards.key, self.num_params) - 0.5
+    def train(self, call: TrainCall) -> LocalResult:
+        params = call.models[call.label] + uniform(call.shards.key, 8) - 0.5
+        one = torch.ones(len(params))
         return LocalResult(
-            params=params, slots=None, loss=torch.ones(len(shards)), steps=shards.count
+            params=params, slots=None, loss=one, first_loss=one, steps=call.shards.count
         )
 
-    def loss(self, models: Tensor, shards: Shards) -> Tensor:
-        return uniform(shards.key, len(models))
+    def loss(self, call: LossCall) -> Tensor:
+        return uniform(call.shards.key, len(call.models))
 
-    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
-        return models[label]
+    def grad(self, call: GradCall) -> Tensor:
+        return call.models[call.label]
 
-    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-        return torch.zeros(len(shards), dtype=torch.float64), shards.count
+    def test(self, call: TestCall) -> TestResult:
+        count = call.shards.count
+        return TestResult(loss_sum=torch.zeros(len(count), dtype=torch.float64), correct=count)
 
 
 def many(num_clients: int) -> Federation:
@@ -166,12 +161,12 @@ def published(
     algorithm: Algorithm, scenario: Static | SwapAll, num_clients: int
 ) -> tuple[int, list[Round]]:
     """Models sent in 300 rounds, and the rounds; 20 clients at a time, as in FlexCFL's tables."""
-    fed, clients = many(num_clients), SeedClients(Free())
+    fed, clients = many(num_clients), Front(Free())
     rounds = list(islice(scenario.rounds(fed, 0), 300))
-    state, report = algorithm.init(clients, rounds[0])
+    state, report = algorithm.init(clients.at(rounds[0]), rounds[0])
     reports = [report]
     for rnd in rounds:
-        state, report = algorithm.round(state, clients, rnd)
+        state, report = algorithm.round(state, clients.at(rnd), rnd)
         reports.append(report)
     return sent(reports), rounds
 

@@ -29,7 +29,7 @@ def test_a_round_by_hand() -> None:
     assert not torch.equal(before.local, before.model.expand(CLIENTS, -1))
     local = before.local.clone()
     pull = rho * (before.local[rnd.cohort] - before.model)
-    local[rnd.cohort] -= LR * (clients.grad(before.local, rnd.cohort, rnd.cohort, rnd) + pull)
+    local[rnd.cohort] -= LR * (clients.at(rnd).grad(before.local, rnd.cohort, rnd.cohort) + pull)
     torch.testing.assert_close(states[1].local, local, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(states[1].model, local.mean(0, keepdim=True), rtol=1e-5, atol=1e-6)
     assert (reports[2].models_down, reports[2].models_up, reports[2].gradient_steps) == (6, 6, 6)
@@ -46,7 +46,7 @@ def test_it_goes_down_on_its_objective() -> None:
 
 
 def _objective(clients: Clients, state: Any, rho: float, rnd: Round) -> float:
-    losses: Tensor = clients.loss(state.local, rnd.cohort, rnd).diagonal()
+    losses: Tensor = clients.at(rnd).loss(state.local, rnd.cohort).diagonal()
     return float(losses.sum() + rho / 2 * (state.local - state.model).square().sum())
 
 
@@ -76,13 +76,17 @@ def test_either_model_can_be_tested() -> None:
     clients, rounds = engine_for(fed), rounds_of(fed, 8, absent=(3,))
     algorithm = configured("fedbcd")
     states, _ = simulate(algorithm, fed, rounds)
-    server = algorithm.serve(states[-1], clients, rounds[-1])
-    own = configured("fedbcd", "algorithm.served=personal").serve(states[-1], clients, rounds[-1])
+    server = algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
+    own = configured("fedbcd", "algorithm.served=personal").serve(
+        states[-1], clients.at(rounds[-1]), rounds[-1]
+    )
     assert torch.equal(server.models, states[-1].model)
     assert server.label.tolist() == [0, 0, 0, -1, *[0] * 8]
     assert torch.equal(own.models, states[-1].local)
     assert own.label.tolist() == [0, 1, 2, -1, *range(4, CLIENTS)]
-    correct = [int(clients.evaluate(served, rounds[-1]).correct.sum()) for served in (server, own)]
+    correct = [
+        int(clients.at(rounds[-1]).evaluate(served).correct.sum()) for served in (server, own)
+    ]
     assert correct[1] > correct[0] + 10, "three groups disagree about every label"
 
 

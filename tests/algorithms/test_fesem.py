@@ -35,22 +35,26 @@ def toy() -> tuple[Any, ToyEngine]:
 def test_two_rounds_by_hand() -> None:
     fed, clients = toy()
     algorithm = fesem()
-    state, report = algorithm.init(clients, toy_round(fed, [0, 1, 2]))
+    state, report = algorithm.init(clients.at(toy_round(fed, [0, 1, 2])), toy_round(fed, [0, 1, 2]))
     assert state.models.tolist() == [[-1.0], [10.0]]
     assert state.local.tolist() == [[1.0]] * 6
     assert (report.models_down, report.models_up, report.gradient_steps) == (0, 0, 0)
     # all begin at 1, nearest to -1: clients 0, 1, 2 return -5, 5, -3
-    state, report = algorithm.round(state, clients, toy_round(fed, [0, 1, 2]))
+    state, report = algorithm.round(
+        state, clients.at(toy_round(fed, [0, 1, 2])), toy_round(fed, [0, 1, 2])
+    )
     assert state.local.squeeze(1).tolist() == [-5.0, 5.0, -3.0, 1.0, 1.0, 1.0]
     assert state.label.tolist() == [0, 0, 0, -1, -1, -1]
     torch.testing.assert_close(state.models, torch.tensor([[-1.0], [10.0]]))
     assert (report.models_down, report.models_up, report.gradient_steps) == (3, 3, 3)
     # now 5 is nearer to 10 than to -1; client 3 is new, at 1
-    state, _ = algorithm.round(state, clients, toy_round(fed, [0, 1, 3], t=1))
+    state, _ = algorithm.round(
+        state, clients.at(toy_round(fed, [0, 1, 3], t=1)), toy_round(fed, [0, 1, 3], t=1)
+    )
     assert state.label.tolist() == [0, 1, 0, 0, -1, -1]
     assert state.local.squeeze(1).tolist() == [-5.0, 16.0, -3.0, 1.0, 1.0, 1.0]
     torch.testing.assert_close(state.models, torch.tensor([[(-5.0 + 1.0) / 2], [16.0]]))
-    served = algorithm.serve(state, clients, toy_round(fed, [0]))
+    served = algorithm.serve(state, clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     assert served.label.tolist() == [0, 1, 0, 0, -1, -1]
 
 
@@ -65,7 +69,7 @@ def test_all_first_assignments_coincide() -> None:
 def test_pretrained_start_by_hand() -> None:
     fed, clients = toy()
     algorithm = fesem(first_assignment="kmeans_pretrained")
-    state, report = algorithm.init(clients, toy_round(fed, [0]))
+    state, report = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     members = (state.label >= 0).nonzero().squeeze(1)
     assert len(members) == 4
     assert partition_of(state.label[members]) == partition_of((PULL[members, 0] > 0).long())
@@ -74,7 +78,9 @@ def test_pretrained_start_by_hand() -> None:
         torch.testing.assert_close(state.models[k], (1 + PULL[state.label == k]).mean(0))
     assert (report.models_down, report.models_up, report.gradient_steps) == (4, 4, 4)
     new = (state.label < 0).nonzero().squeeze(1)
-    after, report = algorithm.round(state, clients, toy_round(fed, new.tolist()))
+    after, report = algorithm.round(
+        state, clients.at(toy_round(fed, new.tolist())), toy_round(fed, new.tolist())
+    )
     nearest = (1 + PULL[new] - state.models.T).abs().argmin(1)  # from their pre-trained models
     assert torch.equal(after.label[new], nearest)
     assert torch.equal(after.local[new], state.models[nearest] + PULL[new])
@@ -90,11 +96,13 @@ def test_pretrained_start_recovers_planted_groups() -> None:
 
 def test_migration_assigns_shifted_clients_anew_by_the_same_criterion() -> None:
     fed, clients = toy()
-    state, _ = fesem().init(clients, toy_round(fed, [0]))
-    state, _ = fesem().round(state, clients, toy_round(fed, [0, 1, 2]))
+    state, _ = fesem().init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = fesem().round(
+        state, clients.at(toy_round(fed, [0, 1, 2])), toy_round(fed, [0, 1, 2])
+    )
     rnd = toy_round(fed, [0], t=1, shifted=[1, 5])  # client 5 was never sampled
-    stays, plain = fesem().round(state, clients, rnd)
-    moves, report = fesem(migration=True).round(state, clients, rnd)
+    stays, plain = fesem().round(state, clients.at(rnd), rnd)
+    moves, report = fesem(migration=True).round(state, clients.at(rnd), rnd)
     assert stays.label.tolist() == [0, 0, 0, -1, -1, -1]
     assert moves.label.tolist() == [0, 1, 0, -1, -1, -1], "5 is nearer to 10 than to -1"
     assert report.notes["migrated"] == 1
@@ -114,10 +122,10 @@ def test_it_costs_what_fedavg_costs() -> None:
 def test_first_client_moves_a_cluster_by_one_update() -> None:
     fed, clients = toy()
     chosen = set()
-    state, _ = fesem().init(clients, toy_round(fed, [0]))
+    state, _ = fesem().init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     for seed in range(20):
         rnd = replace(toy_round(fed, [0, 1, 2]), seed=seed)
-        after, _ = fesem(aggregation="first_client").round(state, clients, rnd)
+        after, _ = fesem(aggregation="first_client").round(state, clients.at(rnd), rnd)
         assert float(after.models[1]) == 10.0
         chosen.add(float(after.models[0]))
     assert chosen == {-5.0, 5.0, -3.0}
@@ -129,7 +137,7 @@ def test_with_one_cluster_it_is_fedavg() -> None:
     states, _ = simulate(configured("fesem", "num_clusters=1"), fed, rounds)
     expected, _ = simulate(configured("fedavg"), fed, rounds)
     assert all(torch.equal(a.models, b.model) for a, b in zip(states, expected, strict=True))
-    served = configured("fesem").serve(states[-1], engine_for(fed), rounds[-1])
+    served = configured("fesem").serve(states[-1], engine_for(fed).at(rounds[-1]), rounds[-1])
     assert served.label.shape == (CLIENTS,)
 
 

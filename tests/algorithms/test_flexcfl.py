@@ -61,10 +61,10 @@ def test_with_one_group_it_is_fedavg_by_samples_from_the_mean_of_the_pretrained(
     rounds = rounds_of(fed, 3, participation=0.5)
     algorithm: Any = configured("flexcfl", "num_clusters=1")
     states, _ = simulate(algorithm, fed, rounds)
-    start, clients = algorithm.init(engine_for(fed), rounds[0])[0], engine_for(fed)
+    start, clients = algorithm.init(engine_for(fed).at(rounds[0]), rounds[0])[0], engine_for(fed)
     everybody, zero = torch.arange(CLIENTS), torch.zeros(CLIENTS, dtype=torch.int64)
-    pretrained = clients.train(
-        start.base, zero, everybody, algorithm.cold_start.solver, rounds[0], purpose="pretrain"
+    pretrained = clients.at(rounds[0]).train(
+        start.base, zero, everybody, algorithm.cold_start.solver, purpose="pretrain"
     )
     torch.testing.assert_close(start.models, pretrained.params.mean(0, keepdim=True))
     assert pretrained.steps.tolist() == [50] * CLIENTS
@@ -81,7 +81,7 @@ def test_group_cold_start_by_hand(madc: bool) -> None:
         Agglomerative(num_clusters=3, linkage="complete") if madc else KMeans(num_clusters=3)
     )
     algorithm = flexcfl(scale=3, metric=metric, method=method)
-    state, report = algorithm.init(clients, toy_round(fed, [0]))
+    state, report = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     members = (state.label >= 0).nonzero().squeeze(1)
     assert len(members) == 9
     assert partition_of(state.label[members]) == partition_of(members % 3)
@@ -93,7 +93,9 @@ def test_group_cold_start_by_hand(madc: bool) -> None:
     assert report.gradient_steps == 9
     assert report.notes["num_clusters_found"] == 3
     assert report.arrays["distance"].shape == (9, 9)
-    common, _ = flexcfl(scale=3, group_init="common").init(clients, toy_round(fed, [0]))
+    common, _ = flexcfl(scale=3, group_init="common").init(
+        clients.at(toy_round(fed, [0])), toy_round(fed, [0])
+    )
     assert torch.equal(common.models, clients.start.repeat(3, 1))
     torch.testing.assert_close(
         common.direction, clients.pull.new_tensor(_directions(clients, common.label))
@@ -109,10 +111,12 @@ def test_newcomers_join_the_group_their_update_points_to() -> None:
     """Eq. (8): the least (1 - cos) / 2, at the first selection and not before."""
     fed, clients = toy()
     algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     new = (state.label < 0).nonzero().squeeze(1)
     assert len(new) == 9
-    after, report = algorithm.round(state, clients, toy_round(fed, new[:4].tolist()))
+    after, report = algorithm.round(
+        state, clients.at(toy_round(fed, new[:4].tolist())), toy_round(fed, new[:4].tolist())
+    )
     cosine = torch.nn.functional.cosine_similarity(
         clients.pull[new[:4]].unsqueeze(1), state.direction, dim=2
     )
@@ -123,20 +127,20 @@ def test_newcomers_join_the_group_their_update_points_to() -> None:
     assert report.notes["migrated"] == 0
     assert (report.models_down, report.models_up) == (4 + 4 * 3, 4)
     assert report.gradient_steps == 8, "pre-training and training"
-    served = algorithm.serve(after, clients, toy_round(fed, [0]))
+    served = algorithm.serve(after, clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     assert torch.equal(served.label, after.label)
 
 
 def test_joining_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     fed, clients = toy()
     algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     rnd = toy_round(fed, list(range(12)))
-    whole, report = algorithm.round(state, clients, rnd)
+    whole, report = algorithm.round(state, clients.at(rnd), rnd)
     monkeypatch.setattr(
         "fedclust.algorithms.cold_start._CPU_BLOCK", 4
     )  # two clients of two parameters
-    blocks, again = algorithm.round(state, clients, rnd)
+    blocks, again = algorithm.round(state, clients.at(rnd), rnd)
     assert torch.equal(whole.label, blocks.label)
     assert report.gradient_steps == again.gradient_steps
 
@@ -144,12 +148,12 @@ def test_joining_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_shifted_client_moves_and_the_reference_follows() -> None:
     fed, clients = toy()
     algorithm, cohort = flexcfl(scale=4), [1, 2]
-    state, _ = algorithm.init(clients, toy_round(fed, cohort))
+    state, _ = algorithm.init(clients.at(toy_round(fed, cohort)), toy_round(fed, cohort))
     assert (state.label >= 0).all()
     after_shift = moved_data(fed, 3, 1)  # from class 0 to class 1
     clients.pull[3] = clients.pull[4]
     rnd = toy_round(after_shift, cohort, t=1, shifted=[3])
-    after, report = algorithm.round(state, clients, rnd)
+    after, report = algorithm.round(state, clients.at(rnd), rnd)
     assert state.label[3] == state.label[0]
     assert after.label[3] == state.label[1]
     assert torch.equal(after.label[torch.arange(12) != 3], state.label[torch.arange(12) != 3])
@@ -158,22 +162,27 @@ def test_a_shifted_client_moves_and_the_reference_follows() -> None:
     assert report.notes["joined"] == 0
     assert report.models_down == 2, "directions are kept, moving sends nothing"
     assert report.gradient_steps == 3
-    again, report = algorithm.round(after, clients, replace(rnd, t=2))
+    again, report = algorithm.round(after, clients.at(replace(rnd, t=2)), replace(rnd, t=2))
     assert torch.equal(again.label, after.label)
     assert report.gradient_steps == 2
-    stuck, _ = flexcfl(scale=4, migration=False).round(state, clients, rnd)
+    stuck, _ = flexcfl(scale=4, migration=False).round(state, clients.at(rnd), rnd)
     assert torch.equal(stuck.label, state.label)
     told = flexcfl(scale=4, shift=ShiftTest(oracle=True))
     assert torch.equal(
-        told.round(state, clients, replace(rnd, shifted=~rnd.present))[0].label, state.label
+        told.round(
+            state,
+            clients.at(replace(rnd, shifted=~rnd.present)),
+            replace(rnd, shifted=~rnd.present),
+        )[0].label,
+        state.label,
     )
-    assert torch.equal(told.round(state, clients, rnd)[0].label, after.label)
+    assert torch.equal(told.round(state, clients.at(rnd), rnd)[0].label, after.label)
 
 
 def test_absent_and_unknown_clients_do_not_move() -> None:
     fed, clients = toy()
     algorithm = flexcfl(scale=1)
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     member, stranger = (int((state.label >= 0).nonzero()[0]), int((state.label < 0).nonzero()[0]))
     shifted = moved_data(moved_data(fed, member, (member + 1) % 3), stranger, (stranger + 1) % 3)
     rnd = toy_round(
@@ -181,11 +190,18 @@ def test_absent_and_unknown_clients_do_not_move() -> None:
     )
     present = rnd.present.clone()
     present[member] = False
-    after, _ = algorithm.round(state, clients, replace(rnd, present=present))
+    after, _ = algorithm.round(
+        state, clients.at(replace(rnd, present=present)), replace(rnd, present=present)
+    )
     assert after.label[member] == state.label[member]
     assert torch.equal(after.histogram[member], state.histogram[member])
     assert after.label[stranger] == -1
-    assert algorithm.serve(after, clients, replace(rnd, present=present)).label[member] == -1
+    assert (
+        algorithm.serve(
+            after, clients.at(replace(rnd, present=present)), replace(rnd, present=present)
+        ).label[member]
+        == -1
+    )
 
 
 def norms(models: Tensor) -> Tensor:
@@ -224,10 +240,10 @@ def test_normalised_is_a_convex_combination_and_literal_grows() -> None:
 def test_the_exchange_follows_the_groups_averages() -> None:
     fed, clients = toy()
     apart, mixed = flexcfl(scale=4), flexcfl(scale=4, inter_group=InterGroup(rate=2.0))
-    state, _ = apart.init(clients, toy_round(fed, [0]))
+    state, _ = apart.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     rnd = toy_round(fed, [0, 1, 2, 7])
-    alone, report = apart.round(state, clients, rnd)
-    together, dearer = mixed.round(state, clients, rnd)
+    alone, report = apart.round(state, clients.at(rnd), rnd)
+    together, dearer = mixed.round(state, clients.at(rnd), rnd)
     assert torch.equal(together.models, InterGroup(rate=2.0)(alone.models))
     assert dearer.models_up == report.models_up + 3
 
@@ -238,7 +254,7 @@ def test_random_centres_are_groups_of_one() -> None:
     centres = set()
     for seed in range(5):
         rnd = replace(toy_round(fed, [0]), seed=seed)
-        state, report = algorithm.init(clients, rnd)
+        state, report = algorithm.init(clients.at(rnd), rnd)
         members = (state.label >= 0).nonzero().squeeze(1)
         assert state.label[members].tolist() == [0, 1, 2]
         torch.testing.assert_close(state.direction, clients.pull[members])
@@ -251,17 +267,23 @@ def test_random_joining_keeps_the_clustered_and_spreads_the_rest() -> None:
     ids = 600
     fed, clients = toy(ids)
     algorithm = flexcfl(scale=10, joining="random")
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
+    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     members = state.label >= 0
     assert int(members.sum()) == 30
-    after, report = algorithm.round(state, clients, toy_round(fed, list(range(ids))))
+    after, report = algorithm.round(
+        state, clients.at(toy_round(fed, list(range(ids)))), toy_round(fed, list(range(ids)))
+    )
     assert torch.equal(after.label[members], state.label[members])
     assert partition_of(state.label[members]) == partition_of(torch.arange(ids)[members] % 3)
     size = after.label[~members].bincount(minlength=3)
     assert int((size - 190).abs().max()) < 45, "four standard deviations"
     assert report.models_down == ids
     assert report.gradient_steps == ids
-    half, _ = algorithm.round(state, clients, toy_round(fed, list(range(0, ids, 2))))
+    half, _ = algorithm.round(
+        state,
+        clients.at(toy_round(fed, list(range(0, ids, 2)))),
+        toy_round(fed, list(range(0, ids, 2))),
+    )
     assert torch.equal(half.label[::2], after.label[::2]), "nobody's draw depends on the company"
 
 
@@ -325,7 +347,7 @@ def test_too_many_groups_is_one_line_before_any_training(name: str) -> None:
     fed = federation()
     algorithm: Any = configured(name, "num_clusters=13", *_kmeans_first(name))
     with pytest.raises(ConfigError, match=r"num_clusters=13 .* at most the 12 clients") as error:
-        algorithm.init(engine_for(fed), rounds_of(fed, 1)[0])
+        algorithm.init(engine_for(fed).at(rounds_of(fed, 1)[0]), rounds_of(fed, 1)[0])
     assert "\n" not in str(error.value)
 
 

@@ -41,8 +41,8 @@ def test_gradient_averaging_by_hand(denominator: str) -> None:
     )
     rnd = rounds_of(fed, 2, participation=0.5)[1]
     clients = engine_for(fed)
-    state, _ = algorithm.init(clients, rnd)
-    after, report = algorithm.round(state, clients, rnd)
+    state, _ = algorithm.init(clients.at(rnd), rnd)
+    after, report = algorithm.round(state, clients.at(rnd), rnd)
     total, size, losses = torch.zeros(3, 21, dtype=torch.float64), [0, 0, 0], []
     for client in rnd.cohort.tolist():
         loss, gradient = zip(
@@ -88,10 +88,10 @@ def test_a_cluster_nobody_joins_keeps_its_model() -> None:
     rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
     for averaging in ("model", "gradient"):
         algorithm: Any = configured("ifca", f"algorithm.averaging={averaging}")
-        state, _ = algorithm.init(clients, rnd)
+        state, _ = algorithm.init(clients.at(rnd), rnd)
         hopeless = state.models.clone()
         hopeless[1] *= 1e4
-        after, _ = algorithm.round(replace(state, models=hopeless), clients, rnd)
+        after, _ = algorithm.round(replace(state, models=hopeless), clients.at(rnd), rnd)
         assert torch.equal(after.models[1], hopeless[1])
         assert not torch.equal(after.models[0], hopeless[0])
 
@@ -104,19 +104,19 @@ def test_from_a_start_near_the_groups_it_finds_them(seed: int) -> None:
     algorithm: Any = configured("ifca")
     start = algorithm.State(models=near[0].models, label=torch.full((CLIENTS,), -1))
     states, _ = simulate(algorithm, fed, rounds[1:], start)
-    served = algorithm.serve(states[-1], clients, rounds[-1])
+    served = algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
     assert torch.equal(served.label, fed.group)
 
 
 def test_starts() -> None:
     fed = federation()
     rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
-    independent: Any = configured("ifca").init(clients, rnd)[0]
-    shared: Any = configured("ifca", "algorithm.start=shared").init(clients, rnd)[0]
+    independent: Any = configured("ifca").init(clients.at(rnd), rnd)[0]
+    shared: Any = configured("ifca", "algorithm.start=shared").init(clients.at(rnd), rnd)[0]
     assert len(independent.models.unique(dim=0)) == 3
     assert len(shared.models.unique(dim=0)) == 1
     assert torch.equal(independent.models[0], shared.models[0])
-    spread, report = configured("ifca", "algorithm.start=kmeans++").init(clients, rnd)
+    spread, report = configured("ifca", "algorithm.start=kmeans++").init(clients.at(rnd), rnd)
     assert spread.models.shape == independent.models.shape
     assert (report.models_down, report.models_up) == (3 + 2 * CLIENTS, 3)
     assert report.gradient_steps == 3 * STEPS
@@ -130,8 +130,10 @@ def test_spread_start_lies_near_the_groups() -> None:
         rnd = rounds_of(fed, 1, seed=seed)[0]
         cost = {}
         for start in ("independent", "kmeans++"):
-            state: Any = configured("ifca", f"algorithm.start={start}").init(clients, rnd)[0]
-            cost[start] = float(clients.loss(state.models, rnd.cohort, rnd).amin(1).mean())
+            state: Any = configured("ifca", f"algorithm.start={start}").init(clients.at(rnd), rnd)[
+                0
+            ]
+            cost[start] = float(clients.at(rnd).loss(state.models, rnd.cohort).amin(1).mean())
         better += cost["kmeans++"] < cost["independent"]
     assert better >= 7
 
@@ -143,11 +145,11 @@ def test_restart_redraws_until_every_cluster_attracts_its_part() -> None:
     plain: Any = configured("ifca", "num_clusters=2")
     for seed in range(6):
         rnd = rounds_of(fed, 1, seed=seed)[0]
-        state, report = algorithm.init(clients, rnd)
-        size = clients.loss(state.models, rnd.cohort, rnd).argmin(1).bincount(minlength=2)
+        state, report = algorithm.init(clients.at(rnd), rnd)
+        size = clients.at(rnd).loss(state.models, rnd.cohort).argmin(1).bincount(minlength=2)
         assert int(size.min()) >= 0.35 * CLIENTS
         draws = report.models_down // (2 * CLIENTS)
-        assert torch.equal(state.models, plain.init(clients, rnd)[0].models) == (draws == 1)
+        assert torch.equal(state.models, plain.init(clients.at(rnd), rnd)[0].models) == (draws == 1)
         redrawn += draws > 1
     assert redrawn > 0
 
@@ -162,7 +164,7 @@ def test_restart_gives_up_with_a_warning(
     )  # one client cannot fill two clusters
     algorithm: Any = configured("ifca", "num_clusters=2", "algorithm.restart_fraction=0.5")
     with caplog.at_level(logging.WARNING):
-        _, report = algorithm.init(engine_for(fed), rnd)
+        _, report = algorithm.init(engine_for(fed).at(rnd), rnd)
     assert "none of 3 initial draws" in caplog.text
     assert "algorithm.restart_fraction" in caplog.text
     assert report.models_down == 3 * 2
@@ -192,7 +194,7 @@ def test_spread_start_needs_enough_clients() -> None:
     fed = federation()
     rnd = replace(rounds_of(fed, 1)[0], cohort=torch.tensor([0, 5]))
     with pytest.raises(ConfigError, match="num_clusters=3"):
-        configured("ifca", "algorithm.start=kmeans++").init(engine_for(fed), rnd)
+        configured("ifca", "algorithm.start=kmeans++").init(engine_for(fed).at(rnd), rnd)
 
 
 @pytest.mark.parametrize("choose_by", ["train_loss", "test_loss"])
@@ -200,7 +202,7 @@ def test_clients_are_served_their_cheapest_model(choose_by: Any) -> None:
     fed = federation()
     rnd, clients = rounds_of(fed, 1, absent=(3,))[0], engine_for(fed)
     models = clients.init(rnd.stream("any"), 4)
-    label = serve_cheapest(models, clients, rnd, choose_by).label
+    label = serve_cheapest(models, clients.at(rnd), rnd, choose_by).label
     swapped = replace(fed, train=fed.test) if choose_by == "test_loss" else fed
     losses = [[softmax_gradient(model, swapped, i)[0] for model in models] for i in range(CLIENTS)]
     expected = torch.tensor(losses).argmin(1)
@@ -212,4 +214,4 @@ def test_equal_losses_go_to_the_smallest_index() -> None:
     fed = federation()
     rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
     models = clients.init(rnd.stream("any"), 1).repeat(3, 1)
-    assert (serve_cheapest(models, clients, rnd, "train_loss").label == 0).all()
+    assert (serve_cheapest(models, clients.at(rnd), rnd, "train_loss").label == 0).all()

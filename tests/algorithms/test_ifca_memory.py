@@ -28,15 +28,21 @@ def toy(ids: int = 4) -> tuple[Any, ToyEngine]:
 def test_only_the_cohort_is_assigned_anew() -> None:
     fed, clients = toy()
     algorithm = ifca()
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
-    assert (algorithm.serve(state, clients, toy_round(fed, [0])).label == -1).all()
-    state, _ = algorithm.round(state, clients, toy_round(fed, [0, 1]))
+    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    assert (
+        algorithm.serve(state, clients.at(toy_round(fed, [0])), toy_round(fed, [0])).label == -1
+    ).all()
+    state, _ = algorithm.round(state, clients.at(toy_round(fed, [0, 1])), toy_round(fed, [0, 1]))
     assert state.label.tolist() == [0, 1, -1, -1]
     assert state.models.tolist() == [[0.5], [7.5]]
     assert clients.target is not None
     clients.target[0] = 7.0
-    state, report = algorithm.round(state, clients, toy_round(fed, [1, 2], t=1, shifted=[0, 3]))
-    served = algorithm.serve(state, clients, toy_round(fed, [0]))
+    state, report = algorithm.round(
+        state,
+        clients.at(toy_round(fed, [1, 2], t=1, shifted=[0, 3])),
+        toy_round(fed, [1, 2], t=1, shifted=[0, 3]),
+    )
+    served = algorithm.serve(state, clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     assert served.label.tolist() == [0, 1, 0, -1], (
         "client 0 keeps its cluster though its data changed"
     )
@@ -47,16 +53,16 @@ def test_only_the_cohort_is_assigned_anew() -> None:
 def test_migration_asks_shifted_clients_at_once() -> None:
     fed, clients = toy()
     algorithm = ifca(migration=True)
-    state, _ = algorithm.init(clients, toy_round(fed, [0]))
-    state, _ = algorithm.round(state, clients, toy_round(fed, [0, 1]))
+    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = algorithm.round(state, clients.at(toy_round(fed, [0, 1])), toy_round(fed, [0, 1]))
     assert clients.target is not None
     clients.target[0] = 7.0
     rnd = toy_round(fed, [1, 2], t=1, shifted=[0, 1, 3])  # client 3 has no cluster to leave
-    after, report = algorithm.round(state, clients, rnd)
+    after, report = algorithm.round(state, clients.at(rnd), rnd)
     assert after.label.tolist() == [1, 1, 0, -1]
     assert report.notes["migrated"] == 1, "client 1 was asked and stays"
     assert (report.models_down, report.models_up) == (2 * 2 + 2 * 2, 2)
-    plain, _ = ifca().round(state, clients, rnd)
+    plain, _ = ifca().round(state, clients.at(rnd), rnd)
     assert torch.equal(plain.models, after.models), "the cohort does what it does anyway"
 
 
@@ -76,11 +82,15 @@ def test_communication_is_that_of_the_paper() -> None:
     fed, clients = toy()
     cohorts = [[0, 1], [2, 3], [0, 3]]
     assert total_cost(ifca(), clients, fed, cohorts) == 2 * 3 * 3
-    state, _ = ifca().init(clients, toy_round(fed, [0]))
-    state, _ = ifca().round(state, clients, toy_round(fed, [0, 1, 2, 3]))
+    state, _ = ifca().init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = ifca().round(
+        state, clients.at(toy_round(fed, [0, 1, 2, 3])), toy_round(fed, [0, 1, 2, 3])
+    )
     for shifted in ([], [1], [0, 1, 3]):
         _, report = ifca(migration=True).round(
-            state, clients, toy_round(fed, [0, 2], shifted=shifted)
+            state,
+            clients.at(toy_round(fed, [0, 2], shifted=shifted)),
+            toy_round(fed, [0, 2], shifted=shifted),
         )
         assert report.models_down + report.models_up == 2 * 3 + 2 * len(shifted)
 

@@ -24,14 +24,16 @@ REST = "algorithm.empty_cluster=none"
 
 def initial(algorithm: Any, clients: Clients, rnd: Round, models: Tensor, previous: Tensor) -> Any:
     """A state in which the clusters have just gone from `previous` to `models` in one step."""
-    state, _ = algorithm.init(clients, rnd)
+    state, _ = algorithm.init(clients.at(rnd), rnd)
     return replace(state, models=models, previous=previous, pace=torch.full((len(models),), LR))
 
 
 def gradients(clients: Clients, models: Tensor, rnd: Round) -> Tensor:
     """Mini-batch gradients of every model for every participant, [C, K, P]."""
     labels = [torch.full_like(rnd.cohort, k) for k in range(len(models))]
-    return torch.stack([clients.grad(models, label, rnd.cohort, rnd, BATCH) for label in labels], 1)
+    return torch.stack(
+        [clients.at(rnd).grad(models, label, rnd.cohort, BATCH) for label in labels], 1
+    )
 
 
 def test_without_gradients_it_is_ifca_on_mini_batches() -> None:
@@ -40,9 +42,9 @@ def test_without_gradients_it_is_ifca_on_mini_batches() -> None:
     states, reports = simulate(configured("jgl", "algorithm.gradient_weight=0", REST), fed, rounds)
     models = clients.init(rounds[0].stream("init"), GROUPS)
     for rnd, state, report in zip(rounds, states, reports[1:], strict=True):
-        loss = clients.loss(models, rnd.cohort, rnd, batch_size=BATCH)
+        loss = clients.at(rnd).loss(models, rnd.cohort, batch_size=BATCH)
         label = loss.argmin(1)
-        gradient = clients.grad(models, label, rnd.cohort, rnd, batch_size=BATCH)
+        gradient = clients.at(rnd).grad(models, label, rnd.cohort, batch_size=BATCH)
         models = models - LR * cluster_mean(gradient, label, empty=torch.zeros_like(models))
         torch.testing.assert_close(state.models, models, rtol=1e-6, atol=1e-7)
         assert torch.equal(state.label[rnd.cohort], label)
@@ -82,7 +84,9 @@ def test_scores_by_hand(similarity: str, sign: str, reduction: str, weight: floa
     )
     models = clients.init(rnd.stream("init"), GROUPS)
     previous = clients.init(rnd.stream("before"), GROUPS)
-    state, _ = algorithm.round(initial(algorithm, clients, rnd, models, previous), clients, rnd)
+    state, _ = algorithm.round(
+        initial(algorithm, clients, rnd, models, previous), clients.at(rnd), rnd
+    )
     size = BATCH if reduction == "sum" else 1
     gradient = size * gradients(clients, models, rnd)
     step = models - previous
@@ -90,7 +94,7 @@ def test_scores_by_hand(similarity: str, sign: str, reduction: str, weight: floa
         value = F.cosine_similarity(gradient, step, dim=2) * (-1 if sign == "consistent" else 1)
     else:
         value = -(gradient - (-step / LR if sign == "consistent" else step)).norm(dim=2)
-    loss = size * clients.loss(models, rnd.cohort, rnd, batch_size=BATCH)
+    loss = size * clients.at(rnd).loss(models, rnd.cohort, batch_size=BATCH)
     score = weight * value + (1 - weight) * -loss
     best = score.topk(2).values
     assert float((best[:, 0] - best[:, 1]).min()) > 1e-4, "a tie: the case proves nothing"
@@ -108,7 +112,7 @@ def separated(clients: Clients, rnd: Round, clusters: int) -> tuple[Tensor, Tens
     """
     group = torch.arange(CLIENTS) % GROUPS % clusters
     model = clients.init(rnd.stream("init"), 1)
-    gradient = clients.grad(model, torch.zeros_like(group), rnd.cohort, rnd)
+    gradient = clients.at(rnd).grad(model, torch.zeros_like(group), rnd.cohort)
     mean = cluster_mean(gradient, group, empty=torch.zeros(clusters, model.shape[1]))
     models = model.repeat(clusters, 1)
     return models, models + LR * mean, group
@@ -121,7 +125,9 @@ def test_the_consistent_sign_finds_the_groups_in_one_step(similarity: str) -> No
     settings = (f"algorithm.similarity={similarity}", "solver.batch_size=null")
     models, previous, group = separated(clients, rnd, GROUPS)
     algorithm: Any = configured("jgl", *settings)
-    state, _ = algorithm.round(initial(algorithm, clients, rnd, models, previous), clients, rnd)
+    state, _ = algorithm.round(
+        initial(algorithm, clients, rnd, models, previous), clients.at(rnd), rnd
+    )
     assert torch.equal(state.label, group)
 
 
@@ -131,7 +137,9 @@ def test_the_literal_sign_inverts_them() -> None:
     clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
     algorithm: Any = configured("jgl", "solver.batch_size=null", "algorithm.sign=literal")
     models, previous, group = separated(clients, rnd, GROUPS)
-    state, _ = algorithm.round(initial(algorithm, clients, rnd, models, previous), clients, rnd)
+    state, _ = algorithm.round(
+        initial(algorithm, clients, rnd, models, previous), clients.at(rnd), rnd
+    )
     assert (state.label != group).all()
     pair = ("solver.batch_size=null", "num_clusters=2")
     cohort = replace(rnd, cohort=rnd.cohort[rnd.cohort % GROUPS < 2])
@@ -139,7 +147,7 @@ def test_the_literal_sign_inverts_them() -> None:
     for sign in ("consistent", "literal"):
         algorithm = configured("jgl", *pair, f"algorithm.sign={sign}")
         before = initial(algorithm, clients, rnd, models[:2], previous[:2])
-        labels[sign] = algorithm.round(before, clients, cohort)[0].label[cohort.cohort]
+        labels[sign] = algorithm.round(before, clients.at(cohort), cohort)[0].label[cohort.cohort]
     assert torch.equal(labels["consistent"], cohort.cohort % GROUPS)
     assert torch.equal(labels["literal"], 1 - labels["consistent"])
 
@@ -153,7 +161,9 @@ def test_from_a_start_near_the_groups_it_finds_them(seed: int, local: str) -> No
     algorithm: Any = configured("jgl", f"algorithm.local={local}")
     before = initial(algorithm, clients, rounds[1], near[0].models, near[0].models)
     states, _ = simulate(algorithm, fed, rounds[1:], before)
-    assert torch.equal(algorithm.serve(states[-1], clients, rounds[-1]).label, fed.group)
+    assert torch.equal(
+        algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1]).label, fed.group
+    )
 
 
 def test_without_a_last_step_the_loss_decides() -> None:
@@ -162,10 +172,10 @@ def test_without_a_last_step_the_loss_decides() -> None:
     for similarity in ("cosine", "euclidean"):
         settings = (f"algorithm.similarity={similarity}", "algorithm.gradient_weight=0.9")
         algorithm: Any = configured("jgl", *settings)
-        state, _ = algorithm.init(clients, rnd)
-        after, _ = algorithm.round(state, clients, rnd)
+        state, _ = algorithm.init(clients.at(rnd), rnd)
+        after, _ = algorithm.round(state, clients.at(rnd), rnd)
         assert torch.equal(
-            after.label, clients.loss(state.models, rnd.cohort, rnd, BATCH).argmin(1)
+            after.label, clients.at(rnd).loss(state.models, rnd.cohort, BATCH).argmin(1)
         )
 
 
@@ -175,20 +185,20 @@ def test_an_empty_cluster(empty: str) -> None:
     fed = federation()
     clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
     algorithm: Any = configured("jgl", f"algorithm.empty_cluster={empty}")
-    state, _ = algorithm.init(clients, rnd)
+    state, _ = algorithm.init(clients.at(rnd), rnd)
     hopeless = state.models.clone()
     hopeless[1] *= 50
     state = replace(state, models=hopeless, previous=hopeless)
-    after, report = algorithm.round(state, clients, rnd)
+    after, report = algorithm.round(state, clients.at(rnd), rnd)
     assert 1 not in after.label, "the record is what the devices chose"
-    assert torch.equal(algorithm.serve(after, clients, rnd).label, after.label)
+    assert torch.equal(algorithm.serve(after, clients.at(rnd), rnd).label, after.label)
     assert torch.equal(after.models[1], hopeless[1]) == (empty == "none")
     moved = {"refill": {1}, "anchor_all": {1, 2, 3}, "none": {0}}[empty]
     assert report.notes["moved"] in moved
     if empty == "refill":
         one = [
             hopeless[1]
-            - LR * clients.grad(hopeless, torch.tensor([1]), torch.tensor([i]), rnd, BATCH)[0]
+            - LR * clients.at(rnd).grad(hopeless, torch.tensor([1]), torch.tensor([i]), BATCH)[0]
             for i in range(CLIENTS)
         ]
         gap = (torch.stack(one) - after.models[1]).abs().amax(1)
@@ -230,10 +240,12 @@ def test_the_sum_makes_the_step_as_much_larger_as_the_batch() -> None:
     ):
         settings = ("num_clusters=1", "algorithm.loss_reduction=sum", f"solver.batch_size={batch}")
         algorithm: Any = configured("jgl", *settings)
-        state, _ = algorithm.init(clients, rnd)
-        after, _ = algorithm.round(state, clients, rnd)
+        state, _ = algorithm.init(clients.at(rnd), rnd)
+        after, _ = algorithm.round(state, clients.at(rnd), rnd)
         size = None if batch == "null" else int(batch)
-        gradient = clients.grad(state.models, torch.zeros_like(rnd.cohort), rnd.cohort, rnd, size)
+        gradient = clients.at(rnd).grad(
+            state.models, torch.zeros_like(rnd.cohort), rnd.cohort, size
+        )
         expected = state.models - LR * (torch.as_tensor(sizes).unsqueeze(1) * gradient).mean(0)
         torch.testing.assert_close(after.models, expected, rtol=1e-5, atol=1e-5)
 
@@ -260,9 +272,11 @@ def test_clients_keep_the_cluster_they_were_in() -> None:
     seen = torch.cat([rnd.cohort for rnd in rounds]).unique()
     never = torch.tensor([i for i in range(1, CLIENTS) if i not in seen])
     assert len(never), "everybody took part: the case is too easy"
-    label = algorithm.serve(states[-1], clients, rounds[-1]).label
+    label = algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1]).label
     assert torch.equal(label[seen], states[-1].label[seen])
-    assert torch.equal(label[never], clients.loss(states[-1].models, never, rounds[-1]).argmin(1))
+    assert torch.equal(
+        label[never], clients.at(rounds[-1]).loss(states[-1].models, never).argmin(1)
+    )
     assert label[0] == -1
     before, after = states[2].label, states[3].label
     resting = [i for i in range(CLIENTS) if i not in rounds[3].cohort]

@@ -49,9 +49,9 @@ def test_distance_is_that_of_the_last_local_models() -> None:
         torch.zeros(CLIENTS, dtype=torch.int64),
         torch.arange(CLIENTS),
     )
-    last = clients.train(start, zero, everybody, algorithm.solver, rounds[1]).params
+    last = clients.at(rounds[1]).train(start, zero, everybody, algorithm.solver).params
     assert torch.equal(states[1].local, last)
-    table = clients.loss(last, everybody, rounds[2])
+    table = clients.at(rounds[2]).loss(last, everybody)
     i, j = 2, 9
     expected = abs(table[i, i] - table[i, j]) + abs(table[j, i] - table[j, j])
     assert float(reports[3].arrays["distance"][i, j]) == pytest.approx(float(expected), rel=1e-5)
@@ -66,7 +66,9 @@ def test_clusters_start_from_the_servers_model() -> None:
         members = (states[2].label == label).nonzero().squeeze(1)
         inside = replace(rounds[2], cohort=members)
         fedavg: Any = configured("fedavg")
-        after, _ = fedavg.round(fedavg.State(model=states[1].models), engine_for(fed), inside)
+        after, _ = fedavg.round(
+            fedavg.State(model=states[1].models), engine_for(fed).at(inside), inside
+        )
         assert torch.equal(after.model[0], states[2].models[label])
 
 
@@ -148,7 +150,7 @@ def test_newcomers_join_the_cluster_that_fits_them() -> None:
     assert partition_of(states[7].label) == partition_of(fed.group)
     assert reports[8].models_down == CLIENTS + 2 * 3
     assert reports[9].models_down == CLIENTS
-    served = algorithm.serve(states[6], engine_for(fed), early[6])
+    served = algorithm.serve(states[6], engine_for(fed).at(early[6]), early[6])
     assert (served.label[list(late)] == -1).all()
 
 
@@ -180,15 +182,16 @@ def test_the_metric_can_look_at_test_data_as_the_released_code_does() -> None:
     clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
     ids = torch.arange(CLIENTS)
     models = clients.init(rnd.stream("init"), CLIENTS)
-    both = Loss(data="train_and_test")(clients, models, models[:1], ids, rnd)
-    only = Loss()(clients, models, models[:1], ids, rnd)
+    both = Loss(data="train_and_test")(clients.at(rnd), models, models[:1], ids, rnd)
+    only = Loss()(clients.at(rnd), models, models[:1], ids, rnd)
     assert float((both - only).abs().max()) > 1e-3
     twice = replace(rnd, fed=replace(fed, test=fed.train))
-    same = Loss(data="train_and_test")(clients, models, models[:1], ids, twice)
+    same = Loss(data="train_and_test")(clients.at(twice), models, models[:1], ids, twice)
     torch.testing.assert_close(same, only, rtol=1e-4, atol=1e-5)
     joined = [torch.cat([fed.train.of_client(i), fed.test.of_client(i)]) for i in range(CLIENTS)]
     owned = replace(rnd, fed=replace(fed, train=Split.of(joined)))
-    torch.testing.assert_close(both, Loss()(clients, models, models[:1], ids, owned))
+    again = Loss()(clients.at(owned), models, models[:1], ids, owned)
+    torch.testing.assert_close(both, again)
 
 
 def test_a_run_that_ends_in_the_warmup_is_remarked_on() -> None:
@@ -205,4 +208,4 @@ def test_more_directions_than_clients_are_refused_before_the_warmup() -> None:
         "lcfl", "cluster_metric=edc", f"cluster_metric.num_components={CLIENTS + 1}"
     )
     with pytest.raises(ConfigError, match=f"at most the {CLIENTS} clients"):
-        algorithm.init(engine_for(fed), rounds_of(fed, 1)[0])
+        algorithm.init(engine_for(fed).at(rounds_of(fed, 1)[0]), rounds_of(fed, 1)[0])

@@ -40,9 +40,11 @@ def test_flhc_is_hierarchical_clustering_of_the_updates_of_one_model(
     algorithm: Any = configured("flhc", *options)
     states, reports = simulate(algorithm, fed, rounds)
     server = states[1].models
-    trained = clients.train(
-        server, ZERO, EVERYBODY, algorithm.solver, rounds[2], purpose="cover"
-    ).params
+    trained = (
+        clients.at(rounds[2])
+        .train(server, ZERO, EVERYBODY, algorithm.solver, purpose="cover")
+        .params
+    )
     apart = pdist((trained - server).numpy().astype(np.float64), NORMS[norm])
     found = fcluster(linkage(apart, linked), 3, "maxclust")
     assert partition_of(states[2].label) == partition_of(torch.from_numpy(found))
@@ -87,7 +89,8 @@ def test_kmeans_on_models_is_k_means_of_the_parameters() -> None:
         lr=algorithm.solver.lr, batch_size=None, epochs=None, steps=100
     )
     alone = (
-        clients.train(start, ZERO, EVERYBODY, one, rounds[0], purpose="warmup")
+        clients.at(rounds[0])
+        .train(start, ZERO, EVERYBODY, one, purpose="warmup")
         .params.double()
         .numpy()
     )

@@ -125,7 +125,7 @@ def test_newcomers_join_the_cluster_of_their_subspace() -> None:
     assert partition_of(states[2].label) == partition_of(fed.group)
     assert reports[3].notes["signature_bytes"] == 4 * 2 * FEATURES * 2
     assert "signature_bytes" not in reports[4].notes
-    served = algorithm.serve(states[2], engine_for(fed), complete[2])
+    served = algorithm.serve(states[2], engine_for(fed).at(complete[2]), complete[2])
     assert torch.equal(served.label, states[2].label)
 
 

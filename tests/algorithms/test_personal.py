@@ -47,7 +47,7 @@ def test_ditto_in_one_step_by_hand() -> None:
     rounds, clients = rounds_of(fed, 3), engine_for(fed)
     states, _ = simulate(algorithm, fed, rounds)
     v, w, everybody = states[1].personal, states[1].model, torch.arange(CLIENTS)
-    gradient = clients.grad(v, everybody, everybody, rounds[2])
+    gradient = clients.at(rounds[2]).grad(v, everybody, everybody)
     torch.testing.assert_close(states[2].personal, v - 0.5 * (gradient + 0.3 * (v - w)))
 
 
@@ -56,7 +56,7 @@ def test_ditto_serves_the_common_model_to_who_never_took_part() -> None:
     rounds = rounds_of(fed, 1, participation=0.25)
     algorithm = configured("ditto")
     states, _ = simulate(algorithm, fed, rounds)
-    served = algorithm.serve(states[0], engine_for(fed), rounds[0])
+    served = algorithm.serve(states[0], engine_for(fed).at(rounds[0]), rounds[0])
     own = served.models[served.label]
     for client in range(CLIENTS):
         taken_part = client in rounds[0].cohort.tolist()
@@ -78,8 +78,8 @@ def test_fine_tuning_leaves_training_alone_and_none_is_the_base(base: str) -> No
         assert all(same(a, b) for a, b in zip(states, again, strict=True))
         assert [r.gradient_steps for r in costs] == [r.gradient_steps for r in reports]
     without: Any = configured("finetune", f"algorithm@algorithm.base={base}", "algorithm.epochs=0")
-    expected = plain.serve(states[-1], clients, rounds[-1])
-    got = without.serve(states[-1], clients, rounds[-1])
+    expected = plain.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
+    got = without.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
     assert torch.equal(got.models, expected.models)
     assert torch.equal(got.label, expected.label)
 
@@ -89,15 +89,10 @@ def test_fine_tuned_models_are_the_served_ones_trained_further() -> None:
     rounds, clients = rounds_of(fed, 2, absent=(4,)), engine_for(fed)
     algorithm: Any = configured("finetune", "algorithm.epochs=2")
     states, _ = simulate(algorithm, fed, rounds)
-    served = algorithm.serve(states[-1], clients, rounds[-1])
+    served = algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
     here = rounds[-1].present.nonzero().squeeze(1)
-    local = clients.train(
-        states[-1].model,
-        torch.zeros_like(here),
-        here,
-        algorithm.solver,
-        rounds[-1],
-        purpose="finetune",
+    local = clients.at(rounds[-1]).train(
+        states[-1].model, torch.zeros_like(here), here, algorithm.solver, purpose="finetune"
     )
     assert int(local.steps.min()) == STEPS
     assert torch.equal(served.models[served.label[here]], local.params)
@@ -112,9 +107,9 @@ def test_fine_tuning_fits_the_clients_better() -> None:
     def training_loss(name: str) -> float:
         algorithm = configured(name)
         states, _ = simulate(algorithm, fed, rounds)
-        served = algorithm.serve(states[-1], clients, rounds[-1])
+        served = algorithm.serve(states[-1], clients.at(rounds[-1]), rounds[-1])
         return float(
-            clients.loss(served.models[served.label], everybody, rounds[-1]).diagonal().mean()
+            clients.at(rounds[-1]).loss(served.models[served.label], everybody).diagonal().mean()
         )
 
     assert training_loss("finetune") < 0.8 * training_loss("fedavg")
@@ -129,7 +124,7 @@ def test_a_client_without_training_data_keeps_the_common_model() -> None:
     rounds, clients = rounds_of(emptied, 1), engine_for(emptied)
     algorithm = configured("finetune")
     states, _ = simulate(algorithm, emptied, rounds)
-    served = algorithm.serve(states[0], clients, rounds[0])
+    served = algorithm.serve(states[0], clients.at(rounds[0]), rounds[0])
     assert torch.equal(served.models[served.label[0]], states[0].model[0])
     assert not torch.equal(served.models[served.label[1]], states[0].model[0])
 
@@ -152,7 +147,7 @@ def test_last_local_tests_participants_with_what_they_trained_before() -> None:
         assert torch.equal(state.model, own.model)
     clients = engine_for(fed)
     for t, rnd in enumerate(rounds):
-        served = algorithm.serve(states[t], clients, rnd)
+        served = algorithm.serve(states[t], clients.at(rnd), rnd)
         assert (served.label >= 0).nonzero().squeeze(1).tolist() == rnd.cohort.tolist()
         if t == 0:
             initial = clients.init(rnd.stream("init"), 1).expand(len(rnd.cohort), -1)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from fronts import Front
 from planted import configured, partition_of
 
 from fedclust import federation
 from fedclust.datasets.mnist import MNIST
 from fedclust.engines.choose import make_engine
-from fedclust.engines.clients import SeedClients
 from fedclust.models.mlp import mlp
 from fedclust.partitions.rotated import Rotated
 from fedclust.scenarios.static import Static
@@ -29,12 +29,12 @@ def rotated(data_root: Path) -> Federation:
 def run(name: str, fed: Federation, *overrides: str) -> tuple[torch.Tensor, float, list[Any]]:
     """Labels, pooled test accuracy and states after 7 rounds."""
     algorithm = configured(name, "num_clusters=4", "solver.lr=0.05", "solver.epochs=4", *overrides)
-    clients = SeedClients(make_engine("auto", mlp((1, 28, 28), 10, hidden=[]), fed.pool))
+    clients = Front(make_engine("auto", mlp((1, 28, 28), 10, hidden=[]), fed.pool))
     states: list[Any] = []
     for rnd in islice(Static().rounds(fed, 0), 7):
-        state = states[-1] if states else algorithm.init(clients, rnd)[0]
-        states.append(algorithm.round(state, clients, rnd)[0])
-    evaluation = clients.evaluate(algorithm.serve(states[-1], clients, rnd), rnd)
+        state = states[-1] if states else algorithm.init(clients.at(rnd), rnd)[0]
+        states.append(algorithm.round(state, clients.at(rnd), rnd)[0])
+    evaluation = clients.at(rnd).evaluate(algorithm.serve(states[-1], clients.at(rnd), rnd))
     return (
         evaluation.served.label,
         int(evaluation.correct.sum()) / int(evaluation.count.sum()),

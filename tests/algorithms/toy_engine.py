@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedclust.calls import LocalResult
 from fedclust.rng import Stream
 from fedclust.scenarios.static import Static
 from fedclust.solver import Solver
-from fedclust.types import Federation, LocalResult, Pool, Round, Split
+from fedclust.types import Federation, Pool, Round, Split
 
 SOLVER = Solver(lr=0.1)
 
@@ -31,9 +32,8 @@ class ToyEngine:
     start: Tensor
     target: Tensor | None = None
 
-    @property
-    def num_params(self) -> int:
-        return self.pull.shape[1]
+    def at(self, rnd: object) -> Any:
+        return self
 
     def init(self, stream: Stream, k: int) -> Tensor:
         return self.start[:k].clone() if k > 1 else self.start[-1:].clone()
@@ -44,16 +44,13 @@ class ToyEngine:
         label: Tensor,
         ids: Tensor,
         solver: Solver,
-        rnd: Round,
-        slots: Tensor | None = None,
         purpose: str = "train",
     ) -> LocalResult:
         one = torch.ones(len(ids))
-        return LocalResult(
-            params=models[label] + self.pull[ids], slots=None, loss=one, steps=one.to(torch.int64)
-        )
+        params, steps = models[label] + self.pull[ids], one.to(torch.int64)
+        return LocalResult(params=params, slots=None, loss=one, first_loss=one, steps=steps)
 
-    def loss(self, models: Tensor, ids: Tensor, rnd: Round) -> Tensor:
+    def loss(self, models: Tensor, ids: Tensor) -> Tensor:
         assert self.target is not None
         return torch.cdist(self.target[ids], models)
 
@@ -84,9 +81,13 @@ def total_cost(
     algorithm: Any, clients: Any, fed: Federation, cohorts: Sequence[Sequence[int]]
 ) -> int:
     """Models sent in both directions over rounds with these cohorts."""
-    state, report = algorithm.init(clients, toy_round(fed, cohorts[0]))
+    state, report = algorithm.init(
+        clients.at(toy_round(fed, cohorts[0])), toy_round(fed, cohorts[0])
+    )
     models = report.models_down + report.models_up
     for t, cohort in enumerate(cohorts):
-        state, report = algorithm.round(state, clients, toy_round(fed, cohort, t))
+        state, report = algorithm.round(
+            state, clients.at(toy_round(fed, cohort, t)), toy_round(fed, cohort, t)
+        )
         models += report.models_down + report.models_up
     return int(models)

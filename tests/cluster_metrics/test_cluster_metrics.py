@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from fronts import Front
 from torch import Tensor
 
 from fedclust.cluster_metrics.edc import EDC
@@ -15,7 +16,6 @@ from fedclust.cluster_metrics.loss import Loss
 from fedclust.cluster_metrics.loss_cross import LossCross
 from fedclust.cluster_metrics.madc import MADC
 from fedclust.cluster_metrics.param_norm import ParamNorm
-from fedclust.engines.clients import SeedClients
 from fedclust.engines.loop import LoopEngine
 from fedclust.errors import ConfigError
 from fedclust.models.mlp import mlp
@@ -41,12 +41,15 @@ class LeastSquares:
     x: Tensor
     y: Tensor
 
-    def loss(self, models: Tensor, ids: Tensor, rnd: Any) -> Tensor:
+    def at(self, rnd: Any) -> Any:
+        return self
+
+    def loss(self, models: Tensor, ids: Tensor) -> Tensor:
         residual = self.x[ids] @ models.T - self.y[ids].unsqueeze(2)  # [C, n, K]
         return residual.square().mean(1)
 
     def grad(
-        self, models: Tensor, label: Tensor, ids: Tensor, rnd: Any, batch_size: int | None = None
+        self, models: Tensor, label: Tensor, ids: Tensor, batch_size: int | None = None
     ) -> Tensor:
         x, model = self.x[ids, :batch_size], models[label]
         residual = (x @ model.unsqueeze(2)).squeeze(2) - self.y[ids, :batch_size]
@@ -107,7 +110,7 @@ def test_linear_regression_in_closed_form() -> None:
 def test_entries_equal_their_definitions() -> None:
     clients = least_squares()
     models = drawn(5, 4, seed=2)
-    table = clients.loss(models, torch.arange(5), None)
+    table = clients.loss(models, torch.arange(5))
     own, cross = call(Loss(), clients, models), call(LossCross(), clients, models)
     for i, j in ((0, 1), (2, 4)):
         ii, ij, ji, jj = (float(table[a, b]) for a, b in ((i, i), (i, j), (j, i), (j, j)))
@@ -136,7 +139,7 @@ def test_grad_cosine_is_one_minus_the_cosine_there() -> None:
     clients = least_squares()
     models, common = drawn(5, 4, seed=2), drawn(1, 4, seed=3)
     for where, start in (("common", common.expand(5, 4)), ("local", models)):
-        gradient = clients.grad(start, torch.arange(5), torch.arange(5), None)
+        gradient = clients.grad(start, torch.arange(5), torch.arange(5))
         expected = 1 - torch.nn.functional.cosine_similarity(gradient.unsqueeze(1), gradient, dim=2)
         distance = call(GradCosine(gradient=where), clients, models, common)
         torch.testing.assert_close(
@@ -171,14 +174,14 @@ def test_softmax_shift_changes_the_norm_and_not_the_loss() -> None:
     split = Split.of(list(torch.arange(30).chunk(3)))
     fed = Federation(pool=pool, train=split, test=split, group=torch.zeros(3, dtype=torch.int64))
     rnd = next(Static().rounds(fed, 0))
-    clients = SeedClients(LoopEngine(mlp((6,), 3, hidden=[]), pool))
+    clients = Front(LoopEngine(mlp((6,), 3, hidden=[]), pool))
     models = clients.init(rnd.stream("init"), 3)
     shifted = models.clone()
     shifted[1, :18] += drawn(6, seed=4).float().repeat(3)  # [Y, d] weights come first
     shifted[1, 18:] += 0.7
 
     def distance(metric: Any, stack: Tensor) -> Tensor:
-        found: Tensor = metric(clients, stack, stack[:1], torch.arange(3), rnd)
+        found: Tensor = metric(clients.at(rnd), stack, stack[:1], torch.arange(3), rnd)
         return found
 
     torch.testing.assert_close(

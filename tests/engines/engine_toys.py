@@ -9,10 +9,11 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fedclust.calls import Shards
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import Pool, Shards, Split
+from fedclust.types import Pool, Split
 from fedclust.verbs import Engine
 
 CONF = Path(__file__).parents[2] / "conf"

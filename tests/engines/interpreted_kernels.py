@@ -21,6 +21,7 @@ from test_span import assert_same
 from torch import Tensor, nn
 
 from fedclust import kernels
+from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines.fused import FusedEngine, products
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.regression import fits
@@ -28,7 +29,7 @@ from fedclust.kernels import gather, regression
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
-from fedclust.types import LocalResult, Pool, Shards
+from fedclust.types import Pool
 
 CPU = torch.device("cpu")
 
@@ -114,7 +115,9 @@ def both(
         slots = starts(engine, 5) * 0.1 if solver.momentum else None
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
         models = starts(engine) * factor
-        return engine.train(models, labels(len(shards)), shards, solver, solver.lr, slots, anchor)
+        return engine.train(
+            TrainCall(models, labels(len(shards)), shards, solver, solver.lr, slots, anchor)
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedclust.engines.fused.engine.pays", where)
@@ -197,7 +200,7 @@ def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, wh
     monkeypatch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
-    found = engine.train(models, labels(2), shards, SOLVERS["sgd"], 0.05)
+    found = engine.train(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
     assert torch.equal(found.params[1], models[labels(2)[1]])
     assert found.loss[1] == 0
 

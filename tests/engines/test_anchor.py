@@ -10,6 +10,7 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
+from fedclust.calls import GradCall, TrainCall
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.loop import LoopEngine
@@ -33,7 +34,7 @@ def made(kind: str) -> Engine:
 def trained(engine: Engine, solver: Solver, anchor: Tensor | None) -> Tensor:
     shards = ragged_shards()
     return engine.train(
-        starts(engine), labels(len(shards)), shards, solver, 0.05, anchor=anchor
+        TrainCall(starts(engine), labels(len(shards)), shards, solver, 0.05, anchor=anchor)
     ).params
 
 
@@ -73,9 +74,9 @@ def test_one_step_by_hand(engine: str) -> None:
     models, label = starts(own), labels(len(shards))
     anchor = (starts(own, 4)[3:] + 0.1).expand(len(shards), -1)
     start = models[label]
-    step = own.grad(models, label, shards) + 0.7 * (start - anchor)
+    step = own.grad(GradCall(models, label, shards)) + 0.7 * (start - anchor)
     expected = torch.where(shards.count.unsqueeze(1) > 0, start - 0.05 * step, start)
-    got = own.train(models, label, shards, solver, 0.05, anchor=anchor).params
+    got = own.train(TrainCall(models, label, shards, solver, 0.05, anchor=anchor)).params
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -83,16 +84,18 @@ def test_one_step_by_hand(engine: str) -> None:
 def test_a_row_alone_meets_its_own_anchor(engine: str) -> None:
     own, shards, solver = made(engine), ragged_shards(), SOLVERS["proximal"]
     models, label, anchor = starts(own), labels(len(shards)), starts(own, 5) * 0.5
-    together = own.train(models, label, shards, solver, 0.05, anchor=anchor).params
+    together = own.train(TrainCall(models, label, shards, solver, 0.05, anchor=anchor)).params
     for row in (0, 4):
         alone = own.train(
-            models,
-            label[row : row + 1],
-            row_of(shards, row),
-            solver,
-            0.05,
-            None,
-            anchor[row : row + 1],
+            TrainCall(
+                models,
+                label[row : row + 1],
+                row_of(shards, row),
+                solver,
+                0.05,
+                None,
+                anchor[row : row + 1],
+            )
         )
         torch.testing.assert_close(alone.params[0], together[row], rtol=1e-5, atol=1e-6)
 
@@ -104,9 +107,11 @@ def test_seeds_in_lockstep_keep_their_anchors() -> None:
     anchors: dict[int, Tensor | None] = {0: models[label] * 0.5, 1: models[label] * 0.2, 2: None}
 
     def work(seed: int) -> Tensor:
-        return lockstep.train(models, label, shards, solver, 0.05, anchor=anchors[seed]).params
+        return lockstep.train(
+            TrainCall(models, label, shards, solver, 0.05, anchor=anchors[seed])
+        ).params
 
     found = lockstep.map({seed: lambda seed=seed: work(seed) for seed in anchors})  # type: ignore[misc]
     for seed, anchor in anchors.items():
-        alone = own.train(models, label, shards, solver, 0.05, anchor=anchor).params
+        alone = own.train(TrainCall(models, label, shards, solver, 0.05, anchor=anchor)).params
         assert torch.equal(found[seed].outcome, alone)  # type: ignore[arg-type]

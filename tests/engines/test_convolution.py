@@ -14,11 +14,12 @@ from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, start
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedclust.calls import GradCall, Shards, TrainCall
 from fedclust.engines.fused import FusedEngine, compiled, convolution, network
 from fedclust.engines.fused.convolution import Block
 from fedclust.engines.fused.network import Network
 from fedclust.models.sequence import Model
-from fedclust.types import Pool, Shards
+from fedclust.types import Pool
 
 # more channels than vectors hold, fewer, and neither; windows that overlap, leave pixels over or
 # reach out
@@ -83,7 +84,7 @@ def engine_of(name: str) -> tuple[FusedEngine, Tensor]:
     pool.y.remainder_(5)
     engine = FusedEngine(model, pool)
     generator = torch.Generator().manual_seed(5)
-    return engine, 0.2 * torch.randn(3, engine.num_params, generator=generator)
+    return engine, 0.2 * torch.randn(3, engine.layout.num_params, generator=generator)
 
 
 def exact_gradient(model: Model, flat: Tensor, pool: Pool, rows: Tensor) -> Tensor:
@@ -101,7 +102,7 @@ def exact_gradient(model: Model, flat: Tensor, pool: Pool, rows: Tensor) -> Tens
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_are_those_of_the_definition(name: str) -> None:
     (engine, models), shards = engine_of(name), ragged_shards()
-    got = engine.grad(models, labels(len(shards)), shards)
+    got = engine.grad(GradCall(models, labels(len(shards)), shards))
     for row, (which, count) in enumerate(
         zip(labels(len(shards)).tolist(), shards.count.tolist(), strict=True)
     ):
@@ -157,7 +158,7 @@ def test_what_is_not_a_number_stays_so() -> None:
     engine = FusedEngine(model, pool)
     models = starts(engine)
     models[1, 7] = float("nan")
-    result = engine.train(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05)
+    result = engine.train(TrainCall(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05))
     for row, which in enumerate(labels(5).tolist()):
         spoiled = which == 1 and ragged_shards().count[row] > 0
         assert result.loss[row].isnan() == spoiled
@@ -173,7 +174,7 @@ def test_sums_do_not_depend_on_threads(rows: int) -> None:
         torch.set_num_threads(threads)
         try:
             engine = FusedEngine(model, pool, max_rows=rows)
-            found = engine.grad(starts(engine), labels(rows), shards)
+            found = engine.grad(GradCall(starts(engine), labels(rows), shards))
         finally:
             torch.set_num_threads(before)
         convolutions = sum(layer.weight.numel() for layer in model if isinstance(layer, nn.Conv2d))
@@ -192,12 +193,12 @@ def test_narrower_vectors(fresh: Path, monkeypatch: pytest.MonkeyPatch, option: 
     monkeypatch.setenv("CC", shlex.join([*(compiler or [os.devnull]), option]))
     assert not fresh.exists()
     (engine, models), shards = engine_of("many channels"), ragged_shards()
-    narrow = engine.grad(models, labels(len(shards)), shards)
+    narrow = engine.grad(GradCall(models, labels(len(shards)), shards))
     found = convolution.compiled()
     assert found is None or found.lanes() < 16
     monkeypatch.setattr(network, "_convolving", lambda *_: "row by row")
     torch.testing.assert_close(
-        narrow, engine.grad(models, labels(len(shards)), shards), rtol=1e-4, atol=1e-6
+        narrow, engine.grad(GradCall(models, labels(len(shards)), shards)), rtol=1e-4, atol=1e-6
     )
 
 
@@ -210,7 +211,7 @@ def test_a_part_of_a_chunk_and_smaller_batches_share_buffers(
     model, pool = shipped("flex_fmnist_cnn", (1, 12, 12)), toy_pool((1, 12, 12))
     shards: Shards = ragged_shards((17, 3, 11, 1))
     engine = FusedEngine(model, pool, max_rows=4)
-    got = engine.train(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05)
+    got = engine.train(TrainCall(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05))
     monkeypatch.setattr(network, "_convolving", lambda *_: "row by row")
-    want = engine.train(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05)
+    want = engine.train(TrainCall(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05))
     torch.testing.assert_close(got.params, want.params, rtol=1e-5, atol=1e-6)

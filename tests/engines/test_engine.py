@@ -8,15 +8,17 @@ from itertools import combinations, islice, pairwise
 import pytest
 import torch
 from engine_toys import shipped, toy_pool
+from fronts import Front
 
+from fedclust.calls import Shards
 from fedclust.engines.choose import make_engine
-from fedclust.engines.clients import SeedClients, batch_of
+from fedclust.engines.clients import batch_of
 from fedclust.engines.loop import LoopEngine
 from fedclust.errors import ConfigError, DivergedError
 from fedclust.rng import Stream
 from fedclust.scenarios.static import Static
 from fedclust.solver import Solver
-from fedclust.types import Federation, Round, Served, Shards, Split
+from fedclust.types import Federation, Round, Served, Split
 
 SHAPE = (1, 8, 8)
 SOLVER = Solver(lr=0.05, batch_size=5, epochs=1)
@@ -31,16 +33,16 @@ def federation(counts: tuple[int, ...] = (5, 9, 3, 7)) -> Federation:
     )
 
 
-def engine_and_rounds(count: int = 2) -> tuple[SeedClients, list[Round]]:
+def engine_and_rounds(count: int = 2) -> tuple[Front, list[Round]]:
     fed = federation()
     rounds = list(islice(Static().rounds(fed, 5), count))
-    return SeedClients(LoopEngine(shipped("linear", SHAPE), fed.pool)), rounds
+    return Front(LoopEngine(shipped("linear", SHAPE), fed.pool)), rounds
 
 
 def test_initial_models_are_independent_and_repeatable() -> None:
     clients, (rnd, _) = engine_and_rounds()
     models = clients.init(rnd.stream("init"), 3)
-    assert models.shape == (3, clients.num_params)
+    assert models.shape == (3, clients.layout.num_params)
     assert len({tuple(m.tolist()) for m in models}) == 3
     assert torch.equal(clients.init(rnd.stream("init"), 2), models[:2])
 
@@ -49,15 +51,15 @@ def test_a_client_trains_the_same_alone_and_in_company() -> None:
     clients, (rnd, later) = engine_and_rounds()
     models = clients.init(rnd.stream("init"), 2)
     everyone = torch.arange(4)
-    together = clients.train(models, torch.tensor([0, 1, 0, 1]), everyone, SOLVER, rnd)
-    alone = clients.train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, rnd)
+    together = clients.at(rnd).train(models, torch.tensor([0, 1, 0, 1]), everyone, SOLVER)
+    alone = clients.at(rnd).train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER)
     assert torch.equal(together.params[3:], alone.params)
-    other = clients.train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, later)
+    other = clients.at(later).train(models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER)
     assert not torch.equal(other.params, alone.params), (
         "another round has another order of examples"
     )
-    again = clients.train(
-        models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, rnd, purpose="again"
+    again = clients.at(rnd).train(
+        models[1:], torch.tensor([0]), torch.tensor([3]), SOLVER, purpose="again"
     )
     assert not torch.equal(again.params, alone.params), (
         "another purpose has another order of examples"
@@ -69,7 +71,7 @@ def test_the_learning_rate_decays_with_the_round() -> None:
     models = clients.init(rnd.stream("init"), 1)
     solver = Solver(lr=0.1, decay=0.5, batch_size=None, epochs=1)
     steps = [
-        clients.train(models, torch.tensor([0]), torch.tensor([1]), solver, r).params - models
+        clients.at(r).train(models, torch.tensor([0]), torch.tensor([1]), solver).params - models
         for r in (rnd, later)
     ]
     torch.testing.assert_close(steps[0], 2 * steps[1], rtol=1e-4, atol=1e-6)
@@ -79,7 +81,7 @@ def test_evaluation_counts_only_clients_with_label_and_test_data() -> None:
     clients, (rnd, _) = engine_and_rounds()
     models = clients.init(rnd.stream("init"), 2)
     served = Served(models=models, label=torch.tensor([0, 1, -1, 1]))
-    evaluation = clients.evaluate(served, rnd)
+    evaluation = clients.at(rnd).evaluate(served)
     assert evaluation.count.tolist() == [4, 0, 0, 6]
     assert evaluation.correct[1:3].tolist() == [0, 0]
     assert evaluation.loss_sum.dtype == torch.float64
@@ -94,7 +96,7 @@ def test_evaluation_counts_only_clients_with_label_and_test_data() -> None:
 def test_nobody_to_evaluate_is_no_error() -> None:
     clients, (rnd, _) = engine_and_rounds()
     served = Served(models=clients.init(rnd.stream("init"), 1), label=torch.full((4,), -1))
-    assert clients.evaluate(served, rnd).count.sum() == 0
+    assert clients.at(rnd).evaluate(served).count.sum() == 0
 
 
 def test_a_loss_that_is_not_finite_names_seed_round_and_client() -> None:
@@ -104,9 +106,9 @@ def test_a_loss_that_is_not_finite_names_seed_round_and_client() -> None:
     with pytest.raises(
         DivergedError, match="seed 5, round 1: the training loss of client 2 is nan"
     ):
-        clients.train(models, torch.tensor([0, 1]), torch.tensor([0, 2]), SOLVER, rnd)
+        clients.at(rnd).train(models, torch.tensor([0, 1]), torch.tensor([0, 2]), SOLVER)
     with pytest.raises(DivergedError, match="seed 5, round 1: the test loss of client 3 is nan"):
-        clients.evaluate(Served(models=models, label=torch.tensor([0, -1, 0, 1])), rnd)
+        clients.at(rnd).evaluate(Served(models=models, label=torch.tensor([0, -1, 0, 1])))
 
 
 @pytest.mark.parametrize(
@@ -130,14 +132,14 @@ def test_a_straggler_takes_part_of_its_steps_and_nobody_else_notices() -> None:
     clients, (rnd, _) = engine_and_rounds()
     models, zeros = clients.init(rnd.stream("init"), 1), torch.zeros(4, dtype=torch.int64)
     solver = replace(SOLVER, epochs=4)
-    whole = clients.train(models, zeros, torch.arange(4), solver, rnd)
-    part = clients.train(
-        models, zeros, torch.arange(4), solver, straggling(rnd, (1.0, 0.5, 1.0, 0.3))
+    whole = clients.at(rnd).train(models, zeros, torch.arange(4), solver)
+    part = clients.at(straggling(rnd, (1.0, 0.5, 1.0, 0.3))).train(
+        models, zeros, torch.arange(4), solver
     )
     assert whole.steps.tolist() == [4, 8, 4, 8]
     assert part.steps.tolist() == [4, 4, 4, 3]
     assert torch.equal(part.params[[0, 2]], whole.params[[0, 2]])
-    half = clients.train(models, zeros[:1], torch.tensor([1]), replace(solver, epochs=2), rnd)
+    half = clients.at(rnd).train(models, zeros[:1], torch.tensor([1]), replace(solver, epochs=2))
     assert torch.equal(part.params[1], half.params[0])
 
 
@@ -145,19 +147,19 @@ def test_work_follows_the_client_and_not_the_row() -> None:
     clients, (rnd, _) = engine_and_rounds()
     models, zeros = clients.init(rnd.stream("init"), 1), torch.zeros(2, dtype=torch.int64)
     late = straggling(rnd, (1.0, 0.5, 1.0, 0.3))
-    some = clients.train(models, zeros, torch.tensor([3, 1]), replace(SOLVER, epochs=4), late)
+    some = clients.at(late).train(models, zeros, torch.tensor([3, 1]), replace(SOLVER, epochs=4))
     assert some.steps.tolist() == [3, 4]
 
 
 def batch_of_client(
-    clients: SeedClients, models: torch.Tensor, client: int, rnd: Round, size: int
+    clients: Front, models: torch.Tensor, client: int, rnd: Round, size: int
 ) -> set[int]:
     """The only set of `size` training examples whose mean loss is that of the client's batch."""
-    found = clients.loss(models, torch.tensor([client]), rnd, batch_size=size)
+    found = clients.at(rnd).loss(models, torch.tensor([client]), batch_size=size)
     sets = list(combinations(rnd.fed.train.of_client(client).tolist(), size))
     each = Split.of([torch.tensor(some) for some in sets])
     fed = replace(rnd.fed, train=each, test=each, group=torch.zeros(len(sets), dtype=torch.int64))
-    table = clients.loss(models, torch.arange(len(sets)), replace(rnd, fed=fed))
+    table = clients.at(replace(rnd, fed=fed)).loss(models, torch.arange(len(sets)))
     (fitting,) = (
         torch.isclose(table, found, rtol=1e-5, atol=1e-6).all(1).nonzero().squeeze(1).tolist()
     )
@@ -171,19 +173,19 @@ def test_a_batch_is_a_random_set_of_examples_the_same_for_every_model() -> None:
     assert len({frozenset(b) for b in batches}) > 6, "another one in every round"
     assert len(set().union(*batches)) >= 8, "of 9 examples"
     assert batch_of_client(clients, models[1:], 1, rounds[0], 3) == batches[0]
-    whole = clients.loss(models, torch.arange(4), rounds[0])
-    assert torch.allclose(clients.loss(models, torch.arange(4), rounds[0], batch_size=9), whole)
+    whole = clients.at(rounds[0]).loss(models, torch.arange(4))
+    assert torch.allclose(clients.at(rounds[0]).loss(models, torch.arange(4), batch_size=9), whole)
 
 
 def test_loss_and_gradient_see_the_same_batch() -> None:
     clients, (rnd, _) = engine_and_rounds()
     models = clients.init(rnd.stream("init"), 1)
     ids, zeros = torch.arange(4), torch.zeros(4, dtype=torch.int64)
-    gradient = clients.grad(models, zeros, ids, rnd, batch_size=2)
-    assert not torch.allclose(gradient, clients.grad(models, zeros, ids, rnd), atol=1e-3)
+    gradient = clients.at(rnd).grad(models, zeros, ids, batch_size=2)
+    assert not torch.allclose(gradient, clients.at(rnd).grad(models, zeros, ids), atol=1e-3)
     step = 1e-2 * gradient / gradient.norm(dim=1, keepdim=True)
-    ahead = clients.loss(models + step, ids, rnd, batch_size=2).diagonal()
-    behind = clients.loss(models - step, ids, rnd, batch_size=2).diagonal()
+    ahead = clients.at(rnd).loss(models + step, ids, batch_size=2).diagonal()
+    behind = clients.at(rnd).loss(models - step, ids, batch_size=2).diagonal()
     torch.testing.assert_close((ahead - behind) / 2e-2, gradient.norm(dim=1), rtol=1e-2, atol=1e-3)
 
 
@@ -195,35 +197,38 @@ def test_a_batch_is_drawn_once_for_all_that_ask(monkeypatch: pytest.MonkeyPatch)
         return batch_of(ids, rnd, batch_size)
 
     monkeypatch.setattr("fedclust.engines.clients.batch_of", noted)
-    clients, (rnd, later) = engine_and_rounds()
-    models, ids = clients.init(rnd.stream("init"), 2), torch.arange(3)
-    first = clients.loss(models, ids, rnd, batch_size=2)
-    assert torch.equal(clients.loss(models, ids, rnd, batch_size=2), first)
-    clients.grad(models, torch.zeros(3, dtype=torch.int64), ids, rnd, batch_size=2)
+    front, (rnd, later) = engine_and_rounds()
+    clients, ids = front.at(rnd), torch.arange(3)
+    models = clients.init(rnd.stream("init"), 2)
+    first = clients.loss(models, ids, batch_size=2)
+    assert torch.equal(clients.loss(models, ids, batch_size=2), first)
+    clients.grad(models, torch.zeros(3, dtype=torch.int64), ids, batch_size=2)
     assert sizes == [2]
-    clients.loss(models, ids, rnd, batch_size=3)
-    clients.loss(models, ids.flip(0), rnd, batch_size=3)
-    clients.loss(models, ids, later, batch_size=3)
+    clients.loss(models, ids, batch_size=3)
+    clients.loss(models, ids.flip(0), batch_size=3)
+    clients.at(later).loss(models, ids, batch_size=3)
     assert sizes == [2, 3, 3, 3]
 
 
 def test_a_batch_does_not_depend_on_the_company() -> None:
     clients, (rnd, _) = engine_and_rounds()
     models = clients.init(rnd.stream("init"), 2)
-    together = clients.loss(models, torch.tensor([0, 1, 3]), rnd, batch_size=4)
-    assert torch.equal(together[2:], clients.loss(models, torch.tensor([3]), rnd, batch_size=4))
-    gradient = clients.grad(models, torch.tensor([1, 0]), torch.tensor([3, 1]), rnd, batch_size=4)
-    alone = clients.grad(models, torch.tensor([1]), torch.tensor([3]), rnd, batch_size=4)
+    together = clients.at(rnd).loss(models, torch.tensor([0, 1, 3]), batch_size=4)
+    assert torch.equal(together[2:], clients.at(rnd).loss(models, torch.tensor([3]), batch_size=4))
+    gradient = clients.at(rnd).grad(
+        models, torch.tensor([1, 0]), torch.tensor([3, 1]), batch_size=4
+    )
+    alone = clients.at(rnd).grad(models, torch.tensor([1]), torch.tensor([3]), batch_size=4)
     assert torch.equal(gradient[:1], alone)
 
 
 @pytest.mark.parametrize("name", ["vmap", "fused"])
 def test_batches_are_the_same_on_every_engine(name: str) -> None:
     loop, (rnd, _) = engine_and_rounds()
-    fast = SeedClients(make_engine(name, shipped("linear", SHAPE), rnd.fed.pool))
+    fast = Front(make_engine(name, shipped("linear", SHAPE), rnd.fed.pool))
     models, ids = loop.init(rnd.stream("init"), 2), torch.arange(4)
-    want, got = (e.loss(models, ids, rnd, batch_size=3) for e in (loop, fast))
+    want, got = (e.at(rnd).loss(models, ids, batch_size=3) for e in (loop, fast))
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
     label = torch.tensor([0, 1, 1, 0])
-    want, got = (e.grad(models, label, ids, rnd, batch_size=3) for e in (loop, fast))
+    want, got = (e.at(rnd).grad(models, label, ids, batch_size=3) for e in (loop, fast))
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

@@ -20,6 +20,7 @@ from engine_toys import (
 )
 from torch import Tensor
 
+from fedclust.calls import GradCall, LossCall, TestCall, TrainCall
 from fedclust.datasets.view import View
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.loop import LoopEngine
@@ -59,8 +60,8 @@ def test_training_equals_the_loop(engine: str, name: str, solver: str) -> None:
     how, shards = SOLVERS[solver], ragged_shards()
     models, label = starts(loop), labels(len(shards))
     slots = 0.01 * starts(loop, 4)[1:] if how.momentum else None
-    expected = loop.train(models, label, shards, how, how.lr, slots)
-    got = fast.train(models, label, shards, how, how.lr, slots)
+    expected = loop.train(TrainCall(models, label, shards, how, how.lr, slots))
+    got = fast.train(TrainCall(models, label, shards, how, how.lr, slots))
     assert (expected.params - models[label]).abs().amax(1)[
         shards.count > 0
     ].min() > 1e-3  # it did train
@@ -81,12 +82,17 @@ def test_reading_verbs_equal_the_loop(engine: str, name: str) -> None:
     shards = ragged_shards()
     models, label = starts(loop), labels(len(shards))
     torch.testing.assert_close(
-        fast.loss(models, shards), loop.loss(models, shards), rtol=1e-5, atol=1e-5
+        fast.loss(LossCall(models, shards)),
+        loop.loss(LossCall(models, shards)),
+        rtol=1e-5,
+        atol=1e-5,
     )
-    gradient = loop.grad(models, label, shards)
-    assert_equal_but_for_kinks(fast.grad(models, label, shards), gradient, loop.layout)
+    gradient = loop.grad(GradCall(models, label, shards))
+    assert_equal_but_for_kinks(fast.grad(GradCall(models, label, shards)), gradient, loop.layout)
     for got, want in zip(
-        fast.evaluate(models, label, shards), loop.evaluate(models, label, shards), strict=True
+        fast.test(TestCall(models, label, shards)),
+        loop.test(TestCall(models, label, shards)),
+        strict=True,
     ):
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
@@ -94,7 +100,7 @@ def test_reading_verbs_equal_the_loop(engine: str, name: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_init_is_the_same_in_every_engine(engine: str) -> None:
     loop, fast = pair(engine, "mlp128")
-    assert fast.num_params == loop.num_params
+    assert fast.layout.num_params == loop.layout.num_params
     assert torch.equal(starts(fast), starts(loop))
 
 
@@ -105,19 +111,24 @@ def test_a_row_alone_equals_the_row_in_company(engine: str, name: str, solver: s
     _, fast = pair(engine, name)
     how, shards = SOLVERS[solver], ragged_shards()
     models, label = starts(fast), labels(len(shards))
-    together = fast.train(models, label, shards, how, how.lr)
-    table, gradient = fast.loss(models, shards), fast.grad(models, label, shards)
-    loss_sum, correct = fast.evaluate(models, label, shards)
+    together = fast.train(TrainCall(models, label, shards, how, how.lr))
+    table, gradient = (
+        fast.loss(LossCall(models, shards)),
+        fast.grad(GradCall(models, label, shards)),
+    )
+    loss_sum, correct = fast.test(TestCall(models, label, shards))
     for row in range(len(shards)):
         own, alone = label[row : row + 1], row_of(shards, row)
-        got = fast.train(models, own, alone, how, how.lr)
+        got = fast.train(TrainCall(models, own, alone, how, how.lr))
         torch.testing.assert_close(got.params[0], together.params[row], rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(got.loss[0], together.loss[row], rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(fast.loss(models, alone)[0], table[row], rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(
-            fast.grad(models, own, alone)[0], gradient[row], rtol=1e-6, atol=1e-6
+            fast.loss(LossCall(models, alone))[0], table[row], rtol=1e-6, atol=1e-6
         )
-        one_loss, one_correct = fast.evaluate(models, own, alone)
+        torch.testing.assert_close(
+            fast.grad(GradCall(models, own, alone))[0], gradient[row], rtol=1e-6, atol=1e-6
+        )
+        one_loss, one_correct = fast.test(TestCall(models, own, alone))
         torch.testing.assert_close(one_loss[0], loss_sum[row], rtol=1e-6, atol=1e-6)
         assert one_correct[0] == correct[row]
 
@@ -130,10 +141,10 @@ def test_inputs_are_left_as_they_were(engine: str, solver: str) -> None:
     models, label = starts(fast), labels(len(shards))
     slots = torch.ones_like(models)
     before = models.clone(), label.clone(), slots.clone(), shards.index.clone()
-    fast.train(models, label, shards, how, how.lr, slots)
-    fast.loss(models, shards)
-    fast.grad(models, label, shards)
-    fast.evaluate(models, label, shards)
+    fast.train(TrainCall(models, label, shards, how, how.lr, slots))
+    fast.loss(LossCall(models, shards))
+    fast.grad(GradCall(models, label, shards))
+    fast.test(TestCall(models, label, shards))
     for now, then in zip((models, label, slots, shards.index), before, strict=True):
         assert torch.equal(now, then)
 
@@ -148,16 +159,26 @@ def test_padding_has_no_effect(engine: str) -> None:
     garbage = torch.where(inside, shards.index, 59)
     wider = torch.cat([garbage, torch.full((len(shards), 3), 58)], 1)
     padded = type(shards)(index=wider, count=shards.count, key=shards.key)
-    got, want = (fast.train(models, label, which, how, how.lr) for which in (padded, shards))
+    got, want = (
+        fast.train(TrainCall(models, label, which, how, how.lr)) for which in (padded, shards)
+    )
     torch.testing.assert_close(got.params, want.params, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(
-        fast.loss(models, padded), fast.loss(models, shards), rtol=1e-6, atol=1e-6
+        fast.loss(LossCall(models, padded)),
+        fast.loss(LossCall(models, shards)),
+        rtol=1e-6,
+        atol=1e-6,
     )
     torch.testing.assert_close(
-        fast.grad(models, label, padded), fast.grad(models, label, shards), rtol=1e-6, atol=1e-6
+        fast.grad(GradCall(models, label, padded)),
+        fast.grad(GradCall(models, label, shards)),
+        rtol=1e-6,
+        atol=1e-6,
     )
     for a, b in zip(
-        fast.evaluate(models, label, padded), fast.evaluate(models, label, shards), strict=True
+        fast.test(TestCall(models, label, padded)),
+        fast.test(TestCall(models, label, shards)),
+        strict=True,
     ):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
@@ -170,15 +191,15 @@ def test_rows_without_examples_return_their_start(engine: str) -> None:
     slots = torch.ones_like(models)
     for shards, empty in ((ragged_shards(), [2]), (ragged_shards((0, 0)), [0, 1])):
         label = labels(len(shards))
-        result = engine.train(models, label, shards, how, how.lr, slots)
+        result = engine.train(TrainCall(models, label, shards, how, how.lr, slots))
         assert result.slots is not None
         assert torch.equal(result.params[empty], models[label][empty])
         assert torch.equal(result.slots[empty], slots[label][empty])
         assert not result.loss[empty].any()
         assert not result.steps[empty].any()
-        assert not engine.loss(models, shards)[empty].any()
-        assert not engine.grad(models, label, shards)[empty].any()
-        loss_sum, correct = engine.evaluate(models, label, shards)
+        assert not engine.loss(LossCall(models, shards))[empty].any()
+        assert not engine.grad(GradCall(models, label, shards))[empty].any()
+        loss_sum, correct = engine.test(TestCall(models, label, shards))
         assert not loss_sum[empty].any()
         assert not correct[empty].any()
 
@@ -189,12 +210,12 @@ def test_a_call_without_rows_returns_no_rows(engine: str) -> None:
     engine = LoopEngine(model, pool) if engine == "loop" else ENGINES[engine](model, pool)
     models, none = starts(engine), torch.empty(0, dtype=torch.int64)
     shards = ragged_shards(())
-    result = engine.train(models, none, shards, SOLVERS["sgd"], 0.1)
-    assert result.params.shape == (0, engine.num_params)
+    result = engine.train(TrainCall(models, none, shards, SOLVERS["sgd"], 0.1))
+    assert result.params.shape == (0, engine.layout.num_params)
     assert result.loss.shape == (0,)
-    assert engine.loss(models, shards).shape == (0, 3)
-    assert engine.grad(models, none, shards).shape == (0, engine.num_params)
-    assert [len(part) for part in engine.evaluate(models, none, shards)] == [0, 0]
+    assert engine.loss(LossCall(models, shards)).shape == (0, 3)
+    assert engine.grad(GradCall(models, none, shards)).shape == (0, engine.layout.num_params)
+    assert [len(part) for part in engine.test(TestCall(models, none, shards))] == [0, 0]
 
 
 @pytest.mark.parametrize("engine", ["loop", *ENGINES])
@@ -203,10 +224,10 @@ def test_dtypes(engine: str) -> None:
     engine = LoopEngine(model, pool) if engine == "loop" else ENGINES[engine](model, pool)
     shards = ragged_shards()
     models, label = starts(engine), labels(len(shards))
-    result = engine.train(models, label, shards, SOLVERS["momentum"], 0.1)
+    result = engine.train(TrainCall(models, label, shards, SOLVERS["momentum"], 0.1))
     assert result.slots is not None
-    loss_sum, correct = engine.evaluate(models, label, shards)
-    floats = result.params, result.slots, result.loss, engine.loss(models, shards)
+    loss_sum, correct = engine.test(TestCall(models, label, shards))
+    floats = result.params, result.slots, result.loss, engine.loss(LossCall(models, shards))
     assert {value.dtype for value in floats} == {torch.float32}
     assert (result.steps.dtype, loss_sum.dtype, correct.dtype) == (
         torch.int64,
@@ -224,14 +245,16 @@ def test_random_crops_are_the_same_in_every_engine(engine: str, name: str) -> No
     loop, fast = LoopEngine(model, pool), ENGINES[engine](model, pool)
     still = ENGINES[engine](model, replace(pool, view=replace(view, augment="none")))
     models, label = starts(loop), labels(len(shards))
-    expected, got = (b.train(models, label, shards, how, how.lr) for b in (loop, fast))
+    expected, got = (b.train(TrainCall(models, label, shards, how, how.lr)) for b in (loop, fast))
     assert_equal_but_for_kinks(got.params, expected.params, loop.layout)
     torch.testing.assert_close(got.loss, expected.loss, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(
-        still.train(models, label, shards, how, how.lr).loss, got.loss, rtol=1e-3
+        still.train(TrainCall(models, label, shards, how, how.lr)).loss, got.loss, rtol=1e-3
     )
     # without training all see the middle
     for one, other in zip(
-        loop.evaluate(models, label, shards), still.evaluate(models, label, shards), strict=True
+        loop.test(TestCall(models, label, shards)),
+        still.test(TestCall(models, label, shards)),
+        strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

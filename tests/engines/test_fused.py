@@ -10,13 +10,13 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor, nn
 
+from fedclust.calls import GradCall, LossCall, Shards, TestCall, TrainCall
 from fedclust.engines.fused import FusedEngine, convolution, network, training
 from fedclust.engines.loop import LoopEngine
 from fedclust.errors import ConfigError
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import Shards
 from fedclust.verbs import Engine
 
 # every option of every layer that the shipped models leave at its usual value
@@ -88,16 +88,18 @@ def odd(name: str) -> Model:
 
 
 def models_of(engine: Engine, count: int = 3) -> Tensor:
-    return 0.2 * torch.randn(count, engine.num_params, generator=torch.Generator().manual_seed(5))
+    return 0.2 * torch.randn(
+        count, engine.layout.num_params, generator=torch.Generator().manual_seed(5)
+    )
 
 
 def everything(engine: Engine, models: Tensor, shards: Shards, solver: Solver) -> list[Tensor]:
     """All that the verbs return."""
     label = labels(len(shards))
-    result = engine.train(models, label, shards, solver, solver.lr)
-    read = engine.loss(models, shards), engine.grad(models, label, shards)
+    result = engine.train(TrainCall(models, label, shards, solver, solver.lr))
+    read = engine.loss(LossCall(models, shards)), engine.grad(GradCall(models, label, shards))
     slots = [] if result.slots is None else [result.slots]
-    evaluation = engine.evaluate(models, label, shards)
+    evaluation = engine.test(TestCall(models, label, shards))
     return [result.params, *slots, result.loss, result.steps, *read, *evaluation]
 
 
@@ -188,13 +190,15 @@ def test_merged_calls_equal_separate_ones() -> None:
     )
     two = Shards(index=two.index, count=two.count, key=two.key + 1)
     how = SOLVERS["everything"]
-    merged = engine.train(models, torch.cat([label, label + 3]), both, how, how.lr)
+    merged = engine.train(TrainCall(models, torch.cat([label, label + 3]), both, how, how.lr))
     for shards, part, rows in ((one, models[:3], slice(0, 5)), (two, models[3:], slice(5, 10))):
-        alone = engine.train(part, label, shards, how, how.lr)
+        alone = engine.train(TrainCall(part, label, shards, how, how.lr))
         close([merged.params[rows], merged.loss[rows]], [alone.params, alone.loss], 1e-6)
         first = 3 * (rows.start // 5)
         close(
-            [engine.loss(models, both)[rows, first : first + 3]], [engine.loss(part, shards)], 1e-6
+            [engine.loss(LossCall(models, both))[rows, first : first + 3]],
+            [engine.loss(LossCall(part, shards))],
+            1e-6,
         )
 
 
@@ -207,7 +211,10 @@ def test_stragglers_and_an_anchor_equal_the_loop() -> None:
     models, label, anchor = starts(loop), labels(6), starts(loop, 6).flip(0)
     for name in ("everything", "proximal", "full_batch"):
         how = SOLVERS[name]
-        want, got = (e.train(models, label, part, how, how.lr, None, anchor) for e in (loop, fused))
+        want, got = (
+            e.train(TrainCall(models, label, part, how, how.lr, None, anchor))
+            for e in (loop, fused)
+        )
         assert want.steps.argsort(descending=True, stable=True).tolist() != list(range(6))
         close([got.params, got.loss], [want.params, want.loss], 1e-5)
         assert torch.equal(got.steps, want.steps)
@@ -222,7 +229,7 @@ def test_evaluation_groups_rows_that_share_a_model(num_models: int) -> None:
     shards, models = ragged_shards(counts), starts(loop, num_models)
     label = torch.arange(20) * 3 % num_models
     (loss, correct), (want_loss, want_correct) = (
-        engine.evaluate(models, label, shards) for engine in (fused, loop)
+        engine.test(TestCall(models, label, shards)) for engine in (fused, loop)
     )
     assert 0 < correct.sum() < shards.count.sum()
     torch.testing.assert_close(loss, want_loss, rtol=1e-6, atol=1e-6)
@@ -232,14 +239,17 @@ def test_evaluation_groups_rows_that_share_a_model(num_models: int) -> None:
 def test_a_diverged_model_spoils_no_other_entry() -> None:
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((3, 7, 2))
     models, label = starts(engine), torch.arange(3)
-    clean = engine.loss(models, shards), *engine.evaluate(models, label, shards)
+    clean = engine.loss(LossCall(models, shards)), *engine.test(TestCall(models, label, shards))
     models[1] = float("nan")
-    table, (loss, _) = engine.loss(models, shards), engine.evaluate(models, label, shards)
+    table, (loss, _) = (
+        engine.loss(LossCall(models, shards)),
+        engine.test(TestCall(models, label, shards)),
+    )
     assert table[:, 1].isnan().all()
     assert torch.equal(table[:, [0, 2]], clean[0][:, [0, 2]])
     assert loss[1].isnan()
     assert torch.equal(loss[[0, 2]], clean[1][[0, 2]])
-    trained = engine.train(models, label, shards, SOLVERS["sgd"], 0.05)
+    trained = engine.train(TrainCall(models, label, shards, SOLVERS["sgd"], 0.05))
     assert trained.loss.isnan().tolist() == [False, True, False]
 
 
@@ -258,11 +268,13 @@ def test_padding_is_small_on_power_law_counts() -> None:
     shards = ragged_shards(counts)
     full = torch.zeros(len(shards), dtype=torch.int64)
     models = starts(engine, 1)
-    engine.train(models, full, shards, Solver(lr=0.1, batch_size=10), 0.1)
+    engine.train(TrainCall(models, full, shards, Solver(lr=0.1, batch_size=10), 0.1))
     assert 0 < engine.padding < 0.1
-    engine.train(models, full, shards, Solver(lr=0.1, batch_size=None), 0.1)
+    engine.train(TrainCall(models, full, shards, Solver(lr=0.1, batch_size=None), 0.1))
     assert 0 < engine.padding < 0.1
-    engine.train(models, full[:2], ragged_shards((20, 20)), Solver(lr=0.1, batch_size=10), 0.1)
+    engine.train(
+        TrainCall(models, full[:2], ragged_shards((20, 20)), Solver(lr=0.1, batch_size=10), 0.1)
+    )
     assert engine.padding == 0
 
 
@@ -275,7 +287,7 @@ def test_out_of_memory_gives_the_same_result(
         SOLVERS["sgd"],
     )
     models, label = starts(engine), labels(5)
-    want = engine.train(models, label, shards, how, how.lr)
+    want = engine.train(TrainCall(models, label, shards, how, how.lr))
     train_chunk = training.train_chunk
 
     def small(stack: network.Stack, batches: training.Batches) -> Tensor:
@@ -286,7 +298,7 @@ def test_out_of_memory_gives_the_same_result(
 
     monkeypatch.setattr("fedclust.engines.fused.engine.train_chunk", small)
     with caplog.at_level(logging.WARNING):
-        got = engine.train(models, label, shards, how, how.lr)
+        got = engine.train(TrainCall(models, label, shards, how, how.lr))
     assert "out of memory" in caplog.text
     close([got.params, got.loss], [want.params, want.loss], 1e-6)
 
@@ -334,15 +346,15 @@ def test_training_holds_no_start_rows_of_all_clients(monkeypatch: pytest.MonkeyP
             nonlocal largest
             out = func(*args, **(kwargs or {}))
             fresh = isinstance(out, Tensor) and out.is_floating_point() and out._base is None
-            if fresh and out.untyped_storage().nbytes() > 4 * 4 * engine.num_params:
+            if fresh and out.untyped_storage().nbytes() > 4 * 4 * engine.layout.num_params:
                 largest += 1
             return out
 
     shards = ragged_shards((2,) * 30)
     models, label = starts(engine, 1), torch.zeros(30, dtype=torch.int64)
     with Watch():
-        result = engine.train(models, label, shards, SOLVERS["sgd"], 0.05)
-    assert result.params.shape == (30, engine.num_params)
+        result = engine.train(TrainCall(models, label, shards, SOLVERS["sgd"], 0.05))
+    assert result.params.shape == (30, engine.layout.num_params)
     assert largest <= 2  # the result, made once and perhaps seen twice
 
 
@@ -356,10 +368,10 @@ def test_key_and_start_decide_a_row_and_nothing_else_does() -> None:
         index=same.index, count=same.count, key=Stream.of(4, "train").keys(torch.arange(2))
     )
     models, label, how = starts(engine), torch.zeros(2, dtype=torch.int64), SOLVERS["sgd"]
-    params = engine.train(models, label, same, how, how.lr).params
+    params = engine.train(TrainCall(models, label, same, how, how.lr)).params
     torch.testing.assert_close(params[0], params[1], rtol=1e-6, atol=1e-6)
     assert not torch.allclose(
-        engine.train(models, label, other, how, how.lr).params[0], params[0], atol=1e-4
+        engine.train(TrainCall(models, label, other, how, how.lr)).params[0], params[0], atol=1e-4
     )
 
 
@@ -379,7 +391,7 @@ def test_a_local_step_takes_no_fresh_memory(
             return descend(*arguments)  # type: ignore[arg-type]
 
     def train() -> None:
-        engine.train(starts(engine), labels(5), ragged_shards(), SOLVERS[solver], 0.05)
+        engine.train(TrainCall(starts(engine), labels(5), ragged_shards(), SOLVERS[solver], 0.05))
 
     monkeypatch.setattr(training, "_descend", watched)
     with torch.profiler.profile(

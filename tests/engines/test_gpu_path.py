@@ -17,10 +17,10 @@ from test_regression import WHERE
 from torch import Tensor
 
 from fedclust import kernels
+from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TrainCall
 from fedclust.engines.fused import FusedEngine, engine, network, regression
 from fedclust.engines.fused.graphs import _agree
 from fedclust.solver import Solver
-from fedclust.types import LocalResult, Shards
 
 EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
 
@@ -66,14 +66,16 @@ def test_training(name: str, solver: str) -> None:
     shards, label, models = ragged_shards(), labels(5), starts(cpu)
     how = SOLVERS[solver]
     slots = 0.1 * models if how.momentum else None
-    here = cpu.train(models, label, shards, how, how.lr, slots)
+    here = cpu.train(TrainCall(models, label, shards, how, how.lr, slots))
     there = gpu.train(
-        models.to(CUDA),
-        label.to(CUDA),
-        on_device(shards),
-        how,
-        how.lr,
-        None if slots is None else slots.to(CUDA),
+        TrainCall(
+            models.to(CUDA),
+            label.to(CUDA),
+            on_device(shards),
+            how,
+            how.lr,
+            None if slots is None else slots.to(CUDA),
+        )
     )
     assert_same(here, there)
 
@@ -84,9 +86,15 @@ def test_losses_gradients_and_tests(name: str) -> None:
     cpu, gpu = engines(name)
     shards, label, models = ragged_shards(), labels(5), starts(cpu)
     given = models.to(CUDA), label.to(CUDA), on_device(shards)
-    torch.testing.assert_close(gpu.loss(given[0], given[2]).cpu(), cpu.loss(models, shards))
-    torch.testing.assert_close(gpu.grad(*given).cpu(), cpu.grad(models, label, shards))
-    for there, here in zip(gpu.evaluate(*given), cpu.evaluate(models, label, shards), strict=True):
+    torch.testing.assert_close(
+        gpu.loss(LossCall(given[0], given[2])).cpu(), cpu.loss(LossCall(models, shards))
+    )
+    torch.testing.assert_close(
+        gpu.grad(GradCall(*given)).cpu(), cpu.grad(GradCall(models, label, shards))
+    )
+    for there, here in zip(
+        gpu.test(TestCall(*given)), cpu.test(TestCall(models, label, shards)), strict=True
+    ):
         torch.testing.assert_close(there.cpu(), here)
 
 
@@ -97,7 +105,9 @@ def test_the_host_does_not_wait_between_steps(device: Device, name: str) -> None
     waits = []
     for epochs in (1, 9):
         device.waits.clear()
-        gpu.train(models, label, shards, Solver(lr=0.05, batch_size=4, epochs=epochs), 0.05)
+        gpu.train(
+            TrainCall(models, label, shards, Solver(lr=0.05, batch_size=4, epochs=epochs), 0.05)
+        )
         waits.append(device.waits.total())
     assert waits == [1, 1]  # to hear how many examples there are
 
@@ -115,12 +125,12 @@ def several_calls(device: Device, gpu: FusedEngine, solver: Solver, lr: float = 
         models, label = starts(cpu) * (1 + 0.1 * call), (labels(4) + call) % 3
         slots = 0.1 * models if solver.momentum else None
         anchor = models.flip(0)[label] if solver.proximal else None
-        here = cpu.train(models, label, shards, solver, lr, slots, anchor)
+        here = cpu.train(TrainCall(models, label, shards, solver, lr, slots, anchor))
         before = device.kernels
+        moved = [None if given is None else given.to(CUDA) for given in (slots, anchor)]
         there = gpu.train(
-            models.to(CUDA), label.to(CUDA), on_device(shards), solver, lr,
-            None if slots is None else slots.to(CUDA), None if anchor is None else anchor.to(CUDA),
-        )  # fmt: skip
+            TrainCall(models.to(CUDA), label.to(CUDA), on_device(shards), solver, lr, *moved)
+        )
         kernels.append(device.kernels - before)
         assert_same(here, there)
     return kernels
@@ -229,7 +239,9 @@ def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) 
 
     def train(rows: int) -> Tensor:
         shards = on_device(ragged_shards(EQUAL[:rows]))
-        return gpu.train(models, labels(rows).to(CUDA), shards, SOLVERS["sgd"], 0.05).params
+        return gpu.train(
+            TrainCall(models, labels(rows).to(CUDA), shards, SOLVERS["sgd"], 0.05)
+        ).params
 
     for rows in (4, 3, 4, 2):
         assert train(rows).isfinite().all()

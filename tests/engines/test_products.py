@@ -12,6 +12,7 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
+from fedclust.calls import TrainCall
 from fedclust.engines.fused import FusedEngine, network, products
 from fedclust.engines.fused.products import baddbmm, bmm, onednn_pays
 
@@ -147,7 +148,9 @@ def test_bfloat16_changes_training_a_little_on_every_path(
         products.use(precision)
         engine = FusedEngine(shipped(name), toy_pool(shape_of(name)))
         models = starts(engine)
-        moved = engine.train(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05).params
+        moved = engine.train(
+            TrainCall(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05)
+        ).params
         products.use("highest")
         return moved - models[labels(5)]
 

@@ -14,6 +14,7 @@ from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts,
 from test_span import assert_same, everywhere, nowhere
 from torch import Tensor
 
+from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines.fused import FusedEngine, compiled, regression, training
 from fedclust.engines.fused.compiled import library
 from fedclust.engines.fused.network import Network
@@ -21,7 +22,7 @@ from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model, Stack
 from fedclust.solver import Solver
-from fedclust.types import LocalResult, Pool, Shards
+from fedclust.types import Pool
 
 WHERE = {"spanned": everywhere, "as it stands": nowhere}
 
@@ -49,7 +50,9 @@ def both(
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
         models = starts(engine) * factor
         return engine.train(
-            models, labels(len(shards)), shards, solver, solver.lr, slots=slots, anchor=anchor
+            TrainCall(
+                models, labels(len(shards)), shards, solver, solver.lr, slots=slots, anchor=anchor
+            )
         )
 
     with pytest.MonkeyPatch.context() as patch:
@@ -97,7 +100,7 @@ def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, wh
     monkeypatch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
-    found = engine.train(models, labels(2), shards, SOLVERS["sgd"], 0.05)
+    found = engine.train(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
     assert torch.equal(found.params[1], models[labels(2)[1]])
     assert found.loss[1] == 0
 
@@ -132,9 +135,11 @@ def test_a_row_does_not_depend_on_its_company() -> None:
         ragged_shards(),
     )
     models, label, solver = starts(engine), labels(len(shards)), SOLVERS["sgd"]
-    together = engine.train(models, label, shards, solver, 0.05).params
+    together = engine.train(TrainCall(models, label, shards, solver, 0.05)).params
     for row in range(len(shards)):
-        alone = engine.train(models, label[row : row + 1], row_of(shards, row), solver, 0.05).params
+        alone = engine.train(
+            TrainCall(models, label[row : row + 1], row_of(shards, row), solver, 0.05)
+        ).params
         torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-6)
 
 

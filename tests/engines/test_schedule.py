@@ -11,9 +11,9 @@ import pytest
 import torch
 from engine_toys import RAGGED, SOLVERS, ragged_shards, row_of
 
-from fedclust.engines.schedule import Schedule, num_steps, schedule
+from fedclust.calls import Shards
+from fedclust.engines.schedule import Schedule, schedule
 from fedclust.solver import Solver
-from fedclust.types import Shards
 
 
 def visits(plan: Schedule, row: int) -> list[list[int]]:
@@ -106,9 +106,9 @@ def test_every_example_comes_first_equally_often() -> None:
 
 def test_step_counts() -> None:
     shards = ragged_shards((0, 1, 10, 11))
-    assert num_steps(shards, Solver(lr=0.1, batch_size=10, epochs=3)).tolist() == [0, 3, 3, 6]
-    assert num_steps(shards, Solver(lr=0.1, batch_size=None, epochs=3)).tolist() == [0, 3, 3, 3]
-    assert num_steps(shards, Solver(lr=0.1, batch_size=10, epochs=None, steps=4)).tolist() == [
+    assert shards.num_steps(Solver(lr=0.1, batch_size=10, epochs=3)).tolist() == [0, 3, 3, 6]
+    assert shards.num_steps(Solver(lr=0.1, batch_size=None, epochs=3)).tolist() == [0, 3, 3, 3]
+    assert shards.num_steps(Solver(lr=0.1, batch_size=10, epochs=None, steps=4)).tolist() == [
         0,
         4,
         4,
@@ -122,7 +122,7 @@ def test_step_counts() -> None:
 )
 def test_part_of_the_work_is_rounded_up_to_steps(work: float, steps: list[int]) -> None:
     shards = replace(ragged_shards((0, 1, 10, 11)), work=torch.full((4,), work))
-    assert num_steps(shards, Solver(lr=0.1, batch_size=10, epochs=10)).tolist() == steps
+    assert shards.num_steps(Solver(lr=0.1, batch_size=10, epochs=10)).tolist() == steps
 
 
 @pytest.mark.parametrize("name", sorted(SOLVERS))

@@ -12,6 +12,7 @@ from torch import Tensor
 from two_ranks import Pair
 
 import fedclust.engines.sharded
+from fedclust.calls import GradCall, LossCall, TestCall, TrainCall
 from fedclust.distributed import Ranks
 from fedclust.engines.choose import make_engine
 from fedclust.engines.sharded import Sharded, deal, fingerprint, sharded
@@ -29,14 +30,14 @@ def everything(engine: Engine, counts: tuple[int, ...], solver: str) -> dict[str
     slots = 0.01 * starts(engine, 4)[1:] if how.momentum else None
     anchor = 0.5 * models[label] if how.proximal else None
     shards = replace(shards, work=torch.linspace(0.3, 1, len(shards)))
-    local = engine.train(models, label, shards, how, how.lr, slots, anchor)
-    loss_sum, correct = engine.evaluate(models, label, shards)
+    local = engine.train(TrainCall(models, label, shards, how, how.lr, slots, anchor))
+    loss_sum, correct = engine.test(TestCall(models, label, shards))
     found = {
         "params": local.params,
         "train_loss": local.loss,
         "steps": local.steps,
-        "loss": engine.loss(models, shards),
-        "grad": engine.grad(models, label, shards),
+        "loss": engine.loss(LossCall(models, shards)),
+        "grad": engine.grad(GradCall(models, label, shards)),
         "loss_sum": loss_sum,
         "correct": correct,
     }
@@ -63,7 +64,7 @@ def unlike(ranks: Ranks) -> str:
     engine = toy("loop", "linear")
     models = starts(engine) + 1e-7 * ranks.rank
     try:
-        Sharded(engine, ranks).loss(models, ragged_shards())
+        Sharded(engine, ranks).loss(LossCall(models, ragged_shards()))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "none"
@@ -101,7 +102,7 @@ def test_ranks_that_ask_for_different_things_are_told(two_ranks: Pair) -> None:
     said = two_ranks(unlike)
     assert said[0] == said[1]
     assert said[0].startswith(
-        "RankFailed: rank 1 differs from rank 0 in what it is to compute (loss)"
+        "RankFailed: rank 1 differs from rank 0 in what it is to compute (LossCall)"
     )
 
 

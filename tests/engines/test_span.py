@@ -10,13 +10,13 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, toy_pool
 from torch import Tensor, nn
 
+from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.span import Unforced, pays
 from fedclust.engines.fused.weights import Descent, HeavyBall, Weight
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
-from fedclust.types import LocalResult, Shards
 
 
 def everywhere(count: Tensor, *_: object) -> Tensor:
@@ -42,7 +42,15 @@ def trained(
     slots = starts(engine, 5) * 0.1 if solver.momentum else None
     anchor = starts(engine, 9)[: len(shards)] * 0.5 if own and solver.proximal else None
     return engine.train(
-        starts(engine), labels(len(shards)), shards, solver, solver.lr, slots=slots, anchor=anchor
+        TrainCall(
+            starts(engine),
+            labels(len(shards)),
+            shards,
+            solver,
+            solver.lr,
+            slots=slots,
+            anchor=anchor,
+        )
     )
 
 
@@ -87,9 +95,11 @@ def test_a_row_does_not_depend_on_its_company(monkeypatch: pytest.MonkeyPatch) -
         SOLVERS["sgd"],
     )
     models, label = starts(engine), labels(len(shards))
-    together = engine.train(models, label, shards, solver, 0.05).params
+    together = engine.train(TrainCall(models, label, shards, solver, 0.05)).params
     for row in range(len(shards)):
-        alone = engine.train(models, label[row : row + 1], row_of(shards, row), solver, 0.05).params
+        alone = engine.train(
+            TrainCall(models, label[row : row + 1], row_of(shards, row), solver, 0.05)
+        ).params
         torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-6)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from fedclust.calls import Shards
 from fedclust.engines.schedule import schedule
 from fedclust.models.dropout import keep
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import Shards
 
 KEYS = Stream.of(0, "train", 4).keys(torch.arange(6))
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedclust.calls import LossCall, Shards, TrainCall
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.errors import ConfigError
@@ -13,7 +14,7 @@ from fedclust.models.foreign import Foreign, adopt
 from fedclust.models.mlp import mlp
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import Pool, Shards
+from fedclust.types import Pool
 
 
 class Residual(nn.Module):
@@ -61,10 +62,15 @@ def test_runs_on_both_general_engines_alike() -> None:
     )
     assert torch.equal(models[0], fast.init(Stream.of(0, "init", 0)))
     solver = Solver(lr=0.1, batch_size=4, momentum=0.5, proximal=0.1)
-    expected, got = (engine.train(models, label, shards, solver, 0.1) for engine in (loop, fast))
+    expected, got = (
+        engine.train(TrainCall(models, label, shards, solver, 0.1)) for engine in (loop, fast)
+    )
     torch.testing.assert_close(got.params, expected.params, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(
-        fast.loss(models, shards), loop.loss(models, shards), rtol=1e-5, atol=1e-6
+        fast.loss(LossCall(models, shards)),
+        loop.loss(LossCall(models, shards)),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 

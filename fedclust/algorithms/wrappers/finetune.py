@@ -66,7 +66,7 @@ class FineTune:
         ids = ((served.label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
         solver = replace(self.solver, epochs=self.epochs, steps=None)
         tuned = clients.train(
-            served.models, served.label[ids], ids, solver, rnd, purpose="finetune"
+            served.models, served.label[ids], ids, solver, purpose="finetune"
         ).params
         row = torch.arange(len(ids), device=ids.device) + len(served.models)
         return Served(

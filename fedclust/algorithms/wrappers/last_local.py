@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms import arrived
-from fedclust.types import Cost, LocalResult, Round, Served
+from fedclust.calls import LocalResult
+from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Algorithm, Clients
 
 
@@ -95,7 +96,7 @@ class _Watched:
     def __init__(self, clients: Clients, rnd: Round) -> None:
         self._engine: Any = clients
         self.ids = rnd.cohort[:0]
-        self.params = torch.empty(0, clients.num_params, device=rnd.cohort.device)
+        self.params = torch.empty(0, clients.layout.num_params, device=rnd.cohort.device)
 
     def __getattr__(self, verb: str) -> Any:
         return getattr(self._engine, verb)

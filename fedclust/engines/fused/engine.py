@@ -11,6 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from fedclust.calls import GradCall, LocalResult, LossCall, TestCall, TestResult, TrainCall
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.fused.graphs import Graphs, enabled
 from fedclust.engines.fused.network import Network, Stack, obstacle
@@ -25,12 +26,13 @@ from fedclust.engines.fused.training import (
     train_chunk,
 )
 from fedclust.engines.fused.weights import Accumulate, Rule
-from fedclust.engines.schedule import in_host_memory, num_steps, schedule
+from fedclust.engines.schedule import in_host_memory, schedule
 from fedclust.errors import require
+from fedclust.models.params import layout
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import LocalResult, Pool, Shards
+from fedclust.types import Pool
 
 _BLOCK_CPU = 64 << 20  # bytes of the widest activation of one block
 _BLOCK_CUDA = 1 << 30
@@ -70,7 +72,7 @@ class FusedEngine:
         )
         self.model, self.pool = model, pool
         self.network = Network.of(model)
-        self.num_params = self.network.num_params
+        self.layout = layout(model)
         self.padding, self.together = 0.0, 0
         self._max_rows = max_rows
         device = self.pool.x.device
@@ -90,23 +92,17 @@ class FusedEngine:
         return self.model.draw(stream.torch()).to(self.pool.x.device)
 
     @torch.no_grad()
-    def train(
-        self,
-        models: Tensor,
-        label: Tensor,
-        shards: Shards,
-        solver: Solver,
-        lr: float,
-        slots: Tensor | None = None,
-        anchor: Tensor | None = None,
-    ) -> LocalResult:
-        """Local training of C rows; row i starts at models[label[i]] and, with momentum,
-        slots[label[i]].
-        """
+    def train(self, call: TrainCall) -> LocalResult:
+        """Local training of C rows; row i starts at models[label[i]]."""
+        models, label, shards, solver = call.models, call.label, call.shards, call.solver
+        slots, anchor, lr = call.slots, call.anchor, call.lr
         result = LocalResult(
-            params=models.new_empty(len(shards), self.num_params),
-            slots=models.new_empty(len(shards), self.num_params) if solver.momentum else None,
+            params=models.new_empty(len(shards), self.layout.num_params),
+            slots=models.new_empty(len(shards), self.layout.num_params)
+            if solver.momentum
+            else None,
             loss=models.new_zeros(len(shards)),
+            first_loss=models.new_zeros(len(shards)),
             steps=torch.zeros_like(shards.count),
         )
         rule = rule_of(solver, lr)
@@ -115,12 +111,12 @@ class FusedEngine:
 
         # how much there is to do is planned by the host, so that it waits for the device once
         known = in_host_memory(shards)
-        count, steps = known.count, num_steps(known, solver)
+        count, steps = known.count, known.num_steps(solver)
 
         def work(spanned: bool, chunk: Tensor) -> None:
             nonlocal computed, real
             rows = chunk.to(models.device, non_blocking=True)
-            here = _take(shards, rows, int(count[chunk].max()))
+            here = shards.take(rows, int(count[chunk].max()))
             part = known.work if known.work is None else known.work[chunk]
             plan = schedule(here, solver, replace(here, count=count[chunk], work=part))
             stack = stacks.of(len(rows), rule)
@@ -166,8 +162,9 @@ class FusedEngine:
         return result
 
     @torch.no_grad()
-    def loss(self, models: Tensor, shards: Shards) -> Tensor:
+    def loss(self, call: LossCall) -> Tensor:
         """Mean loss of every model [K, P] on every shard, [C, K] nats per example."""
+        models, shards = call.models, call.shards
         owner, index = owners(shards)
         stacks = _Stacks(self.network, self.pool.x.device)
         sums = torch.zeros(len(models), len(shards), dtype=torch.float64, device=models.device)
@@ -185,16 +182,17 @@ class FusedEngine:
         return (sums.T / shards.count.clamp(min=1).unsqueeze(1)).to(torch.float32)
 
     @torch.no_grad()
-    def grad(self, models: Tensor, label: Tensor, shards: Shards) -> Tensor:
+    def grad(self, call: GradCall) -> Tensor:
         """Full-batch gradient of the mean loss of models[label[i]] on shard i, [C, P]."""
+        models, label, shards = call.models, call.label, call.shards
         stacks = _Stacks(self.network, self.pool.x.device)
-        gradient = models.new_empty(len(shards), self.num_params)
+        gradient = models.new_empty(len(shards), self.layout.num_params)
 
         count = shards.count.cpu()
 
         def work(chunk: Tensor) -> None:
             rows = chunk.to(models.device, non_blocking=True)
-            here = _take(shards, rows, int(count[chunk].max()))
+            here = shards.take(rows, int(count[chunk].max()))
             stack = stacks.of(len(rows), Accumulate())
             stack.load(models, label[rows])
             gradient_chunk(stack, self.pool, here, count[chunk].tolist(), self._block(len(rows)))
@@ -204,10 +202,11 @@ class FusedEngine:
         return gradient
 
     @torch.no_grad()
-    def evaluate(self, models: Tensor, label: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
+    def test(self, call: TestCall) -> TestResult:
         """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard
         i.
         """
+        models, label, shards = call.models, call.label, call.shards
         stacks = _Stacks(self.network, self.pool.x.device)
         grouped = Grouped.of(label, shards, len(models))
         examples = len(grouped.index)
@@ -227,9 +226,10 @@ class FusedEngine:
 
         self._each(count, count, partial(self._floats, 1), work, count.nonzero().squeeze(1))
         sums = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
-        return (
-            sums.index_add_(0, grouped.owner, loss[:examples]),
-            torch.zeros_like(shards.count).index_add_(0, grouped.owner, hit[:examples]),
+        hits = torch.zeros_like(shards.count)
+        return TestResult(
+            loss_sum=sums.index_add_(0, grouped.owner, loss[:examples]),
+            correct=hits.index_add_(0, grouped.owner, hit[:examples]),
         )
 
     def _each(
@@ -258,17 +258,17 @@ class FusedEngine:
 
     def _floats(self, copies: int, width: int) -> int:
         """Numbers of a row with `copies` sets of parameters and batches of `width` examples."""
-        return copies * self.num_params + 2 * min(width, _BATCH) * self.network.activations
+        return copies * self.layout.num_params + 2 * min(width, _BATCH) * self.network.activations
 
     def _data_floats(self, copies: int, width: int) -> int:
         """Numbers of a row with all of its `width` examples."""
-        return copies * self.num_params + width * math.prod(self.pool.shape)
+        return copies * self.layout.num_params + width * math.prod(self.pool.shape)
 
     def _span_floats(self, copies: int, width: int) -> int:
         """Numbers of a row with `width` examples that is trained in their span."""
         layer = self._first_dense
         assert layer is not None
-        rest = self.num_params - layer.weight.numel()
+        rest = self.layout.num_params - layer.weight.numel()
         return width * (width + (1 + copies) * layer.out_features) + copies * rest
 
     def _spanned(self, count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
@@ -339,17 +339,6 @@ class _Stacks:
     def _rows(self) -> int:
         """Rows of all stacks."""
         return sum(rows for rows, _ in self._last)
-
-
-def _take(shards: Shards, rows: Tensor, longest: int) -> Shards:
-    """The shards of some rows, the longest of which has `longest` examples."""
-    work = None if shards.work is None else shards.work[rows]
-    return Shards(
-        index=shards.index[rows, :longest],
-        count=shards.count[rows],
-        key=shards.key[rows],
-        work=work,
-    )
 
 
 def _among(work: Callable[[Tensor], None], bucket: Tensor, rows: Tensor) -> None:

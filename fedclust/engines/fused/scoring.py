@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedclust.calls import Shards
 from fedclust.engines.fused.network import Stack
-from fedclust.types import Pool, Shards
+from fedclust.types import Pool
 
 
 def _log_probabilities(stack: Stack, x: Tensor) -> Tensor:

@@ -8,12 +8,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedclust.calls import Shards
 from fedclust.engines.fused.network import Frame, Stack
 from fedclust.engines.fused.regression import fits, train_regression
 from fedclust.engines.fused.weights import Descent, HeavyBall, TrainingRule
 from fedclust.engines.schedule import Schedule
 from fedclust.solver import Solver
-from fedclust.types import Pool, Shards
+from fedclust.types import Pool
 
 _RESIDENT = (
     256 << 20

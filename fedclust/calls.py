@@ -1,0 +1,446 @@
+"""What is asked of an engine, as values: local training, losses, gradients and tests of C rows.
+
+A call holds the tensors of all its rows. Calls of one `kind` can be merged into one, a call can be
+reduced to some of its rows, and a result can be cut again. The symbols of the shape comments are
+those of `fedclust.types`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fedclust.solver import Solver
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """The data of the rows of one call, and the key of their randomness.
+
+    Attributes:
+        index: [C, n] int64 pool rows, 0 past the count.
+        count: [C] int64 examples.
+        key: [C] int64 randomness of (seed, purpose, round, client).
+        work: [C] float32 in (0, 1] fraction of the local steps to take, rounded up; None for all of
+            them.
+    """
+
+    index: Tensor
+    count: Tensor
+    key: Tensor
+    work: Tensor | None = None
+
+    def __len__(self) -> int:
+        """C."""
+        return len(self.count)
+
+    def num_steps(self, solver: Solver) -> Tensor:
+        """Local steps of every row, [C] int64: ceil(work * all its steps)."""
+        steps = solver.all_steps(self.count)
+        # in float32 0.2 * 10 rounds to 2; in float64, float32's 0.2 would make it 2.00000003
+        return steps if self.work is None else (self.work * steps).ceil().to(torch.int64)
+
+    def take(self, rows: Tensor, longest: int | None = None) -> Shards:
+        """The data of some rows [R], with `longest` columns of the index; None for all."""
+        return Shards(
+            index=self.index[rows, :longest],
+            count=self.count[rows],
+            key=self.key[rows],
+            work=None if self.work is None else self.work[rows],
+        )
+
+    @classmethod
+    def merge(cls, parts: Sequence[Shards]) -> Shards:
+        """The rows of several calls, one after the other, padded to the longest."""
+        works = [
+            torch.ones_like(s.count, dtype=torch.float32) if s.work is None else s.work
+            for s in parts
+        ]
+        return cls(
+            index=_wide([s.index for s in parts]),
+            count=torch.cat([s.count for s in parts]),
+            key=torch.cat([s.key for s in parts]),
+            work=None if all(s.work is None for s in parts) else torch.cat(works),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalResult:
+    """What local training returns.
+
+    Attributes:
+        params: [C, P] parameters after the last local step.
+        slots: [C, P] momentum after the last local step, None without momentum.
+        loss: [C] mean training loss over the local steps, nats per example, without penalty terms.
+        first_loss: [C] mean training loss of the examples of the first local epoch, each before the
+            step it is part of; nats.
+        steps: [C] int64 local steps taken.
+    """
+
+    params: Tensor
+    slots: Tensor | None
+    loss: Tensor
+    first_loss: Tensor
+    steps: Tensor
+
+
+class TestResult(NamedTuple):
+    """Test results of the rows.
+
+    Attributes:
+        loss_sum: [C] float64 summed loss, nats.
+        correct: [C] int64 correctly classified examples.
+    """
+
+    loss_sum: Tensor
+    correct: Tensor
+
+
+TestResult.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test
+
+
+class Verbs(Protocol):
+    """What answers calls: one method for each."""
+
+    def train(self, call: TrainCall, /) -> LocalResult:
+        """Local training of the rows."""
+        ...
+
+    def loss(self, call: LossCall, /) -> Tensor:
+        """Losses of all models on every row."""
+        ...
+
+    def grad(self, call: GradCall, /) -> Tensor:
+        """Gradients of the rows."""
+        ...
+
+    def test(self, call: TestCall, /) -> TestResult:
+        """Test results of the rows."""
+        ...
+
+
+class Call(Protocol, Generic[R_co]):
+    """A request; a frozen dataclass of tensors and plain values."""
+
+    @property
+    def shards(self) -> Shards:
+        """The data of its rows."""
+        ...
+
+    @property
+    def kind(self) -> Hashable | None:
+        """Calls of equal kind can be merged; None for a call that is always computed by itself."""
+        ...
+
+    @property
+    def work(self) -> Tensor:
+        """Examples that every row meets, [C] int64, to share out the rows evenly."""
+        ...
+
+    def on(self, engine: Verbs) -> R_co:
+        """The engine's answer."""
+        ...
+
+    def take(self, rows: Tensor) -> Self:
+        """The call of some rows [R]."""
+        ...
+
+    @classmethod
+    def merge(cls, calls: Sequence[Any]) -> Self:
+        """Several calls of one kind as one, row after row."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainCall:
+    """Local training of row i from models[label[i]].
+
+    A step moves the parameters against gradient + linear[i] + the solver's penalty terms.
+
+    Attributes:
+        models: [K, P] where rows start.
+        label: [C] int64 in [0, K).
+        shards: the rows' data.
+        solver: what a local step is.
+        lr: learning rate of the call.
+        slots: [K, P] momentum that row i starts with: slots[label[i]]; None for 0.
+        anchor: [C, P] where the solver's proximal term pulls row i to; None for its start.
+        linear: [C, P] added to every gradient, as SCAFFOLD's control variates; None for 0.
+        example_weight: [C, n] factor of each example's loss, whose sum is then divided by the
+            batch's examples; None for 1. The result's loss is weighted likewise.
+        frozen: [P] bool, parameters that keep their value and momentum; None for none.
+    """
+
+    models: Tensor
+    label: Tensor
+    shards: Shards
+    solver: Solver
+    lr: float
+    slots: Tensor | None = None
+    anchor: Tensor | None = None
+    linear: Tensor | None = None
+    example_weight: Tensor | None = None
+    frozen: Tensor | None = None
+
+    @property
+    def kind(self) -> Hashable:
+        """See `Call`."""
+        given = (self.slots, self.anchor, self.linear, self.example_weight)
+        frozen = None if self.frozen is None else self.frozen.cpu().numpy().tobytes()
+        return "train", self.solver, self.lr, tuple(x is None for x in given), frozen
+
+    @property
+    def work(self) -> Tensor:
+        """See `Call`."""
+        count, most = self.shards.count, self.solver.batch_size
+        return self.shards.num_steps(self.solver) * (
+            count if most is None else count.clamp(max=most)
+        )
+
+    def on(self, engine: Verbs) -> LocalResult:
+        """See `Call`."""
+        return engine.train(self)
+
+    def take(self, rows: Tensor) -> TrainCall:
+        """See `Call`."""
+        return replace(
+            self,
+            label=self.label[rows],
+            shards=self.shards.take(rows),
+            anchor=_rows(self.anchor, rows),
+            linear=_rows(self.linear, rows),
+            example_weight=_rows(self.example_weight, rows),
+        )
+
+    @classmethod
+    def merge(cls, calls: Sequence[TrainCall]) -> TrainCall:
+        """See `Call`."""
+        weights = [c.example_weight for c in calls if c.example_weight is not None]
+        return replace(
+            calls[0],
+            models=torch.cat([c.models for c in calls]),
+            label=_labels(calls),
+            shards=Shards.merge([c.shards for c in calls]),
+            slots=_joined([c.slots for c in calls]),
+            anchor=_joined([c.anchor for c in calls]),
+            linear=_joined([c.linear for c in calls]),
+            example_weight=_wide(weights) if weights else None,
+        )
+
+
+@dataclass(frozen=True)
+class LossCall:
+    """Losses of every model on every row.
+
+    Attributes:
+        models: [K, P].
+        shards: the rows' data.
+        per_example: whether each example's loss is asked for, [C, n, K] and 0 past the count,
+            instead of their mean, [C, K]; nats.
+    """
+
+    models: Tensor
+    shards: Shards
+    per_example: bool = False
+
+    @property
+    def kind(self) -> None:
+        """See `Call`: other seeds' models do not belong on these rows."""
+        return
+
+    @property
+    def work(self) -> Tensor:
+        """See `Call`."""
+        return self.shards.count
+
+    def on(self, engine: Verbs) -> Tensor:
+        """See `Call`."""
+        return engine.loss(self)
+
+    def take(self, rows: Tensor) -> LossCall:
+        """See `Call`."""
+        return replace(self, shards=self.shards.take(rows))
+
+    @classmethod
+    def merge(cls, calls: Sequence[LossCall]) -> LossCall:
+        """See `Call`."""
+        (only,) = calls
+        return only
+
+
+@dataclass(frozen=True)
+class GradCall:
+    """Full-batch gradient [C, P] of the mean loss of models[label[i]] on row i.
+
+    Attributes:
+        models: [K, P].
+        label: [C] int64 in [0, K).
+        shards: the rows' data.
+    """
+
+    models: Tensor
+    label: Tensor
+    shards: Shards
+
+    @property
+    def kind(self) -> Hashable:
+        """See `Call`."""
+        return "grad"
+
+    @property
+    def work(self) -> Tensor:
+        """See `Call`."""
+        return self.shards.count
+
+    def on(self, engine: Verbs) -> Tensor:
+        """See `Call`."""
+        return engine.grad(self)
+
+    def take(self, rows: Tensor) -> GradCall:
+        """See `Call`."""
+        return replace(self, label=self.label[rows], shards=self.shards.take(rows))
+
+    @classmethod
+    def merge(cls, calls: Sequence[GradCall]) -> GradCall:
+        """See `Call`."""
+        models = torch.cat([c.models for c in calls])
+        return cls(models, _labels(calls), Shards.merge([c.shards for c in calls]))
+
+
+@dataclass(frozen=True)
+class TestCall:
+    """Test of models[label[i]], or of a mixture of all models, on row i.
+
+    Attributes:
+        models: [K, P].
+        label: [C] int64 in [0, K); not read with `weight`.
+        shards: the rows' data.
+        weight: [C, K] float32 shares of the models, whose class probabilities are averaged with
+            them; None for one model per row.
+    """
+
+    __test__ = False  # pytest: not a test
+
+    models: Tensor
+    label: Tensor
+    shards: Shards
+    weight: Tensor | None = None
+
+    @property
+    def kind(self) -> Hashable | None:
+        """See `Call`: mixtures are of one seed's models."""
+        return "test" if self.weight is None else None
+
+    @property
+    def work(self) -> Tensor:
+        """See `Call`."""
+        return self.shards.count
+
+    def on(self, engine: Verbs) -> TestResult:
+        """See `Call`."""
+        return engine.test(self)
+
+    def take(self, rows: Tensor) -> TestCall:
+        """See `Call`."""
+        label, shards = self.label[rows], self.shards.take(rows)
+        return replace(self, label=label, shards=shards, weight=_rows(self.weight, rows))
+
+    @classmethod
+    def merge(cls, calls: Sequence[TestCall]) -> TestCall:
+        """See `Call`."""
+        if len(calls) == 1:
+            return calls[0]
+        models = torch.cat([c.models for c in calls])
+        return cls(models, _labels(calls), Shards.merge([c.shards for c in calls]))
+
+
+class OneDoor:
+    """Engines that treat all calls alike: the four verbs lead to `answer`."""
+
+    def answer(self, call: Call[R]) -> R:
+        """What the call asks for."""
+        raise NotImplementedError
+
+    def train(self, call: TrainCall) -> LocalResult:
+        """See `Verbs`."""
+        return self.answer(call)
+
+    def loss(self, call: LossCall) -> Tensor:
+        """See `Verbs`."""
+        return self.answer(call)
+
+    def grad(self, call: GradCall) -> Tensor:
+        """See `Verbs`."""
+        return self.answer(call)
+
+    def test(self, call: TestCall) -> TestResult:
+        """See `Verbs`."""
+        return self.answer(call)
+
+
+def on_rows(function: Callable[[Tensor], Tensor], result: R) -> R:
+    """A result with `function` applied to each of its tensors [C, ...]."""
+    if isinstance(result, Tensor):
+        return cast(R, function(result))
+    if isinstance(result, TestResult):
+        return cast(R, TestResult(*map(function, result)))
+    assert is_dataclass(result)
+    assert not isinstance(result, type)
+    values = {f.name: getattr(result, f.name) for f in fields(result)}
+    return replace(result, **{k: None if v is None else function(v) for k, v in values.items()})
+
+
+def split(result: R, rows: Sequence[int]) -> list[R]:
+    """Consecutive pieces of a result, as views; `rows` says how many rows each has."""
+    pieces, first = [], 0
+    for length in rows:
+        piece = slice(first, first + length)
+        pieces.append(on_rows(lambda x, piece=piece: x[piece], result))  # type: ignore[misc]
+        first += length
+    return pieces
+
+
+def tensors_of(call: object) -> list[Tensor | None]:
+    """All tensors of a call in the order of its fields, those of its shards included."""
+    found: list[Tensor | None] = []
+    assert is_dataclass(call)
+    for field in fields(call):
+        value = getattr(call, field.name)
+        if isinstance(value, Shards):
+            found += tensors_of(value)
+        elif value is None or isinstance(value, Tensor):
+            found.append(value)
+    return found
+
+
+def _rows(values: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if values is None else values[rows]
+
+
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """All rows one after the other; calls of one kind all have them or none."""
+    given = [part for part in parts if part is not None]
+    return torch.cat(given) if given else None
+
+
+def _wide(parts: Sequence[Tensor]) -> Tensor:
+    """Rows [C_j, n_j] one after the other, padded with 0 to the longest."""
+    longest = max(part.shape[1] for part in parts)
+    return torch.cat([pad(part, (0, longest - part.shape[1])) for part in parts])
+
+
+def _labels(calls: Sequence[TrainCall | GradCall | TestCall]) -> Tensor:
+    """Labels of all rows, counted through the models of all calls."""
+    offset, label = 0, []
+    for call in calls:
+        label.append(call.label + offset)
+        offset += len(call.models)
+    return torch.cat(label)

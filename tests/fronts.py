@@ -1,0 +1,31 @@
+"""The clients of one seed before it is said in which round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedclust.engines.clients import SeedClients
+from fedclust.models.params import Layout
+from fedclust.rng import Stream
+from fedclust.types import Round
+from fedclust.verbs import Engine
+
+
+@dataclass
+class Front:
+    """What tests of several rounds hold; `at` gives the clients of one."""
+
+    engine: Engine
+
+    @property
+    def layout(self) -> Layout:
+        return self.engine.layout
+
+    def at(self, rnd: Round) -> SeedClients:
+        return SeedClients(self.engine, rnd)
+
+    def init(self, stream: Stream, k: int) -> Tensor:
+        return torch.stack([self.engine.init(stream.fold(j)) for j in range(k)])

@@ -39,6 +39,7 @@ from fedclust.algorithms.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.start import Start, check_start, initial_models
 from fedclust.errors import require
 from fedclust.ops import cluster_mean
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -71,14 +72,14 @@ class CFLMGD:
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     averaging: Averaging = "model"
     aggregation: Aggregation = "uniform"
     gradient_denominator: Denominator = "all"
     momentum_owner: Owner = "cluster"
     momentum_gradient: MomentumGradient = "current"
     start: Start = "independent"
-    restart_fraction: float | None = None
+    restart_fraction: Fraction | None = None
     cluster_choice: ClusterChoice = "train_loss"
 
     @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ from fedclust.algorithms.cold_start import ColdStart
 from fedclust.algorithms.shift import ShiftTest
 from fedclust.errors import require
 from fedclust.ops import discrepancy
+from fedclust.ranges import AtLeastOne, NonNegative
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -54,7 +55,7 @@ class InterGroup:
             models; False is eq. (20) as printed.
     """
 
-    rate: float = 0.0
+    rate: NonNegative = 0.0
     normalize: bool = True
 
     def __post_init__(self) -> None:
@@ -93,7 +94,7 @@ class FlexCFL:
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     cold_start: ColdStart
     shift: ShiftTest
     inter_group: InterGroup

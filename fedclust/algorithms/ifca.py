@@ -34,6 +34,7 @@ from fedclust.algorithms.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.shift import ShiftTest
 from fedclust.algorithms.start import Start, check_start, initial_models
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -64,12 +65,12 @@ class IFCA:
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     averaging: Averaging = "model"
     aggregation: FlexAggregation = "uniform"
     gradient_denominator: Denominator = "all"
     start: Start = "independent"
-    restart_fraction: float | None = None
+    restart_fraction: Fraction | None = None
     cluster_choice: Choice = "train_loss"
     migration: bool = False
     shift: ShiftTest = field(default_factory=ShiftTest)

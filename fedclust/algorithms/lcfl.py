@@ -50,6 +50,7 @@ from fedclust.algorithms import (
 )
 from fedclust.errors import require
 from fedclust.ops import on_host
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
@@ -87,11 +88,11 @@ class Warmup:
     """
 
     mode: Mode = "federated"
-    rounds: int = 5
-    participation: float | None = None
+    rounds: AtLeastOne = 5
+    participation: Fraction | None = None
     cover_all: bool = True
     fresh: bool = False
-    steps: int = 10
+    steps: AtLeastOne = 10
     own_start: bool = True
 
     def __post_init__(self) -> None:
@@ -142,7 +143,7 @@ class LCFL:
     solver: Solver
     metric: CostedMetric
     method: ClusterMethod
-    participation: float | None
+    participation: Fraction | None
     warmup: Warmup
     aggregation: Aggregation = "uniform"
     divisor: Divisor = "participants"

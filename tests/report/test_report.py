@@ -15,9 +15,9 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from fedclust.commands.callback import ReportAfterSweep
 from fedclust.errors import ConfigError, DataError, RunFolderError
 from fedclust.report import make_report, print_summary
-from fedclust.report.callback import ReportAfterSweep
 from fedclust.report.curves import draw
 from fedclust.report.write import contents, experiments
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.start
 
-Every command runs twice in processes of their own: as installed, and with no bytecode of any package
-to read, as in a container whose packages were installed without it.
+Every command runs in processes of their own: as installed, and with no bytecode of any package to
+read, as in a container whose packages were installed without it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,14 @@ class Stopped(BaseException):
         self.reason = reason
 
 
-def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_sweep: bool) -> None:
+def attempt(
+    work: Callable[[], None],
+    folder: Path,
+    console: Console,
+    *,
+    in_sweep: bool,
+    on_failure: Callable[[str], None] | None = None,
+) -> None:
     """Do a job's work.
 
     A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once,
@@ -44,6 +51,7 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         folder: the job's, named where the file system fails.
         console: where a sweep says it.
         in_sweep: whether other jobs follow.
+        on_failure: told why a job of a sweep could not run.
 
     Raises:
         Stopped: after an interrupt, or where this was the only job.
@@ -60,6 +68,8 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         if line not in not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
         note_not_run(2 if isinstance(error, UserError) else 1, line)
+        if on_failure is not None:
+            on_failure(line)
 
 
 def _naming_files(work: Callable[[], None], folder: Path) -> None:

@@ -18,7 +18,7 @@ from fedclust.config.schema import NAME
 from fedclust.errors import require
 
 _PLUGINS = ("hydra_plugins.", "hydra._internal.core_plugins.", "optuna.samplers.")
-_OURS = "fedclust.commands.callback.ReportAfterSweep"
+_OURS = "fedclust.commands.sweep_report.ReportAfterSweep"
 _SUBDIR = "${fedclust_job:${hydra:overrides.task},${hydra:runtime.choices.algorithm}}"
 _TYPED_ONLY = ("job.env_set", "output_subdir")  # empty unless typed
 

@@ -28,6 +28,7 @@ from fedclust.commands.failures import Stopped, attempt
 from fedclust.commands.guard import check_hydra
 from fedclust.commands.list import groups
 from fedclust.commands.names import job_folder, user_dir, without_user_dir
+from fedclust.commands.sweep_report import begin_job, fail_job, save_jobs
 from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.distributed import here, quiet
@@ -173,7 +174,15 @@ def job(config: DictConfig) -> None:
     console, hydra_config = Console(stderr=True, quiet=quiet()), HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
-    attempt(partial(_job, config, folder, console, in_sweep), folder, console, in_sweep=in_sweep)
+    if in_sweep:
+        begin_job()
+    attempt(
+        partial(_job, config, folder, console, in_sweep),
+        folder,
+        console,
+        in_sweep=in_sweep,
+        on_failure=fail_job,
+    )
 
 
 def _job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) -> None:
@@ -239,6 +248,8 @@ def _run(
             resolved["tracker"] = NO_TRACKER
         folder = (RunFolder if ranks.leads else SeenFolder)(path, resolved)
         folder.check()
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            save_jobs(Path(HydraConfig.get().sweep.dir))
         done = ranks.agree(lambda: folder.status["state"] == "done")
         built = None if done else build(resolved, own)
     if built is None:

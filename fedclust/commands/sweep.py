@@ -47,35 +47,35 @@ def num_jobs(params: Mapping[str, Any], overrides: Sequence[str] = ()) -> int:
 
 def note_jobs(number: int) -> None:
     """Remember how many jobs the sweep has."""
-    _folder("jobs").write_text(str(number))
+    noted("jobs").write_text(str(number))
 
 
 def jobs() -> int:
     """How many jobs the sweep has; 1 where that is not known."""
-    return int(_folder("jobs").read_text()) if _folder("jobs").is_file() else 1
+    return int(noted("jobs").read_text()) if noted("jobs").is_file() else 1
 
 
 def note_seconds(value: float) -> None:
     """Remember what a job took from its first round to its last."""
-    with _folder("seconds").open("a") as file:
+    with noted("seconds").open("a") as file:
         file.write(f"{value}\n")
 
 
 def mean_seconds() -> float | None:
     """What a job of the sweep took on average so far; None before the first has ended."""
-    measured = [float(line) for line in _folder("seconds").read_text().split()]
+    measured = [float(line) for line in noted("seconds").read_text().split()]
     return sum(measured) / len(measured) if measured else None
 
 
 def note_not_run(status: int, line: str) -> None:
     """Remember what a job said before it gave up, and the exit status that it means."""
-    with _folder("not_run").open("a") as file:
+    with noted("not_run").open("a") as file:
         file.write(f"{status} {line}\n")
 
 
 def not_run() -> dict[str, int]:
     """What jobs of this sweep said before they gave up, with the exit status it means."""
-    lines = _folder("not_run").read_text().splitlines()
+    lines = noted("not_run").read_text().splitlines()
     return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
 
 
@@ -85,7 +85,7 @@ def note_folders(results: Path) -> None:
     there = [folder for folder in (results, *results.parents) if folder.is_dir()]
     below = list(results.iterdir()) if results.is_dir() else []
     known = {"results": str(results), "there": [str(path) for path in (*there, *below)]}
-    _folder("folders").write_text(json.dumps(known))
+    noted("folders").write_text(json.dumps(known))
 
 
 def remove_unused(folder: Path) -> None:
@@ -93,9 +93,9 @@ def remove_unused(folder: Path) -> None:
 
     Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked.
     """
-    if not _folder("folders").is_file():
+    if not noted("folders").is_file():
         return
-    known = json.loads(_folder("folders").read_text())
+    known = json.loads(noted("folders").read_text())
     folder = folder.absolute()
     if not folder.is_relative_to(known["results"]):
         return
@@ -113,5 +113,6 @@ def remove_unused(folder: Path) -> None:
         folder = folder.parent
 
 
-def _folder(name: str) -> Path:
+def noted(name: str) -> Path:
+    """The file of that name in the folder of notes."""
     return Path(os.environ[_NOTES], name)

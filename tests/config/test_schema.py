@@ -15,7 +15,7 @@ from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.errors import ConfigError, RunFolderError
 from fedclust.report.arms import Arm, arms
-from fedclust.report.jobs import Job
+from fedclust.report.runs import Run
 from fedclust.report.tables import settings_table
 from fedclust.runtime.folder import RunFolder, config_hash
 
@@ -54,7 +54,7 @@ def test_a_new_key_is_known_everywhere(
     assert job_folder(["patience=5"], "lcfl") == "lcfl,patience=5"
     assert config_hash(config) != config_hash({**config, "patience": 6})
     jobs = [
-        Job(Path(str(n)), {"patience": n, "overrides": [f"patience={n}"], "choices": {}}, {}, {})
+        Run(Path(str(n)), {"patience": n, "overrides": [f"patience={n}"], "choices": {}}, {}, {})
         for n in (1, 2)
     ]
     assert [arm.setting for arm in arms(jobs)] == ["patience=1", "patience=2"]
@@ -130,7 +130,7 @@ def test_an_absurd_value_is_refused(changes: dict[str, object], said: str) -> No
 
 def test_means_of_computing_are_no_names_of_arms() -> None:
     jobs = [
-        Job(
+        Run(
             Path(name),
             {"overrides": [f"engine={name}", f"solver.lr={lr}"], "choices": {"algorithm": "ifca"}},
             {},

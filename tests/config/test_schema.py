@@ -16,7 +16,7 @@ from fedclust.config.tree import CONF
 from fedclust.errors import ConfigError, RunFolderError
 from fedclust.report.arms import Arm, arms
 from fedclust.report.runs import Run
-from fedclust.report.tables import settings_table
+from fedclust.report.settings import settings_table
 from fedclust.runtime.folder import RunFolder, config_hash
 
 

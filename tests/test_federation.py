@@ -1,5 +1,6 @@
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 

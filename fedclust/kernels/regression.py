@@ -5,9 +5,9 @@ parameters w [k, o] are changed where they lie, in blocks of features, so that a
 features and examples will do; a row's weights and a batch stay in the cache of the multiprocessor.
 Tiles of all of 784-10 would spill. With g the gradient of the batch (spanned: of its coefficients)
 
-    u = momentum * u + g + pull * w - proximal * anchor;   w = w + scale * u,
+    u = momentum * u + g + kept * w - pull * anchor;   w = w + scale * u,
 
-where scale and pull are -lr and decay, or, spanned, 1 and -lr * decay, since coefficients count in
+where scale and kept are -lr and decay, or, spanned, 1 and -lr * decay, since coefficients count in
 -lr.
 """
 
@@ -42,15 +42,15 @@ def _product(a, b, c, PRODUCT: tl.constexpr):
     return c
 
 
-@triton.jit(do_not_specialize=["rows", "examples", "steps", "batch"])
+@triton.jit(do_not_specialize=["rows", "examples", "steps", "batch", "early"])
 def local_steps(
     inputs, outputs_0, outputs_1, outputs_2, factors,
     weight, slot, anchor, bias, bias_slot, bias_anchor,
-    place, label, size, delta, loss,
-    rows, examples, width, classes, steps, batch,
-    lr, momentum, decay, bias_decay, proximal,
+    place, label, size, share, first, delta, loss,
+    rows, examples, width, classes, steps, batch, early,
+    lr, momentum, decay, bias_decay, pull,
     SPANNED: tl.constexpr, ORIGINS: tl.constexpr, MOMENTUM: tl.constexpr, ANCHOR: tl.constexpr,
-    BIAS: tl.constexpr, BIAS_ANCHOR: tl.constexpr, PRODUCT: tl.constexpr,
+    BIAS: tl.constexpr, BIAS_ANCHOR: tl.constexpr, WEIGHTED: tl.constexpr, PRODUCT: tl.constexpr,
     B: tl.constexpr, Y: tl.constexpr, K: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """See `train`; B examples, Y classes and K features are taken at once, logits from PART
@@ -61,9 +61,9 @@ def local_steps(
     split = tl.arange(0, K // PART)[:, None] * PART + tl.arange(0, PART)[None, :]
     real = o < classes
     if SPANNED:  # [k, o]
-        scale, pull, feature, output = 1.0, -lr * decay, classes, 1
+        scale, kept, feature, output = 1.0, -lr * decay, classes, 1
     else:  # [o, k]
-        scale, pull, feature, output = -lr, decay, 1, width
+        scale, kept, feature, output = -lr, decay, 1, width
     weight += row * width * classes
     slot += row * width * classes
     anchor += row * width * classes
@@ -74,11 +74,15 @@ def local_steps(
     place += row * batch
     label += row * batch
     size += row * steps
+    share += row * batch
+    first += row * early
     total = tl.zeros((), tl.float32)
+    total_early = tl.zeros((), tl.float32)
     s = 0
     count = tl.load(size)
     while count > 0:
-        share = 1.0 / count.to(tl.float32)
+        each = 1.0 / count.to(tl.float32)
+        met = tl.load(first + s, mask=s < early, other=0.0)
         if BIAS:
             old_bias = tl.load(bias + o, mask=real, other=0.0)
             bias_change = tl.zeros((Y,), tl.float32)
@@ -118,8 +122,16 @@ def local_steps(
             p = tl.exp(z)
             sums = tl.sum(p, 1)
             nats = tl.log(sums) - tl.sum(tl.where(right, z, 0.0), 1)
-            total += tl.sum(tl.where(inside, nats, 0.0), 0) * share
-            d = (p / sums[:, None] - tl.where(right, 1.0, 0.0)) * share
+            d = p / sums[:, None] - tl.where(right, 1.0, 0.0)
+            if WEIGHTED:
+                own_share = tl.load(share + b0 + b, mask=inside, other=0.0)
+                now = tl.sum(tl.where(inside, nats * own_share, 0.0), 0)
+                d *= own_share[:, None]
+            else:
+                now = tl.sum(tl.where(inside, nats, 0.0), 0) * each
+                d *= each
+            total += now
+            total_early += now * met
             d = tl.where(inside[:, None], d, 0.0)
             if BIAS:
                 if PRODUCT == "bf16":
@@ -148,9 +160,9 @@ def local_steps(
             mask = real[:, None] & there[None, :]
             at = (o * output)[:, None] + ((k0 + k) * feature)[None, :]
             w = tl.load(weight + at, mask=mask, other=0.0)
-            g += pull * w
+            g += kept * w
             if ANCHOR:
-                g -= proximal * tl.load(anchor + at, mask=mask, other=0.0)
+                g -= pull * tl.load(anchor + at, mask=mask, other=0.0)
             if MOMENTUM:
                 g += momentum * tl.load(slot + at, mask=mask, other=0.0)
                 tl.store(slot + at, g, mask=mask)
@@ -158,7 +170,7 @@ def local_steps(
         if BIAS:
             bias_change += bias_decay * old_bias
             if BIAS_ANCHOR:
-                bias_change -= proximal * tl.load(bias_anchor + o, mask=real, other=0.0)
+                bias_change -= pull * tl.load(bias_anchor + o, mask=real, other=0.0)
             if MOMENTUM:
                 bias_change += momentum * tl.load(bias_slot + o, mask=real, other=0.0)
                 tl.store(bias_slot + o, bias_change, mask=real)
@@ -168,8 +180,10 @@ def local_steps(
         factors += ORIGINS
         place += rows.to(tl.int64) * batch
         label += rows.to(tl.int64) * batch
+        share += rows.to(tl.int64) * batch
         count = tl.load(size + s, mask=s < steps, other=0)
-    tl.store(loss + tl.program_id(0), total / tl.maximum(s, 1).to(tl.float32))
+    tl.store(loss + 2 * row, total / tl.maximum(s, 1).to(tl.float32))
+    tl.store(loss + 2 * row + 1, total_early)
 
 
 def train(
@@ -186,6 +200,8 @@ def train(
     place: Tensor,
     label: Tensor,
     size: Tensor,
+    share: Tensor | None,
+    first: Tensor,
     loss: Tensor,
     product: str,
     **numbers: float,
@@ -203,7 +219,7 @@ def train(
         size: int64 [R, S] examples of every batch, 0 after the row's last step.
         loss: float32 [R], is given the mean over the steps, nats per example.
         product: ieee, tf32 or bf16, see `_product`.
-        numbers: lr, momentum, decay, bias_decay and proximal.
+        numbers: lr, momentum, decay, bias_decay and pull.
     """
     (rows, examples, width), (steps, _, batch) = inputs.shape, place.shape
     if not (rows and steps and batch):
@@ -227,6 +243,8 @@ def train(
             place,
             label,
             size,
+            weight if share is None else share,
+            first,
             delta,
             loss,
             rows,
@@ -235,6 +253,7 @@ def train(
             classes,
             steps,
             batch,
+            first.shape[1],
             **numbers,
             SPANNED=bool(outputs),
             ORIGINS=len(outputs),
@@ -242,6 +261,7 @@ def train(
             ANCHOR=anchor is not None,
             BIAS=bias is not None,
             BIAS_ANCHOR=bias_anchor is not None,
+            WEIGHTED=share is not None,
             PRODUCT=product,
             **shape,
             **OPTIONS,
@@ -292,8 +312,10 @@ def _example(*, spanned: bool) -> dict[str, Any]:
         "place": place,
         "label": torch.randint(o, place.shape, generator=generator),
         "size": torch.tensor([[36, 3, 33], [5, 0, 0]]),
-        "loss": torch.zeros(rows),
-        **{"lr": 0.1, "momentum": 0.7, "decay": 0.05, "bias_decay": 0.02, "proximal": 0.3},
+        "share": None if spanned else torch.rand(steps, rows, batch, generator=generator),
+        "first": torch.tensor([[0.8, 0.2], [1.0, 0.0]]),
+        "loss": torch.zeros(rows, 2),
+        **{"lr": 0.1, "momentum": 0.7, "decay": 0.05, "bias_decay": 0.02, "pull": 0.3},
     }
 
 
@@ -326,17 +348,20 @@ def _plainly(job: dict[str, Any], row: int) -> None:
         z = bias + (-lr * x[at] @ w if job["outputs"] else x[at] @ w.T)
         for factor, out in zip(job["factors"][step], job["outputs"], strict=False):
             z = z + factor * out[row, at]
-        loss += cross_entropy(z, right) / len(sizes)
-        d = (z.softmax(1) - one_hot(right, z.shape[1])) / size
+        share = torch.full((size,), 1 / size)
+        if job["share"] is not None:
+            share = job["share"][step, row, :size]
+        now = share @ cross_entropy(z, right, reduction="none")
+        loss[0] += now / len(sizes)
+        loss[1] += now * (job["first"][row, step] if step < job["first"].shape[1] else 0)
+        d = (z.softmax(1) - one_hot(right, z.shape[1])) * share.unsqueeze(1)
         if job["outputs"]:
             u.mul_(momentum).sub_(w, alpha=lr * job["decay"]).index_add_(0, at, d)
             w += u
         else:
-            u.mul_(momentum).add_(
-                d.T @ x[at] + job["decay"] * w - job["proximal"] * job["anchor"][row]
-            )
+            u.mul_(momentum).add_(d.T @ x[at] + job["decay"] * w - job["pull"] * job["anchor"][row])
             w -= lr * u
         v.mul_(momentum).add_(
-            d.sum(0) + job["bias_decay"] * bias - job["proximal"] * job["bias_anchor"][row]
+            d.sum(0) + job["bias_decay"] * bias - job["pull"] * job["bias_anchor"][row]
         )
         bias -= lr * v

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, shipped, starts, toy_pool
+from engine_toys import SOLVERS, labels, ragged_shards, shipped, starts, terms, toy_pool
 from test_regression import WHERE, plain
-from test_span import assert_same
+from test_span import TERMS, assert_same
 from torch import Tensor, nn
 
 from fedclust import kernels
 from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines.fused import FusedEngine, products
 from fedclust.engines.fused.network import Network
-from fedclust.engines.fused.regression import fits
+from fedclust.engines.fused.regression import knows
 from fedclust.kernels import gather, regression
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
@@ -107,6 +107,7 @@ def both(
     *,
     own_anchor: bool = False,
     factor: float = 1.0,
+    given: tuple[str, ...] = (),
 ) -> tuple[LocalResult, LocalResult]:
     """Local training by the kernel, and by PyTorch's operations."""
 
@@ -114,9 +115,10 @@ def both(
         engine = FusedEngine(model, pool)
         slots = starts(engine, 5) * 0.1 if solver.momentum else None
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
-        models = starts(engine) * factor
+        models, label = starts(engine) * factor, labels(len(shards))
+        more = {name: terms(engine, shards)[name] for name in given}
         return engine.train(
-            TrainCall(models, labels(len(shards)), shards, solver, solver.lr, slots, anchor)
+            TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
         )
 
     with pytest.MonkeyPatch.context() as patch:
@@ -185,6 +187,16 @@ def test_batches_of_more_than_one_block(where: str) -> None:
     )
 
 
+@pytest.mark.parametrize("given", TERMS)
+@pytest.mark.parametrize("solver", ["sgd", "everything"])
+@pytest.mark.parametrize("where", WHERE)
+def test_terms_of_a_call_move_the_weights_alike(
+    where: str, solver: str, given: tuple[str, ...]
+) -> None:
+    how = shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS[solver], WHERE[where]
+    assert_same(*both(*how, given=given))
+
+
 @pytest.mark.parametrize("where", WHERE)
 def test_stragglers(where: str) -> None:
     shards = replace(
@@ -232,7 +244,7 @@ def test_factors_are_rounded_to_bfloat16(monkeypatch: pytest.MonkeyPatch, where:
     assert off.norm() < 0.1 * way.norm()  # a sum in another order may cut off at the next number
 
 
-@pytest.mark.parametrize("number", ["lr", "momentum", "decay", "bias_decay", "proximal"])
+@pytest.mark.parametrize("number", ["lr", "momentum", "decay", "bias_decay", "pull"])
 def test_a_wrong_number_is_noticed(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
     train = regression.train
 
@@ -245,6 +257,6 @@ def test_a_wrong_number_is_noticed(monkeypatch: pytest.MonkeyPatch, number: str)
 
 
 def test_models_with_too_many_classes_are_left_to_pytorch() -> None:
-    assert fits(Network.of(mlp((5,), 128, hidden=[])), CPU)
-    assert not fits(Network.of(mlp((5,), 129, hidden=[])), CPU)
-    assert not fits(Network.of(shipped("mlp")), CPU)
+    assert knows(Network.of(mlp((5,), 128, hidden=[])), CPU)
+    assert not knows(Network.of(mlp((5,), 129, hidden=[])), CPU)
+    assert not knows(Network.of(shipped("mlp")), CPU)

@@ -329,6 +329,29 @@ def test_what_it_cannot_run_is_said(
         FusedEngine(model, toy_pool(shapes[0]))
 
 
+def test_a_mask_that_cuts_through_a_parameter_is_refused() -> None:
+    engine = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8)))
+    mask = engine.layout.mask(engine.layout.last_layer)
+    mask[0] = True
+    call = TrainCall(starts(engine), labels(5), ragged_shards(), SOLVERS["sgd"], 0.05, frozen=mask)
+    with pytest.raises(ConfigError, match=r"frozen .* 1\.weight, engine=fused .* use engine=vmap"):
+        engine.train(call)
+
+
+@pytest.mark.usefixtures("_images")
+@pytest.mark.parametrize("frozen", [("1.weight", "1.bias"), ("1.bias", "6.bias"), ("4.weight",)])
+def test_frozen_parts_of_convolutions_equal_the_loop(frozen: tuple[str, ...]) -> None:
+    """Padding, convolution 1, ReLU, padding, convolution 4, Flatten and a dense layer 6."""
+    model, pool, how = odd("one_sided_padding"), toy_pool((2, 8, 8)), SOLVERS["everything"]
+    pool.y.remainder_(5)
+    loop, fused = LoopEngine(model, pool), FusedEngine(model, pool)
+    mask = loop.layout.mask(frozen)
+    call = TrainCall(models_of(loop), labels(5), ragged_shards(), how, how.lr, frozen=mask)
+    want, got = loop.train(call), fused.train(call)
+    assert torch.equal(got.params[:, mask], call.models[call.label][:, mask])
+    close([got.params, got.loss, got.first_loss], [want.params, want.loss, want.first_loss], 2e-5)
+
+
 def test_it_can_run_every_shipped_model() -> None:
     for name in ("linear", "mlp200", "cnn", "tf_cifar", "flex_femnist_cnn"):
         assert not FusedEngine.obstacle(shipped(name, (3, 32, 32)))

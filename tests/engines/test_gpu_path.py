@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from engine_toys import MODELS, SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
+from engine_toys import (
+    MODELS,
+    SOLVERS,
+    labels,
+    ragged_shards,
+    shape_of,
+    shipped,
+    starts,
+    terms,
+    toy_pool,
+)
 from pretend_cuda import CUDA, Device, Graph, Pretended, pretend_cuda
 from test_regression import WHERE
 from torch import Tensor
@@ -52,6 +62,7 @@ def assert_same(here: LocalResult, there: LocalResult) -> None:
     assert there.params.is_cuda
     torch.testing.assert_close(there.params.cpu(), here.params, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(there.loss.cpu(), here.loss, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(there.first_loss.cpu(), here.first_loss, rtol=1e-5, atol=1e-6)
     assert torch.equal(there.steps.cpu(), here.steps)
     if here.slots is not None:
         assert there.slots is not None
@@ -92,6 +103,14 @@ def test_losses_gradients_and_tests(name: str) -> None:
     torch.testing.assert_close(
         gpu.grad(GradCall(*given)).cpu(), cpu.grad(GradCall(models, label, shards))
     )
+    each = gpu.loss(LossCall(given[0], given[2], per_example=True))
+    here = cpu.loss(LossCall(models, shards, per_example=True))
+    torch.testing.assert_close(each.cpu(), here)
+    shares = torch.rand(5, len(models), generator=torch.Generator().manual_seed(3))
+    shares /= shares.sum(1, keepdim=True)
+    mixed = gpu.test(TestCall(*given, shares.to(CUDA)))
+    for there, here in zip(mixed, cpu.test(TestCall(models, label, shards, shares)), strict=True):
+        torch.testing.assert_close(there.cpu(), here)
     for there, here in zip(
         gpu.test(TestCall(*given)), cpu.test(TestCall(models, label, shards)), strict=True
     ):
@@ -112,7 +131,13 @@ def test_the_host_does_not_wait_between_steps(device: Device, name: str) -> None
     assert waits == [1, 1]  # to hear how many examples there are
 
 
-def several_calls(device: Device, gpu: FusedEngine, solver: Solver, lr: float = 0.05) -> list[int]:
+def several_calls(
+    device: Device,
+    gpu: FusedEngine,
+    solver: Solver,
+    lr: float = 0.05,
+    given: tuple[str, ...] = (),
+) -> list[int]:
     """Operations of each of five calls that differ in all numbers, checked against the CPU."""
     cpu = FusedEngine(
         gpu.model,
@@ -125,21 +150,26 @@ def several_calls(device: Device, gpu: FusedEngine, solver: Solver, lr: float = 
         models, label = starts(cpu) * (1 + 0.1 * call), (labels(4) + call) % 3
         slots = 0.1 * models if solver.momentum else None
         anchor = models.flip(0)[label] if solver.proximal else None
-        here = cpu.train(TrainCall(models, label, shards, solver, lr, slots, anchor))
+        more = {name: terms(cpu, shards)[name] * (1 + 0.1 * call) for name in given}
+        here = cpu.train(TrainCall(models, label, shards, solver, lr, slots, anchor, **more))
         before = device.kernels
-        moved = [None if given is None else given.to(CUDA) for given in (slots, anchor)]
-        there = gpu.train(
-            TrainCall(models.to(CUDA), label.to(CUDA), on_device(shards), solver, lr, *moved)
-        )
+        moved = [None if x is None else x.to(CUDA) for x in (slots, anchor)]
+        more = {name: x.to(CUDA) for name, x in more.items()}
+        models, label = models.to(CUDA), label.to(CUDA)
+        there = gpu.train(TrainCall(models, label, on_device(shards), solver, lr, *moved, **more))
         kernels.append(device.kernels - before)
         assert_same(here, there)
     return kernels
 
 
+@pytest.mark.parametrize("given", [(), ("linear", "example_weight")])
 @pytest.mark.parametrize("solver", ["steps", "full_batch", "everything"])
 @pytest.mark.parametrize("name", ["linear", "mlp128", "jgl_cnn", "tf_cifar"])
-def test_graphs_are_replayed_on_other_numbers(device: Device, name: str, solver: str) -> None:
-    first, capture, *replays = several_calls(device, engines(name)[1], SOLVERS[solver])
+def test_graphs_are_replayed_on_other_numbers(
+    device: Device, name: str, solver: str, given: tuple[str, ...]
+) -> None:
+    how = SOLVERS[solver]
+    first, capture, *replays = several_calls(device, engines(name)[1], how, given=given)
     assert capture > first
     assert len(set(replays)) == 1
     assert replays[0] < 0.8 * first
@@ -151,17 +181,20 @@ def test_graphs_can_be_turned_off(device: Device, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("solver", ["steps", "everything"])
-def test_regression_is_one_launch(solver: str, where: str) -> None:
+@pytest.mark.parametrize(
+    ("solver", "given"),
+    [("steps", ()), ("everything", ()), ("everything", ("linear", "example_weight"))],
+)
+def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: str) -> None:
     """All steps of a chunk, without a graph; compiled code takes the kernel's place.
 
     Without a compiler nothing does, and only launches are counted.
     """
 
-    def train(outputs: list[Pretended], product: str, **given: Any) -> None:
-        numbers = {name: x for name, x in given.items() if isinstance(x, float)}
+    def train(outputs: list[Pretended], product: str, **job: Any) -> None:
+        numbers = {name: x for name, x in job.items() if isinstance(x, float)}
         tensors = {
-            name: None if x is None else x.held for name, x in given.items() if name not in numbers
+            name: None if x is None else x.held for name, x in job.items() if name not in numbers
         }
         classes = tensors["weight"].shape[2 if outputs else 1]
         held = [x.held for x in outputs]
@@ -181,7 +214,8 @@ def test_regression_is_one_launch(solver: str, where: str) -> None:
         patch.setattr(engine, "pays", WHERE[where])
         if regression.compiled() is None:
             patch.setattr(sys.modules[__name__], "assert_same", lambda *_: None)
-        first, *later = several_calls(device, engines("linear")[1], SOLVERS[solver])
+        how = SOLVERS[solver]
+        first, *later = several_calls(device, engines("linear")[1], how, given=given)
     assert launches == ["ieee"] * 5
     assert len(set(later)) == 1
     assert later[0] <= first

@@ -144,16 +144,17 @@ def test_regression_is_assembled(
         "ANCHOR": not spanned,
         "BIAS": True,
         "BIAS_ANCHOR": True,
+        "WEIGHTED": True,
         "PRODUCT": product,
         **regression.blocks(batch, classes, width),
     }
-    state = "weight slot anchor bias bias_slot bias_anchor delta loss"
+    state = "weight slot anchor bias bias_slot bias_anchor share first delta loss"
     tensors = f"inputs outputs_0 outputs_1 outputs_2 factors {state}"
     numbers = {
         **dict.fromkeys(tensors.split(), "*fp32"),
         **dict.fromkeys(("place", "label", "size"), "*i64"),
-        **dict.fromkeys(("rows", "examples", "width", "classes", "steps", "batch"), "i32"),
-        **dict.fromkeys(("lr", "momentum", "decay", "bias_decay", "proximal"), "fp32"),
+        **dict.fromkeys(("rows", "examples", "width", "classes", "steps", "batch", "early"), "i32"),
+        **dict.fromkeys(("lr", "momentum", "decay", "bias_decay", "pull"), "fp32"),
     }
     assert_in_registers(
         assembled("regression.local_steps", constants, numbers, ["width"] * (width % 16 == 0))

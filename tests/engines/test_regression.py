@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, toy_pool
-from test_span import assert_same, everywhere, nowhere
+from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
+from test_span import TERMS, assert_same, everywhere, nowhere
 from torch import Tensor
 
 from fedclust.calls import LocalResult, Shards, TrainCall
@@ -40,6 +40,7 @@ def both(
     *,
     own_anchor: bool = False,
     factor: float = 1.0,
+    given: tuple[str, ...] = (),
 ) -> tuple[LocalResult, LocalResult]:
     """Local training in compiled code, and by PyTorch's operations."""
 
@@ -47,11 +48,10 @@ def both(
         engine = FusedEngine(model, pool)
         slots = starts(engine, 5) * 0.1 if solver.momentum else None
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
-        models = starts(engine) * factor
+        models, label = starts(engine) * factor, labels(len(shards))
+        more = {name: terms(engine, shards)[name] for name in given}
         return engine.train(
-            TrainCall(
-                models, labels(len(shards)), shards, solver, solver.lr, slots=slots, anchor=anchor
-            )
+            TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
         )
 
     with pytest.MonkeyPatch.context() as patch:
@@ -72,6 +72,21 @@ def test_every_solver_moves_the_weights_alike(
     assert_same(
         *both(shipped(name), pool, shards, SOLVERS[solver], WHERE[where], own_anchor=own_anchor)
     )
+
+
+@pytest.mark.parametrize("given", TERMS)
+@pytest.mark.parametrize("solver", ["sgd", "full_batch", "everything"])
+@pytest.mark.parametrize("where", WHERE)
+def test_terms_of_a_call_move_the_weights_alike(
+    where: str, solver: str, given: tuple[str, ...]
+) -> None:
+    pool, shards = toy_pool((1, 8, 8)), ragged_shards((3, 7, 0, 1, 12, 10))
+    assert_same(
+        *both(
+            shipped("linear"), pool, shards, SOLVERS[solver], WHERE[where],
+            own_anchor=True, given=given,
+        )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("classes", [2, 16, 17, 62])

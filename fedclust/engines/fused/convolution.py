@@ -330,7 +330,7 @@ class BlockStep:
         self.code.backward(ctypes.byref(self.job), self.threads)
         for weight, name in ((self.weight, "kernel_gradient"), (self.bias, "bias_gradient")):
             gradient = self.tensors[name]
-            if weight is not None and gradient is not None:
+            if weight is not None and gradient is not None and not weight.frozen:
                 self.rule.whole(
                     weight, gradient.permute(0, 1, 4, 2, 3) if gradient.ndim == 5 else gradient
                 )

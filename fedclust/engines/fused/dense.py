@@ -54,7 +54,7 @@ class Chain:
 
     Args:
         steps: the steps.
-        first: place of the first step with parameters; gradients are carried back no further.
+        first: place of the first step whose parameters move; gradients are carried back no further.
     """
 
     def __init__(self, steps: Sequence[Step], first: int) -> None:
@@ -121,8 +121,9 @@ class LinearStep:
         """See `Step`."""
         assert self.rule is not None
         back = delta if self.back is None else bmm(delta, self.weight.value, self.back)
-        self.rule.product(self.weight, delta.mT, self.x)
-        if self.bias is not None:
+        if not self.weight.frozen:
+            self.rule.product(self.weight, delta.mT, self.x)
+        if self.bias is not None and not self.bias.frozen:
             self.rule.product(self.bias, self.ones, delta)
         return back
 

@@ -11,15 +11,16 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from fedclust.calls import GradCall, LocalResult, LossCall, TestCall, TestResult, TrainCall
+from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TestResult, TrainCall
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.fused.graphs import Graphs, enabled
 from fedclust.engines.fused.network import Network, Stack, obstacle
-from fedclust.engines.fused.regression import fits
-from fedclust.engines.fused.scoring import Grouped, loss_block, owners, score_chunk
+from fedclust.engines.fused.regression import knows
+from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk
 from fedclust.engines.fused.span import pays
 from fedclust.engines.fused.training import (
     Batches,
+    anchor_of,
     gradient_chunk,
     in_one_call,
     rule_of,
@@ -27,7 +28,7 @@ from fedclust.engines.fused.training import (
 )
 from fedclust.engines.fused.weights import Accumulate, Rule
 from fedclust.engines.schedule import in_host_memory, schedule
-from fedclust.errors import require
+from fedclust.errors import ConfigError, require
 from fedclust.models.params import layout
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
@@ -94,8 +95,8 @@ class FusedEngine:
     @torch.no_grad()
     def train(self, call: TrainCall) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]]."""
-        models, label, shards, solver = call.models, call.label, call.shards, call.solver
-        slots, anchor, lr = call.slots, call.anchor, call.lr
+        models, shards, solver = call.models, call.shards, call.solver
+        frozen = self._frozen(call.frozen)
         result = LocalResult(
             params=models.new_empty(len(shards), self.layout.num_params),
             slots=models.new_empty(len(shards), self.layout.num_params)
@@ -105,7 +106,7 @@ class FusedEngine:
             first_loss=models.new_zeros(len(shards)),
             steps=torch.zeros_like(shards.count),
         )
-        rule = rule_of(solver, lr)
+        rule = rule_of(call)
         computed, real = 0, 0  # examples
         self.together = 0
 
@@ -116,20 +117,23 @@ class FusedEngine:
         def work(spanned: bool, chunk: Tensor) -> None:
             nonlocal computed, real
             rows = chunk.to(models.device, non_blocking=True)
-            here = shards.take(rows, int(count[chunk].max()))
+            taken = call.take(rows, int(count[chunk].max()))
+            here = taken.shards
             part = known.work if known.work is None else known.work[chunk]
             plan = schedule(here, solver, replace(here, count=count[chunk], work=part))
-            stack = stacks.of(len(rows), rule)
+            stack = stacks.of(len(rows), rule, frozen)
             if spanned:
-                stack.use_span(rule, here.index.shape[1], own_anchor=anchor is not None)
+                own = call.anchor is not None or call.linear is not None
+                stack.use_span(rule, here.index.shape[1], own_anchor=own)
 
             def load() -> Batches:
-                stack.load(models, label[rows], slots, None if anchor is None else anchor[rows])
+                stack.load(models, taken.label, call.slots, anchor_of(taken))
                 stack.key.copy_(here.key)
-                return Batches.of(self.pool, here, plan, stack)
+                return Batches.of(self.pool, taken, plan, stack)
 
             batches = load()
-            result.loss[rows] = stacks.train(stack, batches, load)
+            loss = stacks.train(stack, batches, load)
+            result.loss[rows], result.first_loss[rows] = loss.unbind(1)
             if stack.span is not None:
                 stack.span.finish(plan.known_steps)
             result.steps[rows] = plan.steps
@@ -139,14 +143,14 @@ class FusedEngine:
 
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
         floats = self._floats
-        if fits(
+        if not frozen and knows(
             self.network, models.device
         ):  # looks at a row's examples where they lie, not at batches
             width, floats = count, self._data_floats
         # by steps first, so that the rows still running are always the first ones of a chunk
         size = steps * (shards.index.shape[1] + 1) + count
-        copies = 1 + bool(solver.momentum) + bool(solver.proximal)
-        chosen = self._spanned(count, steps, solver)
+        copies = 1 + bool(solver.momentum) + bool(rule.pull)
+        chosen = self._spanned(count, steps, solver, frozen)
         for spanned in (True, False):
             stacks = (
                 self._stacks[spanned] if self._stacks else _Stacks(self.network, self.pool.x.device)
@@ -163,23 +167,39 @@ class FusedEngine:
 
     @torch.no_grad()
     def loss(self, call: LossCall) -> Tensor:
-        """Mean loss of every model [K, P] on every shard, [C, K] nats per example."""
+        """Mean loss of every model on every row [C, K], or of each example [C, n, K]; nats."""
         models, shards = call.models, call.shards
-        owner, index = owners(shards)
-        stacks = _Stacks(self.network, self.pool.x.device)
+        look = AllPairs.of(shards, self.pool)
+        if call.per_example:
+            each = models.new_zeros(*shards.index.shape, len(models))
+
+            def keep(which: Tensor, stack: Stack) -> None:
+                look.keep_losses(stack, self._block(len(which)), each, which)
+
+            self._each_model(models, keep)
+            return each
         sums = torch.zeros(len(models), len(shards), dtype=torch.float64, device=models.device)
 
-        def work(chunk: Tensor) -> None:
-            which = chunk.to(models.device, non_blocking=True)
+        def add(which: Tensor, stack: Stack) -> None:
             part = sums.new_zeros(len(which), len(shards))
-            stack = stacks.of(len(which), None)
-            stack.load(models, which)
-            loss_block(stack, self.pool, owner, index, self._block(len(which)), part)
+            look.add_losses(stack, self._block(len(which)), part)
             sums[which] = part
 
-        like = torch.zeros(len(models), dtype=torch.int64)
-        self._each(like, like, partial(self._floats, 1), work)
+        self._each_model(models, add)
         return (sums.T / shards.count.clamp(min=1).unsqueeze(1)).to(torch.float32)
+
+    def _each_model(self, models: Tensor, work: Callable[[Tensor, Stack], None]) -> None:
+        """Calls `work` with some of the models [K, P], which are int64 [R], and their stack."""
+        stacks = _Stacks(self.network, self.pool.x.device)
+
+        def load(chunk: Tensor) -> None:
+            which = chunk.to(models.device, non_blocking=True)
+            stack = stacks.of(len(which), None)
+            stack.load(models, which)
+            work(which, stack)
+
+        like = torch.zeros(len(models), dtype=torch.int64)
+        self._each(like, like, partial(self._floats, 1), load)
 
     @torch.no_grad()
     def grad(self, call: GradCall) -> Tensor:
@@ -203,10 +223,10 @@ class FusedEngine:
 
     @torch.no_grad()
     def test(self, call: TestCall) -> TestResult:
-        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard
-        i.
-        """
+        """Test results of models[label[i]], or of a mixture, on row i."""
         models, label, shards = call.models, call.label, call.shards
+        if call.weight is not None:
+            return self._test_mixtures(models, call.weight, shards)
         stacks = _Stacks(self.network, self.pool.x.device)
         grouped = Grouped.of(label, shards, len(models))
         examples = len(grouped.index)
@@ -231,6 +251,39 @@ class FusedEngine:
             loss_sum=sums.index_add_(0, grouped.owner, loss[:examples]),
             correct=hits.index_add_(0, grouped.owner, hit[:examples]),
         )
+
+    def _test_mixtures(self, models: Tensor, weight: Tensor, shards: Shards) -> TestResult:
+        """Test results of mixtures [C, K] of all models on the rows."""
+        look = AllPairs.of(shards, self.pool)
+        mixed = models.new_zeros(self.pool.num_classes, len(look.index))
+
+        def mix(which: Tensor, stack: Stack) -> None:
+            part = torch.zeros_like(mixed)
+            look.mix(stack, self._block(len(which)), weight[:, which], part)
+            mixed.add_(part)
+
+        self._each_model(models, mix)
+        return look.score(mixed, len(shards))
+
+    def _frozen(self, mask: Tensor | None) -> frozenset[str]:
+        """Names of the parameters that a mask [P] covers.
+
+        Raises:
+            ConfigError: if it cuts through one.
+        """
+        if mask is None:
+            return frozenset()
+        known, names = mask.cpu(), set()
+        for name, field in self.network.fields.items():
+            part = known[field.offset : field.offset + field.size]
+            if part.any():
+                if not part.all():
+                    raise ConfigError(
+                        f"TrainCall.frozen covers a part of the parameter {name}, engine=fused "
+                        "freezes whole parameters only; use engine=vmap or loop"
+                    )
+                names.add(name)
+        return frozenset(names)
 
     def _each(
         self,
@@ -271,10 +324,13 @@ class FusedEngine:
         rest = self.layout.num_params - layer.weight.numel()
         return width * (width + (1 + copies) * layer.out_features) + copies * rest
 
-    def _spanned(self, count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
+    def _spanned(
+        self, count: Tensor, steps: Tensor, solver: Solver, frozen: frozenset[str]
+    ) -> Tensor:
         """[C] bool rows whose first layer is trained in the span of their examples."""
         layer = self._first_dense
-        if layer is None or self.pool.view is not None:
+        still = f"{self.network.first_dense}.weight" in frozen
+        if layer is None or still or self.pool.view is not None:
             return torch.zeros_like(count, dtype=torch.bool)
         return pays(count, steps, solver.batch_size, layer.in_features, layer.out_features)
 
@@ -300,6 +356,9 @@ class FusedEngine:
         return min(max(_BLOCK_LEAST, _BLOCK_CPU // each), _BLOCK_MOST_CPU)
 
 
+_Key = tuple[int, Rule | None, frozenset[str]]
+
+
 class _Stacks:
     """The stacks of the last chunks, used again by the next ones of as many rows.
 
@@ -311,16 +370,16 @@ class _Stacks:
 
     def __init__(self, network: Network, device: torch.device, kept: int = 0) -> None:
         self._network, self._device, self._most = network, device, kept
-        self._last: dict[tuple[int, Rule | None], tuple[Stack, Graphs | None]] = {}
+        self._last: dict[_Key, tuple[Stack, Graphs | None]] = {}
 
-    def of(self, rows: int, rule: Rule | None) -> Stack:
-        """A stack of `rows` rows with any content."""
-        key = (rows, rule)
+    def of(self, rows: int, rule: Rule | None, frozen: frozenset[str] = frozenset()) -> Stack:
+        """A stack of `rows` rows with any content; see `Stack`."""
+        key = (rows, rule, frozen)
         if key not in self._last:
             # before the next one is made, so that there is never room for more
             while self._last and 4 * self._network.num_params * (rows + self._rows) > self._most:
                 del self._last[next(iter(self._last))]
-            stack = Stack(self._network, rows, self._device, rule)
+            stack = Stack(self._network, rows, self._device, rule, frozen)
             self._last[key] = stack, Graphs() if enabled(self._device) else None
         else:
             self._last[key] = self._last.pop(key)  # the newest
@@ -338,7 +397,7 @@ class _Stacks:
     @property
     def _rows(self) -> int:
         """Rows of all stacks."""
-        return sum(rows for rows, _ in self._last)
+        return sum(rows for rows, *_ in self._last)
 
 
 def _among(work: Callable[[Tensor], None], bucket: Tensor, rows: Tensor) -> None:

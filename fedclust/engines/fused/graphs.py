@@ -31,7 +31,7 @@ _KINDS = 8  # graphs of a stack, and kinds it remembers
 
 @dataclass(frozen=True)
 class _Captured:
-    """A graph, the batches it reads, and where it leaves the losses [R]."""
+    """A graph, the batches it reads, and where it leaves the losses [R, 2]."""
 
     graph: Any
     batches: Batches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -177,6 +177,7 @@ class Stack:
         rows: R.
         device: where to compute.
         rule: what becomes of gradients; None for a stack that only looks forward.
+        frozen: names of the parameters that stay as they are.
 
     Attributes:
         clock: where the training is.
@@ -184,7 +185,12 @@ class Stack:
     """
 
     def __init__(
-        self, network: Network, rows: int, device: torch.device, rule: Rule | None
+        self,
+        network: Network,
+        rows: int,
+        device: torch.device,
+        rule: Rule | None,
+        frozen: frozenset[str] = frozenset(),
     ) -> None:
         self.network, self.rule, self.convolving = network, rule, _convolving(network, device)
         self.clock = Clock()
@@ -193,9 +199,13 @@ class Stack:
         self.weights = {
             name: Weight(value=field.empty(rows, device))
             if rule is None
-            else rule.weight(field, rows, device)
+            else replace(rule.weight(field, rows, device), frozen=name in frozen)
             for name, field in network.fields.items()
         }
+        self._moving = [
+            any(f"{place}.{part}" in network.fields.keys() - frozen for part in ("weight", "bias"))
+            for place in range(len(network.layers))
+        ]
         self._frames: dict[tuple[int, int], Frame] = {}
         self._rooms: dict[str, Tensor] = {}
 
@@ -212,7 +222,7 @@ class Stack:
             models: [K, P].
             label: [R] int64 model of every row.
             slots: [K, P] likewise; None for zeros.
-            anchor: [R, P] where the proximal term pulls to; None for the models themselves.
+            anchor: [R, P] see `Weight.anchor`; None for the models themselves.
         """
         own = torch.arange(len(label), device=label.device)
         for name, field in self.network.fields.items():
@@ -287,28 +297,24 @@ class Stack:
             return self._part(range(total), 0, rows, batch)
         images = RowByRowStep([self._part(range(split), i, i + 1, batch) for i in range(rows)])
         rest = self._part(range(split, total), 0, rows, batch)
-        weighted = any(isinstance(layer, _WEIGHTED) for layer in self.network.layers[:split])
-        return Chain([images, *rest.steps], 0 if weighted else rest.first + 1)
+        return Chain([images, *rest.steps], 0 if any(self._moving[:split]) else rest.first + 1)
 
     def _part(self, places: range, low: int, high: int, batch: int) -> Chain:
         """Some layers for the rows [low, high)."""
         steps = list(self._steps(places, low, high, batch))
-        weighted = [i for i, (_, has_weights) in enumerate(steps) if has_weights]
-        return Chain([step for step, _ in steps], weighted[0] if weighted else len(steps))
+        moving = [i for i, (_, moves) in enumerate(steps) if moves]
+        return Chain([step for step, _ in steps], moving[0] if moving else len(steps))
 
     def _steps(self, places: range, low: int, high: int, batch: int) -> Iterator[tuple[Step, bool]]:
-        """The steps of some layers, and whether they have parameters."""
+        """The steps of some layers, and whether they have parameters that move."""
         place = places.start
         while place < places.stop:
             block = Block.at(self.network.layers, place) if self.convolving == "compiled" else None
             if block is None:
-                yield (
-                    self._step(place, low, high, batch),
-                    isinstance(self.network.layers[place], _WEIGHTED),
-                )
+                yield self._step(place, low, high, batch), self._moving[place]
                 place += 1
             else:
-                yield self._block_step(block, place, low, high, batch), True
+                yield self._block_step(block, place, low, high, batch), self._moving[block.place]
                 place = block.end
 
     def _step(self, place: int, low: int, high: int, batch: int) -> Step:
@@ -331,11 +337,7 @@ class Stack:
         """Weight and bias of a layer, and whether one before it needs the gradient of its input."""
         weight = self.weights[f"{place}.weight"].rows(low, high)
         bias = self.weights[f"{place}.bias"].rows(low, high) if layer.bias is not None else None
-        return (
-            weight,
-            bias,
-            any(isinstance(before, _WEIGHTED) for before in self.network.layers[:place]),
-        )
+        return weight, bias, any(self._moving[:place])
 
     def _block_step(self, block: Block, place: int, low: int, high: int, batch: int) -> Step:
         weight, bias, need = self._parameters(block.place, block.conv, low, high)
@@ -364,7 +366,7 @@ class Stack:
             conv = StackedConvStep if self.convolving == "stacked" else RowConvStep
             return conv(layer, weight, bias, self.rule, need)
         out, back = self.room(f"{place}.out", high - low, batch, layer.out_features), None
-        if self.span is not None and not need:
+        if self.span is not None and place == self.network.first_dense:
             return SpanStep(
                 self.span, bias, self.clock, out, self.room(f"{place}.spare", *out.shape)
             )

@@ -28,13 +28,13 @@ class _Job(Structure):
 
     _fields_ = (
         *((name, c_int64) for name in ("rows", "examples", "width", "classes")),
-        *((name, c_int64) for name in ("steps", "batch", "origins", "spanned")),
+        *((name, c_int64) for name in ("steps", "batch", "early", "origins", "spanned")),
         ("inputs", c_void_p),
         ("outputs", c_void_p * 3),
         *((name, c_void_p) for name in ("factors", "weight", "slot", "anchor")),
         *((name, c_void_p) for name in ("bias", "bias_slot", "bias_anchor")),
-        *((name, c_void_p) for name in ("place", "label", "size", "loss")),
-        *((name, c_float) for name in ("lr", "momentum", "decay", "bias_decay", "proximal")),
+        *((name, c_void_p) for name in ("place", "label", "size", "share", "first", "loss")),
+        *((name, c_float) for name in ("lr", "momentum", "decay", "bias_decay", "pull")),
     )
 
 
@@ -46,7 +46,13 @@ def compiled() -> ctypes.CDLL | None:
     return found
 
 
-def fits(network: Network, device: torch.device) -> bool:
+def fits(stack: Stack) -> bool:
+    """Whether the training of a stack is that of softmax regression, and the code for it there."""
+    frozen = any(weight.frozen for weight in stack.weights.values())
+    return not frozen and knows(stack.network, stack.key.device)
+
+
+def knows(network: Network, device: torch.device) -> bool:
     """Whether a model is softmax regression, and the code for it is there, on a device."""
     if not network.is_regression:
         return False
@@ -57,10 +63,17 @@ def fits(network: Network, device: torch.device) -> bool:
 
 
 def train_regression(
-    stack: Stack, data: Tensor, place: Tensor, label: Tensor, size: Tensor
+    stack: Stack,
+    data: Tensor,
+    *,
+    place: Tensor,
+    label: Tensor,
+    size: Tensor,
+    share: Tensor | None,
+    first: Tensor,
 ) -> Tensor:
-    """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are
-    moved.
+    """Means over the steps, and over the first local epoch, of the batch losses, [R, 2] nats per
+    example; the stack's parameters are moved.
 
     Args:
         stack: R models that `fits`.
@@ -69,6 +82,8 @@ def train_regression(
         place: int64 [S, R, B] examples of every batch, counted through all rows.
         label: int64 [S, R, B] their classes.
         size: int64 [R, S] examples of every batch that count, 0 after the row's last step.
+        share: [S, R, B] weights of the examples in the loss of their batch; None for 1 / size.
+        first: [R, E] see `Batches`.
 
     Raises:
         MemoryError: without room for a row.
@@ -79,7 +94,7 @@ def train_regression(
     layer, bias = stack.weights[f"{at}.weight"], stack.weights.get(f"{at}.bias")
     weight = layer if span is None else span.coefficients
     outputs, factors = ([], torch.empty(0)) if span is None else span.origins()
-    loss = data.new_empty(len(data))
+    loss = data.new_empty(len(data), 2)
     tensors = {
         "inputs": data,
         "factors": factors,
@@ -92,6 +107,8 @@ def train_regression(
         "place": place.contiguous(),
         "label": label.contiguous(),
         "size": size.contiguous(),
+        "share": None if share is None else share.contiguous(),
+        "first": first.contiguous(),
         "loss": loss,
     }
     numbers = {
@@ -99,7 +116,7 @@ def train_regression(
         "momentum": rule.momentum if isinstance(rule, HeavyBall) else 0.0,
         "decay": layer.decay,
         "bias_decay": 0.0 if bias is None else bias.decay,
-        "proximal": rule.proximal,
+        "pull": rule.pull,
     }
     launched = kernels.kernel("regression", data.device)
     if launched is None:
@@ -119,8 +136,9 @@ def _call(
     spanned: bool,
 ) -> None:
     """Train on a CPU; the arguments are named as in `_Job`."""
-    data, place, code = tensors["inputs"], tensors["place"], compiled()
+    data, place, first, code = tensors["inputs"], tensors["place"], tensors["first"], compiled()
     assert code is not None
+    assert first is not None
     assert data is not None
     assert place is not None
     job = _Job(
@@ -130,6 +148,7 @@ def _call(
         classes=classes,
         steps=place.shape[0],
         batch=place.shape[2],
+        early=first.shape[1],
         origins=len(outputs),
         spanned=spanned,
         outputs=(c_void_p * 3)(*(_address(x) for x in outputs)),

@@ -276,6 +276,6 @@ class SpanStep:
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`; nothing before it needs a gradient."""
         self.span.rule.spread(self.coefficients, self.clock.place, delta)
-        if self.bias is not None:
+        if self.bias is not None and not self.bias.frozen:
             self.span.rule.product(self.bias, self.ones, delta)
         return delta

@@ -36,6 +36,7 @@ class RowConvStep:
         self.weight, self.bias, self.rule, self.need = weight, bias, rule, need
         self.kernel = weight.value[0]
         self.shift = None if bias is None else bias.value[0, 0]
+        self._shifts = bias is not None and not bias.frozen
         self.stride, self.padding = list(pair(layer.stride)), list(pair(layer.padding))
         self.dilation = list(pair(layer.dilation))
 
@@ -52,7 +53,7 @@ class RowConvStep:
         assert self.rule is not None
         # the kernels would otherwise fall back to the slower layout of the gradient
         grad = rounded(delta[0]).contiguous(memory_format=_LAST)
-        wanted = [self.need, True, self.bias is not None]
+        wanted = [self.need, not self.weight.frozen, self._shifts]
         back, kernel, shift = torch.ops.aten.convolution_backward(
             grad,
             self.x,
@@ -66,8 +67,9 @@ class RowConvStep:
             1,
             wanted,
         )
-        self.rule.whole(self.weight, kernel.unsqueeze(0))
-        if self.bias is not None:
+        if not self.weight.frozen:
+            self.rule.whole(self.weight, kernel.unsqueeze(0))
+        if self.bias is not None and self._shifts:
             self.rule.whole(self.bias, shift.view(1, 1, -1))
         return back.unsqueeze(0) if self.need else delta
 
@@ -120,9 +122,10 @@ class StackedConvStep:
         if self.need:
             columns = matmul(self._turned().mT, grad).flatten(0, 1)
             back = _split(functional.fold(columns, self.size, self.side, **self.options), grad)
-        kernel = matmul(grad, self.columns.mT).sum(1)
-        self.rule.whole(self.weight, kernel.view(self.weight.value.shape))
-        if self.bias is not None:
+        if not self.weight.frozen:
+            kernel = matmul(grad, self.columns.mT).sum(1)
+            self.rule.whole(self.weight, kernel.view(self.weight.value.shape))
+        if self.bias is not None and not self.bias.frozen:
             self.rule.whole(self.bias, grad.sum((1, 3)).unsqueeze(1))
         return back
 

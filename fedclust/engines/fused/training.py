@@ -8,12 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import Shards
+from fedclust.calls import Shards, TrainCall
 from fedclust.engines.fused.network import Frame, Stack
 from fedclust.engines.fused.regression import fits, train_regression
 from fedclust.engines.fused.weights import Descent, HeavyBall, TrainingRule
 from fedclust.engines.schedule import Schedule
-from fedclust.solver import Solver
 from fedclust.types import Pool
 
 _RESIDENT = (
@@ -21,16 +20,29 @@ _RESIDENT = (
 )  # bytes of a chunk's converted examples; beyond it every batch is converted by itself
 
 
-def rule_of(solver: Solver, lr: float) -> TrainingRule:
-    """What a solver does with a gradient."""
-    if solver.momentum:
-        return HeavyBall(
-            lr=lr,
-            momentum=solver.momentum,
-            proximal=solver.proximal,
-            weight_decay=solver.weight_decay,
-        )
-    return Descent(lr=lr, proximal=solver.proximal, weight_decay=solver.weight_decay)
+def rule_of(call: TrainCall) -> TrainingRule:
+    """What a call does with a gradient."""
+    solver = call.solver
+    terms = {
+        "lr": call.lr,
+        "proximal": solver.proximal,
+        "weight_decay": solver.weight_decay,
+        "pull": solver.proximal or float(call.linear is not None),
+    }
+    return HeavyBall(momentum=solver.momentum, **terms) if solver.momentum else Descent(**terms)
+
+
+def anchor_of(call: TrainCall) -> Tensor | None:
+    """Where the rule of a call pulls its rows to, [R, P]; None for their start.
+
+    The proximal and the linear term are both in it, see `Descent`.
+    """
+    if call.linear is None:
+        return call.anchor
+    if not call.solver.proximal:
+        return -call.linear
+    centre = call.models[call.label] if call.anchor is None else call.anchor
+    return torch.sub(centre, call.linear, alpha=1 / call.solver.proximal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +58,10 @@ class Batches:
         label: [S, R, B, 1] int64 classes.
         size: [R, S] int64 examples of every batch.
         share: [S, R, B, 1] weight of every example in the loss of its batch, 0 in padding.
+        weighted: whether these differ within a batch.
+        steps: [R] int64 local steps of every row.
+        first: [R, E] float32 what the loss of each of the first E steps weighs in the mean over the
+            first local epoch.
         rows: active rows by step; rows are sorted, so these are the first ones.
         width: largest batch of the active rows by step.
         ordered: every batch of a row is its first examples in order.
@@ -59,6 +75,9 @@ class Batches:
     label: Tensor
     size: Tensor
     share: Tensor
+    weighted: bool
+    steps: Tensor
+    first: Tensor
     rows: list[int]
     width: list[int]
     ordered: bool
@@ -69,14 +88,18 @@ class Batches:
         "key",
         "label",
         "share",
+        "steps",
+        "first",
     )  # in every step, besides the data
 
     @classmethod
-    def of(cls, pool: Pool, shards: Shards, plan: Schedule, stack: Stack) -> Batches:
-        """The batches that `plan` gives to `shards`, whose steps descend; `stack` has room for the
-        data.
+    def of(cls, pool: Pool, call: TrainCall, plan: Schedule, stack: Stack) -> Batches:
+        """The batches that `plan` gives to the rows of `call`, whose steps descend; `stack` has
+        room for the data.
         """
+        shards, solver, weight = call.shards, call.solver, call.example_weight
         rows, longest = shards.index.shape
+        batches = 1 if solver.batch_size is None else -(-longest // solver.batch_size)
         size, position = (
             plan.size.T.unsqueeze(2),
             plan.position.transpose(0, 1),
@@ -85,12 +108,13 @@ class Batches:
         place = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
         source, known = shards.index.reshape(-1), plan.known_size
         label, data = pool.y[source][place].unsqueeze(3), None
+        share = inside / size.clamp(min=1)
+        if weight is not None:
+            share *= weight.reshape(-1)[place]
         small = source.numel() * pool.x[0].numel() * 4 <= _RESIDENT
         # on a GPU the rows of a chunk are chosen so that examples of regression have room, see
         # `FusedEngine`
-        looks_at_all = stack.span is not None or (
-            source.is_cuda and fits(stack.network, source.device)
-        )
+        looks_at_all = stack.span is not None or (source.is_cuda and fits(stack))
         if pool.view is None and (small or looks_at_all):
             # in memory that was written before
             data = pool.inputs_into(source, stack.room("data", rows, longest, *pool.shape))
@@ -105,7 +129,10 @@ class Batches:
             key=shards.key,
             label=label,
             size=plan.size,
-            share=(inside / size.clamp(min=1)).unsqueeze(3),
+            share=share.unsqueeze(3),
+            weighted=weight is not None,
+            steps=plan.steps,
+            first=plan.first_epoch(shards.count, solver)[:, :batches],
             rows=(known > 0).sum(0).tolist(),
             width=known.amax(0).tolist() if rows else [],
             real=int(known.sum()),
@@ -175,17 +202,24 @@ def _descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
 
 def in_one_call(stack: Stack, batches: Batches) -> bool:
     """Whether all steps of a chunk are one call of compiled code, or one launch of a kernel."""
-    return batches.data is not None and fits(stack.network, stack.key.device)
+    return batches.data is not None and fits(stack)
 
 
 def train_chunk(stack: Stack, batches: Batches) -> Tensor:
-    """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are
-    moved.
+    """Means over the steps, and over the first local epoch, of the batch losses, [R, 2] nats per
+    example; the stack's parameters are moved.
     """
     if in_one_call(stack, batches):
         assert batches.data is not None
-        data = batches.data.flatten(2)
-        return train_regression(stack, data, batches.place, batches.label.squeeze(3), batches.size)
+        return train_regression(
+            stack,
+            batches.data.flatten(2),
+            place=batches.place,
+            label=batches.label.squeeze(3),
+            size=batches.size,
+            share=batches.share.squeeze(3) if batches.weighted else None,
+            first=batches.first,
+        )
     labels, shares = batches.label.unbind(), batches.share.unbind()
     picked = torch.zeros_like(batches.share).permute(
         0, 3, 1, 2
@@ -198,8 +232,10 @@ def train_chunk(stack: Stack, batches: Batches) -> Tensor:
         label, share = _first(labels[step], rows, width), _first(shares[step], rows, width)
         logp = _descend(frame, x, label, share)
         torch.gather(logp, 0, label.permute(2, 0, 1), out=picked[step, :, :rows, :width])
-    steps = (batches.share > 0).any(2).sum((0, 2))
-    return -(picked.permute(0, 2, 3, 1) * batches.share).sum((0, 2, 3)) / steps.clamp(min=1)
+    losses = picked.permute(0, 2, 3, 1).mul_(batches.share)  # of every example, negative
+    early = losses[: batches.first.shape[1]].sum((2, 3)).T * batches.first
+    mean = losses.sum((0, 2, 3)) / batches.steps.clamp(min=1)
+    return torch.stack([mean, early.sum(1)], 1).neg_()
 
 
 def gradient_chunk(stack: Stack, pool: Pool, shards: Shards, counts: list[int], block: int) -> None:

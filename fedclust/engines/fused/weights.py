@@ -24,14 +24,16 @@ class Weight:
             channels.
         decay: factor of `value` in the gradient: weight decay, proximal pull and the model's own L2
             together.
-        anchor: where the proximal term pulls to, None without that term.
+        anchor: A of the constant part -pull * A of the gradient, see `Descent`; None without one.
         slot: momentum, or whatever else the rule accumulates.
+        frozen: whether it stays as it is, so that its gradient is not asked for.
     """
 
     value: Tensor
     decay: float = 0.0
     anchor: Tensor | None = None
     slot: Tensor | None = None
+    frozen: bool = False
 
     def rows(self, low: int, high: int) -> Weight:
         """The rows [low, high) as views."""
@@ -40,6 +42,7 @@ class Weight:
             decay=self.decay,
             anchor=None if self.anchor is None else self.anchor[low:high],
             slot=None if self.slot is None else self.slot[low:high],
+            frozen=self.frozen,
         )
 
 
@@ -65,6 +68,11 @@ class TrainingRule(Rule, Protocol):
     @property
     def lr(self) -> float:
         """Learning rate of the call."""
+        ...
+
+    @property
+    def pull(self) -> float:
+        """Factor of the anchor in the gradient, 0 where there is none; see `Descent`."""
         ...
 
     def spread(self, weight: Weight, place: Tensor | None, gradient: Tensor) -> None:
@@ -98,32 +106,36 @@ def _add_at(to: Tensor, place: Tensor | None, values: Tensor) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Descent:
-    """Gradient descent w = w - lr * (g + decay * w - proximal * a); a dense gradient is never
-    stored.
+    """Gradient descent w = w - lr * (g + decay * w - pull * a); a dense gradient is never stored.
+
+    The proximal term mu (w - c) and a linear term l are one pull: mu (w - c) + l = mu w - mu a with
+    a = c - l / mu. Without a proximal term the pull is 1 and a = -l.
 
     Attributes:
         lr: learning rate of the call.
         proximal: mu of FedProx, whose part of the pull on w itself is in `Weight.decay`.
         weight_decay: coefficient of w in the gradient.
+        pull: mu, or 1 for a linear term alone, or 0 for neither.
     """
 
     lr: float
     proximal: float
     weight_decay: float
+    pull: float
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
         """See `Rule`."""
         return Weight(
             value=field.empty(rows, device),
             decay=self.weight_decay + self.proximal + 2 * field.l2,
-            anchor=field.empty(rows, device) if self.proximal else None,
+            anchor=field.empty(rows, device) if self.pull else None,
         )
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """One step, fused into the product that is the gradient."""
         baddbmm(weight.value, a, b, weight.value, beta=1 - self.lr * weight.decay, alpha=-self.lr)
         if weight.anchor is not None:
-            weight.value.add_(weight.anchor, alpha=self.lr * self.proximal)
+            weight.value.add_(weight.anchor, alpha=self.lr * self.pull)
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         """One step with a gradient at hand."""
@@ -131,7 +143,7 @@ class Descent:
             weight.value.mul_(1 - self.lr * weight.decay)
         weight.value.add_(gradient, alpha=-self.lr)
         if weight.anchor is not None:
-            weight.value.add_(weight.anchor, alpha=self.lr * self.proximal)
+            weight.value.add_(weight.anchor, alpha=self.lr * self.pull)
 
     def spread(self, weight: Weight, place: Tensor | None, gradient: Tensor) -> None:
         """See `TrainingRule`."""
@@ -142,25 +154,26 @@ class Descent:
 
 @dataclass(frozen=True, kw_only=True)
 class HeavyBall:
-    """Momentum u = momentum * u + g + decay * w - proximal * a; w = w - lr * u.
+    """Momentum u = momentum * u + g + decay * w - pull * a; w = w - lr * u.
 
     Attributes:
         lr: learning rate of the call.
         momentum: coefficient of the old u.
-        proximal, weight_decay: as in `Descent`.
+        proximal, weight_decay, pull: as in `Descent`.
     """
 
     lr: float
     momentum: float
     proximal: float
     weight_decay: float
+    pull: float
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
         """See `Rule`."""
         return Weight(
             value=field.empty(rows, device),
             decay=self.weight_decay + self.proximal + 2 * field.l2,
-            anchor=field.empty(rows, device) if self.proximal else None,
+            anchor=field.empty(rows, device) if self.pull else None,
             slot=field.empty(rows, device),
         )
 
@@ -190,7 +203,7 @@ class HeavyBall:
         if weight.decay:
             slot.add_(weight.value, alpha=weight.decay)
         if weight.anchor is not None:
-            slot.add_(weight.anchor, alpha=-self.proximal)
+            slot.add_(weight.anchor, alpha=-self.pull)
         weight.value.add_(slot, alpha=-self.lr)
 
 

@@ -4,14 +4,12 @@ passed over.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
+from fedclust.commands.sweep import not_run, note_not_run
 from fedclust.distributed import here
 from fedclust.errors import (
     DivergedError,
@@ -21,10 +19,6 @@ from fedclust.errors import (
     RunFolderError,
     UserError,
 )
-
-# names a file for what the jobs of a sweep could not do, since a launcher may run them in other
-# processes
-_NOT_RUN = "FEDCLUST_NOT_RUN"
 
 
 class Stopped(BaseException):
@@ -39,23 +33,14 @@ class Stopped(BaseException):
         self.reason = reason
 
 
-@contextmanager
-def remembering() -> Iterator[Path]:
-    """While a sweep runs, a folder for what its jobs could not do."""
-    with TemporaryDirectory(prefix="fedclust-") as folder:
-        file = Path(folder, "not_run")
-        file.touch()
-        os.environ[_NOT_RUN] = str(file)
-        yield Path(folder)
-
-
-def not_run() -> dict[str, int]:
-    """What jobs of this sweep said before they gave up, with the exit status it means."""
-    lines = Path(os.environ[_NOT_RUN]).read_text().splitlines()
-    return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
-
-
-def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_sweep: bool) -> None:
+def attempt(
+    work: Callable[[], None],
+    folder: Path,
+    console: Console,
+    *,
+    in_sweep: bool,
+    on_failure: Callable[[str], None] | None = None,
+) -> None:
     """Do a job's work.
 
     A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once,
@@ -66,6 +51,7 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         folder: the job's, named where the file system fails.
         console: where a sweep says it.
         in_sweep: whether other jobs follow.
+        on_failure: told why a job of a sweep could not run.
 
     Raises:
         Stopped: after an interrupt, or where this was the only job.
@@ -81,8 +67,9 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         line = " ".join(f"fedclust: {error}".split())
         if line not in not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        with Path(os.environ[_NOT_RUN]).open("a") as file:
-            file.write(f"{2 if isinstance(error, UserError) else 1} {line}\n")
+        note_not_run(2 if isinstance(error, UserError) else 1, line)
+        if on_failure is not None:
+            on_failure(line)
 
 
 def _naming_files(work: Callable[[], None], folder: Path) -> None:

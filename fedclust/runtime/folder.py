@@ -25,32 +25,14 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from fedclust.config.schema import MOVED, relevant
 from fedclust.errors import RunFolderError
 from fedclust.files import atomic_write
-
-# keys that change where, what beside and how often something is written, never a result
-_BESIDE_THE_RESULT = (
-    "name",
-    "choices",
-    "scale",
-    "tracker",
-    "checkpoint_seconds",
-    "report",
-    "data",
-    "progress",
-    "lockstep",
-    "overrides",
-    "hash",
-)
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """Hash of everything in the resolved config that can change a result."""
-    relevant = {key: value for key, value in config.items() if key not in _BESIDE_THE_RESULT}
-    dataset = relevant.get("dataset")
-    if isinstance(dataset, Mapping):  # where the files lie does not change what is in them
-        relevant["dataset"] = {k: v for k, v in dataset.items() if k not in ("root", "download")}
-    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(relevant(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass
@@ -94,6 +76,12 @@ class RunFolder:
                 f"{file} is unreadable ({type(error).__name__}); {_WAY_OUT}"
             ) from None
         if known != config_hash(self.config):
+            old = [name for name in MOVED if name in there]
+            if old:
+                raise RunFolderError(
+                    f"{self.path} was written by an earlier version: {old[0]} is "
+                    f"{MOVED[old[0]]} now; {_WAY_OUT}"
+                )
             raise RunFolderError(f"{self.path} belongs to another config; {_WAY_OUT}")
 
     def acquire(self, versions: Mapping[str, Any]) -> None:

@@ -6,13 +6,12 @@ import dataclasses
 import json
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
 
-from fedclust.config.build import Job
 from fedclust.distributed import Ranks, here
 from fedclust.engines.clients import SeedClients
 from fedclust.engines.lockstep import Lockstep
@@ -20,6 +19,7 @@ from fedclust.errors import DivergedError, Interrupted, RankLost, UserError
 from fedclust.federation import summary, write_table
 from fedclust.files import atomic_write
 from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.job import Job
 from fedclust.runtime.memory import keep_freed_memory
 from fedclust.runtime.onlooker import NoRecorder
 from fedclust.runtime.progress import Progress
@@ -105,30 +105,8 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         Interrupted: after a signal, when the round has been saved.
         DivergedError: when every seed has failed.
     """
-    with _Signals() as signals:
-        _run_as_one(job, folder, progress, signals, here())
-
-
-def run_together(jobs: Sequence[tuple[Job, RunFolder, Progress]]) -> list[Exception | None]:
-    """Run several jobs with one engine in lockstep, with the results of running each by itself.
-
-    Args:
-        jobs: what `run` takes, at least one, all with the same engine.
-
-    Returns:
-        Per job what it raised, see `run`, or None.
-    """
-    with _Signals() as signals:
-        ranks = here()
-        work = {i: partial(_run_as_one, *parts, signals, ranks) for i, parts in enumerate(jobs)}
-        return [turn.outcome for turn in Lockstep(jobs[0][0].engine).map(work).values()]
-
-
-def _run_as_one(
-    job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks
-) -> None:
-    """Run a job so that all ranks end it in the same way."""
-    with ranks.together():
+    ranks = here()
+    with _Signals() as signals, ranks.together():
         _run(job, folder, progress, signals, ranks)
 
 

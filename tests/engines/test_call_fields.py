@@ -105,7 +105,7 @@ def test_weights_of_one_and_a_term_of_zero_change_nothing(kind: str) -> None:
 def test_what_is_frozen_stays_to_the_bit(kind: str, name: str, part: str) -> None:
     """Value and momentum; what is not moves as in the reference, which freezes number by number."""
     engine, loop = made(kind, name), made("loop", name)
-    head = engine.layout.mask(engine.layout.last_layer)
+    head = engine.layout.mask(engine.layout.last_layers())
     frozen = head if part == "head" else ~head
     asked = replace(call(engine, "linear", "everything"), frozen=frozen)
     assert asked.slots is not None

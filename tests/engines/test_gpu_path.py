@@ -26,10 +26,11 @@ from pretend_cuda import CUDA, Device, Graph, Pretended, pretend_cuda
 from test_regression import WHERE
 from torch import Tensor
 
-from fedclust import kernels
 from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TrainCall
-from fedclust.engines.fused import FusedEngine, engine, network, regression
-from fedclust.engines.fused.graphs import _agree
+from fedclust.engines.fused import FusedEngine, engine, layers
+from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused.cuda.graphs import _agree
+from fedclust.engines.fused.native import softmax
 from fedclust.solver import Solver
 
 EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
@@ -38,8 +39,8 @@ EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """A pretended GPU; the CPU takes the same path, so that results are equal bit by bit."""
-    monkeypatch.setattr(network, "_convolving", lambda *_: "stacked")
-    monkeypatch.setattr("fedclust.engines.fused.training.fits", lambda *_: False)
+    monkeypatch.setattr(layers, "convolving", lambda *_: "stacked")
+    monkeypatch.setattr(softmax, "computes", lambda *_: False)
     with pretend_cuda() as device:
         yield device
 
@@ -198,8 +199,8 @@ def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: st
         }
         classes = tensors["weight"].shape[2 if outputs else 1]
         held = [x.held for x in outputs]
-        if regression.compiled() is not None:
-            regression._call(tensors, held, numbers, classes, spanned=bool(outputs))
+        if softmax.compiled() is not None:
+            softmax._call(tensors, held, numbers, classes, spanned=bool(outputs))
         launches.append(product)
 
     launches: list[str] = []
@@ -209,10 +210,10 @@ def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: st
         patch.setattr(
             kernels,
             "kernel",
-            lambda name, on: kernel if (name, on) == ("regression", CUDA) else None,
+            lambda name, on: kernel if (name, on) == ("softmax", CUDA) else None,
         )
         patch.setattr(engine, "pays", WHERE[where])
-        if regression.compiled() is None:
+        if softmax.compiled() is None:
             patch.setattr(sys.modules[__name__], "assert_same", lambda *_: None)
         how = SOLVERS[solver]
         first, *later = several_calls(device, engines("linear")[1], how, given=given)
@@ -266,7 +267,7 @@ def test_when_a_graph_agrees() -> None:
 
 
 def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit one stack is kept as before, however many kinds of chunks there are."""
+    """Beyond the limit one chunk is kept as before, however many kinds of chunks there are."""
     monkeypatch.setattr("fedclust.engines.fused.engine._KEPT", 0)
     _, gpu = engines("mlp")
     models = starts(gpu)
@@ -279,5 +280,5 @@ def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) 
 
     for rows in (4, 3, 4, 2):
         assert train(rows).isfinite().all()
-        assert sum(len(stacks._last) for stacks in gpu._stacks.values()) == 1
+        assert sum(len(chunks._last) for chunks in gpu._kept.values()) == 1
     assert device.graph is None

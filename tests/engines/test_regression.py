@@ -14,8 +14,9 @@ from test_span import TERMS, assert_same, everywhere, nowhere
 from torch import Tensor
 
 from fedclust.calls import LocalResult, Shards, TrainCall
-from fedclust.engines.fused import FusedEngine, compiled, regression, training
-from fedclust.engines.fused.compiled import library
+from fedclust.engines.fused import FusedEngine, chunk
+from fedclust.engines.fused.native import compiled, softmax
+from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.network import Network
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
@@ -28,7 +29,7 @@ WHERE = {"spanned": everywhere, "as it stands": nowhere}
 
 def plain(patch: pytest.MonkeyPatch) -> None:
     """Compiled code is not used from here on."""
-    patch.setattr(training, "fits", lambda *_: False)
+    patch.setattr(chunk.softmax, "computes", lambda *_: False)
 
 
 def both(
@@ -175,21 +176,21 @@ def works(found: ctypes.CDLL | None) -> bool:
 @pytest.mark.parametrize("left", [0, 0.2, 0.5, 0.999])
 def test_libraries_are_kept_and_mended(fresh: Path, left: float) -> None:
     """Half a library is not loaded: that would end the process by a signal."""
-    assert works(library("regression"))
+    assert works(library("softmax"))
     kept = list(fresh.glob("*")) if fresh.exists() else []
     assert len(kept) == (compiled._compiler() is not None)
     for path in kept:
         content = path.read_bytes()
         path.write_bytes(content[: int(left * len(content))])
     library.cache_clear()
-    assert works(library("regression"))
+    assert works(library("softmax"))
     assert sorted(fresh.glob("*")) == kept
     assert all(compiled._is_whole(path) for path in kept)
 
 
 def test_a_cache_folder_that_cannot_be_written(fresh: Path) -> None:
     fresh.write_text("a file in its place")
-    assert works(library("regression"))
+    assert works(library("softmax"))
 
 
 @pytest.mark.parametrize("compiler", ["/no/such/compiler", "false", "true", "sh -c 'exit 3'"])
@@ -197,8 +198,8 @@ def test_without_a_compiler_nothing_is_lost(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
 ) -> None:
     monkeypatch.setenv("CC", compiler)
-    assert library("regression") is None
-    assert regression.compiled() is None
+    assert library("softmax") is None
+    assert softmax.compiled() is None
     assert not fresh.exists()
     fast, slow = both(
         shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS["sgd"], everywhere
@@ -210,7 +211,7 @@ def test_a_compiler_that_is_asked_for_is_missed(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -O2")
-    assert library("regression") is None
+    assert library("softmax") is None
     assert "CC=no-such-compiler -O2 is no program" in caplog.text
     assert not fresh.exists()
 
@@ -218,8 +219,8 @@ def test_a_compiler_that_is_asked_for_is_missed(
 def test_another_processor_gets_its_own_library(
     fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library("regression")
+    library("softmax")
     monkeypatch.setattr(compiled, "_processor", lambda: "another one of the same cluster")
     library.cache_clear()
-    library("regression")
+    library("softmax")
     assert len(list(fresh.parent.glob("fedclust/*"))) == 2 * (compiled._compiler() is not None)

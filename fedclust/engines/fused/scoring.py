@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from fedclust.calls import Shards, TestResult
-from fedclust.engines.fused.network import Stack
-from fedclust.types import Pool
+from fedclust.engines.fused.layers import StackedModels
+from fedclust.pool import Pool
 
 
-def _log_probabilities(stack: Stack, x: Tensor) -> Tensor:
+def _log_probabilities(models: StackedModels, x: Tensor) -> Tensor:
     """log softmax of the logits of x [R, B, *shape] under the first R models, [Y, R, B], in shared
     memory.
     """
-    return stack.frame(x.shape[0], x.shape[1]).log_probabilities(x)
+    return models.layers.frame(x.shape[0], x.shape[1]).log_probabilities(x)
 
 
 def _owners(shards: Shards) -> tuple[Tensor, Tensor]:
@@ -50,24 +50,24 @@ class AllPairs:
         owner, column = _owners(shards)
         return cls(pool=pool, owner=owner, column=column, index=shards.index[owner, column])
 
-    def add_losses(self, stack: Stack, block: int, out: Tensor) -> None:
+    def add_losses(self, models: StackedModels, block: int, out: Tensor) -> None:
         """Add to out [R, C] float64 the losses of R models, summed over the examples of every
         row; `block` examples are taken at once.
         """
-        for part, label, logp in self._blocks(stack, len(out), block):
+        for part, label, logp in self._blocks(models, len(out), block):
             loss = logp.gather(0, label).squeeze(0).to(torch.float64).neg_()  # [R, b]
             out.scatter_add_(1, self.owner[part].expand(len(out), -1), loss)
 
-    def keep_losses(self, stack: Stack, block: int, out: Tensor, which: Tensor) -> None:
+    def keep_losses(self, models: StackedModels, block: int, out: Tensor, which: Tensor) -> None:
         """Write the losses of the models `which` [R] into out [C, n, K]."""
-        for part, label, logp in self._blocks(stack, len(which), block):
+        for part, label, logp in self._blocks(models, len(which), block):
             loss = logp.gather(0, label).squeeze(0).neg_().T  # [b, R]
-            place = self.owner[part].unsqueeze(1), self.column[part].unsqueeze(1), which
-            out.index_put_(place, loss)
+            to = self.owner[part].unsqueeze(1), self.column[part].unsqueeze(1), which
+            out.index_put_(to, loss)
 
-    def mix(self, stack: Stack, block: int, weight: Tensor, out: Tensor) -> None:
+    def mix(self, models: StackedModels, block: int, weight: Tensor, out: Tensor) -> None:
         """Add to out [Y, T] the class probabilities of R models, by their weights [C, R]."""
-        for part, _, logp in self._blocks(stack, weight.shape[1], block):
+        for part, _, logp in self._blocks(models, weight.shape[1], block):
             out[:, part] += (logp.exp_() * weight[self.owner[part]].T).sum(1)
 
     def score(self, probabilities: Tensor, rows: int) -> TestResult:
@@ -82,21 +82,21 @@ class AllPairs:
         )
 
     def _blocks(
-        self, stack: Stack, models: int, block: int
+        self, models: StackedModels, count: int, block: int
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Consecutive examples: which, their classes [1, R, b], and log-probabilities [Y, R, b]
         in shared memory.
         """
         for first in range(0, len(self.index), block):
             part = slice(first, first + block)
-            here = self.index[part]
+            index = self.index[part]
             x = (
-                self.pool.inputs(here)
+                self.pool.inputs(index)
                 .unsqueeze(0)
-                .expand(models, -1, *(-1 for _ in self.pool.shape))
+                .expand(count, -1, *(-1 for _ in self.pool.shape))
             )
-            label = self.pool.y[here].expand(1, models, -1)
-            yield part, label, _log_probabilities(stack, x)
+            label = self.pool.y[index].expand(1, count, -1)
+            yield part, label, _log_probabilities(models, x)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class Grouped:
 
 
 def score_chunk(
-    stack: Stack,
+    models: StackedModels,
     pool: Pool,
     grouped: Grouped,
     rows: Tensor,
@@ -143,7 +143,7 @@ def score_chunk(
     """Write losses and hits of the examples of some models.
 
     Args:
-        stack: the models `rows`, in this order.
+        models: those of `rows`, in this order.
         pool: all examples.
         grouped: who looks at what.
         rows: [R] int64 models.
@@ -161,10 +161,10 @@ def score_chunk(
         inside = position < count[:active]
         example = start[:active] + position
         index = grouped.index[example.masked_fill(~inside, 0)]
-        logp = _log_probabilities(stack, pool.inputs(index))
+        logp = _log_probabilities(models, pool.inputs(index))
         label = pool.y[index]
-        # padding has a place, since the host would have to wait to hear which examples are real
-        place = example.masked_fill(~inside, len(grouped.index))
-        out[0][place] = -logp.gather(0, label.unsqueeze(0)).squeeze(0).to(torch.float64)
-        out[1][place] = (logp.argmax(0) == label).to(torch.int64)
+        # padding is written too, since the host would have to wait to hear which examples are real
+        to = example.masked_fill(~inside, len(grouped.index))
+        out[0][to] = -logp.gather(0, label.unsqueeze(0)).squeeze(0).to(torch.float64)
+        out[1][to] = (logp.argmax(0) == label).to(torch.int64)
         first += width

@@ -36,7 +36,7 @@ typedef struct {
   const float *anchor;                        /* [R, o, k] or NULL */
   float *bias, *bias_slot;                    /* [R, o] or NULL */
   const float *bias_anchor;                   /* [R, o] or NULL */
-  const int64_t *place, *label;               /* [S, R, B]; places counted through all rows */
+  const int64_t *example, *label;             /* [S, R, B]; examples counted through all rows */
   const int64_t *size;                        /* [R, S] examples of the batch, 0 after the row's last step */
   const float *share;                         /* [S, R, B] of the examples in their batch's loss, NULL for 1 / size */
   const float *first;                         /* [R, early] of the steps' losses in the mean over the first epoch */
@@ -92,7 +92,7 @@ static inline float sum(vec x) {
   for (; e + count <= size; e += count) {                                                      \
     const float *x[count];                                                                     \
     vec acc[count];                                                                            \
-    for (int i = 0; i < count; i++) x[i] = j->inputs + place[e + i] * j->width, acc[i] = (vec){}; \
+    for (int i = 0; i < count; i++) x[i] = j->inputs + example[e + i] * j->width, acc[i] = (vec){}; \
     for (int64_t k = 0; k < j->width; k++) {                                                   \
       const vec ck = room->c[k * v + w];                                                       \
       for (int i = 0; i < count; i++) acc[i] += x[i][k] * ck;                                  \
@@ -100,7 +100,7 @@ static inline float sum(vec x) {
     for (int i = 0; i < count; i++) room->z[(e + i) * v + w] = -j->lr * acc[i];                \
   }
 
-static void logits(const Job *j, const Room *room, int64_t v, const int64_t *place, int64_t size) {
+static void logits(const Job *j, const Room *room, int64_t v, const int64_t *example, int64_t size) {
   for (int64_t w = 0; w < v; w++) {
     int64_t e = 0;
     LOGITS(10)
@@ -115,7 +115,7 @@ static void logits(const Job *j, const Room *room, int64_t v, const int64_t *pla
     const float *x[count];                                                                     \
     vec d[count];                                                                              \
     for (int i = 0; i < count; i++)                                                            \
-      x[i] = j->inputs + place[e + i] * j->width, d[i] = room->z[(e + i) * v + w];             \
+      x[i] = j->inputs + example[e + i] * j->width, d[i] = room->z[(e + i) * v + w];             \
     for (int64_t k = 0; k < j->width; k++) {                                                   \
       vec a = to[k * v + w], b = (vec){};                                                      \
       for (int i = 0; i + 1 < count; i += 2) a += x[i][k] * d[i], b += x[i + 1][k] * d[i + 1]; \
@@ -124,7 +124,7 @@ static void logits(const Job *j, const Room *room, int64_t v, const int64_t *pla
     }                                                                                          \
   }
 
-static void gradient(const Job *j, const Room *room, vec *to, int64_t v, const int64_t *place, int64_t size) {
+static void gradient(const Job *j, const Room *room, vec *to, int64_t v, const int64_t *example, int64_t size) {
   for (int64_t w = 0; w < v; w++) {
     int64_t e = 0;
     GRADIENT(10)
@@ -160,7 +160,7 @@ static double descend(const Room *room, int64_t v, const int64_t *label, const f
   return shares ? loss : (loss + log(product)) / (double)size;
 }
 
-static void step(const Job *j, const Room *room, int64_t v, const int64_t *place, int64_t first, int64_t size) {
+static void step(const Job *j, const Room *room, int64_t v, const int64_t *example, int64_t first, int64_t size) {
   vec *to = j->slot ? room->u : room->c;
   const int64_t all = j->width * v;
   const float kept = j->lr * j->decay;
@@ -172,9 +172,9 @@ static void step(const Job *j, const Room *room, int64_t v, const int64_t *place
     for (int64_t i = 0; i < all; i++) to[i] -= j->pull * room->anchor[i];
   if (j->spanned) {
     for (int64_t e = 0; e < size; e++)
-      for (int64_t w = 0; w < v; w++) to[(place[e] - first) * v + w] += room->z[e * v + w];
+      for (int64_t w = 0; w < v; w++) to[(example[e] - first) * v + w] += room->z[e * v + w];
   } else {
-    gradient(j, room, to, v, place, size);
+    gradient(j, room, to, v, example, size);
   }
   if (j->slot)
     for (int64_t i = 0; i < all; i++) room->c[i] += room->u[i];
@@ -256,19 +256,19 @@ static void row(const Job *j, int64_t r, vec *memory, int64_t v) {
   int64_t s = 0;
   for (; s < j->steps && j->size[r * j->steps + s]; s++) {
     const int64_t size = j->size[r * j->steps + s], at = (s * j->rows + r) * j->batch;
-    const int64_t *place = j->place + at;
-    logits(j, &room, v, place, size);
+    const int64_t *example = j->example + at;
+    logits(j, &room, v, example, size);
     for (int64_t e = 0; e < size; e++)
       for (int64_t w = 0; w < v; w++) {
         vec z = room.z[e * v + w] + room.filled[w] + room.bias[w];
         for (int64_t i = 0; i < j->origins; i++)
-          z += j->factors[s * j->origins + i] * room.out[(i * n + place[e] - r * n) * v + w];
+          z += j->factors[s * j->origins + i] * room.out[(i * n + example[e] - r * n) * v + w];
         room.z[e * v + w] = z;
       }
     const double now = descend(&room, v, j->label + at, j->share ? j->share + at : NULL, size);
     loss += now;
     if (s < j->early) early += j->first[r * j->early + s] * now;
-    step(j, &room, v, place, r * n, size);
+    step(j, &room, v, example, r * n, size);
   }
   j->loss[2 * r] = s ? (float)(loss / (double)s) : 0.0f;
   j->loss[2 * r + 1] = (float)early;

@@ -1,6 +1,6 @@
 """All local steps of softmax regression models in one launch, a program per row (client).
 
-`fedclust/engines/fused/regression.c` says what is computed and in which coordinates. Here the
+`native/softmax.c` says what is computed and in which coordinates. Here the
 parameters w [k, o] are changed where they lie, in blocks of features, so that any number of
 features and examples will do; a row's weights and a batch stay in the cache of the multiprocessor.
 Tiles of all of 784-10 would spill. With g the gradient of the batch (spanned: of its coefficients)
@@ -9,6 +9,9 @@ Tiles of all of 784-10 would spill. With g the gradient of the batch (spanned: o
 
 where scale and kept are -lr and decay, or, spanned, 1 and -lr * decay, since coefficients count in
 -lr.
+
+The kernel and what it is checked against before it is used stand together, which makes this file
+longer than most.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ def _product(a, b, c, PRODUCT: tl.constexpr):
 def local_steps(
     inputs, outputs_0, outputs_1, outputs_2, factors,
     weight, slot, anchor, bias, bias_slot, bias_anchor,
-    place, label, size, share, first, delta, loss,
+    example, label, size, share, first, delta, loss,
     rows, examples, width, classes, steps, batch, early,
     lr, momentum, decay, bias_decay, pull,
     SPANNED: tl.constexpr, ORIGINS: tl.constexpr, MOMENTUM: tl.constexpr, ANCHOR: tl.constexpr,
@@ -71,7 +74,7 @@ def local_steps(
     bias_slot += row * classes
     bias_anchor += row * classes
     delta += row * tl.cdiv(batch, B) * B * Y
-    place += row * batch
+    example += row * batch
     label += row * batch
     size += row * steps
     share += row * batch
@@ -89,7 +92,7 @@ def local_steps(
         # the gradient of the batch's loss by its logits goes to delta
         for b0 in range(0, count, B):
             inside = b0 + b < count
-            e = tl.load(place + b0 + b, mask=inside, other=0)
+            e = tl.load(example + b0 + b, mask=inside, other=0)
             parts = tl.zeros((K // PART, B, Y), tl.float32)
             for k0 in range(0, width, K):
                 i = k0 + split
@@ -146,7 +149,7 @@ def local_steps(
             for b0 in range(0, count, B):
                 inside = b0 + b < count
                 d = tl.load(delta + (b0 + b)[None, :] * Y + o[:, None])
-                e = tl.load(place + b0 + b, mask=inside, other=0)
+                e = tl.load(example + b0 + b, mask=inside, other=0)
                 if SPANNED:
                     own = (e - row * examples)[:, None] == (k0 + k)[None, :]
                     g = tl.dot(d, own.to(tl.float32), g, input_precision="ieee")
@@ -178,7 +181,7 @@ def local_steps(
         tl.debug_barrier()  # weights are read by other threads than wrote them
         s += 1
         factors += ORIGINS
-        place += rows.to(tl.int64) * batch
+        example += rows.to(tl.int64) * batch
         label += rows.to(tl.int64) * batch
         share += rows.to(tl.int64) * batch
         count = tl.load(size + s, mask=s < steps, other=0)
@@ -197,7 +200,7 @@ def train(
     bias: Tensor | None,
     bias_slot: Tensor | None,
     bias_anchor: Tensor | None,
-    place: Tensor,
+    example: Tensor,
     label: Tensor,
     size: Tensor,
     share: Tensor | None,
@@ -215,13 +218,13 @@ def train(
         weight, slot: float32 [R, o, k]; spanned: coefficients [R, k, o]. No slot without momentum.
         anchor: float32 [R, o, k], or None.
         bias, bias_slot, bias_anchor: float32 [R, 1, o], or None.
-        place, label: int64 [S, R, B], examples counted through all rows, and their classes.
+        example, label: int64 [S, R, B], examples counted through all rows, and their classes.
         size: int64 [R, S] examples of every batch, 0 after the row's last step.
         loss: float32 [R], is given the mean over the steps, nats per example.
         product: ieee, tf32 or bf16, see `_product`.
         numbers: lr, momentum, decay, bias_decay and pull.
     """
-    (rows, examples, width), (steps, _, batch) = inputs.shape, place.shape
+    (rows, examples, width), (steps, _, batch) = inputs.shape, example.shape
     if not (rows and steps and batch):
         loss.zero_()
         return
@@ -240,7 +243,7 @@ def train(
             weight,
             *slots,
             *biases,
-            place,
+            example,
             label,
             size,
             weight if share is None else share,
@@ -297,7 +300,7 @@ def _example(*, spanned: bool) -> dict[str, Any]:
     order = torch.stack(
         [torch.randperm(n, generator=generator)[:batch] for _ in range(steps * rows)]
     )
-    place = order.view(steps, rows, batch) + n * torch.arange(rows).unsqueeze(1)
+    example = order.view(steps, rows, batch) + n * torch.arange(rows).unsqueeze(1)
     shape = (rows, k, o) if spanned else (rows, o, k)
     return {
         "inputs": draw(rows, n, k),
@@ -309,8 +312,8 @@ def _example(*, spanned: bool) -> dict[str, Any]:
         "bias": draw(rows, 1, o),
         "bias_slot": draw(rows, 1, o),
         "bias_anchor": draw(rows, 1, o),
-        "place": place,
-        "label": torch.randint(o, place.shape, generator=generator),
+        "example": example,
+        "label": torch.randint(o, example.shape, generator=generator),
         "size": torch.tensor([[36, 3, 33], [5, 0, 0]]),
         "share": None if spanned else torch.rand(steps, rows, batch, generator=generator),
         "first": torch.tensor([[0.8, 0.2], [1.0, 0.0]]),
@@ -344,7 +347,7 @@ def _plainly(job: dict[str, Any], row: int) -> None:
     )
     sizes = [size for size in job["size"][row].tolist() if size]
     for step, size in enumerate(sizes):
-        at, right = job["place"][step, row, :size] - first, job["label"][step, row, :size]
+        at, right = job["example"][step, row, :size] - first, job["label"][step, row, :size]
         z = bias + (-lr * x[at] @ w if job["outputs"] else x[at] @ w.T)
         for factor, out in zip(job["factors"][step], job["outputs"], strict=False):
             z = z + factor * out[row, at]

@@ -118,7 +118,7 @@ class RunFolder:
         """
         try:
             text = (self.path / "status.json").read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {"state": "pending"}
         return opened_json(text) or {"state": "unknown"}
 
@@ -505,15 +505,20 @@ def digest_of_code(folder: Path) -> str:
 
 
 class _Digesting:
-    """A file that digests what is written to it."""
+    """A file that digests what is written to it, and remembers why it could not be written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.digest = file, new_digest()
+        self.error: OSError | None = None
 
     def write(self, block: Any) -> int:
         """As of a file."""
         self.digest.update(block)
-        return self._file.write(block)
+        try:
+            return self._file.write(block)
+        except OSError as error:
+            self.error = error
+            raise
 
     def flush(self) -> None:
         """As of a file."""
@@ -524,7 +529,12 @@ def _save(content: Mapping[str, Any], file: Path) -> str:
     """The digest of the file that now holds `content`."""
     with file.open("wb") as opened:
         digesting = _Digesting(opened)
-        torch.save(_on_cpu(content), digesting)  # type: ignore[arg-type]
+        try:
+            torch.save(_on_cpu(content), digesting)  # type: ignore[arg-type]
+        except RuntimeError:  # PyTorch's word for a full disk is "unexpected pos 960 vs 854"
+            if digesting.error is None:
+                raise
+            raise digesting.error from None
     return digesting.digest.hexdigest()
 
 

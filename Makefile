@@ -9,7 +9,7 @@ PFL := .venv-pfl
 FLOWER := .venv-flower
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel lint types format lock benchmark benchmark-pfl benchmark-flower reproduce clean
+.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel lint types format lock benchmark benchmark-pfl benchmark-flower reproduce results clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -93,6 +93,9 @@ benchmark-flower: $(FLOWER)/.ready  ## whole rounds against Flower on Ray, in an
 
 reproduce: setup  ## LCFL Table II at laptop scale on MNIST (half an hour on two cores)
 	$(BIN)/fedclust run experiment=lcfl/table2 scale=laptop
+
+results: setup  ## docs/results/README.md: every published number and ours at full size
+	$(BIN)/python -m scripts.results
 
 clean:  ## delete the environments and caches, keep outputs
 	rm -rf $(VENV) $(EXTRA) $(RAY) $(PFL) $(FLOWER) .mypy_cache .pytest_cache .ruff_cache build dist

@@ -16,6 +16,7 @@ from fedclust.rng import Stream
 from fedclust.types import Dataset, Federation, Pool, Split
 from fedclust.verbs import Partition
 
+_FEW_CLIENTS = 1000  # whose examples are written one by one
 _AT_ONCE = 4096  # clients whose labels are counted together
 _COLUMNS = ("split", "client", "row")
 _HIGHEST = 2**31 - 1  # a row, client or group; rows are kept as int32
@@ -228,7 +229,8 @@ def summary(fed: Federation) -> dict[str, Any]:
     clients, groups; `train` and `test`: examples in total and mean, std, min and max per client
     (ddof=0); `classes`: mean, min and max of the classes a client has training examples of;
     `examples`: training examples of every class per true group, with the group "-1" for clients
-    without one.
+    without one; without true groups and for up to 1,000 clients also `client_examples`, the same
+    per client.
     """
     everybody = torch.arange(fed.num_clients, device=fed.group.device)
     some = [everybody[first : first + _AT_ONCE] for first in range(0, fed.num_clients, _AT_ONCE)]
@@ -256,6 +258,8 @@ def summary(fed: Federation) -> dict[str, Any]:
         str(group): histogram[fed.group == group].sum(0).tolist()
         for group in sorted(set(fed.group.tolist()))
     }
+    if not numbers["groups"] and fed.num_clients <= _FEW_CLIENTS:
+        numbers["client_examples"] = histogram.tolist()
     return numbers
 
 

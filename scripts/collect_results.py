@@ -1,26 +1,79 @@
-"""Copies what a report says into docs/results, small enough for a repository.
+"""Copies results into docs/results, small enough for a repository.
 
     python scripts/collect_results.py outputs/lcfl/table2-laptop "fedclust run …"
 
 writes docs/results/lcfl/table2-laptop.md: the commands, the headline, claims, recovery and cost
 tables, and the curves at half size beside it. The text around it is written by hand, in
 docs/results/<paper>.md.
+
+    python scripts/collect_results.py --runs outputs/lcfl/table2
+
+writes docs/results/runs/lcfl/table2/: `jobs.csv` with what made every finished job, a CSV per job
+with a line per seed, `claims.csv`, and the figure that the paper prints. `make results` turns them
+into docs/results/README.md.
 """
 
 from __future__ import annotations
 
+import argparse
+import csv
 import io
 import json
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 from PIL import Image
+
+from fedclust.commands.names import job_folder
+from fedclust.errors import UserError
+from fedclust.files import atomic_write
+from fedclust.report import make_report
+from fedclust.report.arms import Arm, arms
+from fedclust.report.pooling import pool_seeds
+from fedclust.report.reading import read_runs
+from fedclust.report.runs import Run
+from fedclust.report.spec import Spec
 
 TABLES = ("table", "over_rounds", "claims", "federation", "recovery", "cost")
 NOT_SHOWN = ("flow_", "contingency", "distance")
 MOST_WIDTH = 1100  # pixels
+TESTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
+ITERATIONS = (5, 10, 15, 30, 60)  # columns of the published tables
+REACHED = {
+    "accuracy": (80, 85, 90, 95),
+    "accuracy_last_local": (80, 85, 90, 95),
+    "accuracy_client_mean": (80,),
+    "purity": (90, 100),
+}  # percent
+NEVER = "never"
+_BASE = "algorithm@algorithm.base"
+# overrides that say how or how long, or that have a column of their own
+_NOT_AN_OPTION = (
+    "algorithm",
+    "case",
+    "checkpoint_seconds",
+    "data",
+    "dataset",
+    "device",
+    "engine",
+    "eval_every",
+    "experiment",
+    "name",
+    "progress",
+    "rounds",
+    "scale",
+    "scenario",
+    "seeds",
+    "threads",
+    "tracker",
+)
 
 
 def main(folder: Path, commands: list[str]) -> Path:
@@ -68,17 +121,201 @@ def _figures(source: Path, target: Path) -> list[str]:
     for file in sorted(source.glob("*.png")):
         if file.name.startswith(NOT_SHOWN):
             continue
-        picture = Image.open(file).convert("RGB")
-        factor = min(0.5, MOST_WIDTH / picture.width)
-        small = picture.resize(
-            (round(picture.width * factor), round(picture.height * factor)), Image.LANCZOS
-        )
-        packed = io.BytesIO()
-        small.quantize(128).save(packed, format="png", optimize=True)
-        (target / file.name).write_bytes(packed.getvalue())
+        (target / file.name).write_bytes(_small(file))
         lines += [f"![{file.stem.replace('_', ' ')}]({target.name}/{file.name})", ""]
     return lines
 
 
+def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
+    """Copy the finished jobs of one experiment's folder; returns where to, None without any.
+
+    Files of jobs that are not in `folder` stay as they are.
+
+    Raises:
+        UserError: when the folder holds no job.
+    """
+    runs = [run for run in read_runs(folder) if _is_finished(run, scale)]
+    if not runs:
+        return None
+    found = arms(pool_seeds(runs))
+    target = to / "runs" / str(runs[0].config["name"])
+    index = {row["file"]: row for row in _read(target / "jobs.csv")}
+    for arm in found:
+        row = describe(arm)
+        _write(target / row["file"], seed_rows(arm))
+        index[row["file"]] = row
+    _write(target / "jobs.csv", [index[name] for name in sorted(index)])
+    report = make_report(folder).parent
+    if (report / "claims.csv").is_file():
+        shutil.copyfile(report / "claims.csv", target / "claims.csv")
+    drawn = _main_figure(report / "figures", Spec.of(runs[0].config))
+    if drawn is not None:
+        atomic_write(target / "figure.png", _small(drawn))
+    return target
+
+
+def _is_finished(run: Run, scale: str) -> bool:
+    return run.status.get("state") == "done" and run.scale == scale
+
+
+def describe(arm: Arm) -> dict[str, str]:
+    """What made an arm: a line of `jobs.csv`."""
+    run, config = arm.run, arm.run.config
+    parts = run.parts or (run,)
+    versions = _json(parts[-1].folder / "versions.json")
+    made = [_json(part.folder / "campaign.json") for part in parts]
+    ended = max((part.folder / "status.json").stat().st_mtime for part in parts)
+    federation: Mapping[str, Any] = next(iter((run.federation.get("seeds") or {}).values()), {})
+    groups = {g: sum(counts) for g, counts in (federation.get("examples") or {}).items()}
+    given = [str(text).lstrip("+~") for text in config.get("overrides") or ()]
+    kept = [text for text in given if text.partition("=")[0] not in ("progress", "seeds")]
+    # this wrapper trains as its base does, and tests it in a second way
+    base = run.choices.get(_BASE) if arm.algorithm == "last_local" else None
+    options = sorted(text for text in kept if not _is_known(text, _BASE if base else ""))
+    return {
+        "file": f"{job_folder(kept, arm.algorithm)}.csv",
+        "case": str(run.asked.get("case") or ""),
+        "scenario": run.choices.get("scenario", ""),
+        "algorithm": base or arm.algorithm,
+        "options": " ".join(options),
+        "dataset": run.choices.get("dataset", ""),
+        "stands_in_for": arm.stand_in,
+        "model": run.choices.get("model", ""),
+        "rounds": str(config["rounds"]),
+        "seeds": " ".join(map(str, arm.run.seeds)),
+        "failed_seeds": " ".join(map(str, sorted(run.failed))),
+        "clients": str(federation.get("clients", "")),
+        "examples": str(sum(federation[s]["total"] for s in ("train", "test") if s in federation)),
+        "examples_of_groups": " ".join(str(groups[g]) for g in sorted(groups)),
+        "parameters": str(run.federation.get("parameters", "")),
+        "hours": f"{_computed(run) / 3600:.4f}",
+        "scale": str((config.get("scale") or {}).get("name", "paper")),
+        "hash": str(config.get("hash", "")),
+        "version": str((versions.get("packages") or {}).get("fedclust") or ""),
+        "commit": next((m["commit"] for m in made if m), str(versions.get("commit") or "")),
+        "machine": str(versions.get("device", "")),
+        "date": f"{datetime.fromtimestamp(ended, UTC):%Y-%m-%d}",
+        "command": next((m["command"] for m in made if m), " ".join(["fedclust run", *kept])),
+    }
+
+
+def _is_known(override: str, base: str) -> bool:
+    key = override.partition("=")[0]
+    return key in _NOT_AN_OPTION or key in ("dataset.path", "dataset.root", "data.root", base)
+
+
+def _computed(run: Run) -> float:
+    curve = run.curves.get("seconds")
+    return float(np.nansum(curve.values)) if curve else 0.0
+
+
+def seed_rows(arm: Arm) -> list[dict[str, str]]:
+    """A line per seed with everything a published number may be compared with.
+
+    Accuracies are in percent; iterations count from 1.
+    """
+    columns: dict[str, dict[int, float]] = {}
+
+    def add(name: str, seeds: Sequence[int], values: NDArray[np.float64]) -> None:
+        columns[name] = dict(zip(seeds, values.tolist(), strict=True))
+
+    for metric in TESTED:
+        curve, counted = arm.curve(metric), arm.counted(metric)
+        if curve is None or counted is None:
+            continue
+        add(f"{metric} last", curve.seeds, 100 * curve.last())
+        add(f"{metric} max", curve.seeds, 100 * np.fmax.reduce(counted.values, axis=0))
+        add(f"{metric} median", curve.seeds, 100 * np.nanmedian(curve.values, axis=0))
+        for i in ITERATIONS:
+            if i - 1 in curve.rounds:
+                add(f"{metric} at {i}", curve.seeds, 100 * curve.at(i - 1))
+    for metric, thresholds in REACHED.items():
+        if (curve := arm.curve(metric)) is not None:
+            for percent in thresholds:
+                reached = curve.values >= percent / 100 - 1e-9
+                first = curve.rounds[reached.argmax(axis=0)] + 1.0
+                add(
+                    f"{metric} first {percent}",
+                    curve.seeds,
+                    np.where(reached.any(axis=0), first, np.inf),
+                )
+    if (curve := arm.curve("purity")) is not None:
+        add("purity last", curve.seeds, 100 * curve.last())
+    if (curve := arm.curve("train_loss")) is not None:
+        add("train_loss last", curve.seeds, curve.last())
+    if (curve := arm.curve("discrepancy")) is not None:
+        add("discrepancy mean", curve.seeds, np.nanmean(curve.values, axis=0))
+        add("discrepancy variance", curve.seeds, np.nanvar(curve.values, axis=0))
+    if (curve := arm.curve("models")) is not None:
+        add("models total", curve.seeds, np.nansum(curve.values, axis=0))
+    seeds = sorted({seed for column in columns.values() for seed in column})
+    return [
+        {"seed": str(seed)}
+        | {name: _number(column.get(seed, np.nan)) for name, column in columns.items()}
+        for seed in seeds
+    ]
+
+
+def _number(value: float) -> str:
+    if np.isnan(value):
+        return ""
+    return NEVER if np.isinf(value) else f"{value:.6g}"
+
+
+def _main_figure(figures: Path, spec: Spec) -> Path | None:
+    """The picture that shows what the paper's figure shows."""
+    rows = "_".join(spec.figure.rows or (spec.metric,))
+    drawn = spec.figure.x
+    names = [rows] if drawn == "iteration" else [f"{rows}_{drawn}", rows]
+    return next((file for name in names if (file := figures / f"{name}.png").is_file()), None)
+
+
+def _read(file: Path) -> list[dict[str, str]]:
+    if not file.is_file():
+        return []
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _write(file: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    out = io.StringIO()
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(out, names, lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    atomic_write(file, out.getvalue())
+
+
+def _json(file: Path) -> dict[str, Any]:
+    content = json.loads(file.read_text()) if file.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _small(file: Path) -> bytes:
+    """A picture at half size, or less, with few colours."""
+    picture = Image.open(file).convert("RGB")
+    factor = min(0.5, MOST_WIDTH / picture.width)
+    size = (round(picture.width * factor), round(picture.height * factor))
+    packed = io.BytesIO()
+    picture.resize(size, Image.Resampling.LANCZOS).quantize(128).save(
+        packed, format="png", optimize=True
+    )
+    return packed.getvalue()
+
+
 if __name__ == "__main__":
-    print(main(Path(sys.argv[1]), sys.argv[2:]))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="of an experiment, such as outputs/lcfl/table2")
+    parser.add_argument("commands", nargs="*", help="what made the runs, for the page")
+    parser.add_argument("--runs", action="store_true", help="numbers of every finished job")
+    parser.add_argument("--to", type=Path, default=Path("docs", "results"))
+    parser.add_argument("--scale", default="paper", help="with --runs: which runs")
+    asked = parser.parse_args()
+    try:
+        if asked.runs:
+            print(collect_runs(asked.folder, asked.to, asked.scale) or "no finished job")
+        else:
+            print(main(asked.folder, asked.commands))
+    except UserError as error:
+        print(f"collect_results: {error}", file=sys.stderr)
+        sys.exit(UserError.exit_status)

@@ -36,17 +36,12 @@ def arrived(label: Tensor, rnd: Round) -> Tensor:
     return label.where(rnd.present, -1)
 
 
-def shifted_members(label: Tensor, rnd: Round) -> Tensor:
-    """Clients that are there, have a cluster and got other data at the start of this round, [A]
-    int64 sorted.
+def with_rows(values: Tensor, ids: Tensor, rows: Tensor) -> Tensor:
+    """The values [M, P] in which the clients `ids` [C], sorted, have `rows` [C, P].
 
-    Args:
-        label: [M] int64, -1 without a cluster.
-        rnd: the round.
+    With all clients it is `rows` itself: a copy of all their models can be gigabytes.
     """
-    return (
-        (rnd.shifted & rnd.present & (label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
-    )
+    return rows if len(ids) == len(values) else values.index_copy(0, ids, rows)
 
 
 def zeros(ids: Tensor) -> Tensor:

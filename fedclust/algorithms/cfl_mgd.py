@@ -39,6 +39,7 @@ from fedclust.algorithms.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.start import Start, check_start, initial_models
 from fedclust.errors import require
 from fedclust.ops import cluster_mean
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -71,14 +72,14 @@ class CFLMGD:
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     averaging: Averaging = "model"
     aggregation: Aggregation = "uniform"
     gradient_denominator: Denominator = "all"
     momentum_owner: Owner = "cluster"
     momentum_gradient: MomentumGradient = "current"
     start: Start = "independent"
-    restart_fraction: float | None = None
+    restart_fraction: Fraction | None = None
     cluster_choice: ClusterChoice = "train_loss"
 
     @dataclass(frozen=True, kw_only=True)
@@ -134,11 +135,18 @@ class CFLMGD:
         label = loss.argmin(1)  # lines 4-5: cluster identity estimate
         step = self._average_models if self.averaging == "model" else self._average_gradients
         state, cost = step(state, label, clients, rnd)
-        # every participant gets K models and one momentum, and says which cluster it estimates
-        down = len(rnd.cohort) * (self.num_clusters + 1)
+        # every participant gets K models, sends one back, or a gradient, and with it a momentum
+        # both ways, where there is any; and it says which cluster it estimates
+        number, momenta = len(rnd.cohort), int(self.solver.momentum > 0)
         if self.averaging == "gradient":
             cost = replace(cost, train_loss=float(loss.amin(1).mean()))
-        return state, replace(cost, models_down=down, scalars_up=len(rnd.cohort))
+        cost = replace(
+            cost,
+            models_down=number * (self.num_clusters + momenta),
+            models_up=number * (1 + momenta),
+            scalars_up=number,
+        )
+        return state, cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """Each client's model of least loss."""
@@ -161,7 +169,6 @@ class CFLMGD:
         momentum = state.momentum  # at rest for good without beta
         if local.slots is not None:
             momentum = self._shared(local.slots, state, label, rnd, self.aggregation)
-        cost = replace(cost, models_up=2 * len(cohort))  # model and momentum
         return replace(state, models=models, momentum=momentum), cost
 
     def _average_gradients(
@@ -179,7 +186,7 @@ class CFLMGD:
         models = descend(
             state.models, momentum, label, rate, self.gradient_denominator, rnd
         )  # eq. (5)
-        cost = Cost(models_up=len(cohort), gradient_steps=len(cohort))
+        cost = Cost(gradient_steps=len(cohort))
         shared = self._shared(momentum, state, label, rnd, "uniform")
         return self.State(models=models, momentum=shared, gradient=kept), cost
 

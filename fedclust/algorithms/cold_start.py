@@ -16,6 +16,7 @@ from fedclust.algorithms import check_choice, clients_with_data, zeros
 from fedclust.calls import LocalResult
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, cosine
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
@@ -61,7 +62,7 @@ class ColdStart:
     solver: Solver
     metric: ClusterMetric
     method: ClusterMethod
-    scale: int = 20
+    scale: AtLeastOne = 20
     grouping: Grouping = "clustered"
 
     def __post_init__(self) -> None:

@@ -15,16 +15,18 @@ Differs from the released code (morningD/FlexCFL):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import FlexAggregation, arrived, average, check_choice, shifted_members
+from fedclust.algorithms import FlexAggregation, arrived, average, check_choice
 from fedclust.algorithms.cold_start import ColdStart
+from fedclust.algorithms.shift import ShiftTest
 from fedclust.errors import require
 from fedclust.ops import distances
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -41,17 +43,19 @@ class FeSEM:
         num_clusters: number of clusters.
         cold_start: of `kmeans_pretrained`: pre-training and clustering.
         first_assignment: see above.
-        migration: whether clients whose data changed are assigned anew at once, which cannot help
+        migration: whether clients whose data shifted are assigned anew at once, which cannot help
             much: the criterion does not look at the data.
+        shift: with `migration`: the test that finds these clients, that of FlexCFL.
         aggregation: `uniform` mean over a cluster's participants, weighted `by_samples`, or
             `first_client`.
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     cold_start: ColdStart
     first_assignment: FirstAssignment = "init_model"
     migration: bool = False
+    shift: ShiftTest = field(default_factory=ShiftTest)
     aggregation: FlexAggregation = "uniform"
 
     @dataclass(frozen=True, kw_only=True)
@@ -63,11 +67,14 @@ class FeSEM:
             local: [M, P] last local model of every client, the common one before its first
                 training.
             label: [M] int64 last cluster, -1 for clients that were never sampled.
+            reference: [M, L + 1] int64 what the test of a shift compares with, None without
+                migration.
         """
 
         models: Tensor
         local: Tensor
         label: Tensor
+        reference: Tensor | None = None
 
     def __post_init__(self) -> None:
         require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
@@ -80,20 +87,21 @@ class FeSEM:
         local = common.repeat(rnd.fed.num_clients, 1)
         label = torch.full_like(rnd.fed.group, -1)
         if self.first_assignment == "init_model":
-            models = clients.init(rnd.stream("init"), self.num_clusters)
-            return self.State(models=models, local=local, label=label), Cost()
-        groups = self.cold_start.groups(clients, common, self.num_clusters, rnd)
-        state = self.State(
-            models=groups.models,
-            local=local.index_copy(0, groups.ids, groups.local.params),
-            label=label.index_copy(0, groups.ids, groups.label),
-        )
-        return state, groups.cost
+            models, joined = clients.init(rnd.stream("init"), self.num_clusters), rnd.cohort[:0]
+            cost = Cost()
+        else:
+            groups = self.cold_start.groups(clients, common, self.num_clusters, rnd)
+            models, joined, cost = groups.models, groups.ids, groups.cost
+            local = local.index_copy(0, joined, groups.local.params)
+            label = label.index_copy(0, joined, groups.label)
+        reference = self.shift.start(rnd, joined) if self.migration else None
+        state = self.State(models=models, local=local, label=label, reference=reference)
+        return state, cost
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment by distance, then one round of FedAvg in every cluster."""
         state, starting = self._pretrain(state, clients, rnd)
-        moving = shifted_members(state.label, rnd) if self.migration else rnd.cohort[:0]
+        moving, reference = self.shift.followed(state.label, state.reference, rnd)
         assigned = torch.cat([moving, rnd.cohort])  # one that is in both gets the same twice
         nearest = distances(state.local[assigned], state.models).argmin(1)  # E-step
         every = state.label.index_copy(0, assigned, nearest)
@@ -110,7 +118,7 @@ class FeSEM:
             notes={**cost.notes, "migrated": int((every[moving] != state.label[moving]).sum())},
         )
         kept = state.local.index_copy(0, rnd.cohort, local.params)
-        return self.State(models=models, local=kept, label=every), cost
+        return self.State(models=models, local=kept, label=every, reference=reference), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The client's last cluster; nobody serves a client before it was first sampled."""

@@ -14,8 +14,9 @@ Differs from the paper:
 - Inter-group aggregation is the released code's convex combination; eq. (20) adds a vector of norm
   up to rate * (K - 1) in every round, which diverges (`inter_group.normalize: false`).
 Differs from the released code (morningD/FlexCFL):
-- A client moves when the test finds a shift; the code also asks the simulator (`shift.oracle:
-  true`).
+- The code's test of a shift is blind to which label is which (`shift.distance: released`).
+- The group cold start sees the data of round 0. Under scenario=incremental that is the first part
+  of them, in the code all (`scenario.complete_start`).
 - k-means runs until it converges; the code stops after 20 iterations.
 """
 
@@ -31,7 +32,8 @@ from fedclust.algorithms import Aggregation, arrived, average, check_choice
 from fedclust.algorithms.cold_start import ColdStart
 from fedclust.algorithms.shift import ShiftTest
 from fedclust.errors import require
-from fedclust.federation import label_histogram
+from fedclust.ops import discrepancy
+from fedclust.ranges import AtLeastOne, NonNegative
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -53,7 +55,7 @@ class InterGroup:
             models; False is eq. (20) as printed.
     """
 
-    rate: float = 0.0
+    rate: NonNegative = 0.0
     normalize: bool = True
 
     def __post_init__(self) -> None:
@@ -84,7 +86,7 @@ class FlexCFL:
         group_init: a group begins at the `pretrained_mean` of its first members, or at the `common`
             model.
         joining: a later client pre-trains and joins the group whose `direction` its update points
-            along, or a `random` one.
+            along, or a `random` one; a client whose data shift always looks for the direction.
         migration: whether a client whose data shifted starts cold again.
         shift: the test that finds these clients.
         inter_group: exchange between the groups.
@@ -92,7 +94,7 @@ class FlexCFL:
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     cold_start: ColdStart
     shift: ShiftTest
     inter_group: InterGroup
@@ -110,14 +112,15 @@ class FlexCFL:
             models: [K, P].
             direction: [K, P] mean pre-training update of each group; never changes.
             label: [M] int64 group, -1 for clients that were never sampled.
-            histogram: [M, L] int64 training labels at the last cold start, 0 before the first.
+            reference: [M, L + 1] int64 what the test of a shift compares with, None without
+                migration.
         """
 
         base: Tensor
         models: Tensor
         direction: Tensor
         label: Tensor
-        histogram: Tensor
+        reference: Tensor | None
 
     def __post_init__(self) -> None:
         require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
@@ -129,7 +132,8 @@ class FlexCFL:
         """The group cold start, Algorithm 3."""
         base = clients.init(rnd.stream("init"), 1)
         groups = self.cold_start.groups(clients, base, self.num_clusters, rnd)
-        label = torch.full_like(rnd.fed.group, -1)
+        label = torch.full_like(rnd.fed.group, -1).index_copy(0, groups.ids, groups.label)
+        reference = self.shift.start(rnd, groups.ids) if self.migration else None
         state = self.State(
             base=base,
             models=groups.models
@@ -137,73 +141,60 @@ class FlexCFL:
             else base.repeat(len(groups.models), 1),
             direction=groups.models - base,
             label=label,
-            histogram=label.new_zeros(len(label), rnd.fed.pool.num_classes),
+            reference=reference,
         )
-        down = groups.cost.models_down + self._directions(state) * len(groups.ids)
-        return self._settle(state, groups.ids, groups.label, rnd), replace(
-            groups.cost, models_down=down
-        )
+        sent_to = len(groups.ids) if self.joining == "direction" else 0
+        down = groups.cost.models_down + len(state.direction) * sent_to
+        return state, replace(groups.cost, models_down=down)
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Migration, cold starts of the cohort, then one round of FedAvg in every group: Algorithm
         2.
         """
-        moving = self._shifted(state, rnd)
+        moving, reference = self.shift.followed(state.label, state.reference, rnd)
         new = rnd.cohort[state.label[rnd.cohort] < 0]
-        starting = torch.cat([moving, new]).sort().values
-        found, steps = self._join(state, starting, clients, rnd)
-        joined = self._settle(state, starting, found, rnd)
-        label = joined.label[rnd.cohort]
+        known, looking, steps = self._join(state, moving, new, clients, rnd)
+        label = known[rnd.cohort]
         local = clients.train(state.models, label, rnd.cohort, self.solver)
         averaged, cost = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
-        models = self.inter_group(averaged)
+        models, notes = self.inter_group(averaged), dict(cost.notes)
+        if self.inter_group.rate:  # eq. (3) is of the models that the round ends with
+            notes["discrepancy"] = float(discrepancy(local.params, models, label))
+        # whoever keeps the directions since it joined looks for its group without another transfer
+        sent_to = len(new) if self.joining == "direction" else len(moving)
         cost = replace(
             cost,
-            models_down=cost.models_down + self._directions(state) * len(new),
+            models_down=cost.models_down + len(state.direction) * sent_to,
             models_up=cost.models_up + (len(models) if self.inter_group.rate else 0),
-            # who looks for a group alone says which it found
-            scalars_up=len(starting) if self.joining == "direction" else 0,
+            scalars_up=looking,  # who looks for a group alone says which it found
             gradient_steps=cost.gradient_steps + steps,
             notes={
-                **cost.notes,
+                **notes,
                 "joined": len(new),
-                "migrated": int((joined.label[moving] != state.label[moving]).sum()),
+                "migrated": int((known[moving] != state.label[moving]).sum()),
             },
         )
-        return replace(joined, models=models), cost
+        return replace(state, models=models, label=known, reference=reference), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The model of the client's group; nobody serves a client before it was first sampled."""
         return Served(models=state.models, label=arrived(state.label, rnd))
 
-    def _shifted(self, state: State, rnd: Round) -> Tensor:
-        """Clients with a group whose data are no longer those they joined it with, [A] int64
-        sorted.
-        """
-        if not self.migration:
-            return rnd.cohort[:0]
-        warm = (rnd.present & (state.label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
-        now = label_histogram(rnd.fed, warm)
-        return warm[self.shift(now, state.histogram[warm], rnd.shifted[warm])]
+    def _join(
+        self, state: State, moving: Tensor, new: Tensor, clients: Clients, rnd: Round
+    ) -> tuple[Tensor, int, int]:
+        """Labels [M] after all cold starts of the round, who looked for its group, and local steps.
 
-    def _settle(self, state: State, ids: Tensor, label: Tensor, rnd: Round) -> State:
-        """The state in which `ids` [C] have the groups `label` [C] and their data are the
-        reference.
+        Args:
+            state: before the round.
+            moving: [A] int64 clients whose data shifted; they look for the direction in any case.
+            new: [B] int64 clients without a group.
+            clients: what computes.
+            rnd: the round.
         """
-        return replace(
-            state,
-            label=state.label.index_copy(0, ids, label),
-            histogram=state.histogram.index_copy(0, ids, label_histogram(rnd.fed, ids)),
-        )
-
-    def _join(self, state: State, ids: Tensor, clients: Clients, rnd: Round) -> tuple[Tensor, int]:
-        """Group of every client that starts cold now [C] int64, and their local steps."""
+        label, looking = state.label, torch.cat([moving, new]).sort().values
         if self.joining == "random":
-            return rnd.stream("join").keys(ids).remainder(len(state.models)), 0
-        return self.cold_start.join(clients, state.base, state.direction, ids, rnd)
-
-    def _directions(self, state: State) -> int:
-        """Models a client is sent to find its group; it keeps them, so that moving later costs
-        nothing.
-        """
-        return len(state.direction) if self.joining == "direction" else 0
+            at_random = rnd.stream("join").keys(new).remainder(len(state.models))
+            label, looking = label.index_copy(0, new, at_random), moving
+        found, steps = self.cold_start.join(clients, state.base, state.direction, looking, rnd)
+        return label.index_copy(0, looking, found), len(looking), steps

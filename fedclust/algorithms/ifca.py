@@ -11,13 +11,13 @@ Differs from the released code (jichan3751/ifca):
 - Each client is served the model of least training loss; `cluster_choice: test_loss` does what the
   code does.
 FlexCFL (arXiv:2108.09749) compares with IFCA where clients keep the cluster of their last
-participation (`cluster_choice: last`), and with IFCA-MIG, where those whose data change choose anew
-at once (`migration`).
+participation (`cluster_choice: last`), and with IFCA-MIG, where those that fail its test of a shift
+choose anew at once (`migration`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -29,11 +29,12 @@ from fedclust.algorithms import (
     average,
     check_choice,
     serve_cheapest,
-    shifted_members,
 )
 from fedclust.algorithms.descent import Averaging, Denominator, check_plain_step, descend
+from fedclust.algorithms.shift import ShiftTest
 from fedclust.algorithms.start import Start, check_start, initial_models
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -59,18 +60,20 @@ class IFCA:
             fraction of the first cohort; None takes the first draw.
         cluster_choice: what a client's model is chosen by when it is served: `train_loss`;
             `test_loss`, which looks at test labels; or `last`, the cluster it trained in last.
-        migration: with `last`: clients whose data change choose a cluster anew at once.
+        migration: with `last`: clients whose data shifted choose a cluster anew at once.
+        shift: with `migration`: the test that finds these clients, that of FlexCFL.
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     averaging: Averaging = "model"
     aggregation: FlexAggregation = "uniform"
     gradient_denominator: Denominator = "all"
     start: Start = "independent"
-    restart_fraction: float | None = None
+    restart_fraction: Fraction | None = None
     cluster_choice: Choice = "train_loss"
     migration: bool = False
+    shift: ShiftTest = field(default_factory=ShiftTest)
 
     @dataclass(frozen=True, kw_only=True)
     class State:
@@ -79,10 +82,13 @@ class IFCA:
         Attributes:
             models: [K, P].
             label: [M] int64 cluster that each client trained in last, -1 before its first time.
+            reference: [M, L + 1] int64 what the test of a shift compares with, None without
+                migration.
         """
 
         models: Tensor
         label: Tensor
+        reference: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_start(self.start, self.restart_fraction, self.num_clusters)
@@ -110,11 +116,13 @@ class IFCA:
             restart_fraction=self.restart_fraction,
             solver=self.solver,
         )
-        return self.State(models=models, label=torch.full_like(rnd.fed.group, -1)), cost
+        label = torch.full_like(rnd.fed.group, -1)
+        reference = self.shift.start(rnd, rnd.cohort[:0]) if self.migration else None
+        return self.State(models=models, label=label, reference=reference), cost
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment of the cohort by loss, then one step of every cluster."""
-        moving = shifted_members(state.label, rnd) if self.migration else rnd.cohort[:0]
+        moving, reference = self.shift.followed(state.label, state.reference, rnd)
         known = state.label
         if len(moving):
             known = known.index_copy(0, moving, clients.loss(state.models, moving).argmin(1))
@@ -134,7 +142,8 @@ class IFCA:
             scalars_up=len(rnd.cohort) + len(moving),  # line 8: the cluster each has chosen
             notes=notes,
         )
-        return self.State(models=models, label=known.index_copy(0, rnd.cohort, label)), cost
+        label = known.index_copy(0, rnd.cohort, label)
+        return self.State(models=models, label=label, reference=reference), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """Each client's model of least loss, or that of its last cluster."""

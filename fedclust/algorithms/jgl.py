@@ -35,6 +35,7 @@ from fedclust.algorithms import arrived, average, check_choice, clients_with_dat
 from fedclust.algorithms.descent import check_plain_step, descend
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, cosine, distances
+from fedclust.ranges import AtLeastOne, Probability
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -65,8 +66,8 @@ class JGL:
     """
 
     solver: Solver
-    num_clusters: int
-    gradient_weight: float = 0.2
+    num_clusters: AtLeastOne
+    gradient_weight: Probability = 0.2
     similarity: Similarity = "cosine"
     sign: Sign = "consistent"
     loss_reduction: LossReduction = "mean"

@@ -6,17 +6,27 @@ method with another `metric`.
 Differs from the paper:
 - The warm-up is by default what the released code does and what the published tables contain:
   rounds of FedAvg that count as rounds, after which every cluster starts from the server's model.
-  `warmup.mode: local` is the printed one; where the clusters then start is left open: here from the
-  server's initial model.
+  `warmup.mode: local` is the printed one. Where the clusters then start is left open, section III-B
+  lets it be the local models: here it is the server's initial model.
 - Within a cluster the sampled clients are averaged; the paper leaves the federated optimiser open.
 - A client that arrives after the clustering joins the cluster of least training loss; the paper has
   none.
 Differs from the released code (wenh06/LCFL):
-- The metric uses training data only; the code adds the test data.
+- The metric uses training data only; the code adds the test data (`cluster_metric.data:
+  train_and_test`).
+- k-medoids takes the best of several starts; the code alternates from the most central clients
+  (`cluster_method.variant: alternate`).
+- Clients are tested with their cluster's model; the code tests participants with the model they
+  trained last (`algorithm=last_local` records both).
 - Clients never sampled in the warm-up train once before the metric (`warmup.cover_all`); the code
   uses their initial model.
 - Cluster updates are divided by the number of participants; the code divides by rate * cluster
-  size, which over-steps small clusters.
+  size, which over-steps small clusters (`divisor: planned`).
+Two of its relatives are other papers' methods with the same steps. FL+HC (arXiv:2004.11791) stops
+merging at a distance, `method.threshold`; here the number of clusters is given unless that is set.
+One-shot clustering (Ghosh, Hong, Yin, Ramchandran 2019, arXiv:1906.06629) solves every
+client's problem and aggregates robustly in each cluster; here a client takes 100 steps and the
+aggregate is the mean.
 """
 
 from __future__ import annotations
@@ -35,10 +45,12 @@ from fedclust.algorithms import (
     check_choice,
     clients_with_data,
     join_cheapest,
+    with_rows,
     zeros,
 )
 from fedclust.errors import require
 from fedclust.ops import on_host
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
@@ -76,11 +88,11 @@ class Warmup:
     """
 
     mode: Mode = "federated"
-    rounds: int = 5
-    participation: float | None = None
+    rounds: AtLeastOne = 5
+    participation: Fraction | None = None
     cover_all: bool = True
     fresh: bool = False
-    steps: int = 10
+    steps: AtLeastOne = 10
     own_start: bool = True
 
     def __post_init__(self) -> None:
@@ -131,7 +143,7 @@ class LCFL:
     solver: Solver
     metric: CostedMetric
     method: ClusterMethod
-    participation: float | None
+    participation: Fraction | None
     warmup: Warmup
     aggregation: Aggregation = "uniform"
     divisor: Divisor = "participants"
@@ -222,7 +234,7 @@ class LCFL:
         label = zeros(cohort)
         local = clients.train(state.models, label, cohort, self.solver)
         models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
-        kept = state.local.index_copy(0, cohort, local.params)
+        kept = with_rows(state.local, cohort, local.params)
         trained = state.trained.index_fill(0, cohort, True)
         return replace(state, models=models, local=kept, trained=trained), cost
 
@@ -236,9 +248,13 @@ class LCFL:
         else:
             start, label = state.models, zeros(ids)
         local = clients.train(start, label.to(ids.device), ids, solver, purpose="warmup")
-        kept = state.local.index_copy(0, ids, local.params)
+        kept = with_rows(state.local, ids, local.params)
         trained = state.trained.index_fill(0, ids, True)
-        cost = Cost(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
+        cost = Cost(
+            models_down=0 if self.warmup.own_start else len(ids),  # the start comes from the server
+            gradient_steps=int(local.steps.sum()),
+            train_loss=float(local.loss.mean()),
+        )
         return replace(state, local=kept, trained=trained), cost
 
     def _cluster(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
@@ -272,7 +288,7 @@ class LCFL:
         if not len(missed):
             return state, Cost()
         local = clients.train(state.models, zeros(missed), missed, self.solver, purpose="cover")
-        kept = state.local.index_copy(0, missed, local.params)
+        kept = with_rows(state.local, missed, local.params)
         trained = state.trained.index_fill(0, missed, True)
         cost = Cost(models_down=len(missed), gradient_steps=int(local.steps.sum()))
         return replace(state, local=kept, trained=trained), cost

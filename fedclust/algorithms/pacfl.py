@@ -30,6 +30,7 @@ from torch import Tensor
 from fedclust.algorithms import Aggregation, arrived, average, check_choice, clients_with_data
 from fedclust.algorithms.subspaces import principal_angles, signatures
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, ClusterMethod
@@ -52,7 +53,7 @@ class PACFL:
 
     solver: Solver
     method: ClusterMethod
-    num_vectors: int = 3
+    num_vectors: AtLeastOne = 3
     angle: Angle = "sum"
     aggregation: Aggregation = "uniform"
 

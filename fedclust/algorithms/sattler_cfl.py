@@ -39,6 +39,7 @@ from fedclust.algorithms import (
 )
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, cosine
+from fedclust.ranges import AtLeastOne, BelowOne, NonNegative
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -62,11 +63,11 @@ class SattlerCFL:
     """
 
     solver: Solver
-    eps1: float
-    eps2: float
-    gamma_max: float = 0.5
+    eps1: NonNegative
+    eps2: NonNegative
+    gamma_max: BelowOne = 0.5
     bipartition: Bipartition = "optimal"
-    memory: int = 5
+    memory: AtLeastOne = 5
     aggregation: Aggregation = "uniform"
 
     @dataclass(frozen=True, kw_only=True)

@@ -17,11 +17,12 @@ from sklearn.metrics import silhouette_score
 from torch import Tensor
 
 from fedclust.errors import DivergedError, require
+from fedclust.ranges import AtLeastOne
 from fedclust.rng import Stream
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
-Count = int | Literal["auto"]
+Count = AtLeastOne | Literal["auto"]
 
 
 def check_count(num_clusters: Count, max_clusters: int, min_silhouette: float) -> None:

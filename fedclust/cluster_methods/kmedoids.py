@@ -20,6 +20,7 @@ from fedclust.cluster_methods import (
     random_state,
 )
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, AtLeastTwo, Silhouette, Starts
 from fedclust.rng import Stream
 
 Variant = Literal["fasterpam", "alternate"]
@@ -42,10 +43,10 @@ class KMedoids:
 
     num_clusters: Count
     variant: Variant = "fasterpam"
-    starts: int = 10
-    max_iter: int = 300
-    max_clusters: int = 10
-    min_silhouette: float = 0.25
+    starts: Starts = 10
+    max_iter: AtLeastOne = 300
+    max_clusters: AtLeastTwo = 10
+    min_silhouette: Silhouette = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedclust.cluster_methods import as_labels, as_matrix, noise_as_cluster
 from fedclust.errors import require
+from fedclust.ranges import AtLeastTwo, InnerFraction
 from fedclust.rng import Stream
 
 
@@ -25,8 +26,8 @@ class Optics:
         xi: least relative steepness of a valley's sides.
     """
 
-    min_samples: int = 5
-    xi: float = 0.05
+    min_samples: AtLeastTwo = 5
+    xi: InnerFraction = 0.05
 
     def __post_init__(self) -> None:
         require(self.min_samples >= 2, "cluster_method.min_samples", self.min_samples, "at least 2")

@@ -2,7 +2,8 @@
 
 Differs from the released code (wenh06/LCFL): the gradient is by default that of the whole training
 set; the code takes what the last mini-batch of the last local training left behind, which is close
-to noise. The published curves show that: `gradient: last_batch`.
+to noise. The published curves show that: `gradient: last_batch` takes a random mini-batch at the
+client's model after that training.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.ops import cosine
+from fedclust.ranges import AtLeastOne
 from fedclust.types import Round
 from fedclust.verbs import Clients
 
@@ -33,7 +35,7 @@ class GradCosine:
     """
 
     gradient: Where = "common"
-    batch_size: int | None = None
+    batch_size: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
         size = self.batch_size
@@ -61,5 +63,5 @@ class GradCosine:
         return distance.maximum(distance.T).fill_diagonal_(0)
 
     def transfers(self, num_clients: int) -> tuple[int, int, int]:
-        """Every gradient goes to the server once."""
-        return 0, num_clients, 0
+        """Every gradient goes to the server once, the common model to every client before."""
+        return num_clients if self.gradient == "common" else 0, num_clients, 0

@@ -22,6 +22,8 @@ class MADC:
 
     The update of client i is v_i minus the common model. Two clients are near if the others look
     alike from both, which in many dimensions tells more than the angle between the two. Costs C^3.
+    The paper clusters by it with complete linkage: cluster_method=agglomerative with
+    `linkage: complete`, which is not that method's default.
     """
 
     def __call__(

@@ -7,14 +7,13 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
+from fedclust.commands.sweep import not_run, note_not_run
 from fedclust.distributed import here
 from fedclust.errors import (
     DivergedError,
@@ -25,10 +24,6 @@ from fedclust.errors import (
     UserError,
 )
 from fedclust.runtime.memory import short_of_memory
-
-# names a file for what the jobs of a sweep could not do, since a launcher may run them in other
-# processes
-_NOT_RUN = "FEDCLUST_NOT_RUN"
 
 
 class Stopped(BaseException):
@@ -43,23 +38,14 @@ class Stopped(BaseException):
         self.reason = reason
 
 
-@contextmanager
-def remembering() -> Iterator[Path]:
-    """While a sweep runs, a folder for what its jobs could not do."""
-    with TemporaryDirectory(prefix="fedclust-") as folder:
-        file = Path(folder, "not_run")
-        file.touch()
-        os.environ[_NOT_RUN] = str(file)
-        yield Path(folder)
-
-
-def not_run() -> dict[str, int]:
-    """What jobs of this sweep said before they gave up, with the exit status it means."""
-    lines = Path(os.environ[_NOT_RUN]).read_text().splitlines()
-    return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
-
-
-def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_sweep: bool) -> None:
+def attempt(
+    work: Callable[[], None],
+    folder: Path,
+    console: Console,
+    *,
+    in_sweep: bool,
+    on_failure: Callable[[str], None] | None = None,
+) -> None:
     """Do a job's work.
 
     A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once,
@@ -70,6 +56,7 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         folder: the job's, named where the file system fails.
         console: where a sweep says it.
         in_sweep: whether other jobs follow.
+        on_failure: told why a job of a sweep could not run.
 
     Raises:
         Stopped: after an interrupt, or where this was the only job.
@@ -85,18 +72,16 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         line = " ".join(f"fedclust: {error}".split())
         if line not in not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        _note(2 if isinstance(error, UserError) else 1, line)
+        note_not_run(2 if isinstance(error, UserError) else 1, line)
+        if on_failure is not None:
+            on_failure(line)
     except Exception as error:  # a mistake of a user's algorithm, or of this program
         line = _tell_traceback(error, console)
         if not in_sweep:
             sys.exit(1)
-        _note(1, line)
-
-
-def _note(status: int, line: str) -> None:
-    """Keep what a job could not do until the sweep ends."""
-    with Path(os.environ[_NOT_RUN]).open("a") as file:
-        file.write(f"{status} {line}\n")
+        note_not_run(1, line)
+        if on_failure is not None:
+            on_failure(line)
 
 
 def _tell_traceback(error: Exception, console: Console) -> str:

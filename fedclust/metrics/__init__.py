@@ -35,6 +35,12 @@ METRICS: dict[str, Meaning] = {
     "accuracy_client_mean": Meaning(
         "mean over clients of the client's test accuracy", "fraction", "higher"
     ),
+    "accuracy_last_local": Meaning(
+        "correct test examples of the round's participants, each with the model it trained last / "
+        "their number",
+        "fraction",
+        "higher",
+    ),
     "test_loss": Meaning("mean test loss over all test examples", "nats/example", "lower"),
     "train_loss": Meaning(
         "mean over the cohort of the local training loss", "nats/example", "lower"

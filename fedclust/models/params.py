@@ -43,10 +43,14 @@ class Layout:
         return slice(first, first + self.sizes[at])
 
     @property
-    def last_layer(self) -> tuple[str, ...]:
-        """Names of the parameters of the last layer that has any: the model's head."""
-        owner = self.names[-1].rpartition(".")[0]
-        return tuple(name for name in self.names if name.rpartition(".")[0] == owner)
+    def num_layers(self) -> int:
+        """Number of layers that have parameters."""
+        return len({name.rpartition(".")[0] for name in self.names})
+
+    def last_layers(self, count: int = 1) -> tuple[str, ...]:
+        """Names of the parameters of the last `count` layers that have any: the model's head."""
+        owners = list(dict.fromkeys(name.rpartition(".")[0] for name in self.names))
+        return tuple(name for name in self.names if name.rpartition(".")[0] in owners[-count:])
 
     def mask(self, names: Sequence[str]) -> Tensor:
         """Which numbers of a row belong to the parameters `names`, [P] bool."""

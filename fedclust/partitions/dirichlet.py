@@ -1,4 +1,8 @@
-"""Dirichlet label shares: Yurochkin et al. (arXiv 1905.12022), Hsu et al. (arXiv 1909.06335)."""
+"""Dirichlet label shares, class by class: Yurochkin et al., arXiv 1905.12022.
+
+Hsu, Qi, Brown (arXiv 1909.06335) draw the label shares of every client instead, which leaves all
+clients with equally many examples; here sizes differ too.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ from fedclust.partitions.cut import (
     too_few,
 )
 from fedclust.partitions.shares import equal_shares
+from fedclust.ranges import AtLeastOne, Clients, Positive
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
@@ -42,9 +47,9 @@ class DirichletLabels:
             holds.
     """
 
-    num_clients: int
-    alpha: float = 0.5
-    min_examples: int = 10
+    num_clients: Clients
+    alpha: Positive = 0.5
+    min_examples: AtLeastOne = 10
 
     def __post_init__(self) -> None:
         check_clients(self.num_clients)

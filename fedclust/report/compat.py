@@ -43,14 +43,14 @@ SWITCHES = (
         "a cluster takes over the model of one participant instead of the mean",
     ),
     Switch(
-        "algorithm.shift.oracle",
-        True,
-        "clients migrate only where the simulator knows that their data changed",
+        "algorithm.shift.distance",
+        "released",
+        "shifts are measured without regard to which label is which, against the data at the start",
     ),
     Switch(
-        "algorithm.shift.distance",
-        "scipy_counts",
-        "shifts are measured without regard to which label is which",
+        "algorithm.metric.gradient",
+        "last_batch",
+        "clients are clustered by the gradient of a single mini-batch, which is close to noise",
     ),
     Switch(
         "algorithm.divisor",
@@ -62,6 +62,11 @@ SWITCHES = (
         "cluster_metric.data",
         "train_and_test",
         "clients are clustered by losses on their test data too",
+    ),
+    Switch(
+        "cluster_method.variant",
+        "alternate",
+        "k-medoids begins at the most central clients, which can merge true clusters",
     ),
     Switch(
         "algorithm.sign",

@@ -30,6 +30,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fedclust.config.schema import MOVED, relevant
 from fedclust.errors import RunFolderError
 from fedclust.files import (
     Sealed,
@@ -43,29 +44,10 @@ from fedclust.files import (
 )
 from fedclust.metrics.summary import write_summary
 
-# keys that change where, what beside and how often something is written, never a result
-_BESIDE_THE_RESULT = (
-    "name",
-    "choices",
-    "scale",
-    "tracker",
-    "checkpoint_seconds",
-    "report",
-    "data",
-    "progress",
-    "lockstep",
-    "overrides",
-    "hash",
-)
-
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """Hash of everything in the resolved config that can change a result."""
-    relevant = {key: value for key, value in config.items() if key not in _BESIDE_THE_RESULT}
-    dataset = relevant.get("dataset")
-    if isinstance(dataset, Mapping):  # where the files lie does not change what is in them
-        relevant["dataset"] = {k: v for k, v in dataset.items() if k not in ("root", "download")}
-    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(relevant(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +160,12 @@ class RunFolder:
                     f"{file} was changed by hand: its values and its hash differ; {_WAY_OUT}"
                 )
             return
+        old = [name for name in MOVED if name in (there or ())]
+        if old:
+            raise RunFolderError(
+                f"{self.path} was written by an earlier version: {old[0]} is "
+                f"{MOVED[old[0]]} now; {_WAY_OUT}"
+            )
         raise RunFolderError(f"{self.path} belongs to another config; {_WAY_OUT}")
 
     def _check_foreign(self) -> None:

@@ -8,7 +8,7 @@ import signal
 import time
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,6 @@ from typing import Any
 
 from torch import Tensor
 
-from fedclust.config.build import Job
 from fedclust.distributed import Ranks, here
 from fedclust.engines.clients import SeedClients
 from fedclust.engines.lockstep import Lockstep
@@ -33,6 +32,7 @@ from fedclust.errors import (
 )
 from fedclust.federation import digest, pool_digest, summary, write_table
 from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.job import Job
 from fedclust.runtime.memory import check_fits, keep_freed_memory, short_of_memory
 from fedclust.runtime.onlooker import NoRecorder
 from fedclust.runtime.progress import Progress
@@ -118,30 +118,8 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         Interrupted: after a signal, when the round has been saved.
         DivergedError: when every seed has failed.
     """
-    with _Signals() as signals:
-        _run_as_one(job, folder, progress, signals, here())
-
-
-def run_together(jobs: Sequence[tuple[Job, RunFolder, Progress]]) -> list[Exception | None]:
-    """Run several jobs with one engine in lockstep, with the results of running each by itself.
-
-    Args:
-        jobs: what `run` takes, at least one, all with the same engine.
-
-    Returns:
-        Per job what it raised, see `run`, or None.
-    """
-    with _Signals() as signals:
-        ranks = here()
-        work = {i: partial(_run_as_one, *parts, signals, ranks) for i, parts in enumerate(jobs)}
-        return [turn.outcome for turn in Lockstep(jobs[0][0].engine).map(work).values()]
-
-
-def _run_as_one(
-    job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks
-) -> None:
-    """Run a job so that all ranks end it in the same way."""
-    with ranks.together():
+    ranks = here()
+    with _Signals() as signals, ranks.together():
         _run(job, folder, progress, signals, ranks)
 
 

@@ -2,7 +2,9 @@
 
 https://arxiv.org/abs/2108.09749, section 5.3. Differs from the code (morningD/FlexCFL): there, a
 step takes its fraction of the current data, not of all, so that clients hold 25, 12.5, 9.4 and 9.4
-% of them. `shrink_current` does what the code does; the paper's Table IV fits it.
+% of them. `shrink_current` does what the code does; the paper's Table IV fits it. And there,
+clients are built, and form FlexCFL's groups, with all their data, of which the first step then
+takes most away. `complete_start` does that, but for round 0, which then trains with all data.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.rng import Stream, fold
 from fedclust.scenarios.sampling import Sampling
 from fedclust.types import Federation, Round, Split
@@ -27,15 +30,17 @@ class Incremental(Sampling):
 
     Attributes:
         fraction: of a client's training data, what is released at once.
-        every: rounds between two releases; the first is in round 0.
+        every: rounds between two releases; the first is in round 0, the second in round `every`.
         shrink_current: a release of the part p leaves p of what the client has, instead of p of
             all.
+        complete_start: everything is there in round 0, and the first release is in round 1.
         participation, clients_per_round, selection: see `Sampling`.
     """
 
-    fraction: float = 0.25
-    every: int = 50
+    fraction: Fraction = 0.25
+    every: AtLeastOne = 50
     shrink_current: bool = False
+    complete_start: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +52,8 @@ class Incremental(Sampling):
         everything = _shuffled(fed.train, Stream.of(seed, "release"))
 
         def release(rnd: Round, seen: Tensor) -> Round:  # noqa: ARG001
-            if rnd.t % self.every:
+            first = int(self.complete_start)
+            if rnd.t < first or (rnd.t % self.every and rnd.t != first):
                 return rnd
             before = rnd.fed.train.count
             part = min(1.0, self.fraction * (1 + rnd.t // self.every))

@@ -15,8 +15,11 @@ import torch
 from fronts import Front
 from hydra import compose, initialize_config_dir
 
-from fedclust.config.build import Job, build, make, register_schema, resolve, seed_list
+from fedclust.config import schema
+from fedclust.config.build import build
+from fedclust.config.objects import Objects
 from fedclust.engines.choose import make_engine
+from fedclust.runtime.job import Job
 from fedclust.types import Cost, Evaluation, Round
 from fedclust.verbs import Engine
 
@@ -42,6 +45,9 @@ SMALL = [
 
 # where the defaults would leave the interesting part out of so small a job
 SETTINGS = {
+    # a body under the head
+    "fedper": ["model=mlp", "model.hidden=[8]"],
+    "fedrep": ["model=mlp", "model.hidden=[8]", "algorithm.head_epochs=1"],
     # six clients form the groups, and two find theirs later
     "flexcfl": ["num_clusters=3", "algorithm.cold_start.scale=2"],
     "flexcfl_rac": ["num_clusters=3", "algorithm.cold_start.scale=2"],
@@ -65,11 +71,11 @@ def config_of(algorithm: str, *overrides: str) -> Mapping[str, Any]:
     needlessly.
     """
     given = [f"algorithm={algorithm}", *SMALL, *SETTINGS.get(algorithm, []), *overrides]
-    register_schema()
+    schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("config", overrides=given)
-    config = resolve(composed, {})
-    return {**config, "seeds": seed_list(config["seeds"])}
+    config = schema.resolve(composed, {})
+    return {**config, "seeds": schema.seed_list(config["seeds"])}
 
 
 @functools.cache
@@ -128,13 +134,12 @@ def play(job: Job, engine: Engine, seed: int = 0) -> list[Played]:
     return played
 
 
-def engine_of(engine: str) -> Engine:
-    """An engine on the data of the small jobs."""
-    pool = job_of("fedavg").federations[0].pool
-    model = make(
-        config_of("fedavg")["model"],
+def engine_of(engine: str, algorithm: str) -> Engine:
+    """An engine on the data and the model of a small job."""
+    pool = job_of(algorithm).federations[0].pool
+    model = Objects().make(
+        config_of(algorithm)["model"],
         "model",
-        None,
         in_shape=pool.shape,
         num_classes=pool.num_classes,
     )
@@ -144,7 +149,7 @@ def engine_of(engine: str) -> Engine:
 @functools.cache
 def played_by_loop(algorithm: str, seed: int = 0) -> list[Played]:
     """A small job on the reference engine."""
-    return play(job_of(algorithm), engine_of("loop"), seed)
+    return play(job_of(algorithm), engine_of("loop", algorithm), seed)
 
 
 def tensors(state: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What every algorithm does in its first rounds, kept in golden.json.
 
-    python tests/algorithms/golden.py
+    PYTHONPATH=tests python tests/algorithms/golden.py
 
 writes it anew. A change of its numbers is a change of results: say in the commit why it had to be.
 """

@@ -15,7 +15,9 @@ import torch
 from fronts import Front
 from hydra import compose, initialize_config_dir
 
-from fedclust.config.build import make, register_schema, resolve
+from fedclust.algorithms.fedper import FedPer
+from fedclust.config import schema
+from fedclust.config.objects import Objects
 from fedclust.engines.loop import LoopEngine
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
@@ -51,9 +53,10 @@ def federation(seed: int = 0, *, equal: bool = True) -> Federation:
     return Federation(pool=pool, train=Split.of(train), test=Split.of(test), group=group)
 
 
-def engine_for(fed: Federation) -> Front:
-    """The reference engine with softmax regression."""
-    return Front(LoopEngine(mlp((FEATURES,), CLASSES, hidden=[]), fed.pool))
+def engine_for(fed: Federation, algorithm: object = None) -> Front:
+    """The reference engine with softmax regression, over a body where the algorithm needs one."""
+    hidden = [8] if isinstance(algorithm, FedPer) else []
+    return Front(LoopEngine(mlp((FEATURES,), CLASSES, hidden=hidden), fed.pool))
 
 
 def rounds_of(
@@ -74,7 +77,7 @@ def rounds_of(
 @functools.cache
 def configured(name: str, *overrides: str) -> Algorithm:
     """The algorithm as its YAML describes it, with settings that suit 12 clients."""
-    register_schema()
+    schema.register()
     settings = [
         f"algorithm={name}",
         "num_clusters=3",
@@ -83,8 +86,8 @@ def configured(name: str, *overrides: str) -> Algorithm:
         "solver.epochs=2",
     ]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = resolve(compose("config", overrides=[*settings, *overrides]), {})
-    algorithm: Algorithm = make(config["algorithm"], "algorithm", None)
+        config = schema.resolve(compose("config", overrides=[*settings, *overrides]), {})
+    algorithm: Algorithm = Objects().make(config["algorithm"], "algorithm")
     return algorithm
 
 
@@ -94,7 +97,7 @@ def simulate(
     """States after every round, and all reports, that of `init` first; goes on from `state` if
     given.
     """
-    clients, states, reports = engine_for(fed), [], []
+    clients, states, reports = engine_for(fed, algorithm), [], []
     for rnd in rounds:
         if state is None:
             state, report = algorithm.init(clients.at(rnd), rnd)

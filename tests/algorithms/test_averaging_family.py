@@ -158,7 +158,7 @@ def test_transfers_per_run() -> None:
         "ifca": k * (c + 1) * total_rounds,
         "lcfl": 2 * k * w + n**2 + 2 * k * (total_rounds - w),
         "diffnorm": 2 * k * total_rounds + n,
-        "gradcos": 2 * k * total_rounds + n,
+        "gradcos": 2 * k * total_rounds + 2 * n,
     }
     for name, transfers in expected.items():
         _, reports = simulate(configured(name), fed, rounds)

@@ -139,7 +139,9 @@ def test_gradient_averaging_by_hand(owner: str, denominator: str) -> None:
     assert len(label.unique()) > 1, "one cluster took all: the case is too easy"
     torch.testing.assert_close(after.models, expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(after.momentum, kept, rtol=1e-5, atol=1e-6)
-    assert (report.models_down, report.models_up, report.gradient_steps) == (6 * (GROUPS + 1), 6, 6)
+    sent = (report.models_down, report.models_up)
+    assert sent == (6 * (GROUPS + 1), 6 * 2), "gradient and momentum go up"
+    assert report.gradient_steps == 6
 
 
 @pytest.mark.parametrize("averaging", ["model", "gradient"])

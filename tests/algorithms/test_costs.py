@@ -36,6 +36,9 @@ def sent(reports: list[Cost]) -> int:
         ("local", 0),
         ("fedavg", 2 * K * T),
         ("fedprox", 2 * K * T),
+        ("scaffold", 4 * K * T),
+        ("fedper", 0),
+        ("fedrep", 0),
         ("oracle", 2 * K * T),
         ("fesem", 2 * K * T),
         ("fesem_mig", 2 * K * T),
@@ -45,7 +48,9 @@ def sent(reports: list[Cost]) -> int:
         ("cfl_mgd", K * (C + 3) * T),
         ("lcfl", 2 * K * WARMUP + N**2 + 2 * K * (T - WARMUP)),
         ("diffnorm", 2 * K * T + N),
-        ("gradcos", 2 * K * T + N),
+        ("gradcos", 2 * K * T + 2 * N),  # down the common model, up its gradient
+        ("gradcos_batch", 2 * K * T + N),
+        ("kmeans_models", N + N + 2 * K * T),  # down the common start, up what was trained alone
         ("fedgroup", 2 * K * T + N * C + 2 * N),  # all twelve clients form the groups
         ("flexcfl", 2 * K * T + N * C + 2 * N),
         ("flexcfl_rcc", 2 * K * T + N * C + 2 * C),
@@ -83,6 +88,16 @@ def test_numbers_sent_and_passes(name: str, numbers: int, losses: int, gradients
     assert sum(report.backward_passes for report in counted) == gradients
 
 
+@pytest.mark.parametrize("averaging", ["model", "gradient"])
+def test_momentum_goes_both_ways_and_only_where_there_is_any(averaging: str) -> None:
+    option = f"algorithm.averaging={averaging}"
+    both = played(configured("cfl_mgd", "participation=0.5", option), 0.5)
+    assert sent(both) == K * (C + 3) * T
+    at_rest = ("participation=0.5", option, "algorithm.solver.momentum=0")
+    assert sent(played(configured("cfl_mgd", *at_rest), 0.5)) == K * (C + 1) * T
+    assert sent(played(configured("ifca", "participation=0.5", option), 0.5)) == K * (C + 1) * T
+
+
 def test_passes_of_variants() -> None:
     step = played(configured("ifca", "algorithm.averaging=gradient"))
     assert (
@@ -115,7 +130,7 @@ def played(algorithm: Algorithm, participation: float = 1.0) -> list[Cost]:
     """What T rounds cost, as a run records them; every round is tested, which costs nothing."""
     fed = federation()
     rounds = rounds_of(fed, T, participation=participation)
-    simulation = Simulation(0, algorithm, Lockstep(engine_for(fed).engine), iter(rounds))
+    simulation = Simulation(0, algorithm, Lockstep(engine_for(fed, algorithm).engine), iter(rounds))
     return [report for _ in rounds for report in simulation.step(evaluated=True)[1]]
 
 
@@ -147,10 +162,10 @@ class Free:
 
 
 def many(num_clients: int) -> Federation:
-    """Clients with two examples, both of one class, another one than that of the next client."""
-    y = torch.arange(num_clients) % 10
+    """Clients with two examples, both of a class that nobody else has."""
+    y = torch.arange(num_clients)
     one, zero = torch.ones(1), torch.zeros(1)
-    pool = Pool(x=torch.zeros(num_clients, 1), y=y, scale=one, shift=zero, num_classes=10)
+    pool = Pool(x=torch.zeros(num_clients, 1), y=y, scale=one, shift=zero, num_classes=num_clients)
     split = Split.of([torch.tensor([i, i]) for i in range(num_clients)])
     return Federation(
         pool=pool, train=split, test=split, group=torch.zeros(num_clients, dtype=torch.int64)

@@ -96,13 +96,16 @@ def test_pretrained_start_recovers_planted_groups() -> None:
 
 def test_migration_assigns_shifted_clients_anew_by_the_same_criterion() -> None:
     fed, clients = toy()
-    state, _ = fesem().init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
-    state, _ = fesem().round(
-        state, clients.at(toy_round(fed, [0, 1, 2])), toy_round(fed, [0, 1, 2])
-    )
-    rnd = toy_round(fed, [0], t=1, shifted=[1, 5])  # client 5 was never sampled
-    stays, plain = fesem().round(state, clients.at(rnd), rnd)
+    state, _ = fesem(migration=True).init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    rnd = toy_round(fed, [0, 1, 2])
+    state, _ = fesem(migration=True).round(state, clients.at(rnd), rnd)
+    # other labels for clients 1 and 5, of which 5 was never sampled; the simulator says nothing
+    fed = toy_federation([[0], [2], [2], [0], [1], [0]])
+    rnd = toy_round(fed, [0], t=1)
+    stays, plain = fesem().round(replace(state, reference=None), clients.at(rnd), rnd)
     moves, report = fesem(migration=True).round(state, clients.at(rnd), rnd)
+    assert moves.reference is not None
+    assert moves.reference[1].tolist() == [0, 0, 1, 1]
     assert stays.label.tolist() == [0, 0, 0, -1, -1, -1]
     assert moves.label.tolist() == [0, 1, 0, -1, -1, -1], "5 is nearer to 10 than to -1"
     assert report.notes["migrated"] == 1

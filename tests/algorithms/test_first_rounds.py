@@ -35,7 +35,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_first_rounds_are_as_they_were(name: str) -> None:
     golden = json.loads(GOLDEN.read_text())
-    assert name in golden, "a new algorithm: run python tests/algorithms/golden.py"
+    assert name in golden, "a new algorithm: run PYTHONPATH=tests python tests/algorithms/golden.py"
     assert len(golden[name]) == len(KEPT)
     for got, want in zip(lines(name), golden[name], strict=True):
         assert got["round"] == want["round"]
@@ -54,7 +54,7 @@ def test_there_are_no_golden_rounds_of_algorithms_that_are_gone() -> None:
 
 @pytest.mark.parametrize("engine", ["vmap", "fused"])
 def test_every_engine_gives_the_same_rounds(name: str, engine: str) -> None:
-    assert_alike(play(job_of(name), engine_of(engine)), played_by_loop(name))
+    assert_alike(play(job_of(name), engine_of(engine, name)), played_by_loop(name))
 
 
 def assert_alike(got: list[Played], want: list[Played]) -> None:
@@ -74,7 +74,7 @@ def assert_alike(got: list[Played], want: list[Played]) -> None:
 
 def test_seeds_in_lockstep_are_the_seeds_alone(name: str) -> None:
     job = job_of(name)
-    lockstep = Lockstep(engine_of("loop"))
+    lockstep = Lockstep(engine_of("loop", name))
     together = lockstep.map({seed: partial(play, job, lockstep, seed) for seed in (0, 1)})
     for seed in (0, 1):
         for one, other in zip(together[seed].outcome, played_by_loop(name, seed), strict=True):

@@ -100,7 +100,9 @@ def test_group_cold_start_by_hand(madc: bool) -> None:
     torch.testing.assert_close(
         common.direction, clients.pull.new_tensor(_directions(clients, common.label))
     )
-    assert torch.equal(common.histogram[members], 2 * torch.eye(3, dtype=torch.int64)[members % 3])
+    assert common.reference is not None
+    owned = 2 * torch.eye(3, dtype=torch.int64)[members % 3]
+    assert torch.equal(common.reference[members, :3], owned)
 
 
 def _directions(clients: ToyEngine, label: Tensor) -> list[list[float]]:
@@ -157,7 +159,8 @@ def test_a_shifted_client_moves_and_the_reference_follows() -> None:
     assert state.label[3] == state.label[0]
     assert after.label[3] == state.label[1]
     assert torch.equal(after.label[torch.arange(12) != 3], state.label[torch.arange(12) != 3])
-    assert after.histogram[3].tolist() == [0, 2, 0]
+    assert after.reference is not None
+    assert after.reference[3].tolist() == [0, 2, 0, 2]
     assert report.notes["migrated"] == 1
     assert report.notes["joined"] == 0
     assert report.models_down == 2, "directions are kept, moving sends nothing"
@@ -165,18 +168,17 @@ def test_a_shifted_client_moves_and_the_reference_follows() -> None:
     again, report = algorithm.round(after, clients.at(replace(rnd, t=2)), replace(rnd, t=2))
     assert torch.equal(again.label, after.label)
     assert report.gradient_steps == 2
-    stuck, _ = flexcfl(scale=4, migration=False).round(state, clients.at(rnd), rnd)
-    assert torch.equal(stuck.label, state.label)
-    told = flexcfl(scale=4, shift=ShiftTest(oracle=True))
-    assert torch.equal(
-        told.round(
-            state,
-            clients.at(replace(rnd, shifted=~rnd.present)),
-            replace(rnd, shifted=~rnd.present),
-        )[0].label,
-        state.label,
+    stuck, _ = flexcfl(scale=4, migration=False).round(
+        replace(state, reference=None), clients.at(rnd), rnd
     )
-    assert torch.equal(told.round(state, clients.at(rnd), rnd)[0].label, after.label)
+    assert torch.equal(stuck.label, state.label)
+    silent = replace(rnd, shifted=~rnd.present)
+    untold, _ = algorithm.round(state, clients.at(silent), silent)
+    assert torch.equal(untold.label, after.label), "the simulator's knowledge plays no part"
+    released = flexcfl(scale=4, shift=ShiftTest(distance="released"))
+    before = toy_round(fed, cohort)
+    state, _ = released.init(clients.at(before), before)
+    assert torch.equal(released.round(state, clients.at(rnd), rnd)[0].label, state.label)
 
 
 def test_absent_and_unknown_clients_do_not_move() -> None:
@@ -194,7 +196,9 @@ def test_absent_and_unknown_clients_do_not_move() -> None:
         state, clients.at(replace(rnd, present=present)), replace(rnd, present=present)
     )
     assert after.label[member] == state.label[member]
-    assert torch.equal(after.histogram[member], state.histogram[member])
+    assert after.reference is not None
+    assert state.reference is not None
+    assert torch.equal(after.reference[member], state.reference[member])
     assert after.label[stranger] == -1
     assert (
         algorithm.serve(
@@ -246,6 +250,10 @@ def test_the_exchange_follows_the_groups_averages() -> None:
     together, dearer = mixed.round(state, clients.at(rnd), rnd)
     assert torch.equal(together.models, InterGroup(rate=2.0)(alone.models))
     assert dearer.models_up == report.models_up + 3
+    gap = clients.pull[rnd.cohort] + state.models[state.label[rnd.cohort]]
+    after = together.models[state.label[rnd.cohort]]
+    assert dearer.notes["discrepancy"] == pytest.approx(float(norms(gap - after).mean()))
+    assert dearer.notes["discrepancy"] > report.notes["discrepancy"]
 
 
 def test_random_centres_are_groups_of_one() -> None:
@@ -285,6 +293,22 @@ def test_random_joining_keeps_the_clustered_and_spreads_the_rest() -> None:
         toy_round(fed, list(range(0, ids, 2))),
     )
     assert torch.equal(half.label[::2], after.label[::2]), "nobody's draw depends on the company"
+
+
+def test_with_random_joining_a_shifted_client_still_looks_for_its_direction() -> None:
+    fed, clients = toy(60)
+    algorithm = flexcfl(scale=20, joining="random")
+    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    moved = fed
+    for client in range(0, 30, 3):  # from class 0 to class 1
+        moved = moved_data(moved, client, 1)
+        clients.pull[client] = clients.pull[1]
+    rnd = toy_round(moved, [1], t=1)
+    after, report = algorithm.round(state, clients.at(rnd), rnd)
+    assert after.label[:30:3].tolist() == [int(state.label[1])] * 10
+    assert report.notes["migrated"] == 10
+    assert report.scalars_up == 10
+    assert report.models_down == 1 + 10 * 3, "they were never sent the directions"
 
 
 def test_communication_is_that_of_the_paper() -> None:

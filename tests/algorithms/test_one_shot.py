@@ -99,7 +99,7 @@ def test_kmeans_on_models_is_k_means_of_the_parameters() -> None:
     inertia = sum(((alone[label == k] - alone[label == k].mean(0)) ** 2).sum() for k in range(4))
     assert inertia == pytest.approx(expected.inertia_, rel=1e-5)
     assert reports[0].gradient_steps == 100 * CLIENTS
-    assert (reports[0].models_down, reports[0].models_up) == (0, CLIENTS)
+    assert (reports[0].models_down, reports[0].models_up) == (CLIENTS, CLIENTS)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -134,25 +134,40 @@ def test_negative_epochs_name_their_key() -> None:
         configured("finetune", "algorithm.epochs=-1")
 
 
-def test_last_local_tests_participants_with_what_they_trained_before() -> None:
-    """Training is the base's; a participant is served its last local model, before that the
-    initial one.
-    """
+def test_last_local_is_its_base_and_tests_participants_with_what_they_trained_before() -> None:
     fed = federation()
     rounds = rounds_of(fed, 3, participation=0.5)
-    algorithm = configured("last_local", "algorithm@algorithm.base=fedavg")
-    states, _ = simulate(algorithm, fed, rounds)
-    alone, _ = simulate(configured("fedavg"), fed, rounds)
-    for state, own in zip(states, alone, strict=True):
-        assert torch.equal(state.model, own.model)
+    algorithm = configured("last_local", "algorithm@algorithm.base=ifca")
+    states, costs = simulate(algorithm, fed, rounds)
+    base = configured("ifca")
+    alone, base_costs = simulate(base, fed, rounds)
     clients = engine_for(fed)
-    for t, rnd in enumerate(rounds):
-        served = algorithm.serve(states[t], clients.at(rnd), rnd)
-        assert (served.label >= 0).nonzero().squeeze(1).tolist() == rnd.cohort.tolist()
-        if t == 0:
-            initial = clients.init(rnd.stream("init"), 1).expand(len(rnd.cohort), -1)
-            assert torch.equal(served.models, initial)
-            continue
-        before = states[t - 1].held[rnd.cohort]
-        assert torch.equal(served.models[served.label[rnd.cohort]], before)
-        assert not torch.equal(states[t].held[rnd.cohort], before)
+    held = clients.init(rounds[0].stream("init"), 1).repeat(CLIENTS, 1)
+    for rnd, state, own, cost, plain in zip(
+        rounds, states, alone, costs[1:], base_costs[1:], strict=True
+    ):
+        assert torch.equal(state.models, own.models)
+        served = algorithm.serve(state, clients.at(rnd), rnd)
+        expected = base.serve(own, clients.at(rnd), rnd)
+        assert torch.equal(served.label, expected.label), "clusters, and so purity, are the base's"
+        assert torch.equal(served.models, expected.models)
+        hits = total = 0
+        for client in rnd.cohort.tolist():
+            rows = fed.test.of_client(client)
+            weight, bias = held[client][:18].view(3, 6), held[client][18:]
+            found = (fed.pool.x[rows] @ weight.T + bias).argmax(1)
+            hits, total = hits + int((found == fed.pool.y[rows]).sum()), total + len(rows)
+        assert cost.notes["accuracy_last_local"] == pytest.approx(hits / total)
+        assert replace(cost, notes=plain.notes) == plain, "nothing else is counted"
+        outside = torch.ones(CLIENTS, dtype=torch.bool).index_fill(0, rnd.cohort, False)
+        assert torch.equal(state.held[outside], held[outside])
+        assert not (state.held[rnd.cohort] == held[rnd.cohort]).all(1).any()
+        held = state.held
+
+
+def test_last_local_of_everybody_keeps_what_was_trained_without_a_copy() -> None:
+    fed = federation()
+    states, _ = simulate(
+        configured("last_local", "algorithm@algorithm.base=local"), fed, rounds_of(fed, 2)
+    )
+    assert torch.equal(states[1].held, states[1].models)

@@ -225,7 +225,7 @@ def test_a_run_with_scikit_learn_extras_kmedoids(
 def test_without_a_progress_line_warnings_are_still_shown(
     fedclust: Callable[..., object], tmp_path: Path
 ) -> None:
-    rates = ("algorithm=local", "solver.lr=1e30", "seeds=2", "hydra.run.dir=here")
+    rates = ("algorithm=local", "solver.lr=1e9", "seeds=2", "hydra.run.dir=here")
     done = fedclust("run", *TINY, *rates)
     assert done.status == 1  # type: ignore[attr-defined]
     warnings = [

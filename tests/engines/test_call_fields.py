@@ -33,7 +33,7 @@ def given(engine: Engine, field: str, rows: int, width: int) -> dict[str, Tensor
     values = {
         "linear": 0.1 * torch.randn(rows, num_params, generator=draw),
         "example_weight": 2 * torch.rand(rows, width, generator=draw),
-        "frozen": engine.layout.mask(engine.layout.last_layer),
+        "frozen": engine.layout.mask(engine.layout.last_layers()),
     }
     return values if field == "all" else {field: values[field]}
 

@@ -25,6 +25,13 @@ def test_sizes_after_every_release(shrink: bool, sizes: list[float]) -> None:
         assert rnd.fed.test is fed.test
 
 
+def test_a_complete_start_is_taken_away_in_round_1() -> None:
+    fed = federation(2, train=400)
+    rounds = play(Incremental(every=3, complete_start=True), fed, 8)
+    assert [int(r.fed.train.count[0]) for r in rounds] == [400, 100, 100, 200, 200, 200, 300, 300]
+    assert [r.t for r in rounds if r.shifted.all()] == [1, 3, 6]
+
+
 def test_parts_are_rounded_up_and_never_empty() -> None:
     fed = federation(5, train=1)  # 1 to 5 examples
     rounds = play(Incremental(every=1), fed, 4)

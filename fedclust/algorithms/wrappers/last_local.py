@@ -1,23 +1,22 @@
-"""Any method, each participant tested with the model it trained last: what LCFL's published curves
-show.
+"""Any method, and beside its accuracy that of each participant's own last model: what LCFL prints.
 
 In LCFL's simulator (fl-sim) a participant is tested after the server has sent its model and before
 the model is copied into the client, so the tested model is the client's own from its last
 participation; whoever takes part for the first time is tested with the initial weights. Such a
 model is adapted to its client, so the accuracies say less about the clusters than those of the
-method itself.
+method itself. A run records both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import arrived
+from fedclust.algorithms import with_rows
 from fedclust.calls import LocalResult
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Algorithm, Clients
@@ -25,10 +24,11 @@ from fedclust.verbs import Algorithm, Clients
 
 @dataclass(frozen=True, kw_only=True)
 class LastLocal:
-    """A method whose participants are tested with their own last local models, everybody else not
-    at all.
+    """A method whose participants are also tested with their own last local models.
 
-    Keeps M models. Training is that of `base` and never sees them.
+    Training, clusters and all other metrics are those of `base`. Each round adds the metric
+    `accuracy_last_local`: correct test examples of the round's participants / their number, each
+    with the model it held before the round. Keeps M models.
 
     Attributes:
         base: the method.
@@ -38,12 +38,10 @@ class LastLocal:
 
     @property
     def State(self) -> type[Any]:
-        """That of the base with three fields more.
+        """That of the base with one field more.
 
         held: [M, P] every client's last local model, the initial one before its first
             participation.
-        cohort: [C] int64 participants of the last round.
-        tested: [C, P] what these held before it.
         """
         base: Any = self.base.State
         return _extended(base)
@@ -52,32 +50,33 @@ class LastLocal:
         """As the base; every client holds one initial model."""
         state, cost = self.base.init(clients, rnd)
         model = clients.init(rnd.stream("init"), 1)
-        nobody = rnd.cohort[:0]
-        held = model.repeat(rnd.fed.num_clients, 1)
-        return self._with(state, held, nobody, held[nobody]), cost
+        return self._with(state, model.repeat(rnd.fed.num_clients, 1)), cost
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
-        """As the base, noting what its clients trained."""
+        """As the base, testing who trained with what it held before."""
         watched: Any = _Watched(clients, rnd)
         after, cost = self.base.round(state, watched, rnd)
-        held = state.held.index_copy(0, watched.ids, watched.params)
-        return self._with(after, held, watched.ids, state.held[watched.ids]), cost
+        ids = watched.ids[rnd.fed.test.count[watched.ids] > 0]
+        if len(ids):
+            label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, ids)
+            result = clients.evaluate(Served(models=state.held, label=label))
+            accuracy = int(result.correct.sum()) / int(result.count.sum())
+            cost = replace(cost, notes={**cost.notes, "accuracy_last_local": accuracy})
+        return self._with(after, with_rows(state.held, watched.ids, watched.params)), cost
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
-        """A model of its own for every participant of the round, nothing for the others."""
-        row = torch.arange(len(state.cohort), device=state.cohort.device)
-        label = torch.full_like(rnd.fed.group, -1).index_copy(0, state.cohort, row)
-        return Served(models=state.tested, label=arrived(label, rnd))
+        """As the base."""
+        return self.base.serve(state, clients, rnd)
 
-    def _with(self, state: Any, held: Tensor, cohort: Tensor, tested: Tensor) -> Any:
+    def _with(self, state: Any, held: Tensor) -> Any:
         own = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
-        return self.State(**own, held=held, cohort=cohort, tested=tested)
+        return self.State(**own, held=held)
 
 
 @cache
 def _extended(state: Any) -> type[Any]:
     """A method's state with what the clients hold."""
-    more = [(name, Tensor) for name in ("held", "cohort", "tested")]
+    more = [("held", Tensor)]
     return make_dataclass("State", more, bases=(state,), frozen=True, kw_only=True)
 
 

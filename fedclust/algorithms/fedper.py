@@ -1,0 +1,103 @@
+"""FedPer, a shared body under personal heads: Arivazhagan, Aggarwal, Singh, Choudhary, 2019.
+
+https://arxiv.org/abs/1912.00818, Algorithm 1. Clients train all layers together; the server
+averages the lower ones, and each client keeps its last `personal_layers`.
+
+Differs from the paper:
+- The server can also take the plain mean of the participants (`aggregation: uniform`).
+- Clients that have never taken part are served the shared body under the initial head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms import Aggregation, arrived, check_choice, weights, zeros
+from fedclust.calls import LocalResult
+from fedclust.errors import require
+from fedclust.models.params import Layout
+from fedclust.ops import cluster_mean, on_host
+from fedclust.ranges import AtLeastOne
+from fedclust.solver import Solver
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedPer:
+    """One body for everybody and a head per client; keeps M heads in memory, serves M models.
+
+    Attributes:
+        solver: local work.
+        personal_layers: layers that a client keeps, counted from the model's end; K_P in the paper.
+        aggregation: of bodies, weighted `by_samples` or the `uniform` mean of the participants.
+    """
+
+    solver: Solver
+    personal_layers: AtLeastOne = 1
+    aggregation: Aggregation = "by_samples"
+
+    @dataclass(frozen=True, kw_only=True)
+    class State:
+        """The shared body and the clients' heads.
+
+        Attributes:
+            model: [1, P] whose body is the server's and whose head is the initial one.
+            heads: [M, H] the parameters that each client keeps.
+        """
+
+        model: Tensor
+        heads: Tensor
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.aggregation", self.aggregation, Aggregation)
+        layers = self.personal_layers
+        require(layers >= 1, "algorithm.personal_layers", layers, "at least 1")
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """The same fresh model for everybody."""
+        depth, key = clients.layout.num_layers, "algorithm.personal_layers"
+        allowed = f"below the model's {depth} layers, or nothing would be shared"
+        require(self.personal_layers < depth, key, self.personal_layers, allowed)
+        model = clients.init(rnd.stream("init"), 1)
+        heads = model[:, self._head(clients.layout)].repeat(rnd.fed.num_clients, 1)
+        return self.State(model=model, heads=heads), Cost()
+
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """The cohort trains body and heads; the bodies are averaged."""
+        cohort, head = rnd.cohort, self._head(clients.layout)
+        local = self._train(self._models(state, head, cohort), clients, rnd)
+        weight = weights(cohort, rnd, self.aggregation)
+        model = cluster_mean(local.params, zeros(cohort), weight, empty=state.model)
+        model[:, head] = state.model[:, head]
+        steps, loss = on_host(local.steps.sum(), local.loss.mean())
+        body = len(cohort) * int((~head).sum())
+        cost = Cost(
+            floats_down=body, floats_up=body, gradient_steps=int(steps), train_loss=float(loss)
+        )
+        heads = state.heads.index_copy(0, cohort, local.params[:, head])
+        return self.State(model=model, heads=heads), cost
+
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
+        """The body under everybody's own head."""
+        everybody = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
+        models = self._models(state, self._head(clients.layout), everybody)
+        return Served(models=models, label=arrived(everybody, rnd))
+
+    def _train(self, models: Tensor, clients: Clients, rnd: Round) -> LocalResult:
+        """Local training of the cohort [C] from `models` [C, P]."""
+        own = torch.arange(len(models), device=models.device)
+        return clients.train(models, own, rnd.cohort, self.solver)
+
+    def _head(self, layout: Layout) -> Tensor:
+        """[P] bool, what a client keeps."""
+        return layout.mask(layout.last_layers(self.personal_layers))
+
+    def _models(self, state: State, head: Tensor, ids: Tensor) -> Tensor:
+        """The body under the heads of `ids` [C], [C, P]."""
+        models = state.model.repeat(len(ids), 1)
+        models[:, head] = state.heads[ids]
+        return models

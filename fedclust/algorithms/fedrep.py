@@ -1,0 +1,45 @@
+"""FedRep, a shared representation: Collins, Hassani, Mokhtari, Shakkottai, ICML 2021.
+
+https://arxiv.org/abs/2102.07078, Algorithm 1. As FedPer, but a client first trains its head under
+the received body, and then the body under that head.
+
+Differs from the paper:
+- Bodies are averaged by `aggregation`; the paper takes the plain mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms.fedper import FedPer
+from fedclust.calls import LocalResult
+from fedclust.errors import require
+from fedclust.ranges import AtLeastOne
+from fedclust.types import Round
+from fedclust.verbs import Clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedRep(FedPer):
+    """FedPer whose clients train head and body one after the other.
+
+    Attributes:
+        head_epochs: local epochs of the head; the body's are those of `solver`.
+    """
+
+    head_epochs: AtLeastOne = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.head_epochs >= 1, "algorithm.head_epochs", self.head_epochs, "at least 1")
+
+    def _train(self, models: Tensor, clients: Clients, rnd: Round) -> LocalResult:
+        """The head under the frozen body, then the body under the frozen head."""
+        own, head = torch.arange(len(models), device=models.device), self._head(clients.layout)
+        solver = replace(self.solver, epochs=self.head_epochs, steps=None)
+        heads = clients.train(models, own, rnd.cohort, solver, purpose="head", frozen=~head)
+        bodies = clients.train(heads.params, own, rnd.cohort, self.solver, frozen=head)
+        return replace(bodies, steps=heads.steps + bodies.steps)

@@ -1,0 +1,87 @@
+"""SCAFFOLD: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, ICML 2020, arXiv:1910.06378.
+
+Algorithm 1 with option II. Control variates estimate where the clients' and the server's gradients
+point; the difference is added to every local gradient, so that clients do not drift apart.
+
+Differs from the paper:
+- A client that does part of its local steps divides by the steps it took.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms import arrived, zeros
+from fedclust.errors import require
+from fedclust.ops import on_host
+from fedclust.ranges import Positive
+from fedclust.solver import Solver
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaffold:
+    """One model for everybody, and a control variate per client; keeps M rows in memory.
+
+    Attributes:
+        solver: local work; without momentum, since option II reads gradients off the movement.
+        server_lr: eta_g, the server's step along the mean movement.
+    """
+
+    solver: Solver
+    server_lr: Positive = 1.0
+
+    @dataclass(frozen=True, kw_only=True)
+    class State:
+        """The server's model and all control variates.
+
+        Attributes:
+            model: [1, P] x in the paper.
+            control: [1, P] c in the paper, mean of the clients'.
+            controls: [M, P], row i is c_i in the paper.
+        """
+
+        model: Tensor
+        control: Tensor
+        controls: Tensor
+
+    def __post_init__(self) -> None:
+        no = "0, because SCAFFOLD reads a client's gradient off its movement"
+        require(self.solver.momentum == 0, "solver.momentum", self.solver.momentum, no)
+        require(self.solver.proximal == 0, "solver.proximal", self.solver.proximal, no)
+        require(self.server_lr > 0, "algorithm.server_lr", self.server_lr, "a number above 0")
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """A fresh model; all control variates are 0."""
+        model = clients.init(rnd.stream("init"), 1)
+        controls = model.new_zeros(rnd.fed.num_clients, model.shape[1])
+        return self.State(model=model, control=torch.zeros_like(model), controls=controls), Cost()
+
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """The mean movement of the cohort, whose gradients were corrected by c - c_i."""
+        cohort, before = rnd.cohort, state.controls[rnd.cohort]
+        linear = state.control - before
+        local = clients.train(state.model, zeros(cohort), cohort, self.solver, linear=linear)
+        moved = local.params - state.model  # y_i - x
+        steps = local.steps.clamp(min=1).unsqueeze(1) * self.solver.rate(rnd.t)
+        after = -linear - moved / steps  # c_i+ = c_i - c + (x - y_i) / (K eta_l)
+        change = (after - before).sum(0, keepdim=True) / rnd.fed.num_clients
+        total, loss = on_host(local.steps.sum(), local.loss.mean())
+        state = self.State(
+            model=state.model + self.server_lr * moved.mean(0, keepdim=True),
+            control=state.control + change,
+            controls=state.controls.index_copy(0, cohort, after),
+        )
+        # the model and its control variate, each way
+        sent = 2 * len(cohort)
+        return state, Cost(
+            models_down=sent, models_up=sent, gradient_steps=int(total), train_loss=float(loss)
+        )
+
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
+        """The one model for everybody."""
+        return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))

@@ -1,0 +1,630 @@
+"""What was measured for a number that a paper prints, and what became of it.
+
+Reads docs/results/runs, as `scripts/collect_results.py --runs` writes it. Accuracies are in
+percent, iterations count from 1. One function per kind of number; `measure` finds the right one.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean, median, pstdev
+
+import yaml
+
+from fedclust.errors import ConfigError, require
+
+Row = Mapping[str, str]
+REPRODUCED, EXPLAINED, OUTSIDE = "reproduced", "explained", "outside"
+OTHER_DATA, NOT_RUN = "other data", "not yet run"
+SETTING, NOT_PRINTED = "setting", "nothing printed"  # no results: used as printed, left out
+STATES = (REPRODUCED, EXPLAINED, OUTSIDE, OTHER_DATA, NOT_RUN, SETTING, NOT_PRINTED)
+
+_EXPERIMENTS = {
+    ("LCFL", "Table II"): "lcfl/table2",
+    ("LCFL", "Table III"): "lcfl/table3",
+    ("LCFL", "Fig. 2"): "lcfl/fig2",
+    ("LCFL", "Fig. 3"): "lcfl/fig3",
+    ("CFL-MGD", "Table 2"): "cfl_mgd/table2",
+    ("CFL-MGD", "Conclusion"): "cfl_mgd/table2",
+    ("FlexCFL", "Table I"): "flexcfl/table1",
+    ("FlexCFL", "Section 3.1"): "flexcfl/table1",
+    ("FlexCFL", "Table III"): "flexcfl/table3",
+    ("FlexCFL", "Table IV"): "flexcfl/table4",
+    ("FlexCFL", "Fig. 6(a)"): "flexcfl/fig6a",
+    ("FlexCFL", "Fig. 6(b)"): "flexcfl/fig6b",
+}
+_ALGORITHMS = {
+    "LCFL": "lcfl",
+    "DiffNorm": "diffnorm",
+    "Gradcos": "gradcos_batch",  # the published one compares gradients of single mini-batches
+    "IFCA": "ifca",
+    "FedAvg": "fedavg",
+    "Local": "local",
+    "CFL-MGD (MCFL)": "cfl_mgd",
+    "FedBCD": "fedbcd",
+    "FedProx": "fedprox",
+    "FeSEM": "fesem",
+    "FedGroup": "fedgroup",
+    "FlexCFL": "flexcfl",
+    "FlexCFL-RCC": "flexcfl_rcc",
+    "FlexCFL-RAC": "flexcfl_rac",
+    "IFCA-MIG": "ifca_mig",
+}
+_DATASETS = {  # how the titles of the cases begin
+    "Synthetic(1,1)": "Synthetic",
+    "Rotated MNIST": "MNIST",
+    "Rotated CIFAR-10": "CIFAR-10",
+    "CIFAR10": "CIFAR-10",
+    "EMNIST (47 classes)": "EMNIST",
+}
+_MODELS = {"FashionMNIST": ("CNN",), "Synthetic": ("MCLR",)}
+_ALL_MODELS = ("MCLR", "MLP", "CNN")
+_SETTINGS = {  # hyper-parameters: config file, and where in it
+    "FEMNIST (10 classes a-j)": "lcfl/fig4",
+    "Rotated MNIST": "lcfl/table2",
+    "Rotated CIFAR10": "lcfl/fig5",
+}
+_KEYS: Mapping[str, tuple[str, float]] = {
+    "participation_rate": ("participation", 100),
+    "initial_lr": ("solver.lr", 1),
+    "batch_size": ("solver.batch_size", 1),
+    "local_epochs": ("solver.epochs", 1),
+    "global_iterations": ("rounds", 1),
+    "lr_decay_per_round": ("solver.decay", 1),
+}
+# how far a measured number may lie from the printed one, by unit; else 5 % of the printed one
+_ALLOWED = {"percent": 1.0, "percentage points": 1.0, "round": 1.0}
+_EXACT = ("devices", "parameters")
+_SHARE_ALLOWED = 0.05
+_SHARE_OF_SAMPLES = 0.01  # sizes of clients are drawn
+
+
+@dataclass(frozen=True)
+class Run:
+    """A line of `jobs.csv` with the numbers of its seeds.
+
+    Attributes:
+        experiment: the folder below runs/.
+        made: the line.
+        seeds: per column the values of the seeds that have one; never reached is infinite.
+    """
+
+    experiment: str
+    made: Row
+    seeds: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What we have for a printed number.
+
+    Attributes:
+        value: in the printed unit; NaN where the runs never get there.
+        std: over seeds, or None.
+        n: seeds; 0 for what no seed changes.
+        end: the value of the last round, where the printed one is a maximum over rounds.
+        note: how it was measured, where that is not plain.
+        stands_in_for: the data set that was meant, where another was used.
+    """
+
+    value: float
+    std: float | None = None
+    n: int = 0
+    end: float | None = None
+    note: str = ""
+    stands_in_for: str = ""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A tested reason why some numbers differ.
+
+    Attributes:
+        rows: equalities on the columns of published.csv.
+        cause: the reason.
+        tested: the run that shows it, and what came out.
+    """
+
+    rows: Mapping[str, str]
+    cause: str
+    tested: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A printed number and what became of it."""
+
+    row: Row
+    state: str
+    measured: Measured | None = None
+    cause: Cause | None = None
+
+    @property
+    def difference(self) -> float:
+        """Measured minus printed; NaN where either is missing."""
+        if self.measured is None or not self.row["mean"]:
+            return math.nan
+        return self.measured.value - float(self.row["mean"])
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All collected runs of the paper's scale."""
+
+    runs: Sequence[Run]
+    conf: Path
+    _by_experiment: dict[str, list[Run]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for run in self.runs:
+            self._by_experiment.setdefault(run.experiment, []).append(run)
+
+    def of(self, experiment: str) -> list[Run]:
+        """The runs of an experiment."""
+        return self._by_experiment.get(experiment, [])
+
+    def find(self, experiment: str, algorithm: str, **wanted: str) -> list[Run]:
+        """The runs of an algorithm with these entries in `jobs.csv`; by default without options."""
+        wanted.setdefault("options", "")
+        return [
+            run
+            for run in self.of(experiment)
+            if run.made["algorithm"] == algorithm
+            and all(run.made[key] == value for key, value in wanted.items())
+        ]
+
+
+def published() -> list[Row]:
+    """Every number the papers print."""
+    with files("fedclust.report").joinpath("published.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def read_runs(results: Path, conf: Path, scale: str = "paper") -> Runs:
+    """What is collected below `results`/runs.
+
+    Raises:
+        ConfigError: when a file that `jobs.csv` names is missing.
+    """
+    runs = []
+    for index in sorted((results / "runs").rglob("jobs.csv")):
+        experiment = index.parent.relative_to(results / "runs").as_posix()
+        with index.open(newline="") as lines:
+            for made in csv.DictReader(lines):
+                if made["scale"] == scale:
+                    runs.append(Run(experiment, made, _columns(index.parent / made["file"])))
+    return Runs(runs, conf)
+
+
+def _columns(file: Path) -> dict[str, tuple[float, ...]]:
+    require(file.is_file(), str(file), "missing", "collect the runs again")
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    names = [name for name in (rows[0] if rows else {}) if name != "seed"]
+    found = {
+        name: tuple(
+            math.inf if row[name] == "never" else float(row[name]) for row in rows if row[name]
+        )
+        for name in names
+    }
+    return {name: values for name, values in found.items() if values}
+
+
+def read_causes(file: Path) -> list[Cause]:
+    """The tested causes of a file.
+
+    Raises:
+        ConfigError: for one without rows, cause or test, or whose rows do not exist.
+    """
+    nodes = (yaml.safe_load(file.read_text()) if file.is_file() else None) or []
+    require(isinstance(nodes, list), str(file), type(nodes).__name__, "a list")
+    causes = []
+    for number, node in enumerate(nodes, 1):
+        label = f"{file.name}, entry {number}"
+        fine = isinstance(node, dict) and set(node) == {"rows", "cause", "tested"}
+        require(fine, label, node, "a mapping with rows, cause and tested")
+        rows = {str(key): str(value) for key, value in node["rows"].items()}
+        if not any(matches(row, rows) for row in published()):
+            raise ConfigError(f"{label}: no published number has {rows}")
+        causes.append(Cause(rows, str(node["cause"]), str(node["tested"])))
+    return causes
+
+
+def matches(row: Row, wanted: Mapping[str, str]) -> bool:
+    """Whether a published number has these values in its columns."""
+    return all(row.get(key) == value for key, value in wanted.items())
+
+
+def judge(runs: Runs, causes: Sequence[Cause], rows: Iterable[Row] | None = None) -> list[Cell]:
+    """What became of every printed number, in the order of published.csv."""
+    return [_cell(row, runs, causes) for row in (published() if rows is None else rows)]
+
+
+def _cell(row: Row, runs: Runs, causes: Sequence[Cause]) -> Cell:
+    if not row["mean"]:
+        return Cell(row, NOT_PRINTED)
+    measured = measure(row, runs)
+    if measured is None:
+        return Cell(row, NOT_RUN)
+    if measured.stands_in_for:
+        return Cell(row, OTHER_DATA, measured)
+    if agrees(row, measured.value):
+        return Cell(row, SETTING if row["metric"] in _KEYS else REPRODUCED, measured)
+    cause = next((cause for cause in causes if matches(row, cause.rows)), None)
+    return Cell(row, EXPLAINED if cause else OUTSIDE, measured, cause)
+
+
+def agrees(row: Row, value: float) -> bool:
+    """Whether a measured number counts as the printed one.
+
+    Accuracies and differences of them within one printed standard deviation or 1 point, iterations
+    within one, devices and parameters exactly, numbers of examples (which are drawn) within 1 %,
+    everything else within 5 %. A printed lower bound, and a printed saving, are met by more.
+    """
+    if math.isnan(value):
+        return False
+    printed = float(row["mean"])
+    if row["unit"] in _EXACT or row["metric"] in _KEYS:
+        return math.isclose(value, printed, rel_tol=1e-9)
+    share = _SHARE_OF_SAMPLES if row["unit"] == "samples" else _SHARE_ALLOWED
+    allowed = _ALLOWED.get(row["unit"], share * abs(printed))
+    if row["unit"] == "percent" and row["std"]:
+        allowed = max(allowed, float(row["std"]))
+    if row["variant"] == "lower bound":
+        return value >= printed
+    if row["metric"].startswith("iteration_reduction"):
+        return value >= printed - allowed
+    return abs(value - printed) <= allowed + 1e-9
+
+
+def measure(row: Row, runs: Runs) -> Measured | None:
+    """Our number for a printed one; None where a run that it needs is missing."""
+    metric = row["metric"]
+    for start, kind in _KINDS.items():
+        if metric.startswith(start):
+            return kind(row, runs)
+    raise ConfigError(f"published.csv: nothing measures {metric}")
+
+
+def _case(row: Row, model: str = "") -> str:
+    """The title of the case that a row is about."""
+    name = _DATASETS.get(row["dataset"], row["dataset"])
+    if row["paper"] == "FlexCFL" and (classes := re.match(r"(\d+)\b", row["setting"])):
+        number = classes[1]
+        plural = "class" if number == "1" else "classes"
+        return "IID" if number == "10" else f"{number} {plural} per client"
+    if row["paper"] == "LCFL":
+        return ""
+    return name if row["paper"] == "CFL-MGD" else f"{name}-{model or row['model']}"
+
+
+def _scenario(row: Row) -> str:
+    """The scenario that a row is about."""
+    for name in ("swap all", "swap part", "incremental"):
+        if row["setting"].startswith(name):
+            return name.replace(" ", "_")
+    return "static"
+
+
+def _algorithm(row: Row, name: str = "") -> str:
+    name = name or row["algorithm"]
+    if name == "IFCA" and row["paper"] == "FlexCFL":
+        return "ifca_flex"
+    if name == "FlexCFL-eta_g":
+        return "flexcfl_inter" if row["experiment"] == "Table III" else "flexcfl_inter5"
+    return _ALGORITHMS[name]
+
+
+def _run(row: Row, runs: Runs) -> list[Run]:
+    experiment = _EXPERIMENTS[row["paper"], row["experiment"]]
+    found = runs.find(experiment, _algorithm(row), case=_case(row), scenario=_scenario(row))
+    if row["paper"] == "LCFL":  # prints numbers of earlier iterations too
+        return found
+    return [run for run in found if run.made["rounds"] == _full_length(row)]
+
+
+def _taken(found: Sequence[Run], column: str, end: str = "", note: str = "") -> Measured | None:
+    """The mean over seeds of a column, of the run with most seeds that has it."""
+    having = [run for run in found if column in run.seeds]
+    if not having:
+        return None
+    run = max(having, key=lambda one: len(one.seeds[column]))
+    values = run.seeds[column]
+    last = run.seeds.get(end)
+    stands_in = run.made["stands_in_for"]
+    if "first" in column:  # some seeds may never get there
+        middle = median(values)
+        return Measured(
+            math.nan if math.isinf(middle) else middle,
+            n=len(values),
+            note="median over seeds" if len(values) > 1 else "",
+            stands_in_for=stands_in,
+        )
+    return Measured(
+        fmean(values),
+        pstdev(values) if len(values) > 1 else None,
+        len(values),
+        fmean(last) if last else None,
+        note,
+        stands_in,
+    )
+
+
+def _accuracy(row: Row, runs: Runs) -> Measured | None:
+    """test_acc: at an iteration, at the end, or the best over rounds."""
+    found = _run(row, runs)
+    if row["round"].startswith("max"):
+        return _taken(found, "accuracy max", "accuracy last")
+    metric, note = _tested(row, found)
+    whole = _full_length(row)
+    finished = [run for run in found if row["round"] == "final" or run.made["rounds"] == whole]
+    if row["round"] in ("final", whole) and finished:
+        return _taken(
+            [r for r in finished if r.made["rounds"] == whole], f"{metric} last", "", note
+        )
+    return _taken(found, f"{metric} at {row['round']}", "", note)
+
+
+def _tested(row: Row, found: Sequence[Run]) -> tuple[str, str]:
+    """The metric a paper prints, as far as it was recorded, and how it differs if it was not.
+
+    LCFL's simulator tests every participant with its own last model.
+    """
+    if row["paper"] != "LCFL":
+        return "accuracy", ""
+    if any("accuracy_last_local last" in run.seeds for run in found):
+        return "accuracy_last_local", "each participant's own last model"
+    if row["algorithm"] == "Local":
+        return "accuracy_client_mean", "mean over clients"
+    return "accuracy", "the clusters' models; the paper tests each participant's own last one"
+
+
+def _full_length(row: Row) -> str:
+    """How many rounds the paper's experiment has."""
+    if row["paper"] == "LCFL":
+        return "100" if row["dataset"].startswith("FEMNIST") else "60"
+    return "300"
+
+
+def _statistic(column: str) -> Callable[[Row, Runs], Measured | None]:
+    """A column of the run that a row is about."""
+    return lambda row, runs: _taken(_run(row, runs), column)
+
+
+def _first(row: Row, runs: Runs) -> Measured | None:
+    """first_round_test_acc_ge_X."""
+    percent, found = row["metric"].rpartition("_")[2], _run(row, runs)
+    metric, _ = _tested(row, found)
+    taken = _taken(found, f"{metric} first {percent}")
+    if taken is not None and math.isnan(taken.value) and row["paper"] == "LCFL":
+        long = any(run.made["rounds"] == _full_length(row) for run in found)
+        return taken if long else None  # not in the rounds that were run
+    return taken
+
+
+def _variance_reduction(_: Row, runs: Runs) -> Measured | None:
+    """By how many percent the variance of the discrepancy falls from one class to IID."""
+    one, iid = (
+        _taken(runs.find("flexcfl/table1", "fedavg", case=case), "discrepancy variance")
+        for case in ("1 class per client", "IID")
+    )
+    if one is None or iid is None:
+        return None
+    return Measured(100 * (1 - iid.value / one.value), n=min(one.n, iid.n))
+
+
+def _best(runs: Runs, experiment: str, algorithm: str, case: str, scenario: str) -> Measured | None:
+    return _taken(
+        runs.find(experiment, algorithm, case=case, scenario=scenario, rounds="300"),
+        "accuracy max",
+        "accuracy last",
+    )
+
+
+def _gain(row: Row, runs: Runs) -> Measured | None:
+    """Points by which one method leads another, or itself in another scenario."""
+    if row["paper"] == "CFL-MGD":
+        pairs = [
+            tuple(
+                _taken(
+                    runs.find("cfl_mgd/table2", name, case=_case(row), rounds="300"),
+                    "accuracy last",
+                )
+                for name in ("cfl_mgd", "ifca")
+            )
+        ]
+        return _difference(pairs)
+    if row["experiment"] == "Section 3.1":
+        cases = ("IID", "1 class per client")
+        return _difference(
+            [tuple(_best(runs, "flexcfl/table1", "fedavg", c, "static") for c in cases)]
+        )
+    left, right = _sides(row)
+    pairs = [
+        (_best(runs, *_placed(left, case)), _best(runs, *_placed(right, case)))
+        for case in _cases(row)
+    ]
+    return _difference(pairs, total=row["metric"].endswith("total"))
+
+
+def _sides(row: Row) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
+    """Experiment, algorithm and scenario of both sides of a difference."""
+    scenario = _scenario(row)
+    table = "flexcfl/table3" if scenario == "static" else "flexcfl/table4"
+    if row["experiment"].startswith("Fig. 6"):
+        table = _EXPERIMENTS[row["paper"], row["experiment"]]
+    left = _algorithm(row)
+    variant = row["variant"]
+    if "own no-shift" in variant or "no shift" in variant or "no-shift" in variant:
+        against = "flexcfl" if left == "fedgroup" else left
+        return (table, left, scenario), ("flexcfl/table3", against, "static")
+    if variant.startswith("as printed"):  # FedGroup, whose table without shift is FlexCFL's
+        return (table, left, scenario), ("flexcfl/table3", "flexcfl", "static")
+    other = variant.partition("vs ")[2].partition(";")[0]
+    return (table, left, scenario), (table, _algorithm(row, other), scenario)
+
+
+def _placed(side: tuple[str, str, str], case: str) -> tuple[str, str, str, str]:
+    experiment, algorithm, scenario = side
+    return experiment, algorithm, case, scenario
+
+
+def _cases(row: Row) -> list[str]:
+    """The cases over which a difference is averaged."""
+    if row["dataset"] == "all":
+        names = ("MNIST", "FEMNIST", "Synthetic", "FashionMNIST")
+        return [f"{n}-{model}" for n in names for model in _MODELS.get(n, _ALL_MODELS)]
+    name = _DATASETS.get(row["dataset"], row["dataset"])
+    models = _MODELS.get(name, _ALL_MODELS) if "mean" in row["model"] else (row["model"],)
+    return [f"{name}-{model}" for model in models]
+
+
+def _difference(
+    pairs: Sequence[tuple[Measured | None, ...]], *, total: bool = False
+) -> Measured | None:
+    """Mean or sum of the differences of pairs; None where one is missing."""
+    known = [(left, right) for left, right in pairs if left is not None and right is not None]
+    if len(known) < len(pairs):
+        return None
+    value = sum(left.value - right.value for left, right in known)
+    ends = [
+        left.end - right.end
+        for left, right in known
+        if left.end is not None and right.end is not None
+    ]
+    stand_ins = {one.stands_in_for for pair in known for one in pair} - {""}
+    share = 1 if total else len(known)
+    return Measured(
+        value / share,
+        n=min(one.n for pair in known for one in pair),
+        end=sum(ends) / share if len(ends) == len(known) else None,
+        stands_in_for=", ".join(sorted(stand_ins)),
+    )
+
+
+def _gap(row: Row, runs: Runs) -> Measured | None:
+    """test_acc_gap: the size of a difference."""
+    gain = _gain(row, runs)
+    if gain is None:
+        return None
+    return Measured(abs(gain.value), n=gain.n, stands_in_for=gain.stands_in_for)
+
+
+def _communication(row: Row, runs: Runs) -> Measured | None:
+    """Models sent, relative to FedAvg or to FlexCFL without exchange."""
+    experiment = _EXPERIMENTS[row["paper"], row["experiment"]]
+    is_ratio = row["metric"].endswith("ratio")
+    ours, base = (
+        _taken(runs.find(experiment, name), "models total")
+        for name in (_algorithm(row), "fedavg" if is_ratio else "flexcfl")
+    )
+    if ours is None or base is None:
+        return None
+    ratio = ours.value / base.value
+    return Measured(
+        ratio if is_ratio else 100 * (ratio - 1),
+        n=min(ours.n, base.n),
+        stands_in_for=ours.stands_in_for,
+    )
+
+
+def _reduction(row: Row, runs: Runs) -> Measured | None:
+    """By how many percent fewer iterations JGL needs than IFCA, the best reading if none is given.
+
+    Medians over seeds; a baseline that never gets there counts with the rounds it was run.
+    """
+    column = "accuracy_client_mean first 80" if "test_acc" in row["metric"] else "purity first 90"
+    tried = []
+    for experiment in ("jgl/fig4", "jgl/fig5"):
+        for case in sorted({run.made["case"] for run in runs.of(experiment)}):
+            if row["dataset"] == "all" or case.startswith(f"{_case(row).rpartition('-')[0]}-"):
+                tried += _reductions(row, runs, experiment, case, column)
+    return max(
+        tried, key=lambda one: -math.inf if math.isnan(one.value) else one.value, default=None
+    )
+
+
+def _reductions(row: Row, runs: Runs, experiment: str, case: str, column: str) -> list[Measured]:
+    if row["model"] in _ALL_MODELS and not case.endswith(row["model"]):
+        return []
+    weights = ("0.2",) if row["variant"] == "lambda=0.2" else ("0.1", "0.2", "0.5")
+    option = "algorithm.gradient_weight="
+    base_runs = runs.find(experiment, "jgl", case=case, options=option + "0")
+    base = _taken(base_runs, column)
+    found = []
+    for weight in weights:
+        ours = _taken(runs.find(experiment, "jgl", case=case, options=option + weight), column)
+        if base is None or ours is None:
+            continue
+        never = math.isnan(base.value)
+        limit = float(base_runs[0].made["rounds"]) if never else base.value
+        here = "never" if math.isnan(ours.value) else f"iteration {ours.value:g}"
+        text = f"{case}, lambda = {weight}, {here} against "
+        text += f"more than {limit:g}" if never else f"{limit:g}"
+        value = 100 * (1 - ours.value / limit)
+        found.append(
+            Measured(value, n=min(ours.n, base.n), note=text, stands_in_for=ours.stands_in_for)
+        )
+    return found
+
+
+def _setting(row: Row, runs: Runs) -> Measured | None:
+    """A hyper-parameter, from the experiment's config."""
+    file = runs.conf / "experiment" / f"{_SETTINGS[row['dataset']]}.yaml"
+    path, factor = _KEYS[row["metric"]]
+    node = yaml.safe_load(file.read_text())
+    for key in path.split("."):
+        node = node[key]
+    return Measured(factor * float(node), note=f"conf/experiment/{_SETTINGS[row['dataset']]}.yaml")
+
+
+def _size(column: str) -> Callable[[Row, Runs], Measured | None]:
+    """A size of the federation or the model of FlexCFL's Table II."""
+
+    def size(row: Row, runs: Runs) -> Measured | None:
+        start = f"{_DATASETS.get(row['dataset'], row['dataset'])}-{row['model']}"
+        found = [run for run in runs.of("flexcfl/table2") if run.made["case"].startswith(start)]
+        if not found or not found[0].made[column]:
+            return None
+        # a stand-in has the model's size and the number of clients, but other examples
+        other = found[0].made["stands_in_for"] if column == "examples" else ""
+        return Measured(float(found[0].made[column]), stands_in_for=other)
+
+    return size
+
+
+def _group_size(row: Row, runs: Runs) -> Measured | None:
+    """Training examples of one cluster of JGL's split."""
+    found = [run for run in runs.of("jgl/fig2") if run.made["case"].startswith("MNIST-")]
+    if not found or not found[0].made["examples_of_groups"]:
+        return None
+    sizes = [float(size) for size in found[0].made["examples_of_groups"].split()]
+    place = 0 if row["variant"].startswith("cluster A") else 1
+    return Measured(sorted(sizes, reverse=True)[place], note="clusters by size")
+
+
+_KINDS: Mapping[str, Callable[[Row, Runs], Measured | None]] = {
+    **dict.fromkeys(_KEYS, _setting),
+    "first_round": _first,
+    "test_acc_max_gain": _gain,
+    "test_acc_max": _statistic("accuracy max"),
+    "test_acc_median": _statistic("accuracy median"),
+    "test_acc_gain": _gain,
+    "test_acc_gap": _gap,
+    "test_acc": _accuracy,
+    "discrepancy_mean": _statistic("discrepancy mean"),
+    "discrepancy_variance_over": _statistic("discrepancy variance"),
+    "discrepancy_variance_reduction": _variance_reduction,
+    "num_devices": _size("clients"),
+    "num_samples": _size("examples"),
+    "num_parameters": _size("parameters"),
+    "train_samples": _group_size,
+    "communication": _communication,
+    "iteration_reduction": _reduction,
+}

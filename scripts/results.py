@@ -1,0 +1,412 @@
+"""Makes docs/results/README.md: every published number, and what became of it at full size.
+
+    make results            or: python -m scripts.results
+
+Reads docs/results/runs (written by `scripts/collect_results.py --runs`), docs/results/causes.yaml
+(filled by hand) and scripts/campaign.yaml (which experiment gives a number, in how many hours).
+The same files give the same page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedclust.errors import UserError
+from fedclust.files import atomic_write
+from scripts.campaign import Entry, read_list
+from scripts.cells import (
+    EXPLAINED,
+    NOT_PRINTED,
+    NOT_RUN,
+    OTHER_DATA,
+    OUTSIDE,
+    REPRODUCED,
+    SETTING,
+    STATES,
+    Cell,
+    Runs,
+    judge,
+    matches,
+    read_causes,
+    read_runs,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+_LARGEST = 10
+_ARTICLES = {
+    "LCFL": "lcfl.md",
+    "CFL-MGD": "cfl_mgd.md",
+    "Joint gradient+loss CFL": "jgl.md",
+    "FlexCFL": "flexcfl.md",
+}
+_RULE = """\
+A number counts as reproduced within one printed standard deviation or 1 point, whichever is more;
+an iteration within one; a number of devices or parameters exactly, of examples (which are drawn)
+within 1 %; another quantity within 5 %. What is printed as a lower bound or as a saving is also
+met by more. A number is explained where a run has shown the cause, which
+stands beside it. Everything else is open. Numbers of other data than the paper's (digits for
+EMNIST's letters, JPEG copies of CIFAR-10) are shown and never counted as reproduced."""
+_BEST = """\
+FlexCFL prints the best test accuracy over the rounds, which is chosen on test data. The value of
+the last round stands beside it below, and here is the order of the methods by either."""
+
+
+def page(results: Path, campaign: Path, conf: Path) -> str:
+    """The page as Markdown.
+
+    Args:
+        results: docs/results.
+        campaign: the list of experiments.
+        conf: the config tree.
+
+    Raises:
+        UserError: for a damaged file.
+    """
+    runs = read_runs(results, conf)
+    cells = judge(runs, read_causes(results / "causes.yaml"))
+    entries = read_list(campaign)
+    claims = prose(results, conf)
+    parts = [
+        "# The four papers at full size",
+        "Made by `make results` from the files in [runs](runs); not written by hand.",
+        *_score(cells, claims, runs),
+        _RULE,
+        *_largest(cells),
+        *_orders(cells),
+        *_data_seeds(runs),
+        "## Every published number",
+        *_tables(cells, entries),
+        *_claims(claims),
+        *_figures(results, conf),
+        *_left(cells, entries),
+        *_made(runs),
+        *_laptop(results),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Runs) -> list[str]:
+    count = Counter(cell.state for cell in cells)
+    results = len(cells) - count[SETTING] - count[NOT_PRINTED]
+    opened = count[OUTSIDE] + count[OTHER_DATA] + count[NOT_RUN]
+    verdicts = Counter(claim["verdict"] for claim in claims)
+    # a figure's runs may be a table's: computed once
+    hours = {(run.made["hash"], run.made["seeds"]): float(run.made["hours"]) for run in runs.runs}
+    rows = []
+    for paper, experiment in dict.fromkeys((c.row["paper"], c.row["experiment"]) for c in cells):
+        of = [c for c in cells if (c.row["paper"], c.row["experiment"]) == (paper, experiment)]
+        states = Counter(cell.state for cell in of)
+        rows.append([paper, experiment, len(of), *(states[state] or "" for state in STATES)])
+    rows.append(["**all**", "", len(cells), *(count[state] or "" for state in STATES)])
+    return [
+        f"**{count[REPRODUCED]} of {results} published results reproduced, {count[EXPLAINED]} "
+        f"explained, {opened} open** ({count[OUTSIDE]} differ without a tested cause, "
+        f"{count[OTHER_DATA]} measured on other data, {count[NOT_RUN]} not yet run).",
+        f"The papers print {len(cells)} numbers; of these {count[SETTING]} are settings, used as "
+        f"printed, and {count[NOT_PRINTED]} is a cell of a table that is left out.",
+        "Statements in prose: " + _counted(verdicts) + ".",
+        f"Computing behind the runs below: {sum(hours.values()):.1f} hours.",
+        _table(["paper", "table or figure", "numbers", *STATES], rows, 3),
+    ]
+
+
+def _counted(verdicts: Mapping[str, int]) -> str:
+    order = ("holds", "does not hold", "cannot tell", NOT_RUN)
+    return ", ".join(f"{verdicts.get(name, 0)} {name}" for name in order)
+
+
+def _largest(cells: Sequence[Cell]) -> list[str]:
+    """The largest differences without a tested cause."""
+    far = [c for c in cells if c.state == OUTSIDE and not math.isnan(c.difference)]
+    percent = [c for c in far if c.row["unit"] in ("percent", "percentage points")]
+    far = sorted(percent, key=lambda cell: -abs(cell.difference))[:_LARGEST]
+    if not far:
+        return []
+    rows = [[_place(c), _what(c), _printed(c), _ours(c), _signed(c.difference)] for c in far]
+    head = ["where", "what", "printed", "ours", "difference"]
+    return ["## Largest differences without a tested cause", _table(head, rows, 2)]
+
+
+def _orders(cells: Sequence[Cell]) -> list[str]:
+    """Methods by the printed score, by ours and by the last round."""
+    scored = [
+        c for c in cells if c.row["round"].startswith("max") and c.row["metric"] == "test_acc"
+    ]
+    rows = []
+    settings = dict.fromkeys(_setting_of(cell) for cell in scored)
+    for setting in settings:
+        of = [c for c in scored if _setting_of(c) == setting and c.measured is not None]
+        if len(of) < 2:
+            continue
+        keys = (
+            lambda c: float(c.row["mean"]),
+            lambda c: c.measured.value,
+            lambda c: math.nan if c.measured.end is None else c.measured.end,
+        )
+        orders = [[c.row["algorithm"] for c in sorted(of, key=k, reverse=True)] for k in keys]
+        same = "yes" if orders[1] == orders[2] else "no"
+        rows.append([", ".join(setting), *(" > ".join(order) for order in orders), same])
+    if not rows:
+        return []
+    head = ["setting", "printed", "ours, best round", "ours, last round", "same order"]
+    return ["## Best round or last round", _BEST, _table(head, rows, 5)]
+
+
+def _setting_of(cell: Cell) -> tuple[str, ...]:
+    row = cell.row
+    return (row["experiment"], f"{row['dataset']}-{row['model']}", row["setting"].partition(";")[0])
+
+
+def _data_seeds(runs: Runs) -> list[str]:
+    """FlexCFL's Synthetic(1,1) over seeds of the data."""
+    option = "dataset.data_seed="
+    by_method: dict[str, dict[str, float]] = {}
+    for run in runs.of("flexcfl/synthetic_seeds"):
+        seed = run.made["options"].removeprefix(option)
+        values = run.seeds.get("accuracy max", ())
+        if values:
+            by_method.setdefault(run.made["algorithm"], {})[seed] = sum(values) / len(values)
+    if not by_method:
+        return []
+    rows = []
+    for method, means in sorted(by_method.items()):
+        ascending = sorted(means.values())
+        spread = f"{ascending[0]:.2f} to {ascending[-1]:.2f}"
+        rows.append([method, len(means), f"{sum(ascending) / len(means):.2f}", spread])
+    flex, rac = by_method.get("flexcfl", {}), by_method.get("flexcfl_rac", {})
+    common = sorted(set(flex) & set(rac))
+    equal = sum(math.isclose(flex[seed], rac[seed], abs_tol=5e-3) for seed in common)
+    return [
+        "## FlexCFL's Synthetic(1,1) over data seeds",
+        "Best accuracy over rounds, mean over the runs' seeds, for every seed of the data.",
+        _table(["method", "data seeds", "mean", "lowest to highest"], rows, 2),
+        f"FlexCFL and RAC agree to two decimals for {equal} of {len(common)} data seeds.",
+    ]
+
+
+def _tables(cells: Sequence[Cell], entries: Sequence[Entry]) -> list[str]:
+    parts = []
+    for (paper, experiment), group in groupby(
+        cells, key=lambda c: (c.row["paper"], c.row["experiment"])
+    ):
+        of = list(group)
+        parts.append(f"### {paper}, {experiment}")
+        ends = any(c.measured is not None and c.measured.end is not None for c in of)
+        head = ["what", "printed", "ours", *(["at the end"] if ends else [])]
+        head += ["seeds", "difference", "state"]
+        rows = []
+        for c in of:
+            end = "" if c.measured is None or c.measured.end is None else f"{c.measured.end:.2f}"
+            seeds = c.measured.n or "" if c.measured else ""
+            found = [_what(c), _printed(c), _ours(c), *([end] if ends else [])]
+            rows.append([*found, seeds, _signed(c.difference), _state(c, entries)])
+        parts.append(_table(head, rows, 1, left=len(head) - 1))
+    return parts
+
+
+def _what(cell: Cell) -> str:
+    """What a number is, in the words of the table."""
+    row = cell.row
+    names = [row["dataset"], row["model"], row["algorithm"], row["variant"]]
+    setting = row["setting"].partition(";")[0]
+    names += [setting, f"iteration {row['round']}" if row["round"].isdigit() else ""]
+    if row["metric"] != "test_acc":
+        names.append(row["metric"].replace("_", " "))
+    return ", ".join(name for name in names if name)
+
+
+def _place(cell: Cell) -> str:
+    return f"{cell.row['paper']}, {cell.row['experiment']}"
+
+
+def _printed(cell: Cell) -> str:
+    row = cell.row
+    return f"{row['mean']} ± {row['std']}" if row["std"] else row["mean"] or "–"
+
+
+def _ours(cell: Cell) -> str:
+    found = cell.measured
+    if found is None:
+        return ""
+    if math.isnan(found.value):
+        return "not reached"
+    plain = f"{found.value:.0f}" if found.value >= 1000 else f"{found.value:.4g}"
+    return plain if found.std is None else f"{found.value:.2f} ± {found.std:.2f}"
+
+
+def _signed(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:+.3g}".replace("-", "−")
+
+
+def _state(cell: Cell, entries: Sequence[Entry]) -> str:
+    """What became of a number, in words."""
+    note = f"; {cell.measured.note}" if cell.measured and cell.measured.note else ""
+    if cell.state == NOT_RUN:
+        entry = first_entry(cell, entries)
+        if entry is None:
+            return "not yet run"
+        return f"not yet run, needs {entry.hours:g} h (`{entry.name}`)"
+    if cell.state in (REPRODUCED, SETTING):
+        return f"{'reproduced' if cell.state == REPRODUCED else 'used as printed'}{note}"
+    if cell.cause is not None:
+        return f"outside: {cell.cause.cause} Tested: {cell.cause.tested}"
+    if cell.state == OTHER_DATA and cell.measured:
+        return f"other data in place of {cell.measured.stands_in_for}{note}"
+    return "no number printed" if cell.state == NOT_PRINTED else f"outside{note}"
+
+
+def first_entry(cell: Cell, entries: Sequence[Entry]) -> Entry | None:
+    """The first experiment of the list that gives a number."""
+    wanted = (entry for entry in entries if any(matches(cell.row, row) for row in entry.rows))
+    return next(wanted, None)
+
+
+def prose(results: Path, conf: Path) -> list[dict[str, str]]:
+    """Every claim that an experiment checks, with its verdict or that it was not run yet."""
+    found = []
+    for file in sorted((conf / "experiment").rglob("*.yaml")):
+        name = file.relative_to(conf / "experiment").with_suffix("").as_posix()
+        report: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("report") or {}
+        claims = report.get("claims") or []
+        checked = results / "runs" / name / "claims.csv"
+        rows: list[dict[str, str]] = []
+        if checked.is_file():
+            with checked.open(newline="") as lines:
+                rows = list(csv.DictReader(lines))
+        found += [{"experiment": name, **row} for row in rows]
+        found += [
+            {
+                "experiment": name,
+                "claim": str(claim.get("text") or claim["kind"]),
+                "measured": "",
+                "verdict": NOT_RUN,
+                "seeds": "",
+            }
+            for claim in claims
+            if not any(row["claim"].startswith(str(claim.get("text"))) for row in rows)
+        ]
+    return found
+
+
+def _claims(claims: Sequence[Mapping[str, str]]) -> list[str]:
+    names = ["experiment", "claim", "measured", "verdict", "seeds"]
+    rows = [[claim[name] for name in names] for claim in claims]
+    return ["## Every statement in prose", _table(names, rows, len(names))]
+
+
+def _figures(results: Path, conf: Path) -> list[str]:
+    parts = []
+    for picture in sorted((results / "runs").rglob("figure.png")):
+        name = picture.parent.relative_to(results / "runs").as_posix()
+        file = conf / "experiment" / f"{name}.yaml"
+        report = (yaml.safe_load(file.read_text()).get("report") or {}) if file.is_file() else {}
+        said = [str(claim["text"]) for claim in report.get("claims") or [] if claim.get("text")]
+        parts.append(f"### {report.get('title', name)}")
+        parts.append(f"![{name}]({picture.relative_to(results).as_posix()})")
+        if said:
+            parts.append("The paper says: " + "; ".join(said) + ".")
+    return ["## Figures at full size", *parts] if parts else []
+
+
+def _left(cells: Sequence[Cell], entries: Sequence[Entry]) -> list[str]:
+    """The experiments that still have to run, with the numbers they would give."""
+    waiting: Counter[str] = Counter()
+    for cell in cells:
+        if cell.state == NOT_RUN and (entry := first_entry(cell, entries)) is not None:
+            waiting[entry.name] += 1
+    rows = [
+        [
+            entry.name,
+            " ".join([entry.experiment, *entry.overrides]),
+            waiting[entry.name],
+            f"{entry.hours:g}",
+            entry.basis,
+        ]
+        for entry in entries
+        if waiting[entry.name]
+    ]
+    if not rows:
+        return []
+    total = sum(entry.hours for entry in entries if waiting[entry.name])
+    head = ["entry of scripts/campaign.yaml", "experiment", "numbers", "hours", "estimate"]
+    return [
+        "## Not yet run",
+        f"About {total:.0f} hours of two quiet cores; `python scripts/campaign.py run` does it.",
+        _table(head, rows, 2, left=4),
+    ]
+
+
+def _made(runs: Runs) -> list[str]:
+    """What made the runs."""
+    if not runs.runs:
+        return []
+    rows = []
+    for experiment in dict.fromkeys(run.experiment for run in runs.runs):
+        of = [run.made for run in runs.of(experiment)]
+        rows.append(
+            [
+                f"[{experiment}](runs/{experiment}/jobs.csv)",
+                len(of),
+                f"{sum(float(made['hours']) for made in of):.2f}",
+                ", ".join(sorted({made["commit"] or made["version"] for made in of})),
+                ", ".join(sorted({made["machine"] for made in of})),
+                max(made["date"] for made in of),
+            ]
+        )
+    head = ["experiment", "jobs", "hours", "commit", "machine", "last run"]
+    note = "The command, seeds and rounds of every job are in the linked files."
+    return ["## What made these numbers", _table(head, rows, 1, left=3), note]
+
+
+def _laptop(results: Path) -> list[str]:
+    """Links to the pages of smaller runs."""
+    links = [
+        f"- [{paper}]({page})" for paper, page in _ARTICLES.items() if (results / page).is_file()
+    ]
+    if (results / "compare.md").is_file():
+        links.append("- [comparison of methods](compare.md)")
+    if not links:
+        return []
+    note = "Smaller runs, for orderings and mechanisms, not for values:"
+    return ["## Laptop scale", note, "\n".join(links)]
+
+
+def _table(
+    head: Sequence[str], rows: Sequence[Sequence[object]], numbers: int, left: int | None = None
+) -> str:
+    """A Markdown table; the columns from `numbers` to `left` are set to the right."""
+    end = len(head) if left is None else left
+    rule = ["---:" if numbers <= i < end else "---" for i in range(len(head))]
+    lines = [head, rule, *([str(value).replace("|", "\\|") for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main(given: Sequence[str]) -> int:
+    """Write the page; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results")
+    parser.add_argument("--campaign", type=Path, default=ROOT / "scripts" / "campaign.yaml")
+    parser.add_argument("--conf", type=Path, default=ROOT / "conf")
+    asked = parser.parse_args(list(given))
+    try:
+        text = page(asked.results, asked.campaign, asked.conf)
+    except UserError as error:
+        print(f"results: {error}", file=sys.stderr)
+        return UserError.exit_status
+    atomic_write(asked.results / "README.md", text)
+    print(asked.results / "README.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,66 @@
+"""SCAFFOLD against its definition, and the identities it is named for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
+
+from fedclust.errors import ConfigError
+
+FULL = ("scaffold", "solver.batch_size=null", "solver.epochs=1")
+
+
+def test_with_one_full_batch_step_controls_are_the_gradients() -> None:
+    """c_i+ = (x - y_i) / eta + c_i - c, and y_i = x - eta (g_i - c_i + c), so c_i+ = g_i."""
+    fed = federation(equal=False)
+    rounds = rounds_of(fed, 2)
+    states, _ = simulate(configured(*FULL), fed, rounds)
+    clients, everybody = engine_for(fed).at(rounds[1]), torch.arange(CLIENTS)
+    zero = torch.zeros(CLIENTS, dtype=torch.int64)
+    gradient = clients.grad(states[0].model, zero, everybody)
+    torch.testing.assert_close(states[1].controls, gradient, rtol=1e-3, atol=1e-5)
+    mean = gradient.mean(0, keepdim=True)
+    torch.testing.assert_close(states[1].control, mean, rtol=1e-3, atol=1e-5)
+    # with everybody there the corrections cancel in the mean
+    torch.testing.assert_close(states[1].model, states[0].model - LR * mean, rtol=1e-4, atol=1e-6)
+
+
+def test_the_first_round_is_fedavg() -> None:
+    """All control variates are 0."""
+    fed = federation()
+    rounds = rounds_of(fed, 2, participation=0.5)
+    ours, _ = simulate(configured("scaffold"), fed, rounds)
+    plain, _ = simulate(configured("fedavg"), fed, rounds)
+    torch.testing.assert_close(ours[0].model, plain[0].model)
+    assert (ours[1].model - plain[1].model).abs().max() > 1e-3
+
+
+def test_the_servers_control_is_the_mean_of_the_clients() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 4, participation=0.5)
+    states, reports = simulate(configured("scaffold"), fed, rounds)
+    for state in states:
+        mean = state.controls.mean(0, keepdim=True)
+        torch.testing.assert_close(state.control, mean, rtol=1e-4, atol=1e-6)
+    away = [i for i in range(CLIENTS) if i not in rounds[0].cohort.tolist()]
+    assert not states[0].controls[away].any()
+    assert [(r.models_down, r.models_up) for r in reports[1:]] == [(12, 12)] * 4
+
+
+def test_the_servers_step_scales_the_movement() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 1)
+    one, _ = simulate(configured("scaffold"), fed, rounds)
+    two, _ = simulate(configured("scaffold", "algorithm.server_lr=2.0"), fed, rounds)
+    algorithm: Any = configured("scaffold")
+    start = algorithm.init(engine_for(fed).at(rounds[0]), rounds[0])[0].model
+    torch.testing.assert_close(two[0].model - start, 2 * (one[0].model - start))
+
+
+@pytest.mark.parametrize("key", ["solver.momentum=0.9", "solver.proximal=0.1"])
+def test_local_work_that_hides_the_gradient_is_one_line(key: str) -> None:
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.", 1)):
+        configured("scaffold", key)

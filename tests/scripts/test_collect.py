@@ -1,0 +1,120 @@
+"""Numbers of finished jobs in files small enough for a repository."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scripts import collect_results
+from scripts.collect_results import collect_runs
+
+ACCURACY = ([0.5, 0.96, 0.88, 0.86], [0.2, 0.7, 0.86, 0.9])  # of two seeds, by round
+
+
+def write_job(folder: Path, seeds: list[int], **config: object) -> None:
+    """A job of four rounds in which everybody is served from the second on."""
+    folder.mkdir(parents=True)
+    lines = ["seed,round,metric,value"]
+    for seed in seeds:
+        for t, value in enumerate(ACCURACY[seed]):
+            lines.append(f"{seed},{t},accuracy,{value}")
+            lines.append(f"{seed},{t},served,{float(t >= 2)}")
+            lines += [f"{seed},{t},models_down,3", f"{seed},{t},models_up,2"]
+            lines += [f"{seed},{t},discrepancy,{t}", f"{seed},{t},seconds,900"]
+    (folder / "rounds.csv").write_text("\n".join(lines) + "\n")
+    whole = {
+        "name": "flexcfl/table3",
+        "rounds": 4,
+        "seeds": seeds,
+        "choices": {"algorithm": "fedavg", "dataset": "mnist", "scenario": "static"},
+        "overrides": ["experiment=flexcfl/table3", "case=flexcfl/femnist_mclr", f"seeds={seeds}"],
+        "report": {"case": "FEMNIST-MCLR", "dataset": "emnist"},
+        "scale": {"name": "paper"},
+        **config,
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(whole))
+    (folder / "status.json").write_text(json.dumps({"state": "done", "rounds": 4}))
+    (folder / "versions.json").write_text(json.dumps({"device": "two cores", "commit": None}))
+    (folder / "campaign.json").write_text(json.dumps({"commit": "abc", "command": "fedclust run"}))
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def claims_alone(folder: Path) -> Path:
+        (folder / "report").mkdir(exist_ok=True)
+        (folder / "report" / "claims.csv").write_text("claim,measured,verdict,seeds\n")
+        return folder / "report" / "report.html"
+
+    monkeypatch.setattr(collect_results, "make_report", claims_alone)
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_a_line_per_seed_and_one_per_job(tmp_path: Path) -> None:
+    write_job(tmp_path / "runs" / "a", [0, 1])
+    target = collect_runs(tmp_path / "runs", tmp_path / "docs", "paper")
+    assert target == tmp_path / "docs" / "runs" / "flexcfl" / "table3"
+    assert (target / "claims.csv").is_file()
+    (made,) = read(target / "jobs.csv")
+    assert (made["case"], made["stands_in_for"], made["seeds"]) == ("FEMNIST-MCLR", "emnist", "0 1")
+    assert (made["commit"], made["machine"], made["hours"]) == ("abc", "two cores", "2.0000")
+    seeds = read(target / made["file"])
+    assert [seed["accuracy last"] for seed in seeds] == ["86", "90"]
+    # the 96 of the first seed came before everybody was served
+    assert [seed["accuracy max"] for seed in seeds] == ["88", "90"]
+    assert [seed["accuracy first 85"] for seed in seeds] == ["2", "3"]
+    assert [seed["accuracy first 95"] for seed in seeds] == ["2", "never"]
+    assert [seed["models total"] for seed in seeds] == ["20", "20"]
+    assert [seed["discrepancy variance"] for seed in seeds] == ["1.25", "1.25"]
+
+
+def test_a_second_way_of_testing_is_no_method_of_its_own(tmp_path: Path) -> None:
+    choices = {"algorithm": "last_local", "algorithm@algorithm.base": "ifca", "dataset": "mnist"}
+    overrides = ["experiment=lcfl/table2", "algorithm=last_local", "algorithm@algorithm.base=ifca"]
+    whole = {"name": "lcfl/table2", "choices": choices, "overrides": overrides}
+    write_job(tmp_path / "runs" / "a", [0], **whole)
+    target = collect_runs(tmp_path / "runs", tmp_path / "docs", "paper")
+    assert target is not None
+    (made,) = read(target / "jobs.csv")
+    assert (made["algorithm"], made["options"]) == ("ifca", "")
+
+
+def test_jobs_of_single_seeds_become_one_line(tmp_path: Path) -> None:
+    write_job(tmp_path / "runs" / "a", [0])
+    write_job(tmp_path / "runs" / "b", [1])
+    target = collect_runs(tmp_path / "runs", tmp_path / "docs", "paper")
+    assert target is not None
+    (made,) = read(target / "jobs.csv")
+    assert made["seeds"] == "0 1"
+    assert "seeds" not in made["file"]
+
+
+def test_what_was_collected_elsewhere_stays_and_nothing_changes_twice(tmp_path: Path) -> None:
+    write_job(tmp_path / "one" / "a", [0])
+    overrides = ["experiment=flexcfl/table3", "case=flexcfl/mnist_mclr", "algorithm.mu=0.1"]
+    write_job(tmp_path / "two" / "a", [0], overrides=overrides)
+    for source in ("one", "two", "one"):
+        target = collect_runs(tmp_path / source, tmp_path / "docs", "paper")
+    assert target is not None
+    lines = read(target / "jobs.csv")
+    assert [line["options"] for line in lines] == ["algorithm.mu=0.1", ""]
+    assert all((target / line["file"]).is_file() for line in lines)
+
+
+@pytest.mark.parametrize(
+    "unfit", [{"state": "running"}, {"state": "done", "scale": "laptop"}], ids=["running", "small"]
+)
+def test_only_finished_jobs_of_the_scale_are_collected(
+    tmp_path: Path, unfit: dict[str, str]
+) -> None:
+    write_job(tmp_path / "runs" / "a", [0], scale={"name": unfit.get("scale", "paper")})
+    (tmp_path / "runs" / "a" / "status.json").write_text(json.dumps({"state": unfit["state"]}))
+    assert collect_runs(tmp_path / "runs", tmp_path / "docs", "paper") is None
+    assert not (tmp_path / "docs").exists()

@@ -1,0 +1,350 @@
+"""docs/results/README.md from small made-up runs."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from fedclust.errors import ConfigError
+from scripts import results
+from scripts.campaign import read_list
+from scripts.cells import (
+    EXPLAINED,
+    NOT_PRINTED,
+    NOT_RUN,
+    OTHER_DATA,
+    OUTSIDE,
+    REPRODUCED,
+    SETTING,
+    STATES,
+    Cell,
+    agrees,
+    judge,
+    matches,
+    published,
+    read_causes,
+    read_runs,
+)
+
+LIST = results.ROOT / "scripts" / "campaign.yaml"
+CONF = results.ROOT / "conf"
+TABLE3 = {"paper": "FlexCFL", "experiment": "Table III", "dataset": "MNIST", "model": "MCLR"}
+
+
+def write_run(
+    root: Path,
+    experiment: str,
+    algorithm: str,
+    seeds: Mapping[str, Sequence[float | str]],
+    **made: str,
+) -> None:
+    """One more line of an experiment's jobs.csv, with a file of its seeds."""
+    folder = root / "runs" / experiment
+    folder.mkdir(parents=True, exist_ok=True)
+    number = len(list(folder.glob("job*.csv")))
+    line = {
+        "file": f"job-{number}.csv",
+        "algorithm": algorithm,
+        "case": "",
+        "scenario": "static",
+        "options": "",
+        "stands_in_for": "",
+        "rounds": "300",
+        "hours": "0.5",
+        "hash": f"{experiment} {number}",
+        "seeds": "0",
+        "scale": "paper",
+        "commit": "abc1234",
+        "version": "",
+        "machine": "a machine",
+        "date": "2026-01-02",
+        "clients": "",
+        "examples": "",
+        "examples_of_groups": "",
+        "parameters": "",
+        **made,
+    }
+    index = folder / "jobs.csv"
+    lines = list(csv.DictReader(index.open())) if index.is_file() else []
+    for file, rows in (
+        (index, [*lines, line]),
+        (
+            folder / f"job-{number}.csv",
+            [
+                {"seed": s, **{name: values[s] for name, values in seeds.items()}}
+                for s in range(len(next(iter(seeds.values()))))
+            ],
+        ),
+    ):
+        with file.open("w", newline="") as target:
+            writer = csv.DictWriter(target, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def judged(root: Path, causes: str = "", **wanted: str) -> list[Cell]:
+    (root / "causes.yaml").write_text(causes)
+    cells = judge(read_runs(root, CONF), read_causes(root / "causes.yaml"))
+    return [cell for cell in cells if matches(cell.row, wanted)]
+
+
+def one(root: Path, causes: str = "", **wanted: str) -> Cell:
+    found = judged(root, causes, **wanted)
+    assert len(found) == 1
+    return found[0]
+
+
+def mclr(root: Path, algorithm: str, best: Sequence[float], last: Sequence[float]) -> None:
+    numbers = {"accuracy max": best, "accuracy last": last}
+    write_run(root, "flexcfl/table3", algorithm, numbers, case="MNIST-MCLR")
+
+
+def test_without_runs_every_number_waits_but_the_settings(tmp_path: Path) -> None:
+    count = Counter(cell.state for cell in judged(tmp_path))
+    assert sum(count.values()) == 381 == len(published())
+    assert count[SETTING] == 18
+    assert count[NOT_PRINTED] == 1
+    assert count[NOT_RUN] == 362
+
+
+def test_every_number_has_an_experiment_that_gives_it() -> None:
+    entries = read_list(LIST)
+    selectors = [row for entry in entries for row in entry.rows]
+    assert all(any(matches(row, wanted) for row in published()) for wanted in selectors)
+    missing = [
+        cell.row
+        for cell in judge(read_runs(Path("nowhere"), CONF), [])
+        if cell.state == NOT_RUN and results.first_entry(cell, entries) is None
+    ]
+    assert missing == []
+
+
+def test_within_a_point_is_reproduced_and_the_end_stands_beside_it(tmp_path: Path) -> None:
+    mclr(tmp_path, "fedavg", [89.0, 90.0], [80.0, 81.0])  # 89.4 is printed
+    cell = one(tmp_path, **TABLE3, algorithm="FedAvg")
+    assert cell.state == REPRODUCED
+    assert cell.measured is not None
+    assert (cell.measured.value, cell.measured.std, cell.measured.n) == (89.5, 0.5, 2)
+    assert cell.measured.end == 80.5
+    assert cell.difference == pytest.approx(0.1)
+
+
+def test_outside_is_open_until_a_cause_was_tested(tmp_path: Path) -> None:
+    mclr(tmp_path, "fesem", [91.2], [91.0])  # 84.6 is printed
+    cell = one(tmp_path, **TABLE3, algorithm="FeSEM")
+    assert cell.state == OUTSIDE
+    assert cell.difference == pytest.approx(6.6)
+    causes = """
+- rows: {paper: FlexCFL, experiment: Table III, algorithm: FeSEM}
+  cause: the released code takes one client's mean.
+  tested: fedclust run …, 84.9
+"""
+    explained = one(tmp_path, causes, **TABLE3, algorithm="FeSEM")
+    assert explained.state == EXPLAINED
+    assert "Tested: fedclust run" in results._state(explained, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- {rows: {paper: LCFL}, cause: a guess}", "rows, cause and tested"),
+        ("- {rows: {paper: Nobody}, cause: a, tested: b}", "no published number"),
+        ("rows: 3", "a list"),
+    ],
+)
+def test_a_cause_without_a_test_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        judged(tmp_path, text)
+
+
+def test_other_data_are_shown_and_not_counted(tmp_path: Path) -> None:
+    numbers = {"accuracy max": [74.9], "accuracy last": [70.0]}  # just what is printed
+    made = {"case": "FEMNIST-MCLR", "stands_in_for": "emnist"}
+    write_run(tmp_path, "flexcfl/table3", "fedavg", numbers, **made)
+    cell = one(tmp_path, **{**TABLE3, "dataset": "FEMNIST"}, algorithm="FedAvg")
+    assert cell.state == OTHER_DATA
+    assert "in place of emnist" in results._state(cell, [])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"rounds": "40"},
+        {"options": "algorithm.first_client=true"},
+        {"scale": "laptop"},
+        {"scenario": "swap_all"},
+    ],
+)
+def test_another_experiment_is_no_measurement_of_the_number(
+    tmp_path: Path, made: Mapping[str, str]
+) -> None:
+    numbers = {"accuracy max": [89.4], "accuracy last": [89.4]}
+    write_run(tmp_path, "flexcfl/table3", "fedavg", numbers, case="MNIST-MCLR", **made)
+    assert one(tmp_path, **TABLE3, algorithm="FedAvg").state == NOT_RUN
+
+
+def test_a_lead_is_the_difference_of_two_runs(tmp_path: Path) -> None:
+    mclr(tmp_path, "flexcfl", [95.8], [93.5])
+    wanted = {**TABLE3, "metric": "test_acc_gain"}
+    assert one(tmp_path, **wanted).state == NOT_RUN
+    mclr(tmp_path, "fesem", [84.6], [80.0])
+    cell = one(tmp_path, **wanted)
+    assert cell.state == REPRODUCED
+    assert cell.difference == pytest.approx(0.0)
+    assert cell.measured is not None
+    assert cell.measured.end == pytest.approx(13.5)
+
+
+def test_a_lead_over_three_models_needs_all_of_them(tmp_path: Path) -> None:
+    wanted = {"experiment": "Section 5.2", "dataset": "MNIST", "algorithm": "IFCA"}
+    for model, flex, ifca in (("MCLR", 96, 95), ("MLP", 97, 96), ("CNN", 99, 97)):
+        assert one(tmp_path, **wanted).state == NOT_RUN
+        for name, value in (("flexcfl", flex), ("ifca_flex", ifca)):
+            numbers = {"accuracy max": [value], "accuracy last": [value]}
+            write_run(tmp_path, "flexcfl/table3", name, numbers, case=f"MNIST-{model}")
+    cell = one(tmp_path, **wanted)
+    assert cell.measured is not None
+    assert cell.measured.value == pytest.approx(-4 / 3)
+    assert cell.state == REPRODUCED
+
+
+def test_fedgroup_under_shift_is_compared_with_flexcfl_without(tmp_path: Path) -> None:
+    for model in ("MCLR", "MLP", "CNN"):
+        case = f"FEMNIST-{model}"
+        write_run(tmp_path, "flexcfl/table3", "flexcfl", {"accuracy max": [90]}, case=case)
+        shifted = {"case": case, "scenario": "swap_part"}
+        write_run(tmp_path, "flexcfl/table4", "fedgroup", {"accuracy max": [70]}, **shifted)
+    cell = one(tmp_path, experiment="Section 5.3", algorithm="FedGroup", setting="swap part")
+    assert cell.measured is not None
+    assert cell.measured.value == pytest.approx(-20)
+
+
+def test_a_short_run_gives_the_first_columns_only(tmp_path: Path) -> None:
+    numbers = {"accuracy at 5": [89.7], "accuracy last": [95.7], "accuracy at 15": [95.7]}
+    write_run(tmp_path, "lcfl/table2", "lcfl", numbers, rounds="15")
+    cells = judged(tmp_path, paper="LCFL", experiment="Table II", algorithm="LCFL")
+    states = {cell.row["round"]: cell.state for cell in cells}
+    assert states["5"] == states["15"] == REPRODUCED
+    assert states["10"] == states["30"] == states["60"] == NOT_RUN
+
+
+def test_the_papers_own_measure_is_preferred(tmp_path: Path) -> None:
+    numbers = {
+        "accuracy at 5": [95.0],
+        "accuracy_last_local at 5": [89.6],
+        "accuracy_last_local last": [93.6],
+    }
+    write_run(tmp_path, "lcfl/table2", "fedavg", numbers, rounds="15")
+    wanted = {"experiment": "Table II", "paper": "LCFL", "algorithm": "FedAvg", "round": "5"}
+    cell = one(tmp_path, **wanted)
+    assert cell.measured is not None
+    assert cell.measured.value == 89.6
+    assert cell.measured.note == "each participant's own last model"
+
+
+def test_iterations_are_medians_and_never_is_outside(tmp_path: Path) -> None:
+    write_run(tmp_path, "lcfl/fig2", "lcfl", {"accuracy first 90": [30, 38, "never"]}, rounds="100")
+    never = {"accuracy first 90": ["never", "never", 99]}
+    write_run(tmp_path, "lcfl/fig2", "diffnorm", never, rounds="100")
+    wanted = {"experiment": "Fig. 2", "metric": "first_round_test_acc_ge_90"}
+    there = one(tmp_path, **wanted, algorithm="LCFL")
+    assert there.measured is not None
+    assert (there.measured.value, there.state) == (38, REPRODUCED)  # 37 is printed
+    away = one(tmp_path, **wanted, algorithm="DiffNorm")
+    assert away.state == OUTSIDE
+    assert math.isnan(away.difference)
+    assert results._ours(away) == "not reached"
+
+
+def test_a_saving_of_jgl_is_the_best_of_its_strengths(tmp_path: Path) -> None:
+    for weight, first in (("0", [200]), ("0.1", [100]), ("0.2", [2]), ("0.5", ["never"])):
+        write_run(
+            tmp_path,
+            "jgl/fig4",
+            "jgl",
+            {"purity first 90": first},
+            case="MNIST-MLP",
+            options=f"algorithm.gradient_weight={weight}",
+            rounds="500",
+        )
+    cell = one(tmp_path, experiment="Abstract / Section I", paper="Joint gradient+loss CFL")
+    assert cell.measured is not None
+    assert cell.measured.value == pytest.approx(99.0)
+    assert "lambda = 0.2, iteration 2 against 200" in cell.measured.note
+    assert cell.state == REPRODUCED
+
+
+def test_models_sent_are_compared_with_fedavgs(tmp_path: Path) -> None:
+    for name, models in (("fedavg", 1000), ("flexcfl", 1262), ("ifca_mig", 4000)):
+        made = {"case": "MNIST-MCLR", "scenario": "swap_all"}
+        write_run(tmp_path, "flexcfl/fig6a", name, {"models total": [models]}, **made)
+    ratio = {"experiment": "Fig. 6(a)", "metric": "communication_ratio"}
+    assert one(tmp_path, **ratio, algorithm="FlexCFL").state == REPRODUCED
+    assert one(tmp_path, **ratio, algorithm="IFCA-MIG").state == OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "counts"),
+    [
+        ({"mean": "84.3", "std": "3.6", "unit": "percent"}, 87.8, True),
+        ({"mean": "84.3", "std": "3.6", "unit": "percent"}, 88.0, False),
+        ({"mean": "89.66", "std": "0.57", "unit": "percent"}, 90.6, True),
+        ({"mean": "90", "unit": "percent", "variant": "lower bound"}, 97.0, True),
+        ({"mean": "90", "unit": "percent", "variant": "lower bound"}, 89.9, False),
+        ({"mean": "7850", "unit": "parameters"}, 7851, False),
+        ({"mean": "69035", "unit": "samples"}, 69069, True),
+        ({"mean": "17500", "unit": "samples"}, 15000, False),
+        ({"mean": "0.767", "unit": "L2 norm"}, 0.80, True),
+        ({"mean": "0.767", "unit": "L2 norm"}, 0.81, False),
+        ({"mean": "-1.33", "unit": "percentage points"}, -0.2, False),
+    ],
+)
+def test_what_counts_as_reproduced(row: Mapping[str, str], value: float, counts: bool) -> None:
+    whole = {"std": "", "variant": "", "metric": "test_acc", **row}
+    assert agrees(whole, value) is counts
+
+
+def test_the_page_counts_every_number_once_and_is_the_same_again(tmp_path: Path) -> None:
+    mclr(tmp_path, "fedavg", [89.5], [80.3])
+    mclr(tmp_path, "ifca_flex", [96.1], [95.8])
+    mclr(tmp_path, "flexcfl", [95.8], [93.5])
+    claims = tmp_path / "runs" / "flexcfl" / "table3" / "claims.csv"
+    claims.write_text(
+        "claim,measured,verdict,seeds\n"
+        "random centres (RCC) stay above FeSEM (+0.1 points),+1.3 points,holds,5 of 5\n"
+    )
+    arguments = ["--results", str(tmp_path), "--campaign", str(LIST), "--conf", str(CONF)]
+    assert results.main(arguments) == 0
+    text = (tmp_path / "README.md").read_text()
+    assert results.main(arguments) == 0
+    assert (tmp_path / "README.md").read_text() == text
+    total = re.search(r"\| \*\*all\*\* \|  \| 381 \|(.*)\|", text)
+    assert total is not None
+    numbers = [int(cell or 0) for cell in total[1].replace(" ", "").split("|")]
+    assert len(numbers) == len(STATES)
+    assert sum(numbers) == 381
+    assert "**2 of 362 published results reproduced, 0 explained, 360 open**" in text
+    assert "Statements in prose: 1 holds" in text
+    assert "Computing behind the runs below: 1.5 hours." in text
+    order = "| FlexCFL > IFCA > FedAvg | IFCA > FlexCFL > FedAvg | IFCA > FlexCFL > FedAvg | yes |"
+    assert order in text
+    assert "not yet run, needs 1.2 h (`flexcfl-table3-mnist-cnn-seed0`)" in text
+
+
+def test_a_damaged_result_is_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mclr(tmp_path, "fedavg", [89.5], [80.3])
+    (tmp_path / "runs" / "flexcfl" / "table3" / "job-0.csv").unlink()
+    arguments = ["--results", str(tmp_path), "--campaign", str(LIST), "--conf", str(CONF)]
+    assert results.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert "job-0.csv" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "README.md").exists()

@@ -110,13 +110,16 @@ class RunFolder:
         A status.json that says otherwise is written again. Where the checkpoints have been deleted
         the status alone decides.
         """
-        status = self.status
+        status, file = self.status, self.path / "checkpoints" / "done.json"
+        self.remarks.clear()
         try:
-            sealed = opened_json((self.path / "checkpoints" / "done.json").read_bytes())
+            sealed = opened_json(file.read_bytes())
         except OSError:
-            return status["state"] == "done" and all((self.path / n).is_file() for n in _NEEDED)
+            sealed = None
         if sealed is None:
-            return False
+            if file.is_file():
+                self.remarks.append(f"{file} is damaged, so the results were not compared with it")
+            return status["state"] == "done" and all((self.path / n).is_file() for n in _NEEDED)
         for name, seal in sealed["files"].items():
             file = self.path / name
             if Sealed(*seal).fits(file):
@@ -396,6 +399,7 @@ class RunFolder:
             damage.append(str(bad))
         if not damage:
             return None
+        damage = [*self.remarks[:1], *damage]  # a finished job has more to say
         older = f", and so is the older checkpoint ({damage[-1]})" if len(damage) > 1 else ""
         raise RunFolderError(f"{damage[0]}{older}; {_WAY_OUT}")
 

@@ -4,7 +4,11 @@ passed over.
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -19,6 +23,7 @@ from fedclust.errors import (
     RunFolderError,
     UserError,
 )
+from fedclust.runtime.memory import short_of_memory
 
 
 class Stopped(BaseException):
@@ -67,14 +72,51 @@ def attempt(
         line = " ".join(f"fedclust: {error}".split())
         if line not in not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        note_not_run(2 if isinstance(error, UserError) else 1, line)
-        if on_failure is not None:
-            on_failure(line)
+        _note(2 if isinstance(error, UserError) else 1, line, on_failure)
+    except Exception as error:  # a mistake of a user's algorithm, or of this program
+        line = _tell_traceback(error, console)
+        if not in_sweep:
+            sys.exit(1)
+        _note(1, line, on_failure)
+
+
+def _note(status: int, line: str, on_failure: Callable[[str], None] | None) -> None:
+    note_not_run(status, line)
+    if on_failure is not None:
+        on_failure(line)
+
+
+def _tell_traceback(error: Exception, console: Console) -> str:
+    """One line about an exception that nobody expected, printed with the calls that led to it.
+
+    Where a user's file is among them, it comes first, and runs of other calls are folded.
+
+    Returns:
+        The line.
+    """
+    user = os.environ.get("FEDCLUST_USER_DIR")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if user and Path(f.filename).is_relative_to(user)]
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    line = f"fedclust: {said}"
+    shown = "".join(traceback.format_exception(error))
+    if own:
+        last = own[-1]
+        line = f"fedclust: {last.filename}:{last.lineno}, in {last.name}: {said}"
+        lines: list[str] = []
+        for is_own, some in groupby(frames, key=lambda frame: frame in own):
+            calls = list(some)
+            lines += traceback.format_list(calls) if is_own else [f"  … {len(calls)} calls …\n"]
+        shown = "".join(lines)
+    for text, style in ((line, "red"), (shown.rstrip(), "dim")):
+        console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
+    return line
 
 
 def _naming_files(work: Callable[[], None], folder: Path) -> None:
     try:
-        work()
+        with short_of_memory("the data and the model were loaded"):
+            work()
     except OSError as error:
         where = error.filename or folder
         raise RunFolderError(

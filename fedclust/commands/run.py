@@ -240,23 +240,27 @@ def _run(
         from fedclust.config.build import build
         from fedclust.runtime.folder import RunFolder
         from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
-        from fedclust.runtime.progress import Progress, Shown, Silent, Sweep
+        from fedclust.runtime.progress import Aside, Progress, Shown, Sweep
         from fedclust.runtime.run import run
 
         ranks = here()
         if not ranks.leads:
             resolved["tracker"] = NO_TRACKER
-        folder = (RunFolder if ranks.leads else SeenFolder)(path, resolved)
+        folder = (RunFolder if ranks.leads else SeenFolder)(path, resolved, own)
         folder.check()
         if HydraConfig.get().mode is RunMode.MULTIRUN:
             save_jobs(Path(HydraConfig.get().sweep.dir))
-        done = ranks.agree(lambda: folder.status["state"] == "done")
+        done = ranks.agree(folder.is_done)
         built = None if done else build(resolved, own)
     if built is None:
         console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
+        for remark in folder.remarks:
+            Aside(title, console).warn(remark)
         return
     after = None if number is None else Sweep(sweep.jobs() - number, sweep.mean_seconds())
-    progress: Progress = Shown(title, console, after) if resolved["progress"] else Silent()
+    progress: Progress = Aside(title, console)
+    if resolved["progress"]:
+        progress = Shown(title, console, after)
     run(built, folder, progress)
     sweep.note_seconds(perf_counter() - began)
 

@@ -76,6 +76,22 @@ class Silent:
         """See `Progress.stop`."""
 
 
+class Aside(Silent):
+    """Shows warnings only: for `progress=false`.
+
+    Args:
+        title: the job in a few words.
+        console: where to.
+    """
+
+    def __init__(self, title: str, console: Console) -> None:
+        self._title, self._console = title, console
+
+    def warn(self, message: str) -> None:
+        """See `Progress.warn`."""
+        _warn(self._console, f"{self._title}: {message}")
+
+
 @dataclass(frozen=True)
 class Sweep:
     """The sweep that a job is part of, where its jobs run one after the other.

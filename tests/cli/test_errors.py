@@ -227,7 +227,8 @@ def test_a_folder_in_use_is_left_alone(fedclust: Callable[..., object], tmp_path
 def test_a_damaged_checkpoint_is_named(fedclust: Callable[..., object], tmp_path: Path) -> None:
     run = ["run", "progress=false", "partition.num_clients=8", "rounds=2", "hydra.run.dir=here"]
     assert fedclust(*run).status == 0  # type: ignore[attr-defined]
-    (tmp_path / "here" / "status.json").write_text('{"state": "interrupted"}')
+    (tmp_path / "here" / "checkpoints" / "done.json").unlink()
+    (tmp_path / "here" / "status.json").unlink()
     saved = next((tmp_path / "here" / "checkpoints").glob("round=*/seed=0.pt"))
     saved.write_bytes(saved.read_bytes()[:100])
     assert_one_line(fedclust(*run), "seed=0.pt is damaged")

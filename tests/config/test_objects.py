@@ -63,7 +63,7 @@ def test_nothing_else_of_fedclust_can_be_named() -> None:
         "os.system",
         "fedclust.runtime.folder.torch.load",
         "fedclust.datasets.npz.np.load",
-        "fedclust.engines.fused.compiled._runs",
+        "fedclust.engines.fused.native.compiled._runs",
         "fedclust.trackers.optional",
         "fedclust.trackers.none",
         "fedclust.trackers.none.NoTracker.close",

@@ -136,7 +136,7 @@ class Clients(Protocol):
 
 class Algorithm(Protocol):
     """A method: hyper-parameters only; all that changes lives in its State, a frozen dataclass of
-    tensors.
+    tensors. Derive it from `Method`.
     """
 
     @property
@@ -144,33 +144,61 @@ class Algorithm(Protocol):
         """The dataclass of what changes."""
         ...
 
-    def init(self, engine: Clients, rnd: Round) -> tuple[Any, Cost]:
+    def remark(self, rounds: int) -> str:
+        """What a user should know about a run of `rounds` rounds before it starts, or empty."""
+        ...
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """State before round 0, and what preparing it cost."""
         ...
 
-    def round(self, state: Any, engine: Clients, rnd: Round) -> tuple[Any, Cost]:
+    def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """State after round t; the given state is left as it was."""
         ...
 
-    def serve(self, state: Any, engine: Clients, rnd: Round) -> Served:
+    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         """The model of every client now; reads training data of present clients only."""
         ...
+
+
+class Method:
+    """What every algorithm is derived from: it has nothing to remark."""
+
+    def remark(self, rounds: int) -> str:  # noqa: ARG002
+        """See `Algorithm`."""
+        return ""
 
 
 class ClusterMetric(Protocol):
     """Dissimilarity of clients from their warm-up models."""
 
+    @property
+    def num_components(self) -> int | None:
+        """Directions it needs, at most one per client to cluster; None if it needs none."""
+        ...
+
     def __call__(
-        self, engine: Clients, models: Tensor, common: Tensor, clients: Tensor, rnd: Round
+        self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
-        """[C, C] float32, symmetric, zero diagonal; client i trained models[i], the server common
-        [1, P].
+        """[C, C] float32, symmetric, zero diagonal; client ids[i] trained models[i], the server
+        common [1, P].
+        """
+        ...
+
+    def transfers(self, num_clients: int) -> tuple[int, int, int]:
+        """What it sends for `num_clients` clients: models to them and from them, and numbers from
+        them.
         """
         ...
 
 
 class ClusterMethod(Protocol):
     """Dissimilarities to labels."""
+
+    @property
+    def num_clusters(self) -> int | str | None:
+        """How many clusters it was asked for; auto or None if it finds their number."""
+        ...
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """[C] int64 labels in [0, K), every label used, from distance [C, C]."""

@@ -5,6 +5,7 @@ itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sklearn.cluster import HDBSCAN
 from torch import Tensor
@@ -27,6 +28,8 @@ class Hdbscan:
 
     min_cluster_size: int = 5
     min_samples: int | None = None
+
+    num_clusters: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         require(

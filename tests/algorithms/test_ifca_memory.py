@@ -9,12 +9,12 @@ import torch
 from planted import configured, federation, rounds_of, simulate
 from toy_engine import SOLVER, ToyEngine, total_cost, toy_federation, toy_round
 
-from fedclust.algorithms.ifca import IFCA
+from fedclust.algorithms.ifca_memory import IFCAMemory
 from fedclust.errors import ConfigError
 
 
-def ifca(k: int = 2, **options: Any) -> IFCA:
-    return IFCA(solver=SOLVER, num_clusters=k, cluster_choice="last", **options)
+def ifca(k: int = 2, **options: Any) -> IFCAMemory:
+    return IFCAMemory(solver=SOLVER, num_clusters=k, **options)
 
 
 def toy(ids: int = 4) -> tuple[Any, ToyEngine]:
@@ -96,9 +96,9 @@ def test_communication_is_that_of_the_paper() -> None:
 
 
 def test_migration_without_memory_is_one_line() -> None:
-    with pytest.raises(
-        ConfigError, match=r"algorithm\.migration=true .* algorithm\.cluster_choice=last"
-    ) as error:
-        configured("ifca", "algorithm.migration=true")
+    with pytest.raises(ConfigError, match=r"algorithm\.migration=true") as error:
+        configured("ifca", "+algorithm.migration=true")
     assert "\n" not in str(error.value)
-    assert isinstance(configured("ifca_mig"), IFCA)
+    with pytest.raises(ConfigError, match=r"cluster_choice=last .* train_loss, test_loss"):
+        configured("ifca", "algorithm.cluster_choice=last")
+    assert isinstance(configured("ifca_mig"), IFCAMemory)

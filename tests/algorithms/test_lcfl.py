@@ -202,6 +202,8 @@ def test_a_run_that_ends_in_the_warmup_is_remarked_on() -> None:
     assert algorithm.remark(6) == ""
     alone: Any = configured("lcfl", "algorithm.warmup.mode=local")
     assert alone.remark(1) == ""
+    assert configured("last_local").remark(5) == algorithm.remark(5), "wrappers say what it says"
+    assert configured("finetune").remark(5) == ""
 
 
 def test_more_directions_than_clients_are_refused_before_the_warmup() -> None:

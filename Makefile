@@ -9,7 +9,7 @@ PFL := .venv-pfl
 FLOWER := .venv-flower
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all test-sklearn-extra test-ray test-wheel lint types format lock benchmark benchmark-pfl benchmark-flower reproduce results clean
+.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel lint types format lock benchmark benchmark-pfl benchmark-flower reproduce results clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -20,8 +20,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else f"fedclust needs Python 3.11 to 3.13, this is {v[0]}.{v[1]}; choose one with make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps -e .
 	@touch $@
 
 run: setup  ## the quickstart: five methods on rotated handwritten digits, then the report
@@ -35,10 +35,13 @@ test-slow: setup  ## the long tests: real kills, every experiment at smoke scale
 
 test-all: test test-slow test-sklearn-extra test-ray test-wheel  ## every test
 
+campaign-faults: setup  ## kills, damage, full disks and odd values: an hour, goes on where it was left
+	$(BIN)/python scripts/campaign_faults.py
+
 $(EXTRA)/.ready: requirements-sklearn-extra.lock pyproject.toml | setup
 	$(PYTHON) -m venv $(EXTRA)
-	$(BIN)/uv pip install --quiet --python $(EXTRA)/bin/python --require-hashes -r requirements-sklearn-extra.lock
-	$(BIN)/uv pip install --quiet --python $(EXTRA)/bin/python --no-deps -e .
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(EXTRA)/bin/python --require-hashes -r requirements-sklearn-extra.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(EXTRA)/bin/python --no-deps -e .
 	@touch $@
 
 test-sklearn-extra: $(EXTRA)/.ready  ## scikit-learn-extra's k-medoids, in an environment with numpy<2
@@ -47,8 +50,8 @@ test-sklearn-extra: $(EXTRA)/.ready  ## scikit-learn-extra's k-medoids, in an en
 # pinned by version only: nothing but this test runs there
 $(RAY)/.ready: requirements-ray.lock pyproject.toml | setup
 	$(PYTHON) -m venv $(RAY)
-	$(BIN)/uv pip install --quiet --python $(RAY)/bin/python -r requirements-ray.lock
-	$(BIN)/uv pip install --quiet --python $(RAY)/bin/python --no-deps -e .
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(RAY)/bin/python -r requirements-ray.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(RAY)/bin/python --no-deps -e .
 	@touch $@
 
 test-ray: $(RAY)/.ready  ## a sweep through Ray, whose launcher needs an older cloudpickle than the others
@@ -79,7 +82,7 @@ benchmark: setup  ## client steps per second against the plain loop, with the ma
 # other simulators: pinned by version only, as nothing but benchmarks runs in their environments
 $(PFL)/.ready $(FLOWER)/.ready: .venv-%/.ready: benchmarks/against/%.txt | setup
 	$(PYTHON) -m venv $(@D)
-	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -r $<
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(@D)/bin/python -r $<
 	@touch $@
 
 benchmark-pfl: $(PFL)/.ready  ## whole rounds against pfl-research, in an environment of its own

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.workloads import shards, synthetic_pool
 from fedclust.calls import TrainCall
-from fedclust.commands.names import CONF
+from fedclust.config.tree import CONF
 from fedclust.engines.choose import make_engine
 from fedclust.engines.fused import network
 from fedclust.models.sequence import Model

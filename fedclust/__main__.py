@@ -119,12 +119,15 @@ def _hint(line: str) -> str:
     import difflib
 
     from fedclust.commands.list import groups
-    from fedclust.config.build import RunConfig
+    from fedclust.config.schema import GONE, MOVED, SCHEMA, moved
 
+    for old in (*MOVED, *GONE):
+        if re.search(rf"'{old}'|Key {old}\b", line):
+            return f"; {moved(old)}"
     if group := re.search(r"Available options in '(\w+)|Could not find '(\w+)/", line):
         return f"; `fedclust list {group[1] or group[2]}` shows all"
     if key := re.search(r"Could not override '([^']+)'", line):
-        known = {*groups(), *RunConfig.__dataclass_fields__}
+        known = {*groups(), *SCHEMA}
         top, *below = key[1].split(".")
         # many parts of an algorithm are top-level keys of their own: algorithm.solver.lr is
         # solver.lr

@@ -38,6 +38,7 @@ _SAID_BY_TORCHRUN = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
+_NUMBERS = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 # what a meeting is about; the verbs of the engine use names of their own
 _END, _DECISION, _TURN, _SAME, _HIGHEST, _GOODBYE = (
     "end",
@@ -344,20 +345,43 @@ def here() -> Ranks:
 
 def launched() -> bool:
     """Whether torchrun has started this process as one of several."""
-    return (
-        all(name in os.environ for name in _SAID_BY_TORCHRUN) and int(os.environ["WORLD_SIZE"]) > 1
-    )
+    given = all(name in os.environ for name in _SAID_BY_TORCHRUN)
+    return given and os.environ["WORLD_SIZE"].strip() not in ("0", "1")
 
 
 def quiet() -> bool:
     """Whether another process prints what this one would."""
-    return launched() and os.environ["RANK"] != "0"
+    return launched() and os.environ["RANK"].isdecimal() and int(os.environ["RANK"]) > 0
+
+
+def check_launch() -> None:
+    """Refuse what torchrun says by halves: the process would compute alone, beside the others.
+
+    Raises:
+        ConfigError: naming the variable.
+    """
+    named = {name: os.environ[name] for name in _NUMBERS if name in os.environ}
+    if not named or named.get("WORLD_SIZE", "").strip() == "1":
+        return
+    missing = [name for name in _SAID_BY_TORCHRUN if name not in os.environ]
+    name, value = next(iter(named.items()))
+    if missing:
+        raise ConfigError(
+            f"{name}={value} is set as torchrun does, but {missing[0]} is not: start with "
+            f"torchrun, or unset {name}"
+        )
+    for name, value in {**named, "MASTER_PORT": os.environ["MASTER_PORT"]}.items():
+        require(value.isdecimal(), name, value, "a whole number, as torchrun sets it")
+    size = int(named["WORLD_SIZE"])
+    for name in ("RANK", "LOCAL_RANK"):
+        require(int(named[name]) < size, name, named[name], f"below WORLD_SIZE={size}")
 
 
 @contextmanager
 def started() -> Iterator[None]:
     """Everything a process does as one of several ranks, if torchrun has started it."""
     global _here
+    check_launch()
     if not launched():
         yield
         return

@@ -1,5 +1,7 @@
 """What a user is told: one line each, and the exit status that goes with it."""
 
+from __future__ import annotations
+
 import signal
 
 
@@ -24,6 +26,10 @@ class RunFolderError(UserError):
     """An output folder that belongs to another config, another process or an unreadable state."""
 
 
+class MemoryShort(UserError):
+    """A job that needs more memory than there is: what needed how much, what needs less."""
+
+
 class DivergedError(RuntimeError):
     """A loss that is no longer a finite number, with the round and the client where it was seen."""
 
@@ -39,7 +45,12 @@ class Interrupted(Exception):
         super().__init__(
             f"interrupted by {signal.Signals(signum).name}; the same command continues the run"
         )
+        self.signum = signum
         self.exit_status = 128 + signum
+
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[int]]:
+        """Made again from the signal, since a launcher's workers send it to this process."""
+        return type(self), (self.signum,)
 
 
 class RankLost(Exception):

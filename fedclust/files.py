@@ -1,10 +1,19 @@
-"""Files that are either the old ones or the new ones, never half of them."""
+"""Files that are either the old ones or the new ones, never half of them; and what tells them
+from damaged ones.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
+
+_BLOCK = 1 << 20  # bytes read at once
 
 
 def atomic_write(path: Path, content: bytes | str) -> None:
@@ -20,14 +29,24 @@ def atomic_write(path: Path, content: bytes | str) -> None:
     Raises:
         OSError: when the folder cannot be written or the disk is full; the old file is still there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file of the same folder, which is `path` when the block ends without an error.
+
+    A process that is killed meanwhile leaves the temporary file behind; `is_litter` knows it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(descriptor)
     temporary = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
@@ -35,6 +54,11 @@ def atomic_write(path: Path, content: bytes | str) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def is_litter(path: Path) -> bool:
+    """Whether a file is one that `replacing` left when its process was killed."""
+    return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
 def sync_folder(folder: Path) -> None:
@@ -47,6 +71,65 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class Sealed(NamedTuple):
+    """The first bytes of a file, told by their number and digest; a file may grow behind them.
+
+    Attributes:
+        size: bytes.
+        digest: of those bytes, see `new_digest`.
+    """
+
+    size: int
+    digest: str
+
+    def fits(self, path: Path) -> bool:
+        """Whether the file still begins with those bytes."""
+        return sealed_file(path, self.size) == self
+
+
+def new_digest() -> hashlib.blake2b:
+    """A digest of nothing yet; BLAKE2 is as fast on processors without instructions for SHA."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def sealed_file(path: Path, size: int | None = None) -> Sealed | None:
+    """The seal of a file, or of its first `size` bytes; None where it cannot be read."""
+    digest, left = new_digest(), size
+    count = 0
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK if left is None else min(_BLOCK, left)):
+                digest.update(block)
+                count += len(block)
+                left = None if left is None else left - len(block)
+    except OSError:
+        return None
+    return Sealed(count, digest.hexdigest())
+
+
+def sealed_json(content: Mapping[str, Any]) -> str:
+    """A mapping as text that ends with its own digest under `seal`."""
+    plain = json.loads(json.dumps(content))
+    return json.dumps({**plain, "seal": _seal(plain)}, indent=2) + "\n"
+
+
+def opened_json(text: str | bytes) -> dict[str, Any] | None:
+    """What `sealed_json` wrote, without the seal; None where a value has changed."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or content.pop("seal", None) != _seal(content):
+        return None
+    return content
+
+
+def _seal(plain: Mapping[str, Any]) -> str:
+    digest = new_digest()
+    digest.update(json.dumps(plain, sort_keys=True).encode())
+    return digest.hexdigest()
 
 
 def _umask() -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, BelowOne, Fraction, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +32,14 @@ class Solver:
         weight_decay: coefficient of w in the gradient.
     """
 
-    lr: float
-    decay: float = 1.0
-    batch_size: int | None = 10
-    epochs: int | None = 1
-    steps: int | None = None
-    momentum: float = 0.0
-    proximal: float = 0.0
-    weight_decay: float = 0.0
+    lr: Positive
+    decay: Fraction = 1.0
+    batch_size: AtLeastOne | None = 10
+    epochs: AtLeastOne | None = 1
+    steps: AtLeastOne | None = None
+    momentum: BelowOne = 0.0
+    proximal: NonNegative = 0.0
+    weight_decay: NonNegative = 0.0
 
     def __post_init__(self) -> None:
         require(math.isfinite(self.lr) and self.lr > 0, "solver.lr", self.lr, "a number above 0")

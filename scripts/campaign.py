@@ -44,8 +44,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from fedclust.commands.names import CONF, job_folder
-from fedclust.config.build import register_schema, resolve, seed_list
+from fedclust.commands.names import job_folder
+from fedclust.config import schema
+from fedclust.config.tree import CONF
 from fedclust.errors import ConfigError, UserError, require
 from fedclust.files import atomic_write
 from fedclust.runtime.folder import config_hash
@@ -148,7 +149,7 @@ def plan(entry: Entry, scale: str = "paper") -> list[Planned]:
     Raises:
         ConfigError, HydraException: if the entry cannot be composed.
     """
-    register_schema()
+    schema.register()
     parse = OverridesParser.create().parse_override
     kept = [o for o in entry.overrides if scale == "paper" or not o.startswith("rounds=")]
     base = [f"experiment={entry.experiment}", *([f"scale={scale}"] if scale != "paper" else [])]
@@ -181,8 +182,8 @@ def _planned(task: Sequence[str], config: DictConfig) -> Planned:
     chosen = config.hydra.runtime.choices
     choices = {str(k): v for k, v in chosen.items() if not str(k).startswith("hydra")}
     plain = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
-    resolved = resolve(plain, {"choices": choices, "overrides": list(task)})
-    resolved["seeds"] = seed_list(resolved["seeds"])
+    resolved = schema.resolve(plain, {"choices": choices, "overrides": list(task)})
+    resolved["seeds"] = schema.seed_list(resolved["seeds"])
     folder = Path("outputs", resolved["name"], job_folder(task, choices["algorithm"]))
     return Planned(tuple(task), folder, resolved)
 

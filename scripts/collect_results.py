@@ -36,8 +36,9 @@ from fedclust.errors import UserError
 from fedclust.files import atomic_write
 from fedclust.report import make_report
 from fedclust.report.arms import Arm, arms
-from fedclust.report.jobs import Job, read_jobs
 from fedclust.report.pooling import pool_seeds
+from fedclust.report.reading import read_runs
+from fedclust.report.runs import Run
 from fedclust.report.spec import Spec
 
 TABLES = ("table", "over_rounds", "claims", "federation", "recovery", "cost")
@@ -131,13 +132,13 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     Files of jobs that are not in `folder` stay as they are.
 
     Raises:
-        UserError: when a job cannot be read.
+        UserError: when the folder holds no job.
     """
-    jobs = [job for job in read_jobs(folder) if _is_finished(job, scale)]
-    if not jobs:
+    runs = [run for run in read_runs(folder) if _is_finished(run, scale)]
+    if not runs:
         return None
-    found = arms(pool_seeds(jobs))
-    target = to / "runs" / str(jobs[0].config["name"])
+    found = arms(pool_seeds(runs))
+    target = to / "runs" / str(runs[0].config["name"])
     index = {row["file"]: row for row in _read(target / "jobs.csv")}
     for arm in found:
         row = describe(arm)
@@ -147,48 +148,47 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     report = make_report(folder).parent
     if (report / "claims.csv").is_file():
         shutil.copyfile(report / "claims.csv", target / "claims.csv")
-    drawn = _main_figure(report / "figures", Spec.of(jobs[0].config))
+    drawn = _main_figure(report / "figures", Spec.of(runs[0].config))
     if drawn is not None:
         atomic_write(target / "figure.png", _small(drawn))
     return target
 
 
-def _is_finished(job: Job, scale: str) -> bool:
-    there = str((job.config.get("scale") or {}).get("name", "paper"))
-    return job.status.get("state") == "done" and there == scale
+def _is_finished(run: Run, scale: str) -> bool:
+    return run.status.get("state") == "done" and run.scale == scale
 
 
 def describe(arm: Arm) -> dict[str, str]:
     """What made an arm: a line of `jobs.csv`."""
-    job, config = arm.job, arm.job.config
-    parts = job.parts or (job,)
+    run, config = arm.run, arm.run.config
+    parts = run.parts or (run,)
     versions = _json(parts[-1].folder / "versions.json")
     made = [_json(part.folder / "campaign.json") for part in parts]
     ended = max((part.folder / "status.json").stat().st_mtime for part in parts)
-    federation: Mapping[str, Any] = next(iter((job.federation.get("seeds") or {}).values()), {})
+    federation: Mapping[str, Any] = next(iter((run.federation.get("seeds") or {}).values()), {})
     groups = {g: sum(counts) for g, counts in (federation.get("examples") or {}).items()}
     given = [str(text).lstrip("+~") for text in config.get("overrides") or ()]
     kept = [text for text in given if text.partition("=")[0] not in ("progress", "seeds")]
     # this wrapper trains as its base does, and tests it in a second way
-    base = job.choices.get(_BASE) if arm.algorithm == "last_local" else None
+    base = run.choices.get(_BASE) if arm.algorithm == "last_local" else None
     options = sorted(text for text in kept if not _is_known(text, _BASE if base else ""))
     return {
         "file": f"{job_folder(kept, arm.algorithm)}.csv",
-        "case": str(job.asked.get("case") or ""),
-        "scenario": job.choices.get("scenario", ""),
+        "case": str(run.asked.get("case") or ""),
+        "scenario": run.choices.get("scenario", ""),
         "algorithm": base or arm.algorithm,
         "options": " ".join(options),
-        "dataset": job.choices.get("dataset", ""),
+        "dataset": run.choices.get("dataset", ""),
         "stands_in_for": arm.stand_in,
-        "model": job.choices.get("model", ""),
+        "model": run.choices.get("model", ""),
         "rounds": str(config["rounds"]),
-        "seeds": " ".join(map(str, arm.job.seeds)),
-        "failed_seeds": " ".join(map(str, sorted(job.failed))),
+        "seeds": " ".join(map(str, arm.run.seeds)),
+        "failed_seeds": " ".join(map(str, sorted(run.failed))),
         "clients": str(federation.get("clients", "")),
         "examples": str(sum(federation[s]["total"] for s in ("train", "test") if s in federation)),
         "examples_of_groups": " ".join(str(groups[g]) for g in sorted(groups)),
-        "parameters": str(job.federation.get("parameters", "")),
-        "hours": f"{_computed(job) / 3600:.4f}",
+        "parameters": str(run.federation.get("parameters", "")),
+        "hours": f"{_computed(run) / 3600:.4f}",
         "scale": str((config.get("scale") or {}).get("name", "paper")),
         "hash": str(config.get("hash", "")),
         "version": str((versions.get("packages") or {}).get("fedclust") or ""),
@@ -204,8 +204,8 @@ def _is_known(override: str, base: str) -> bool:
     return key in _NOT_AN_OPTION or key in ("dataset.path", "dataset.root", "data.root", base)
 
 
-def _computed(job: Job) -> float:
-    curve = job.curves.get("seconds")
+def _computed(run: Run) -> float:
+    curve = run.curves.get("seconds")
     return float(np.nansum(curve.values)) if curve else 0.0
 
 

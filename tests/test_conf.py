@@ -16,11 +16,13 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 
-from fedclust.commands.names import CONF
 from fedclust.commands.run import (
     job_folder,
 )  # registers the schema and the resolver as the command does
-from fedclust.config.build import build, check_targets, make, resolve
+from fedclust.config.build import build
+from fedclust.config.objects import Objects
+from fedclust.config.schema import resolve
+from fedclust.config.tree import CONF
 from fedclust.engines.fused import products
 
 GROUPS = (
@@ -60,9 +62,9 @@ def composed(*overrides: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("group", "name"), CHOICES, ids=["/".join(choice) for choice in CHOICES])
 def test_every_choice_composes_and_fits_its_class(group: str, name: str) -> None:
     config = composed(f"{group}={name}")
-    check_targets(config[group], group, None)
+    Objects().check(config[group], group)
     if group in ("algorithm", "cluster_metric", "partition", "scenario", "solver"):
-        assert type(make(config[group], group, None)).__module__.startswith("fedclust.")
+        assert type(Objects().make(config[group], group)).__module__.startswith("fedclust.")
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES, ids=["/".join(choice) for choice in CHOICES])
@@ -103,17 +105,16 @@ def test_every_experiment_composes_for_every_arm(experiment: str) -> None:
     for arm in _arms(groups):
         config = composed(f"experiment={experiment}", *arm)
         for group in ("algorithm", "partition", "scenario"):
-            make(config[group], group, None)
+            Objects().make(config[group], group)
         for group in ("dataset", "model"):
-            check_targets(config[group], group, None)
+            Objects().check(config[group], group)
 
 
 @pytest.mark.parametrize("scaled", SCALED)
 def test_every_scaled_experiment_or_case_changes_sizes_only(scaled: str) -> None:
-    name, scale = scaled.rsplit("/", 1)
-    chosen = (
-        f"case={name.removeprefix('case/')}" if name.startswith("case/") else f"experiment={name}"
-    )
+    kind, name = scaled.rsplit("/", 1)[0].split("/", 1)
+    scale = scaled.rsplit("/", 1)[1]
+    chosen = f"{kind}={name}"
     assert chosen.split("=")[1] in (*CASES, *EXPERIMENTS)
     paper, small = composed(chosen), composed(chosen, f"scale={scale}")
     if chosen.startswith("experiment"):
@@ -158,7 +159,7 @@ def test_interpolations_reach_the_algorithms() -> None:
 
 def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> None:
     given = {"warmup_participation": 0.6, "cluster_choice": "test_loss", "restart_fraction": 0.2}
-    overrides = [f"{key}={value}" for key, value in given.items()]
+    overrides = [f"common.{key}={value}" for key, value in given.items()]
     for algorithm in ("lcfl", "diffnorm", "gradcos"):
         assert (
             composed(*overrides, f"algorithm={algorithm}")["algorithm"]["warmup"]["participation"]
@@ -173,10 +174,10 @@ def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> N
         )
         assert with_them == without
     for algorithm in ("fedavg", "fedprox"):
-        assert composed("aggregation=by_samples", f"algorithm={algorithm}")["algorithm"][
+        assert composed("common.aggregation=by_samples", f"algorithm={algorithm}")["algorithm"][
             "aggregation"
         ] == ("by_samples")
-    shifts = ("swap_probability=0.3", "release_every=7")
+    shifts = ("common.swap_probability=0.3", "common.release_every=7")
     for scenario, key, value in (
         ("swap_all", "probability", 0.3),
         ("swap_part", "probability", 0.3),

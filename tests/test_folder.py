@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 import torch
 
 from fedclust.errors import RunFolderError
+from fedclust.files import sealed_file
 from fedclust.runtime.folder import RunFolder, config_hash
 
 CONFIG = {
@@ -57,8 +61,10 @@ def test_a_checkpoint_comes_back_bit_by_bit(tmp_path: Path) -> None:
     assert (t, position, sorted(seeds)) == (4, {"rounds_csv": 12}, [0, 7])
     assert torch.equal(seeds[7]["state"]["models"], models[1:])
     assert seeds[0]["state"]["none"] is None
-    run.save(5, {0: content, 7: content}, {"rounds_csv": 20})
-    assert [p.name for p in (tmp_path / "run" / "checkpoints").glob("round=*")] == ["round=5"]
+    for t in (5, 9):
+        run.save(t, {0: content, 7: content}, {"rounds_csv": 20})
+    kept = sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("round=*"))
+    assert kept == ["round=5", "round=9"]
 
 
 def test_a_view_is_saved_without_what_it_looks_into(tmp_path: Path) -> None:
@@ -84,15 +90,230 @@ def test_a_half_written_checkpoint_does_not_count(tmp_path: Path) -> None:
     assert run.load(CPU)[0] == 2  # type: ignore[index]
 
 
-def test_a_missing_seed_file_is_named(tmp_path: Path) -> None:
+SEEDS = {seed: {"state": {"x": torch.full((5,), float(seed))}} for seed in (0, 1)}
+
+
+def saved(path: Path, *rounds: int) -> RunFolder:
+    """A folder with checkpoints of some rounds and a results file that grew in each."""
+    run = folder(path)
+    run.acquire({})
+    for t in rounds:
+        (path / "rounds.csv").write_text("a,b\n" * (t + 1))
+        seal = sealed_file(path / "rounds.csv")
+        run.save(t, SEEDS, {"round": t, "files": {"rounds.csv": seal}})
+    run.release()
+    return run
+
+
+def loaded(path: Path) -> tuple[int, list[str]]:
+    """The round a new process continues after, and what it remarks."""
+    run = folder(path)
+    run.acquire({})
+    found = run.load(CPU)
+    run.release()
+    assert found is not None
+    for seed, content in found[1].items():
+        assert content["state"]["x"].tolist() == [float(seed)] * 5
+    return found[0], run.remarks
+
+
+def flip(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+
+
+def swap(folder: Path) -> None:
+    one, other = (folder / f"seed={seed}.pt" for seed in (0, 1))
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+DAMAGE = {
+    "flipped bit": ("seed=0.pt", lambda root: flip(root / "round=3" / "seed=0.pt", 700)),
+    "truncated": (
+        "seed=1.pt",
+        lambda root: (root / "round=3" / "seed=1.pt").write_bytes(b"half"),
+    ),
+    "deleted": ("seed=1.pt is gone", lambda root: (root / "round=3" / "seed=1.pt").unlink()),
+    "swapped seeds": ("seed=0.pt", lambda root: swap(root / "round=3")),
+    "other numbers": (
+        "seed=0.pt",
+        lambda root: torch.save(
+            {**torch.load(root / "round=3" / "seed=0.pt"), "state": {"x": torch.full((5,), nan)}},
+            root / "round=3" / "seed=0.pt",
+        ),
+    ),
+    "results cut short": (
+        "rounds.csv",
+        lambda root: (root.parent / "rounds.csv").write_text("a,b\n" * 3),
+    ),
+    "results edited": ("rounds.csv", lambda root: flip(root.parent / "rounds.csv", 13)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(tmp_path: Path, damage: str) -> None:
+    saved(tmp_path / "run", 1, 2, 3)
+    assert loaded(tmp_path / "run") == (3, [])
+    named, do = DAMAGE[damage]
+    do(tmp_path / "run" / "checkpoints")
+    t, remarks = loaded(tmp_path / "run")
+    assert t == 2
+    assert len(remarks) == 1
+    assert named in remarks[0]
+    assert "older checkpoint of round 2" in remarks[0]
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[1]", '{"round": 9}'])
+def test_the_records_of_the_rounds_stand_in_for_latest_json(tmp_path: Path, content: str) -> None:
+    saved(tmp_path / "run", 1, 2)
+    (tmp_path / "run" / "checkpoints" / "latest.json").write_text(content)
+    t, remarks = loaded(tmp_path / "run")
+    assert t == 2
+    assert "latest.json is damaged" in remarks[0]
+
+
+def test_with_both_checkpoints_damaged_nothing_is_overwritten(tmp_path: Path) -> None:
+    saved(tmp_path / "run", 1, 2)
+    for t in (1, 2):
+        flip(tmp_path / "run" / "checkpoints" / f"round={t}" / "seed=0.pt", 700)
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    run = folder(tmp_path / "run")
+    with pytest.raises(
+        RunFolderError,
+        match=r"round=2/seed=0\.pt is damaged, and so is the older checkpoint .*round=1/seed=0\.pt",
+    ) as error:
+        run.acquire({"another": 1})
+    assert "\n" not in str(error.value)
+    assert before == {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+
+
+def test_a_checkpoint_of_another_config_is_not_taken(tmp_path: Path) -> None:
+    saved(tmp_path / "run", 1)
+    other = folder(tmp_path / "other", rounds=9)
+    other.acquire({})
+    shutil.copytree(tmp_path / "run" / "checkpoints", tmp_path / "other" / "checkpoints")
+    other.release()
+    with pytest.raises(RunFolderError, match=r"latest\.json is damaged"):
+        folder(tmp_path / "other", rounds=9).acquire({})
+
+
+def test_a_status_changed_by_hand_is_told(tmp_path: Path) -> None:
+    run = saved(tmp_path / "run", 1)
+    run.write_status(state="running", rounds_done=2)
+    assert run.status == {"state": "running", "rounds_done": 2}
+    file = tmp_path / "run" / "status.json"
+    file.write_text(file.read_text().replace("running", "done"))
+    assert run.status == {"state": "unknown"}
+    assert not run.is_done()
+    t, remarks = loaded(tmp_path / "run")
+    assert t == 1
+    assert "status.json is damaged or was changed by hand" in remarks[0]
+
+
+def done(path: Path) -> RunFolder:
+    """A folder of a finished job."""
+    run = saved(path, 1)
+    for name in ("clients.parquet", "summary.csv"):
+        (path / name).write_text(name)
+    (path / "rounds.csv").write_text("seed,round,metric,value\n0,0,accuracy,0.5\n")
+    run.finish({"state": "done", "rounds_done": 2})
+    return run
+
+
+def test_a_finished_job_is_done_as_long_as_its_results_are_whole(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    done(path)
+    assert folder(path).is_done()
+    (path / "status.json").unlink()
+    assert folder(path).is_done()
+    assert folder(path).status == {"state": "done", "rounds_done": 2}
+    (path / "summary.csv").write_text("edited")
+    run = folder(path)
+    assert run.is_done()
+    assert run.remarks == [
+        f"{path / 'summary.csv'} was damaged, changed by hand or gone, and is written again"
+    ]
+    assert "accuracy,last,0,0.5" in (path / "summary.csv").read_text()
+    flip(path / "rounds.csv", 30)
+    run = folder(path)
+    assert not run.is_done()
+    assert run.remarks == [f"{path / 'rounds.csv'} is damaged, changed by hand or gone"]
+
+
+def test_without_checkpoints_a_job_stays_done(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    done(path)
+    shutil.rmtree(path / "checkpoints")
+    assert folder(path).is_done()
+    (path / "rounds.csv").unlink()
+    assert not folder(path).is_done()
+
+
+def test_a_config_changed_by_hand_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path / "run", 1)
+    file = tmp_path / "run" / "config.yaml"
+    file.write_text(file.read_text().replace("lr: 0.1", "lr: 0.2"))
+    with pytest.raises(RunFolderError, match=r"config\.yaml was changed by hand"):
+        folder(tmp_path / "run").acquire({})
+
+
+def test_files_that_follow_from_the_job_are_written_again(tmp_path: Path) -> None:
+    saved(tmp_path / "run", 1)
+    file = tmp_path / "run" / "config.yaml"
+    whole = file.read_text()
+    file.write_text(whole.replace("name: x", "name: y"))  # no part of the hash
+    _, remarks = loaded(tmp_path / "run")
+    assert remarks == [f"{file} was damaged, changed by hand or gone, and is written again"]
+    assert file.read_text() == whole
+
+
+def test_other_data_are_refused(tmp_path: Path) -> None:
     run = folder(tmp_path / "run")
     run.acquire({})
-    run.save(1, {0: {"state": {}}, 1: {"state": {}}}, {})
-    file = tmp_path / "run" / "checkpoints" / "round=1" / "seed=1.pt"
-    for damage in (lambda: file.write_bytes(file.read_bytes()[:50]), file.unlink):
-        damage()
-        with pytest.raises(RunFolderError, match=r"seed=1\.pt is damaged"):
-            run.load(CPU)
+    run.same_data({"the examples": "a", "the partition of seed 0": "b"})
+    run.save(0, SEEDS, {})
+    run.release()
+    again = folder(tmp_path / "run")
+    again.acquire({})
+    again.same_data({"the examples": "a", "the partition of seed 0": "b"})
+    with pytest.raises(RunFolderError, match=r"other data \(the partition of seed 0 changed\)"):
+        again.same_data({"the examples": "a", "the partition of seed 0": "c"})
+    again.release()
+
+
+def test_changed_code_of_a_user_is_told(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (mine / "outputs").mkdir(parents=True)
+    (mine / "method.py").write_text("a = 1")
+
+    def changes() -> str:
+        run = RunFolder(tmp_path / "run", CONFIG, mine)
+        run.acquire({"compiled": True})
+        run.release()
+        return run.changes
+
+    assert changes() == ""
+    for name in ("notes.txt", ".hidden.pyc", "outputs/config.yaml"):
+        (mine / name).write_text("no code")
+    assert changes() == ""
+    (mine / "method.py").write_text("a = 2")
+    assert re.fullmatch("user_files [0-9a-f]{16} → [0-9a-f]{16}", changes())
+    assert changes() == ""
+
+
+def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
+    run = saved(tmp_path / "run", 1)
+    left = [".status.json.abc.tmp", "clients/.part-000000.parquet.x.tmp", ".mine"]
+    for name in left:
+        (run.path / name).parent.mkdir(exist_ok=True)
+        (run.path / name).write_text("")
+    (run.path / "checkpoints" / "round=2.partial").mkdir()
+    assert loaded(run.path) == (1, [])
+    assert [name for name in left if (run.path / name).exists()] == [".mine"]
+    assert not (run.path / "checkpoints" / "round=2.partial").exists()
 
 
 def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
@@ -128,15 +349,33 @@ def test_an_abandoned_folder_is_gone_but_never_one_that_was_there(tmp_path: Path
     assert (tmp_path / "kept" / "config.yaml").is_file()
 
 
-def test_an_abandoned_folder_keeps_what_a_user_had_in_it(tmp_path: Path) -> None:
+def test_a_folder_with_files_of_somebody_else_is_refused(tmp_path: Path) -> None:
     thesis = tmp_path / "mine" / "thesis.txt"
     thesis.parent.mkdir()
     thesis.write_text("years of work")
     run = folder(thesis.parent)
+    with pytest.raises(RunFolderError, match=r"mine is not empty \(thesis\.txt\) and holds no job"):
+        run.acquire({})
+    run.abandon()
+    assert [p.name for p in thesis.parent.iterdir()] == ["thesis.txt"]
+
+
+def test_a_folder_of_a_job_killed_at_once_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    for name in (".lock", ".config.yaml.x1.tmp"):
+        (path / name).write_text("")
+    folder(path).acquire({})
+    assert sorted(p.name for p in path.iterdir()) == [".lock", "config.yaml", "versions.json"]
+
+
+def test_a_tracker_may_write_before_the_folder_is_taken(tmp_path: Path) -> None:
+    run = folder(tmp_path / "run")
+    run.check()
+    (tmp_path / "run" / "wandb").mkdir(parents=True)
     run.acquire({})
     run.abandon()
-    assert thesis.read_text() == "years of work"
-    assert not (thesis.parent / "config.yaml").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_named() -> None:
@@ -159,7 +398,9 @@ def test_what_computed_a_job_before_is_kept(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_account_of_versions_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "job").mkdir()
+    first = folder(tmp_path / "job")
+    first.acquire({})
+    first.release()
     (tmp_path / "job" / "versions.json").write_text("{")
     one = folder(tmp_path / "job")
     one.acquire({"compiled": True})

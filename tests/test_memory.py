@@ -1,10 +1,18 @@
-"""What becomes of freed memory."""
+"""What becomes of freed memory, and what is said when there is too little."""
 
 from __future__ import annotations
 
 import platform
+import resource
 import subprocess
 import sys
+
+import numpy as np
+import pytest
+import torch
+
+from fedclust.errors import MemoryShort
+from fedclust.runtime.memory import available, check_fits, readable, short_of_memory
 
 PROGRAM = """
 import resource, torch
@@ -30,3 +38,64 @@ def test_large_blocks_are_kept_and_huge_ones_given_back() -> None:
         assert more < (1 << 30) // 4096 // 10
     else:  # nothing to promise, but it must not fail
         assert fresh >= 0
+
+
+CPU = torch.device("cpu")
+SHORT = {
+    "torch": (lambda: torch.empty(1 << 55), r": 128 PiB more were needed; lower max_rows"),
+    "numpy": (lambda: np.empty(1 << 50), r": 8 PiB more were needed; lower"),
+    "python": (lambda: bytearray(1 << 60), r"while testing; lower"),
+    "cuda": (
+        lambda: fail(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")),
+        ": 20 GiB more were needed",
+    ),
+    "c++": (lambda: fail(RuntimeError("std::bad_alloc")), "while testing; lower"),
+}
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_every_way_to_run_out_of_memory_is_one_line(kind: str) -> None:
+    work, says = SHORT[kind]
+    with pytest.raises(MemoryShort, match=says) as error, short_of_memory("testing"):
+        work()
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith("out of memory while testing")
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match="shapes") as error, short_of_memory("testing"):
+        fail(RuntimeError("shapes do not fit"))
+    assert not isinstance(error.value, MemoryShort)
+
+
+def test_sizes_are_readable() -> None:
+    sizes = (0, 1000, 1023, 1024, 1536 << 20, 3 << 50)
+    told = ["0 bytes", "1000 bytes", "1023 bytes", "1 KiB", "1.5 GiB", "3 PiB"]
+    assert [readable(size) for size in sizes] == told
+
+
+def test_what_does_not_fit_is_refused_beforehand() -> None:
+    free = available(CPU)
+    assert free is not None
+    check_fits(free // 2, "two models", CPU)
+    with pytest.raises(
+        MemoryShort, match=r"two models need at least 1 EiB, and .* are free; lower"
+    ):
+        check_fits(1 << 60, "two models", CPU)
+
+
+def test_a_limit_of_the_address_space_counts() -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:  # noqa: PTH123 - as the shell's ulimit -v reads it
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), before[1]))
+    try:
+        free = available(CPU)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert free is not None
+    assert free <= 64 << 20

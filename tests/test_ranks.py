@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from two_ranks import Pair
 
 from fedclust import distributed as ranks
+from fedclust.commands.failures import Stopped
 from fedclust.distributed import Ranks, here, launched, quiet, started
 from fedclust.errors import ConfigError, DivergedError, Interrupted
 
@@ -139,3 +142,51 @@ def test_a_worker_of_a_launcher_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> N
     assert quiet()
     with pytest.raises(ConfigError, match="launcher"):
         here()
+
+
+FIVE = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+ALL = {**FIVE, "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE=2 is set as torchrun does, but RANK is not"),
+        ({"RANK": "0"}, "RANK=0 is set as torchrun does, but WORLD_SIZE is not"),
+        (FIVE, "but MASTER_ADDR is not: start with torchrun, or unset WORLD_SIZE"),
+        ({**ALL, "WORLD_SIZE": "two"}, "WORLD_SIZE=two is not allowed: a whole number"),
+        ({**ALL, "RANK": ""}, "RANK= is not allowed: a whole number"),
+        ({**ALL, "RANK": "2"}, "RANK=2 is not allowed: below WORLD_SIZE=2"),
+        ({**ALL, "MASTER_PORT": "x"}, "MASTER_PORT=x is not allowed"),
+    ],
+)
+def test_half_of_what_torchrun_sets_is_refused(
+    given: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as error, started():
+        raise AssertionError("computes alone")
+    assert says in str(error.value)
+    if given.get("RANK") != "2":
+        assert not quiet()
+
+
+@pytest.mark.parametrize(
+    "given", [{"MASTER_ADDR": "node1", "MASTER_PORT": "1"}, {"WORLD_SIZE": "1"}, {}]
+)
+def test_what_says_nothing_of_other_ranks_is_no_launch(
+    given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with started():
+        assert here().size == 1
+
+
+def test_an_interrupt_survives_the_way_between_processes() -> None:
+    for error in (Interrupted(2), Stopped(Interrupted(15))):
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+    assert again.reason.exit_status == 143
+    assert str(again.reason) == str(Interrupted(15))

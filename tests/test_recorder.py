@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -193,7 +194,6 @@ def test_clients_parquet_holds_every_client_of_every_evaluation(tmp_path: Path) 
     assert one["train_count"].tolist() == [1, 2, 3, 4, 5, 6]
     assert one["correct"].tolist() == [2] * CLIENTS
     assert one["loss_sum"].tolist() == [pytest.approx(21.0)] * CLIENTS
-    assert not (tmp_path / "clients").exists()
 
 
 def test_summary_has_last_and_best_in_the_metrics_own_direction(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_resumed_run_ends_with_the_same_bytes(tmp_path: Path, cut: int, beyond
 def test_a_run_killed_while_it_finished_can_finish_again(tmp_path: Path) -> None:
     recorder = started(tmp_path)
     position, state = play(recorder, range(6), commit_at=(2, 5))[2]
-    recorder.finish()
+    recorder.finish()  # leaves the parts, which go when the job is known to be done
     whole = {
         n: (tmp_path / n).read_bytes() for n in ("rounds.csv", "clients.parquet", "summary.csv")
     }
@@ -251,6 +251,47 @@ def test_a_folder_that_lost_results_is_not_continued(tmp_path: Path) -> None:
     (tmp_path / "rounds.csv").write_text("seed,round,metric,value\n")
     with pytest.raises(RunFolderError, match=r"cannot be continued"):
         Recorder(tmp_path, SEEDS, 10, NoTracker()).resume(position, state)
+
+
+def test_what_was_committed_is_sealed(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    kept = play(recorder, range(5), commit_at=(1, 4))
+    for t, ends in ((1, 2), (4, 5)):
+        position = kept[t][0]
+        assert set(position["files"]) == {
+            "rounds.csv",
+            *(f"clients/{name}" for name in position["parts"]),
+        }
+        size, digest = position["files"]["rounds.csv"]
+        head = (tmp_path / "rounds.csv").read_bytes()[:size]
+        assert hashlib.blake2b(head, digest_size=16).hexdigest() == digest
+        assert {line.split(",")[1] for line in head.decode().splitlines()[1:]} == set(
+            map(str, range(ends))
+        )
+        for name in position["parts"]:
+            content = (tmp_path / "clients" / name).read_bytes()
+            sealed = [len(content), hashlib.blake2b(content, digest_size=16).hexdigest()]
+            assert position["files"][f"clients/{name}"] == sealed
+    assert len(kept[4][0]["parts"]) == 2
+
+
+@pytest.mark.parametrize("name", ["rounds.csv", "clients/part-000000.parquet"])
+def test_a_file_deleted_while_the_job_runs_is_noticed(tmp_path: Path, name: str) -> None:
+    recorder = started(tmp_path)
+    play(recorder, range(2), commit_at=(1,))
+    (tmp_path / name).unlink()
+    play(recorder, range(2, 4))
+    with pytest.raises(RunFolderError, match=f"{name} was deleted or replaced while"):
+        recorder.commit()
+
+
+def test_a_replaced_rounds_csv_is_noticed(tmp_path: Path) -> None:
+    recorder = started(tmp_path)
+    content = (tmp_path / "rounds.csv").read_bytes()
+    (tmp_path / "rounds.csv").unlink()
+    (tmp_path / "rounds.csv").write_bytes(content)
+    with pytest.raises(RunFolderError, match=r"rounds\.csv was deleted or replaced"):
+        recorder.commit()
 
 
 def test_starting_removes_what_an_earlier_try_left(tmp_path: Path) -> None:

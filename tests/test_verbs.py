@@ -9,7 +9,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from fedclust import verbs
-from fedclust.config.build import make, register_schema, resolve
+from fedclust.config import schema
+from fedclust.config.objects import Objects
 from fedclust.verbs import Method
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -35,10 +36,12 @@ PARTS = [
 
 @pytest.mark.parametrize(("group", "name"), PARTS)
 def test_parts_say_what_they_need_and_send(group: str, name: str) -> None:
-    register_schema()
+    schema.register()
     overrides = [f"{group}={name}", "num_clusters=3"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        part = make(resolve(compose("config", overrides=overrides), {})[group], group, None)
+        part = Objects().make(
+            schema.resolve(compose("config", overrides=overrides), {})[group], group
+        )
     if group == "cluster_method":
         assert part.num_clusters == (None if name in ("hdbscan", "optics") else 3)
         return

@@ -21,6 +21,7 @@ from fedclust.algorithms.cheapest import join_cheapest
 from fedclust.algorithms.steps import Aggregation, clients_with_data, train_and_average
 from fedclust.errors import require
 from fedclust.ops import on_host
+from fedclust.ranges import Fraction
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients, Method
@@ -43,7 +44,7 @@ class ClusterRounds(Method):
     """
 
     solver: Solver
-    participation: float | None
+    participation: Fraction | None
     aggregation: Aggregation = "uniform"
     divisor: Divisor = "participants"
 

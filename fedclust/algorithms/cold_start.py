@@ -15,6 +15,7 @@ from fedclust.algorithms.steps import clients_with_data, zeros
 from fedclust.calls import LocalResult
 from fedclust.errors import require
 from fedclust.ops import cluster_mean
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
@@ -57,7 +58,7 @@ class ColdStart:
     solver: Solver
     metric: ClusterMetric
     method: ClusterMethod
-    scale: int = 20
+    scale: AtLeastOne = 20
     grouping: Grouping = "clustered"
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ from fedclust.calls import LocalResult
 from fedclust.errors import require
 from fedclust.models.params import Layout
 from fedclust.ops import cluster_mean, on_host
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, Method
@@ -36,7 +37,7 @@ class FedPer(Method):
     """
 
     solver: Solver
-    personal_layers: int = 1
+    personal_layers: AtLeastOne = 1
     aggregation: Aggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedclust.algorithms.fedper import FedPer
 from fedclust.calls import LocalResult
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne
 from fedclust.types import Round
 from fedclust.verbs import Clients
 
@@ -29,7 +30,7 @@ class FedRep(FedPer):
         head_epochs: local epochs of the head; the body's are those of `solver`.
     """
 
-    head_epochs: int = 10
+    head_epochs: AtLeastOne = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()

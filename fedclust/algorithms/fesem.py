@@ -26,6 +26,7 @@ from fedclust.algorithms.shift import ShiftTest
 from fedclust.algorithms.steps import FlexAggregation, arrived, train_and_average
 from fedclust.errors import require
 from fedclust.ops import distances
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, Method
@@ -50,7 +51,7 @@ class FeSEM(Method):
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     cold_start: ColdStart
     first_assignment: FirstAssignment = "init_model"
     migration: bool = False

@@ -33,6 +33,7 @@ from fedclust.algorithms.joining import Joining, join
 from fedclust.algorithms.shift import ShiftTest
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, Method
@@ -60,7 +61,7 @@ class FlexCFL(Method):
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     cold_start: ColdStart
     shift: ShiftTest
     inter_group: InterGroup

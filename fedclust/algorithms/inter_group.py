@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.ops import discrepancy
+from fedclust.ranges import NonNegative
 from fedclust.types import Cost
 
 _TINY_NORM = 1e-12  # below this a model has no direction
@@ -29,7 +30,7 @@ class InterGroup:
             models; False is eq. (20) as printed.
     """
 
-    rate: float = 0.0
+    rate: NonNegative = 0.0
     normalize: bool = True
 
     def __post_init__(self) -> None:

@@ -31,6 +31,7 @@ from fedclust.algorithms.jgl_score import Scoring
 from fedclust.algorithms.steps import arrived, clients_with_data, train_and_average
 from fedclust.errors import require
 from fedclust.ops import cluster_mean
+from fedclust.ranges import AtLeastOne
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
 
@@ -52,7 +53,7 @@ class JGL(Scoring):
         local: one `step` of gradient descent on the mini-batch, or the `solver`.
     """
 
-    num_clusters: int
+    num_clusters: AtLeastOne
     empty_cluster: EmptyCluster = "refill"
     local: LocalWork = "step"
 

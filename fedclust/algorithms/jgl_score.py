@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.ops import cosine, distances
+from fedclust.ranges import Probability
 from fedclust.solver import Solver
 from fedclust.types import Round
 from fedclust.verbs import Clients, Method
@@ -42,7 +43,7 @@ class Scoring(Method):
     """
 
     solver: Solver
-    gradient_weight: float = 0.2
+    gradient_weight: Probability = 0.2
     similarity: Similarity = "cosine"
     sign: Sign = "consistent"
     loss_reduction: LossReduction = "mean"

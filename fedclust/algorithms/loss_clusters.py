@@ -10,6 +10,7 @@ from torch import Tensor
 from fedclust.algorithms.cheapest import ClusterChoice, serve_cheapest
 from fedclust.algorithms.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.start import Start, check_start, initial_models
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, Method
@@ -31,11 +32,11 @@ class LossClusters(Method):
     """
 
     solver: Solver
-    num_clusters: int
+    num_clusters: AtLeastOne
     averaging: Averaging = "model"
     gradient_denominator: Denominator = "all"
     start: Start = "independent"
-    restart_fraction: float | None = None
+    restart_fraction: Fraction | None = None
     cluster_choice: ClusterChoice = "train_loss"
 
     has_momentum: ClassVar[bool] = False

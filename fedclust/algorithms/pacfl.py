@@ -30,6 +30,7 @@ from torch import Tensor
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
 from fedclust.algorithms.subspaces import principal_angles, signatures
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, ClusterMethod, Method
@@ -52,7 +53,7 @@ class PACFL(Method):
 
     solver: Solver
     method: ClusterMethod
-    num_vectors: int = 3
+    num_vectors: AtLeastOne = 3
     angle: Angle = "sum"
     aggregation: Aggregation = "uniform"
 

@@ -24,6 +24,7 @@ from fedclust.algorithms.cheapest import join_cheapest
 from fedclust.algorithms.splitting import Splitting, norms
 from fedclust.algorithms.steps import Aggregation, arrived, average, clients_with_data, weights
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
@@ -41,7 +42,7 @@ class SattlerCFL(Splitting):
     """
 
     solver: Solver
-    memory: int = 5
+    memory: AtLeastOne = 5
     aggregation: Aggregation = "uniform"
 
     @dataclass(frozen=True, kw_only=True)
@@ -118,8 +119,7 @@ class SattlerCFL(Splitting):
             mean, largest = norms(update, weights(members, rnd, self.aggregation))
             means.append(mean)
             most.append(largest)
-            side = self.sides(update, mean, largest)
-            if side is None:
+            if (side := self.sides(update, mean, largest)) is None:
                 continue
             label = label.masked_fill(state.label == cluster, -1)
             label = label.index_copy(0, members, torch.where(side, len(born), cluster))

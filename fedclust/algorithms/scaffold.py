@@ -17,6 +17,7 @@ from torch import Tensor
 from fedclust.algorithms.steps import arrived, zeros
 from fedclust.errors import require
 from fedclust.ops import on_host
+from fedclust.ranges import Positive
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, Method
@@ -32,7 +33,7 @@ class Scaffold(Method):
     """
 
     solver: Solver
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
 
     @dataclass(frozen=True, kw_only=True)
     class State:

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedclust.algorithms.steps import clients_with_data
 from fedclust.errors import require
 from fedclust.federation import label_histogram
+from fedclust.ranges import NonNegative
 from fedclust.types import Round
 
 ShiftDistance = Literal["label_freq_l1", "label_count_l1", "released"]
@@ -40,7 +41,7 @@ class ShiftTest:
     """
 
     distance: ShiftDistance = "label_freq_l1"
-    fraction: float = 0.2
+    fraction: NonNegative = 0.2
 
     def __post_init__(self) -> None:
         require(self.fraction >= 0, "algorithm.shift.fraction", self.fraction, "at least 0")

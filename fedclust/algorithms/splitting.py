@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.ops import cluster_mean, cosine
+from fedclust.ranges import BelowOne, NonNegative
 from fedclust.verbs import Method
 
 Bipartition = Literal["optimal", "complete"]
@@ -37,9 +38,9 @@ class Splitting(Method):
         bipartition: `optimal`, the one with the least a, or by `complete` linkage.
     """
 
-    eps1: float
-    eps2: float
-    gamma_max: float = 0.5
+    eps1: NonNegative
+    eps2: NonNegative
+    gamma_max: BelowOne = 0.5
     bipartition: Bipartition = "optimal"
 
     def __post_init__(self) -> None:

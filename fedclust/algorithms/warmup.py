@@ -25,6 +25,7 @@ from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data, zeros
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients
@@ -51,11 +52,11 @@ class Warmup:
     """
 
     mode: Mode = "federated"
-    rounds: int = 5
-    participation: float | None = None
+    rounds: AtLeastOne = 5
+    participation: Fraction | None = None
     cover_all: bool = True
     fresh: bool = False
-    steps: int = 10
+    steps: AtLeastOne = 10
     own_start: bool = True
 
     def __post_init__(self) -> None:

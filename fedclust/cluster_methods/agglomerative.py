@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedclust.cluster_methods import Count, as_labels, as_matrix, check_count, cluster
 from fedclust.errors import require
+from fedclust.ranges import AtLeastTwo, Positive, Silhouette
 from fedclust.rng import Stream
 
 Linkage = Literal["average", "complete", "single"]
@@ -33,9 +34,9 @@ class Agglomerative:
 
     num_clusters: Count
     linkage: Linkage = "average"
-    threshold: float | None = None
-    max_clusters: int = 10
-    min_silhouette: float = 0.25
+    threshold: Positive | None = None
+    max_clusters: AtLeastTwo = 10
+    min_silhouette: Silhouette = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)

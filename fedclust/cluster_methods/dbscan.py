@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedclust.cluster_methods import as_labels, as_matrix, noise_as_cluster
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, Positive
 from fedclust.rng import Stream
 
 
@@ -28,9 +29,9 @@ class Dbscan:
         min_samples: neighbours, itself included, that make a client a core of a cluster.
     """
 
-    num_clusters: int | str
-    eps: float | None = None
-    min_samples: int = 5
+    num_clusters: AtLeastOne | str
+    eps: Positive | None = None
+    min_samples: AtLeastOne = 5
 
     def __post_init__(self) -> None:
         require(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedclust.cluster_methods import as_labels, as_matrix, noise_as_cluster
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, AtLeastTwo
 from fedclust.rng import Stream
 
 
@@ -26,8 +27,8 @@ class Hdbscan:
         min_samples: neighbours that make a client a core; None takes min_cluster_size.
     """
 
-    min_cluster_size: int = 5
-    min_samples: int | None = None
+    min_cluster_size: AtLeastTwo = 5
+    min_samples: AtLeastOne | None = None
 
     num_clusters: ClassVar[None] = None
 

@@ -21,6 +21,7 @@ from fedclust.cluster_methods import (
     random_state,
 )
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, AtLeastTwo, Silhouette, Starts
 from fedclust.rng import Stream
 
 _NEGLIGIBLE = 1e-6  # of the largest variance; float32 distances know nothing below it
@@ -42,10 +43,10 @@ class KMeans:
     """
 
     num_clusters: Count
-    starts: int = 10
-    max_iter: int = 300
-    max_clusters: int = 10
-    min_silhouette: float = 0.25
+    starts: Starts = 10
+    max_iter: AtLeastOne = 300
+    max_clusters: AtLeastTwo = 10
+    min_silhouette: Silhouette = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)

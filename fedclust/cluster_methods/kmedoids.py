@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import kmedoids
 import numpy as np
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from fedclust.cluster_methods import (
     random_state,
 )
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, AtLeastTwo, Silhouette, Starts
 from fedclust.rng import Stream
 
 Variant = Literal["fasterpam", "alternate"]
@@ -42,10 +42,10 @@ class KMedoids:
 
     num_clusters: Count
     variant: Variant = "fasterpam"
-    starts: int = 10
-    max_iter: int = 300
-    max_clusters: int = 10
-    min_silhouette: float = 0.25
+    starts: Starts = 10
+    max_iter: AtLeastOne = 300
+    max_clusters: AtLeastTwo = 10
+    min_silhouette: Silhouette = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)
@@ -68,6 +68,8 @@ class KMedoids:
 
     def _fasterpam(self, distance: Floats, k: int, stream: Stream) -> Labels:
         """Labels of the start with the least sum of distances, the first of equals."""
+        import kmedoids  # which imports scikit-learn, a second
+
         runs = [
             kmedoids.fasterpam(
                 distance,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedclust.cluster_methods import Count, as_labels, as_matrix, check_count, cluster, random_state
 from fedclust.errors import ConfigError, require
+from fedclust.ranges import AtLeastOne, AtLeastTwo, Silhouette
 from fedclust.rng import Stream
 
 Method = Literal["alternate", "pam"]
@@ -53,9 +54,9 @@ class KMedoidsSklearnExtra:
     num_clusters: Count
     method: Method = "alternate"
     start: Start = "heuristic"
-    max_iter: int = 300
-    max_clusters: int = 10
-    min_silhouette: float = 0.25
+    max_iter: AtLeastOne = 300
+    max_clusters: AtLeastTwo = 10
+    min_silhouette: Silhouette = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedclust.cluster_methods import as_labels, as_matrix, noise_as_cluster
 from fedclust.errors import require
+from fedclust.ranges import AtLeastTwo, InnerFraction
 from fedclust.rng import Stream
 
 
@@ -26,8 +27,8 @@ class Optics:
         xi: least relative steepness of a valley's sides.
     """
 
-    min_samples: int = 5
-    xi: float = 0.05
+    min_samples: AtLeastTwo = 5
+    xi: InnerFraction = 0.05
 
     num_clusters: ClassVar[None] = None
 

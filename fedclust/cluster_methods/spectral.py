@@ -18,6 +18,7 @@ from fedclust.cluster_methods import (
     cluster,
     random_state,
 )
+from fedclust.ranges import AtLeastTwo, Silhouette
 from fedclust.rng import Stream
 
 
@@ -33,8 +34,8 @@ class Spectral:
     """
 
     num_clusters: Count
-    max_clusters: int = 10
-    min_silhouette: float = 0.25
+    max_clusters: AtLeastTwo = 10
+    min_silhouette: Silhouette = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedclust.errors import DivergedError, require
 from fedclust.ops import gram
+from fedclust.ranges import AtLeastOne
 from fedclust.types import Round
 from fedclust.verbs import Clients
 
@@ -28,7 +29,7 @@ class EDC:
         num_components: m, at most the number of clients to cluster.
     """
 
-    num_components: int
+    num_components: AtLeastOne
 
     def __post_init__(self) -> None:
         require(

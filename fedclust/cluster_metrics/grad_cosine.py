@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.ops import cosine
+from fedclust.ranges import AtLeastOne
 from fedclust.types import Round
 from fedclust.verbs import Clients
 
@@ -34,7 +35,7 @@ class GradCosine:
     """
 
     gradient: Where = "common"
-    batch_size: int | None = None
+    batch_size: AtLeastOne | None = None
 
     num_components: ClassVar[None] = None
 

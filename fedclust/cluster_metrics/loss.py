@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
+from fedclust.ranges import AtLeastTwo
 from fedclust.types import Round, Split
 from fedclust.verbs import Clients
 
@@ -41,7 +42,7 @@ class Loss:
             clusters.
     """
 
-    landmarks: int | None = None
+    landmarks: AtLeastTwo | None = None
     data: Data = "train"
 
     num_components: ClassVar[None] = None

@@ -5,13 +5,15 @@ passed over.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+import traceback
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
+from fedclust.commands.sweep import not_run, note_not_run
 from fedclust.distributed import here
 from fedclust.errors import (
     DivergedError,
@@ -21,10 +23,7 @@ from fedclust.errors import (
     RunFolderError,
     UserError,
 )
-
-# names a file for what the jobs of a sweep could not do, since a launcher may run them in other
-# processes
-_NOT_RUN = "FEDCLUST_NOT_RUN"
+from fedclust.runtime.memory import short_of_memory
 
 
 class Stopped(BaseException):
@@ -39,23 +38,14 @@ class Stopped(BaseException):
         self.reason = reason
 
 
-@contextmanager
-def remembering() -> Iterator[Path]:
-    """While a sweep runs, a folder for what its jobs could not do."""
-    with TemporaryDirectory(prefix="fedclust-") as folder:
-        file = Path(folder, "not_run")
-        file.touch()
-        os.environ[_NOT_RUN] = str(file)
-        yield Path(folder)
-
-
-def not_run() -> dict[str, int]:
-    """What jobs of this sweep said before they gave up, with the exit status it means."""
-    lines = Path(os.environ[_NOT_RUN]).read_text().splitlines()
-    return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
-
-
-def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_sweep: bool) -> None:
+def attempt(
+    work: Callable[[], None],
+    folder: Path,
+    console: Console,
+    *,
+    in_sweep: bool,
+    on_failure: Callable[[str], None] | None = None,
+) -> None:
     """Do a job's work.
 
     A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once,
@@ -66,6 +56,7 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         folder: the job's, named where the file system fails.
         console: where a sweep says it.
         in_sweep: whether other jobs follow.
+        on_failure: told why a job of a sweep could not run.
 
     Raises:
         Stopped: after an interrupt, or where this was the only job.
@@ -81,13 +72,51 @@ def attempt(work: Callable[[], None], folder: Path, console: Console, *, in_swee
         line = " ".join(f"fedclust: {error}".split())
         if line not in not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        with Path(os.environ[_NOT_RUN]).open("a") as file:
-            file.write(f"{2 if isinstance(error, UserError) else 1} {line}\n")
+        _note(2 if isinstance(error, UserError) else 1, line, on_failure)
+    except Exception as error:  # a mistake of a user's algorithm, or of this program
+        line = _tell_traceback(error, console)
+        if not in_sweep:
+            sys.exit(1)
+        _note(1, line, on_failure)
+
+
+def _note(status: int, line: str, on_failure: Callable[[str], None] | None) -> None:
+    note_not_run(status, line)
+    if on_failure is not None:
+        on_failure(line)
+
+
+def _tell_traceback(error: Exception, console: Console) -> str:
+    """One line about an exception that nobody expected, printed with the calls that led to it.
+
+    Where a user's file is among them, it comes first, and runs of other calls are folded.
+
+    Returns:
+        The line.
+    """
+    user = os.environ.get("FEDCLUST_USER_DIR")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if user and Path(f.filename).is_relative_to(user)]
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    line = f"fedclust: {said}"
+    shown = "".join(traceback.format_exception(error))
+    if own:
+        last = own[-1]
+        line = f"fedclust: {last.filename}:{last.lineno}, in {last.name}: {said}"
+        lines: list[str] = []
+        for is_own, some in groupby(frames, key=lambda frame: frame in own):
+            calls = list(some)
+            lines += traceback.format_list(calls) if is_own else [f"  … {len(calls)} calls …\n"]
+        shown = "".join(lines)
+    for text, style in ((line, "red"), (shown.rstrip(), "dim")):
+        console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
+    return line
 
 
 def _naming_files(work: Callable[[], None], folder: Path) -> None:
     try:
-        work()
+        with short_of_memory("the data and the model were loaded"):
+            work()
     except OSError as error:
         where = error.filename or folder
         raise RunFolderError(

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hydra.errors import HydraException
-from omegaconf.errors import ConfigAttributeError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedclust.commands.names import CONF, user_dir, without_user_dir
+from fedclust.commands.names import user_dir, without_user_dir
+from fedclust.commands.sweep import num_jobs
+from fedclust.config.tree import CONF
 from fedclust.errors import require
-
-if TYPE_CHECKING:
-    from fedclust.commands.times import Work
 
 _HIDDEN = ("hydra", "scaled")
 
@@ -42,19 +37,6 @@ def choices(group: str, roots: Sequence[Path] = (CONF,)) -> dict[str, Path]:
         for file in sorted((root / group).rglob("*.yaml")):
             found.setdefault(str(file.relative_to(root / group).with_suffix("")), file)
     return dict(sorted(found.items()))
-
-
-def num_jobs(file: Path) -> int:
-    """Jobs of the sweep that an experiment's file states: the product of its values per key, 1
-    without.
-    """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf
-
-    params = OmegaConf.select(OmegaConf.load(file), "hydra.sweeper.params") or {}
-    parse = OverridesParser.create().parse_override
-    overrides = [parse(f"{key}={value}") for key, value in params.items()]
-    return prod(sum(1 for _ in o.sweep_iterator()) for o in overrides if o.is_sweep_override())
 
 
 def describe(file: Path) -> str:
@@ -85,10 +67,7 @@ def main(arguments: Sequence[str]) -> None:
     for group in named or groups(roots):
         files = choices(group, roots)
         if group == "experiment" and named:
-            with console.status("estimating times"):
-                found = experiments(files, own)
-            show(console, group, EXPERIMENT_HEADS, found)
-            console.print(f"[dim]{ABOUT_TIMES}", soft_wrap=True)
+            show(console, group, ("experiment", "jobs", "what"), experiments(files))
         else:
             show(console, group, ("", ""), [(name, describe(file)) for name, file in files.items()])
 
@@ -128,42 +107,13 @@ def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequ
     console.print(table)
 
 
-EXPERIMENT_HEADS = ("experiment", "jobs", "here", "GPU", "laptop", "what")
-ABOUT_TIMES = (
-    "Estimated times of the full size on this machine and a large GPU, and of scale=laptop here, "
-    "good to a "
-    "factor of two; the GPU's are assumed, not measured."
-)
+def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
+    """Of every experiment the name, number of jobs, and what it is."""
+    import yaml
 
-
-def experiments(files: Mapping[str, Path], own: Path | None = None) -> list[tuple[str, ...]]:
-    """Of every experiment the name, number of jobs, roughly the times it takes, and what it is."""
-    from fedclust.commands.times import counted, gpu_rates, in_words, rates_here
-
-    here, gpu, shipped = rates_here(), gpu_rates(), counted()
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, file in files.items():
-        times = []
-        for scale, rates in (("paper", here), ("paper", gpu), ("laptop", here)):
-            works = (
-                shipped.get((name, scale))
-                if file.is_relative_to(CONF)
-                else _own_works(name, scale, own)
-            )
-            times.append(in_words(sum(work.seconds(rates) for work in works)) if works else "")
-        rows.append((name, str(num_jobs(file)), *times, describe(file)))
+        node = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        sweeper = ((node or {}).get("hydra") or {}).get("sweeper") or {}
+        rows.append((name, str(num_jobs(sweeper.get("params") or {})), describe(file)))
     return rows
-
-
-def _own_works(name: str, scale: str, own: Path | None) -> list[Work]:
-    """The jobs of a user's experiment; none but at full size, or where its data are of unknown
-    size.
-    """
-    from fedclust.commands.times import works
-
-    if scale != "paper":
-        return []
-    try:
-        return works(name, scale, own)
-    except (KeyError, ConfigAttributeError, HydraException):
-        return []

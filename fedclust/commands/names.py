@@ -1,4 +1,4 @@
-"""Where the config tree lies, and what the folder of a job is called."""
+"""What the folder of a job is called, and which folder a user keeps their own files in."""
 
 from __future__ import annotations
 
@@ -6,25 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-# inside an installed package, or beside it in a checkout
-_PACKAGED = Path(__file__).parent.parent / "conf"
-CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent.parent / "conf"
+from fedclust.config.schema import names_folder
 
 _LONGEST = 120
-# overrides that the folder above already names, or that do not change what is computed
-_NOT_NAMED = (
-    "algorithm",
-    "checkpoint_seconds",
-    "data",
-    "dataset.root",
-    "experiment",
-    "hydra",
-    "lockstep",
-    "name",
-    "progress",
-    "scale",
-    "tracker",
-)
 
 
 def job_folder(overrides: Sequence[str], algorithm: str) -> str:
@@ -37,10 +21,7 @@ def job_folder(overrides: Sequence[str], algorithm: str) -> str:
     named = []
     for override in sorted(overrides):
         key = override.lstrip("+~").split("=", 1)[0]
-        if not any(
-            key == skipped or key.startswith((skipped + ".", skipped + "/"))
-            for skipped in _NOT_NAMED
-        ) or (key.startswith("algorithm.")):
+        if names_folder(key):
             named.append("".join(c if c.isalnum() or c in "=._-+," else "_" for c in override))
     name = ",".join([algorithm.replace("/", "_"), *named])
     if len(name) <= _LONGEST:

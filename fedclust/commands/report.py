@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from fedclust.errors import ConfigError
-from fedclust.report import all_contents, make_report, print_summary
+from fedclust.commands.sweep_report import report
+from fedclust.errors import ConfigError, UserError
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make the report of every folder named.
+    """Make the report of every folder named; one that fails is said, and the others are made.
 
     Raises:
-        UserError: if no folder is named or one holds no run.
+        UserError: if no folder is named or the only one holds no run.
     """
     if not arguments:
         raise ConfigError("fedclust report needs a folder, such as outputs/quickstart")
     console = Console()
+    status = 0
     for argument in arguments:
-        said = all_contents(Path(argument))
-        made = make_report(Path(argument), said)
-        print_summary(Path(argument), console, said)
-        console.print(f"report: {made}", highlight=False, soft_wrap=True)
+        try:
+            report(Path(argument), console)
+        except UserError as error:
+            if len(arguments) == 1:
+                raise
+            status = max(status, error.exit_status)
+            _say(str(error))
+        except OSError as error:
+            status = max(status, 1)
+            _say(f"no report of {argument}: {error.filename or ''}: {error.strerror or error}")
+    if status:
+        sys.exit(status)
+
+
+def _say(message: str) -> None:
+    print(f"fedclust: {' '.join(message.split())}", file=sys.stderr, flush=True)

@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, NoReturn
 
 import hydra
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
+from hydra.version import setbase
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from fedclust.commands.failures import Stopped, attempt, not_run, remembering
-from fedclust.commands.names import CONF, job_folder, user_dir
-from fedclust.commands.together import Noted, note
-from fedclust.config.build import build, check_name, register_schema, resolve, seed_list
+from fedclust.commands import sweep
+from fedclust.commands.failures import Stopped, attempt
+from fedclust.commands.guard import check_hydra
+from fedclust.commands.list import groups
+from fedclust.commands.names import job_folder, user_dir, without_user_dir
+from fedclust.commands.sweep_report import begin_job, fail_job, save_jobs
+from fedclust.config import schema
+from fedclust.config.tree import CONF
 from fedclust.distributed import here, quiet
 from fedclust.errors import ConfigError, require
-from fedclust.runtime.folder import RunFolder
-from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
-from fedclust.runtime.progress import Progress, Shown, Silent
-from fedclust.runtime.run import run
 
-register_schema()
+HELP = """usage: fedclust run [KEY=VALUE …] [-m] [--cfg job] [--config-dir DIR]
+
+  KEY=VALUE         another value than the default; a.b=VALUE for one inside a part
+  GROUP=CHOICE      another part; `fedclust list` shows the groups and their choices
+  -m                a sweep: KEY=VALUE,VALUE,… runs a job for every combination
+  --cfg job         show the whole config of the job instead of running it
+  --config-dir DIR  your own choices, and the Python files that they name
+
+Hydra has more flags; `fedclust run --hydra-help` shows them.
+
+keys:"""
+
+
+def checked_name(name: str) -> str:
+    """The name, which becomes a folder before a job is checked.
+
+    Raises:
+        ConfigError: unless the folder is below outputs/.
+    """
+    require(schema.NAME.holds(name), "name", name, schema.NAME.allowed)
+    return str(name)
+
+
+schema.register()
 OmegaConf.register_new_resolver("fedclust_job", job_folder, replace=True)
+OmegaConf.register_new_resolver("fedclust_name", checked_name, replace=True)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -39,35 +71,100 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         UserError, Interrupted, hydra.errors.HydraException: for `fedclust.__main__` to print.
     """
+    # argparse takes overrides in one piece only, so flags that stand among them go in front
+    folder, others = user_dir(arguments), without_user_dir(arguments)
     flags = ("-m", "--multirun")
-    # argparse takes overrides in one piece only, so the flag goes in front of them
-    arguments = [*(a for a in arguments if a in flags), *(a for a in arguments if a not in flags)]
-    folder = user_dir(arguments)
+    arguments = [
+        *(() if folder is None else ("--config-dir", str(folder))),
+        *(a for a in others if a in flags),
+        *(a for a in others if a not in flags),
+    ]
+    if {"-h", "--help"} & set(arguments):
+        print("\n".join([HELP, *(f"  {line}" for line in schema.help_lines())]))
+        return
+    given = _parsed(arguments)
     if folder is not None:
         require(folder.is_dir(), "--config-dir", folder, "an existing folder")
         os.environ["FEDCLUST_USER_DIR"] = str(folder)  # reaches the workers of a launcher
-    for argument in arguments:  # Hydra makes the folder before a job is checked
-        if argument.startswith("name="):
-            check_name(argument.removeprefix("name="))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are instead of being printed
-    with remembering() as notes:
-        sys.argv = ["fedclust run", *(_aside(arguments, notes) if quiet() else arguments)]
+    sys.argv = ["fedclust run", *arguments]
+    if given.cfg or given.info or given.hydra_help or given.shell_completion:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
+        return
+    with sweep.notes() as notes:
+        aside = [f"hydra.run.dir='{notes}'", f"hydra.sweep.dir='{notes}'"] if quiet() else []
         try:
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
+            _start([*given.overrides, *aside], folder, multirun=given.multirun)
         except Stopped as stopped:
             raise stopped.reason from stopped.reason.__cause__
-        if not_run():
-            sys.exit(max(not_run().values()))
+        if sweep.not_run():
+            sys.exit(max(sweep.not_run().values()))
 
 
-def _aside(arguments: Sequence[str], folder: Path) -> list[str]:
-    """The arguments of a rank that writes nothing: the folders that Hydra makes are in another
-    place.
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Hydra's reading of its flags.
+
+    Raises:
+        ConfigError: for a flag that it does not know.
     """
-    overrides = [i for i, a in enumerate(arguments) if a[:1] != "-" and ("=" in a or a[:1] == "~")]
-    after = overrides[-1] + 1 if overrides else len(arguments)  # in one piece
-    moved = [f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'"]
-    return [*arguments[:after], *moved, *arguments[after:]]
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError(f"fedclust run: {message}; `fedclust run --help` shows what there is")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser.parse_args(list(arguments))
+
+
+def check_choices(overrides: Sequence[str], own: Path | None) -> None:
+    """Refuse what is no name of a choice, where a group is given; Hydra has no words for it.
+
+    Raises:
+        ConfigError: naming the group.
+    """
+    known = groups([CONF] if own is None else [CONF, own])
+    parse = OverridesParser.create().parse_override
+    for override in map(parse, overrides):
+        key = override.key_or_group
+        if key not in known or override.is_delete():
+            continue
+        sweep_over = override.is_sweep_override()
+        given = list(override.sweep_string_iterator()) if sweep_over else [override.value()]
+        for choice in given:
+            named = isinstance(choice, str) and ".." not in choice.split("/")
+            require(named, key, choice, f"a choice that `fedclust list {key}` shows")
+
+
+def _start(overrides: list[str], own: Path | None, *, multirun: bool) -> None:
+    """Compose, check what Hydra is about to do, and let it run the job or the sweep."""
+    check_choices(overrides, own)
+    setbase("1.3")
+    path = create_config_search_path(str(CONF))
+    if own is not None:
+        path.prepend(provider="command-line", path=f"file://{own}", anchor="schema")
+    main_hydra = Hydra.create_main_hydra2(task_name="fedclust", config_search_path=path)
+    try:
+        composed = main_hydra.compose_config(
+            "config", overrides, RunMode.MULTIRUN, validate_sweep_overrides=False
+        )
+        many = multirun or composed.hydra.mode is RunMode.MULTIRUN
+        overrides.append(f"hydra.mode={(RunMode.MULTIRUN if many else RunMode.RUN).name}")
+        results = check_hydra(composed, overrides, sweep=many)
+        sweep.note_folders(results)
+    except BaseException:
+        GlobalHydra.instance().clear()
+        raise
+    try:
+        if many:
+            params = OmegaConf.to_container(composed.hydra.sweeper.get("params") or DictConfig({}))
+            assert isinstance(params, dict)
+            sweep.note_jobs(sweep.num_jobs({str(k): v for k, v in params.items()}, overrides))
+            main_hydra.multirun("config", job, overrides)
+        else:
+            main_hydra.run("config", job, overrides)
+    finally:
+        GlobalHydra.instance().clear()
+        sweep.remove_unused(results)
 
 
 def job(config: DictConfig) -> None:
@@ -77,64 +174,98 @@ def job(config: DictConfig) -> None:
     console, hydra_config = Console(stderr=True, quiet=quiet()), HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
-    attempt(partial(_job, config, folder, console, in_sweep), folder, console, in_sweep=in_sweep)
+    if in_sweep:
+        begin_job()
+    attempt(
+        partial(_job, config, folder, console, in_sweep),
+        folder,
+        console,
+        in_sweep=in_sweep,
+        on_failure=fail_job,
+    )
 
 
 def _job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) -> None:
     user = os.environ.get("FEDCLUST_USER_DIR")
     if user and user not in sys.path:
         sys.path.insert(0, user)
-    user_dir = Path(user) if user else None
     hydra_config = HydraConfig.get()
     choices = {
         str(k): v for k, v in hydra_config.runtime.choices.items() if not str(k).startswith("hydra")
     }
-    ranks = here()
     try:
+        resolved = schema.resolve(
+            config, {"choices": choices, "overrides": list(hydra_config.overrides.task)}
+        )
         check_scale(choices)
-        extra = {"choices": choices, "overrides": list(hydra_config.overrides.task)}
-        resolved = resolve(config, extra)
-        resolved["seeds"] = seed_list(resolved["seeds"])
-        check_lockstep(resolved["lockstep"])
-        folder_path = ranks.agree(lambda: hydras)
-        if not ranks.leads:
-            resolved["tracker"] = NO_TRACKER
-        folder = (RunFolder if ranks.leads else SeenFolder)(_relative(folder_path), resolved)
-        folder.check()
-        if ranks.agree(lambda: folder.status["state"] == "done"):
-            console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
-            return
+        schema.check_keys(resolved)
+        resolved["seeds"] = schema.seed_list(resolved["seeds"])
         title = _title(choices, resolved)
-        if in_sweep and resolved["lockstep"] == "all":
-            note(
-                Noted(config=resolved, folder=folder, title=title, user_dir=user_dir),
-                hydra_config.launcher._target_,
-            )
-            return
-        progress: Progress = Shown(title, console) if resolved["progress"] else Silent()
-        run(build(resolved, user_dir), folder, progress)
+        number = None
+        if in_sweep:
+            number = int(hydra_config.job.num) + 1
+            title = f"job {number} of {sweep.jobs()}: {title}"
+        folder_path = here().agree(lambda: hydras)
+        one_by_one = str(hydra_config.launcher._target_).endswith(".BasicLauncher")
+        _run(
+            resolved,
+            _relative(folder_path),
+            Path(user) if user else None,
+            title,
+            console,
+            number if one_by_one else None,
+        )
         if not in_sweep and resolved["progress"]:
             console.print(
-                f"`fedclust report {folder.path}` makes tables and figures",
+                f"`fedclust report {_relative(folder_path)}` makes tables and figures",
                 highlight=False,
                 soft_wrap=True,
             )
     finally:
-        _remove_if_empty(hydras)
+        sweep.remove_unused(hydras)
 
 
-def check_lockstep(which: str) -> None:
-    """Refuse anything but the two kinds of lockstep.
+def _run(
+    resolved: dict[str, Any],
+    path: Path,
+    own: Path | None,
+    title: str,
+    console: Console,
+    number: int | None,
+) -> None:
+    """Build and run a checked config; `number` is the job's in a sweep that runs one by one."""
+    began = perf_counter()
+    with console.status(f"{title}: loading") if resolved["progress"] else nullcontext():
+        # what a run needs and nothing else does costs most of a start
+        from fedclust.config.build import build
+        from fedclust.runtime.folder import RunFolder
+        from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
+        from fedclust.runtime.progress import Aside, Progress, Shown, Sweep
+        from fedclust.runtime.run import run
 
-    Raises:
-        ConfigError: naming the key.
-    """
-    require(
-        which in ("seeds", "all"), "lockstep", which, "seeds, or all (also the jobs of a sweep)"
-    )
+        ranks = here()
+        if not ranks.leads:
+            resolved["tracker"] = NO_TRACKER
+        folder = (RunFolder if ranks.leads else SeenFolder)(path, resolved, own)
+        folder.check()
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            save_jobs(Path(HydraConfig.get().sweep.dir))
+        done = ranks.agree(folder.is_done)
+        built = None if done else build(resolved, own)
+    if built is None:
+        console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
+        for remark in folder.remarks:
+            Aside(title, console).warn(remark)
+        return
+    after = None if number is None else Sweep(sweep.jobs() - number, sweep.mean_seconds())
+    progress: Progress = Aside(title, console)
+    if resolved["progress"]:
+        progress = Shown(title, console, after)
+    run(built, folder, progress)
+    sweep.note_seconds(perf_counter() - began)
 
 
-def check_scale(choices: dict[str, Any]) -> None:
+def check_scale(choices: Mapping[str, Any]) -> None:
     """Refuse a scale that the experiment does not define; Hydra would quietly run it at full
     size.
     """
@@ -144,15 +275,16 @@ def check_scale(choices: dict[str, Any]) -> None:
     require(
         experiment is not None, "scale", scale, "only an experiment=… has scales other than paper"
     )
-    if not (CONF / "scaled" / f"{experiment}" / f"{scale}.yaml").is_file():
-        there = sorted(file.stem for file in (CONF / "scaled" / f"{experiment}").glob("*.yaml"))
+    sizes = CONF / "scaled" / "experiment" / f"{experiment}"
+    if not (sizes / f"{scale}.yaml").is_file():
+        there = sorted(file.stem for file in sizes.glob("*.yaml"))
         raise ConfigError(
             f"scale={scale} is not allowed: {experiment} has the scales "
             f"{', '.join(['paper', *there])}"
         )
 
 
-def _title(choices: dict[str, Any], resolved: dict[str, Any]) -> str:
+def _title(choices: Mapping[str, Any], resolved: Mapping[str, Any]) -> str:
     """The job in a few words."""
     seeds = len(resolved["seeds"])
     return (
@@ -164,17 +296,3 @@ def _title(choices: dict[str, Any], resolved: dict[str, Any]) -> str:
 def _relative(path: Path) -> Path:
     """The path as a person would type it."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def _remove_if_empty(folder: Path) -> None:
-    """Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked; leave none
-    behind.
-    """
-    while folder != Path.cwd() and folder != folder.parent:
-        if folder.is_dir():
-            left = {path.name for path in folder.iterdir()}
-            if left - {"multirun.yaml"}:
-                return
-            (folder / "multirun.yaml").unlink(missing_ok=True)
-            folder.rmdir()
-        folder = folder.parent

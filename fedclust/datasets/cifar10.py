@@ -12,6 +12,7 @@ from torch import Tensor
 from fedclust.datasets.checks import checked, fetch, read
 from fedclust.datasets.normalise import WORDS, affine, check_word
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
+from fedclust.ranges import Side
 from fedclust.types import Dataset
 
 # channel statistics of the 50,000 training images, as LCFL's simulator has them
@@ -34,7 +35,7 @@ class CIFAR10:
     root: str
     download: bool = False
     normalise: str = "mean_std"
-    crop: int | None = None
+    crop: Side | None = None
     augment: Augment = "none"
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.normalise import affine, check_word
 from fedclust.errors import DataError, require
+from fedclust.ranges import Side
 from fedclust.types import Dataset
 
 
@@ -31,7 +32,7 @@ class ImageFolder:
     """
 
     path: str
-    size: int = 32
+    size: Side = 32
     grayscale: bool = False
     normalise: str = "mean_std"
 

@@ -15,6 +15,7 @@ from fedclust.datasets.checks import checked, read
 from fedclust.datasets.normalise import WORDS, affine, check_word
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.errors import DataError, require
+from fedclust.ranges import Side
 from fedclust.types import Dataset
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -35,7 +36,7 @@ class Npz:
 
     path: str
     normalise: str = "mean_std"
-    crop: int | None = None
+    crop: Side | None = None
     augment: Augment = "none"
 
     def __post_init__(self) -> None:

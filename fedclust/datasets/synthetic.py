@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, Clients, NonNegative, Seed
 from fedclust.rng import Stream
 from fedclust.types import Dataset
 
@@ -34,11 +35,11 @@ class Synthetic:
         data_seed: seed of everything drawn.
     """
 
-    alpha: float = 1.0
-    beta: float = 1.0
-    num_devices: int = 100
-    total: int | None = 75_349
-    data_seed: int = 21  # its sizes as drawn already total 75,451
+    alpha: NonNegative = 1.0
+    beta: NonNegative = 1.0
+    num_devices: Clients = 100
+    total: AtLeastOne | None = 75_349
+    data_seed: Seed = 21  # its sizes as drawn already total 75,451
 
     def __post_init__(self) -> None:
         require(self.alpha >= 0, "dataset.alpha", self.alpha, "at least 0")

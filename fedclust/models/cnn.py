@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from fedclust.errors import require
 from fedclust.models.initial import keras_default, named_init, truncated_normal
 from fedclust.models.sequence import Model, Shape, Stack, check_widths, of_images
+from fedclust.ranges import AtLeastZero, BelowOne, NonNegative, Side, Width
 
 
 def cnn(
     in_shape: Sequence[int],
     num_classes: int,
     *,
-    channels: Sequence[int],
-    kernel: int,
-    padding: int,
-    hidden: Sequence[int],
-    dropout: float = 0.0,
+    channels: Sequence[Width],
+    kernel: Side,
+    padding: AtLeastZero,
+    hidden: Sequence[Width],
+    dropout: BelowOne = 0.0,
     init: str = "torch",
 ) -> Model:
     """Blocks of convolution, ReLU and 2x2 maximum pooling, then fully connected layers.
@@ -58,10 +59,10 @@ def flex_femnist_cnn(
     in_shape: Sequence[int],
     num_classes: int,
     *,
-    channels: Sequence[int],
-    hidden: Sequence[int],
-    dropout: float,
-    l2: float,
+    channels: Sequence[Width],
+    hidden: Sequence[Width],
+    dropout: BelowOne,
+    l2: NonNegative,
 ) -> Model:
     """FlexCFL's network for FEMNIST: six convolutions, strided ones in place of pooling.
 
@@ -97,9 +98,9 @@ def tf_cifar(
     in_shape: Sequence[int],
     num_classes: int,
     *,
-    channels: Sequence[int],
-    hidden: Sequence[int],
-    l2: float,
+    channels: Sequence[Width],
+    hidden: Sequence[Width],
+    l2: NonNegative,
 ) -> Model:
     """The network of the TensorFlow CIFAR-10 tutorial, as IFCA's released code uses it on 24 x 24
     crops.

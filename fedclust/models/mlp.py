@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from fedclust.errors import require
 from fedclust.models.initial import named_init
 from fedclust.models.sequence import Model, Stack, check_widths
+from fedclust.ranges import NonNegative, Width
 
 
 def mlp(
     in_shape: Sequence[int],
     num_classes: int,
     *,
-    hidden: Sequence[int],
+    hidden: Sequence[Width],
     init: str = "torch",
-    l2: float = 0.0,
+    l2: NonNegative = 0.0,
 ) -> Model:
     """Fully connected layers with ReLU between them; without hidden layers, softmax regression.
 

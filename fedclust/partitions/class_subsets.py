@@ -29,6 +29,7 @@ from fedclust.partitions.cut import (
     too_few,
 )
 from fedclust.partitions.shares import equal_shares, solved_shares
+from fedclust.ranges import AtLeastOne, AtLeastZero, Clients, Positive
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
@@ -53,12 +54,12 @@ class ClassSubsets:
         examples_per_client: at most this many training examples per client, None for all.
     """
 
-    num_clients: int
-    subsets: str | Sequence[Sequence[int]]
-    num_clusters: int = 4
-    classes_per_cluster: int | float = 8
-    cluster_sizes: str | Sequence[int] = "equal"
-    examples_per_client: int | None = None
+    num_clients: Clients
+    subsets: str | Sequence[Sequence[AtLeastZero]]
+    num_clusters: AtLeastOne = 4
+    classes_per_cluster: Positive = 8
+    cluster_sizes: str | Sequence[AtLeastOne] = "equal"
+    examples_per_client: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
         check_clients(self.num_clients)

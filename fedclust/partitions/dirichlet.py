@@ -25,6 +25,7 @@ from fedclust.partitions.cut import (
     too_few,
 )
 from fedclust.partitions.shares import equal_shares
+from fedclust.ranges import AtLeastOne, Clients, Positive
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
@@ -46,9 +47,9 @@ class DirichletLabels:
             holds.
     """
 
-    num_clients: int
-    alpha: float = 0.5
-    min_examples: int = 10
+    num_clients: Clients
+    alpha: Positive = 0.5
+    min_examples: AtLeastOne = 10
 
     def __post_init__(self) -> None:
         check_clients(self.num_clients)

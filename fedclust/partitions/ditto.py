@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedclust.errors import require
 from fedclust.partitions.cut import Rows, check_clients, check_test, labels, plain_pool
+from fedclust.ranges import AtLeastOne, Clients, Seed
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
@@ -32,10 +33,10 @@ class Ditto:
         data_seed: seed of the sizes; 233 as published, None takes the run's seed.
     """
 
-    num_clients: int
-    classes_per_client: int = 5
-    total: int = 60_000
-    data_seed: int | None = 233
+    num_clients: Clients
+    classes_per_client: AtLeastOne = 5
+    total: AtLeastOne = 60_000
+    data_seed: Seed | None = 233
 
     def __post_init__(self) -> None:
         check_clients(self.num_clients)

@@ -30,6 +30,7 @@ from fedclust.partitions.cut import (
     shuffled_classes,
     too_few,
 )
+from fedclust.ranges import AtLeastOne, AtLeastZero, Clients
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
@@ -55,11 +56,11 @@ class Femnist10:
         max_per_class: images of a class that are used at all.
     """
 
-    num_clients: int
-    total: int | None = 18_345
+    num_clients: Clients
+    total: AtLeastOne | None = 18_345
     sharing: str = "disjoint"
-    first_class: int | Literal["auto"] = "auto"
-    max_per_class: int = 4000
+    first_class: AtLeastZero | Literal["auto"] = "auto"
+    max_per_class: AtLeastOne = 4000
 
     def __post_init__(self) -> None:
         check_clients(self.num_clients)

@@ -22,6 +22,7 @@ from fedclust.partitions.cut import (
     too_few,
 )
 from fedclust.partitions.power_law import class_counts
+from fedclust.ranges import AtLeastOne, Clients
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
@@ -38,9 +39,9 @@ class IID:
         examples_per_client: at most this many training examples per client, None for all.
     """
 
-    num_clients: int
+    num_clients: Clients
     sizes: str = "equal"
-    examples_per_client: int | None = None
+    examples_per_client: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
         check_clients(self.num_clients)

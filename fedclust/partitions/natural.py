@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedclust.errors import ConfigError, require
 from fedclust.partitions.cut import hold_out, labels, no_group, plain_pool, too_few
+from fedclust.ranges import InnerFraction
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
@@ -22,7 +23,7 @@ class Natural:
         train_fraction: share of the training set, rounded down.
     """
 
-    train_fraction: float = 0.9
+    train_fraction: InnerFraction = 0.9
 
     def __post_init__(self) -> None:
         require(

@@ -26,6 +26,7 @@ from fedclust.partitions.cut import (
     shuffled_classes,
     too_few,
 )
+from fedclust.ranges import AtLeastOne, Clients
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
@@ -46,9 +47,9 @@ class PowerLaw:
         max_per_class: images of a class that are used at all, None for all.
     """
 
-    num_clients: int
-    classes_per_client: int = 2
-    max_per_class: int | None = None
+    num_clients: Clients
+    classes_per_client: AtLeastOne = 2
+    max_per_class: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
         check_clients(self.num_clients)

@@ -20,6 +20,7 @@ from fedclust.partitions.cut import (
     even,
     too_few,
 )
+from fedclust.ranges import AtLeastOne, Clients
 from fedclust.rng import Stream
 from fedclust.types import Dataset, Pool, Split
 
@@ -38,9 +39,9 @@ class Rotated:
         examples_per_client: at most this many training examples per client, None for all.
     """
 
-    num_clients: int
-    num_rotations: int
-    examples_per_client: int | None = None
+    num_clients: Clients
+    num_rotations: AtLeastOne
+    examples_per_client: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
         check_clients(self.num_clients)

@@ -4,57 +4,35 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.report.jobs import Curve, Job
+from fedclust.config.schema import is_setting, tells_arms_apart
+from fedclust.report.runs import Curve, Run
 
-# overrides that never tell two arms apart
-_NOT_TELLING = (
-    "checkpoint_seconds",
-    "data",
-    "experiment",
-    "hydra",
-    "lockstep",
-    "name",
-    "progress",
-    "report",
-    "tracker",
-)
-# what every method meets alike; all other overrides are part of the method
-_FEDERATION = (
-    "case",
-    "clients_per_round",
-    "dataset",
-    "eval_every",
-    "model",
-    "participation",
-    "partition",
-    "rounds",
-    "scale",
-    "scenario",
-    "seeds",
-)
+_SYMBOLS = {"gradient_weight": "λ (gradient_weight)"}  # what papers call an option
 SEPARATOR = ", "  # between the pieces of a setting
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One job with its name.
+    """One run with its name.
 
     Attributes:
-        job: the job.
-        name: the algorithm choice, and the options in which it differs from its other jobs: "jgl
-            gradient_weight=0.2".
-        setting: the federation where not all jobs of the report have the same one: "MNIST-MCLR,
+        run: the run.
+        name: the algorithm choice, and the options in which it differs from its other runs: "ifca
+            num_clusters=4".
+        setting: the federation where not all runs of the report have the same one: "MNIST-MCLR,
             swap all".
+        factors: what tells it apart from the other runs of its algorithm, by short key.
     """
 
-    job: Job
+    run: Run
     name: str
     setting: str
+    factors: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -64,39 +42,48 @@ class Arm:
     @property
     def algorithm(self) -> str:
         """The algorithm choice."""
-        return self.job.choices.get("algorithm") or self.name
+        return self.run.choices.get("algorithm") or self.name
+
+    def is_called(self, name: str) -> bool:
+        """Whether a claim or an order that says `name` means this arm."""
+        return _plain(name) in {_plain(own) for own in (self.label, self.name, self.algorithm)}
+
+    @property
+    def comparable(self) -> bool:
+        """Whether its values may be held against printed ones: full size, and the data meant."""
+        return self.run.scale == "paper" and not self.stand_in
 
     @property
     def base(self) -> str:
         """The algorithm choice inside a wrapper; without one, the algorithm itself."""
-        return self.job.choices.get("algorithm@algorithm.base") or self.algorithm
+        return self.run.choices.get("algorithm@algorithm.base") or self.algorithm
 
     @property
     def finished(self) -> bool:
         """Whether the job has run to its end; one that says nothing of its state has."""
-        return bool(self.job.status.get("state", "done") == "done")
+        return bool(self.run.status.get("state", "done") == "done")
 
     @property
     def stand_in(self) -> str:
         """The data set the experiment is about, where the job used another in its place; else
         "".
         """
-        meant = str(self.job.asked.get("dataset") or "")
-        return "" if meant == self.job.choices.get("dataset") else meant
+        meant = str(self.run.asked.get("dataset") or "")
+        return "" if meant == self.run.choices.get("dataset") else meant
 
     @property
     def cell(self) -> Mapping[str, str]:
         """What tells the cells of a printed table apart: choices by group, and classes per
         client.
         """
-        partition = self.job.config.get("partition") or {}
+        partition = self.run.config.get("partition") or {}
         classes = (
             "10"
-            if self.job.choices.get("partition") == "iid"
+            if self.run.choices.get("partition") == "iid"
             else partition.get("classes_per_client")
         )
         meant = {"dataset": self.stand_in} if self.stand_in else {}
-        return {**self.job.choices, "classes": str(classes), **meant}
+        return {**self.run.choices, "classes": str(classes), **meant}
 
     def curve(self, metric: str) -> Curve | None:
         """One metric of the arm without the seeds that failed on the way, or None where it was not
@@ -104,12 +91,12 @@ class Arm:
 
         "models" is the sum of models_down and models_up.
         """
-        curve = self._sent() if metric == "models" else self.job.curves.get(metric)
-        return curve.without(self.job.failed) if curve else None
+        curve = self._sent() if metric == "models" else self.run.curves.get(metric)
+        return curve.without(self.run.failed) if curve else None
 
     def _sent(self) -> Curve | None:
         """The models sent in either direction."""
-        down, up = self.job.curves.get("models_down"), self.job.curves.get("models_up")
+        down, up = self.run.curves.get("models_down"), self.run.curves.get("models_up")
         if down is None or up is None or down.values.shape != up.values.shape:
             return None
         return replace(down, values=down.values + up.values)
@@ -142,44 +129,65 @@ class Arm:
         return replace(curve, values=values)
 
 
-def arms(jobs: Sequence[Job], order: Sequence[str] = ()) -> list[Arm]:
-    """The arms of some jobs by setting; in a setting those named in `order` first, then by label.
+def arms(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Arm]:
+    """The arms of some runs by setting; those named in `order` first, then as the sweep gave them.
 
     Args:
-        jobs: the jobs.
+        runs: the runs.
         order: algorithm choices, names, whole labels or pieces of settings, in row order.
     """
-    federation = _federations(jobs)
-    settings = [
-        SEPARATOR.join(
-            _piece(job, key, name) for key, name in federation.items() if _value(job, key)
-        )
-        for job in jobs
-    ]
-    by_algorithm: dict[str, list[Job]] = defaultdict(list)
-    for job in jobs:
-        by_algorithm[_algorithm(job)].append(job)
+    federation = _federations(runs)
+    by_algorithm: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_algorithm[_algorithm(run)].append(run)
     options = {
-        algorithm: _told_apart(group, lambda key: key.partition(".")[0] not in _FEDERATION)
+        algorithm: _told_apart(group, lambda key: not is_setting(key))
         for algorithm, group in by_algorithm.items()
     }
-    names = [_name(job, options[_algorithm(job)]) for job in jobs]
-    alike = Counter(zip(names, settings, strict=True))
-    found = [
-        # where nothing in the configs tells two jobs apart, their folders do
-        Arm(job, name if alike[name, setting] == 1 else f"{name} ({job.folder.name})", setting)
-        for job, name, setting in zip(jobs, names, settings, strict=True)
+    settings = [_given(run, federation) for run in runs]
+    given = [_given(run, options[_algorithm(run)]) for run in runs]
+    titles = [
+        SEPARATOR.join(_piece(run, key, federation[key], value) for key, value in setting.items())
+        for run, setting in zip(runs, settings, strict=True)
     ]
-    rank = {name: position for position, name in enumerate(order)}
+    names = [_name(run, one, options) for run, one in zip(runs, given, strict=True)]
+    alike = Counter(zip(names, titles, strict=True))
+    made = [
+        Arm(
+            run,
+            # where nothing in the configs tells two runs apart, their folders do
+            name if alike[name, title] == 1 else f"{name} ({run.folder.name})",
+            title,
+            {
+                **{federation[key]: value for key, value in setting.items()},
+                **{options[_algorithm(run)][key]: value for key, value in one.items()},
+            },
+        )
+        for run, name, title, setting, one in zip(runs, names, titles, settings, given, strict=True)
+    ]
+    return _ordered(made, order)
 
-    def key(
-        arm: Arm,
-    ) -> tuple[list[int], list[tuple[int, float, str]], int, list[tuple[int, float, str]]]:
+
+def _ordered(made: Sequence[Arm], order: Sequence[str]) -> list[Arm]:
+    rank = {_plain(name): position for position, name in enumerate(order)}
+    first: dict[str, int] = {}  # setting or name → its first place in the sweep
+    for arm in made:
+        for what in (f"setting {arm.setting}", f"name {arm.name}"):
+            first[what] = min(first.get(what, arm.run.place), arm.run.place)
+
+    def key(arm: Arm) -> tuple[object, ...]:
         pieces = [rank.get(piece, len(rank)) for piece in arm.setting.split(SEPARATOR)]
-        place = min(rank.get(name, len(rank)) for name in (arm.label, arm.name, arm.algorithm))
-        return pieces, _natural(arm.setting), place, _natural(arm.name)
+        own = (arm.label, arm.name, arm.algorithm)
+        return (
+            pieces,
+            first[f"setting {arm.setting}"],
+            _natural(arm.setting),
+            min(rank.get(_plain(name), len(rank)) for name in own),
+            first[f"name {arm.name}"],
+            _natural(arm.name),
+        )
 
-    return sorted(found, key=key)
+    return sorted(made, key=key)
 
 
 def settings_of(arms: Sequence[Arm]) -> list[str]:
@@ -187,70 +195,82 @@ def settings_of(arms: Sequence[Arm]) -> list[str]:
     return list(dict.fromkeys(arm.setting for arm in arms))
 
 
-def _algorithm(job: Job) -> str:
-    return job.choices.get("algorithm") or job.folder.name
+def _plain(name: str) -> str:
+    """A name with the keys of options as a config has them."""
+    for key, symbol in _SYMBOLS.items():
+        name = name.replace(symbol, key)
+    return name
 
 
-def _name(job: Job, options: Mapping[str, str]) -> str:
-    given = [f"{short}={_value(job, key)}" for key, short in options.items() if _value(job, key)]
-    return " ".join([_algorithm(job), *given])
+def _algorithm(run: Run) -> str:
+    return run.choices.get("algorithm") or run.folder.name
 
 
-def _piece(job: Job, key: str, short: str) -> str:
+def _given(run: Run, keys: Mapping[str, str]) -> dict[str, str]:
+    """The run's values of some keys, without those it has none of."""
+    return {key: value for key in keys if (value := _value(run, key))}
+
+
+def _name(run: Run, given: Mapping[str, str], options: Mapping[str, Mapping[str, str]]) -> str:
+    short = options[_algorithm(run)]
+    return " ".join(
+        [
+            _algorithm(run),
+            *(f"{_SYMBOLS.get(short[key], short[key])}={value}" for key, value in given.items()),
+        ]
+    )
+
+
+def _piece(run: Run, key: str, short: str, value: str) -> str:
     """One difference between federations in words."""
-    value = _value(job, key)
     if key == "case":
-        return str(job.asked.get("case") or value.rpartition("/")[2])
-    return value.replace("_", " ") if key in job.choices else f"{short}={value}"
+        return str(run.asked.get("case") or value.rpartition("/")[2])
+    return value.replace("_", " ") if key in run.choices else f"{short}={value}"
 
 
-def _federations(jobs: Sequence[Job]) -> dict[str, str]:
+def _federations(runs: Sequence[Run]) -> dict[str, str]:
     """The keys that tell federations apart, with their short names: the case, and what differs
     within one.
     """
-    told = _told_apart(jobs, lambda key: key.partition(".")[0] in _FEDERATION)
+    told = _told_apart(runs, is_setting)
     if "case" not in told:
         return told
-    by_case: dict[str, list[Job]] = defaultdict(list)
-    for job in jobs:
-        by_case[_value(job, "case")].append(job)
+    by_case: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_case[_value(run, "case")].append(run)
     within = {
         key
         for group in by_case.values()
         for key in told
-        if len({_value(job, key) for job in group}) > 1
+        if len({_value(run, key) for run in group}) > 1
     }
     return {key: short for key, short in told.items() if key == "case" or key in within}
 
 
-def _told_apart(jobs: Sequence[Job], wanted: Callable[[str], bool]) -> dict[str, str]:
-    """The overridden keys that are wanted and differ among the jobs, each with its shortest clear
+def _told_apart(runs: Sequence[Run], wanted: Callable[[str], bool]) -> dict[str, str]:
+    """The overridden keys that are wanted and differ among the runs, each with its shortest clear
     name.
     """
-    given = dict.fromkeys(key for job in jobs for key in _overrides(job) if wanted(key))
-    differing = [key for key in given if len({_comparable(_value(job, key)) for job in jobs}) > 1]
+    given = dict.fromkeys(key for run in runs for key in _overrides(run) if wanted(key))
+    differing = [key for key in given if len({_comparable(_value(run, key)) for run in runs}) > 1]
     short = Counter(key.rpartition(".")[2] for key in differing)
     return {key: s if short[s := key.rpartition(".")[2]] == 1 else key for key in differing}
 
 
-def _value(job: Job, key: str) -> str:
-    """What the job has for a key, given or by default; "" where it has none."""
-    given = _overrides(job).get(key) or job.choices.get(key)
+def _value(run: Run, key: str) -> str:
+    """What the run has for a key, given or by default; "" where it has none."""
+    given = _overrides(run).get(key) or run.choices.get(key)
     if given is not None:
         return given
-    node: object = job.config
+    node: object = run.config
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
     return "" if node is None or isinstance(node, Mapping) else str(node)
 
 
-def _overrides(job: Job) -> Mapping[str, str]:
-    pairs = (str(text).lstrip("+~").partition("=") for text in job.config.get("overrides") or ())
-    return {
-        key: value
-        for key, _, value in pairs
-        if key != "algorithm" and key.partition(".")[0] not in _NOT_TELLING
-    }
+def _overrides(run: Run) -> Mapping[str, str]:
+    pairs = (str(text).lstrip("+~").partition("=") for text in run.config.get("overrides") or ())
+    return {key: value for key, _, value in pairs if key != "algorithm" and tells_arms_apart(key)}
 
 
 def _comparable(text: str) -> float | str:

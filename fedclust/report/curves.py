@@ -1,4 +1,4 @@
-"""Line figures: metrics over iterations or over what was sent, mean over seeds with a band of one
+"""Line figures: metrics over rounds or over what was sent, mean over seeds with a band of one
 std.
 
 One panel per metric and setting: metrics below each other and settings side by side, as the papers
@@ -9,7 +9,8 @@ rows as it needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +24,15 @@ from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.arms import SEPARATOR, Arm, settings_of
 from fedclust.report.published import lookup
+from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
-from fedclust.report.wording import axis, byte_unit, factor
+from fedclust.report.wording import axis, bounds, byte_unit, factor
 
 _PER_ROW = 4
 MOST_PANELS = 24
 _STRETCHED = 4.0  # a curve this many times as high as the common one may leave its panel
+MOST_LINES = 8  # in one panel; more cannot be told apart
+_FEW_ROUNDS = 7  # as many are each a tick
 _LEGEND_ROWS, _LEGEND_ROW = (
     2,
     0.2,
@@ -41,18 +45,32 @@ class Panel:
 
     Attributes:
         metric: what is drawn.
-        arms: the curves, each with the number of its look.
+        arms: the curves.
         title: heading; the setting.
     """
 
     metric: str
-    arms: Sequence[tuple[int, Arm]]
+    arms: Sequence[Arm]
     title: str
 
 
 def fits_one_figure(arms: Sequence[Arm], metrics: Sequence[str]) -> bool:
     """Whether metrics by settings make one figure; else every metric is better drawn by itself."""
-    return len(metrics) == 1 or len(settings_of(arms)) <= _PER_ROW
+    if len(metrics) == 1:
+        return True
+    single = any(is_single(arms, metric) for metric in metrics)
+    return len(settings_of(arms)) <= _PER_ROW and not is_crowded(arms) and not single
+
+
+def is_crowded(arms: Sequence[Arm]) -> bool:
+    """Whether more arms share a setting than can be told apart in one panel."""
+    return max(Counter(arm.setting for arm in arms).values(), default=0) > MOST_LINES
+
+
+def is_single(arms: Sequence[Arm], metric: str) -> bool:
+    """Whether a metric has one round in every arm, so that there is no line to draw."""
+    curves = [curve for arm in arms if (curve := arm.curve(metric))]
+    return bool(curves) and all(len(curve.rounds) == 1 for curve in curves)
 
 
 def draw(
@@ -63,21 +81,17 @@ def draw(
     Args:
         arms: the curves.
         metrics: what is drawn, from the top; accuracies in percent.
-        x: iteration, or models or bytes sent so far in either direction.
+        x: "iteration" for rounds, or models or bytes sent so far in either direction.
         published: where given, the numbers its paper prints are drawn as hollow marks.
     """
-    names = list(dict.fromkeys(arm.name for arm in arms))
+    looks = style.looks(arms)
     arms = [arm for arm in arms if x == "iteration" or arm.total(x).max(initial=0) > 0]
     metrics = [metric for metric in metrics if any(arm.curve(metric) for arm in arms)]
     settings = settings_of(arms)
     if not metrics:
         return None
     panels = [
-        Panel(
-            metric,
-            [(names.index(a.name), a) for a in arms if a.setting == s and a.curve(metric)],
-            s,
-        )
+        Panel(metric, [a for a in arms if a.setting == s and a.curve(metric)], s)
         for metric in metrics
         for s in settings
     ]
@@ -87,38 +101,45 @@ def draw(
     grid: list[Axes] = figure.subplots(high, wide, squeeze=False).ravel().tolist()
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    unit, sent = _unit(arms, x)
+    unit, sent = sent_in(arms, x)
     for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
-        _fill(axes, panel, x, unit, published)
+        _fill(axes, panel, x, unit, published, looks)
         if place < wide or len(metrics) == 1:  # rows of metrics share the titles of the first
             axes.set_title(_broken(panel.title))
         if place % wide == 0 or len(settings) == 1:
             axes.set_ylabel(axis(panel.metric))
         if place + wide >= len(panels):
             axes.set_xlabel(sent)
-    _legend(figure, grid[: len(panels)], panels)
+    _legend(figure, grid[: len(panels)])
     return figure
 
 
-def _fill(axes: Axes, panel: Panel, x: str, unit: float, published: Spec | None) -> None:
+def _fill(
+    axes: Axes,
+    panel: Panel,
+    x: str,
+    unit: float,
+    published: Spec | None,
+    looks: Mapping[str, dict[str, Any]],
+) -> None:
     """All curves of a panel."""
     means, totals = [], []
-    for position, arm in panel.arms:
+    for arm in panel.arms:
         curve = arm.curve(panel.metric)
         assert curve is not None
-        along = curve.rounds.astype(np.float64) + 1
-        if x != "iteration":
-            spent = arm.curve(x)
-            assert spent is not None
-            along = np.interp(curve.rounds, spent.rounds, np.nancumsum(spent.mean()) / unit)
-            totals.append(float(along.max(initial=0)))
-        values = factor(panel.metric) * curve.values
-        look = style.line(position)
-        means.append(_draw(axes, along, values, look, arm.name))
-        if published is not None and x == "iteration" and panel.metric == published.metric:
+        along = abscissa(arm, curve, x, unit)
+        totals.append(float(along.max(initial=0)))
+        look = looks[arm.name]
+        means.append(draw_curve(axes, along, curve, panel.metric, look, arm.name))
+        if (
+            published is not None
+            and arm.comparable
+            and x == "iteration"
+            and panel.metric == published.metric
+        ):
             _printed(axes, arm, curve.rounds, published, look)
     if x == "iteration":
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+        set_round_ticks(axes, panel.arms, panel.metric)
     elif (
         totals and max(totals) > 20 * min(totals) > 0
     ):  # else the cheap arms would be squeezed at the left
@@ -127,16 +148,39 @@ def _fill(axes: Axes, panel: Panel, x: str, unit: float, published: Spec | None)
         _keep_readable(axes, means)
 
 
-def _draw(
+def abscissa(arm: Arm, curve: Curve, x: str, unit: float) -> NDArray[np.float64]:
+    """[R] where the values of a curve stand: rounds from 1, or what was sent until then."""
+    if x == "iteration":
+        return curve.rounds.astype(np.float64) + 1
+    spent = arm.curve(x)
+    assert spent is not None
+    sent: NDArray[np.float64] = np.interp(
+        curve.rounds, spent.rounds, np.nancumsum(spent.mean()) / unit
+    )
+    return sent
+
+
+def set_round_ticks(axes: Axes, arms: Sequence[Arm], metric: str) -> None:
+    """Ticks at whole rounds: at every evaluated one where there are few."""
+    rounds = sorted({int(t) + 1 for arm in arms if (c := arm.curve(metric)) for t in c.rounds})
+    if len(rounds) <= _FEW_ROUNDS:
+        axes.set_xticks(rounds)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=2))
+
+
+def draw_curve(
     axes: Axes,
     x: NDArray[np.float64],
-    values: NDArray[np.float64],
+    curve: Curve,
+    metric: str,
     look: dict[str, Any],
     label: str,
 ) -> NDArray[np.float64]:
-    """One arm: the mean over seeds [R, S] as a line with a few markers, ± 1 standard deviation as
-    a band.
+    """One arm: the mean over seeds as a line with a few markers, ± 1 standard deviation as a band
+    that stays within what the metric can be. Returns the mean [R], as shown.
     """
+    values = factor(metric) * curve.values
     known = np.isfinite(values).any(axis=1)
     x, values = x[known], values[known]
     with np.errstate(all="ignore"):
@@ -147,9 +191,8 @@ def _draw(
     every = max(1, math.ceil(len(x) / 8))
     axes.plot(x, mean, label=label, markevery=every, zorder=3, **look)
     if values.shape[1] > 1:
-        axes.fill_between(
-            x, mean - std, mean + std, color=look["color"], alpha=0.15, linewidth=0, zorder=2
-        )
+        low, high = (np.clip(edge, *bounds(metric)) for edge in (mean - std, mean + std))
+        axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0, zorder=2)
     return mean
 
 
@@ -236,30 +279,25 @@ def _broken(title: str) -> str:
     return title.replace(SEPARATOR, "\n") if len(title) > 28 else title
 
 
-def _unit(arms: Sequence[Arm], x: str) -> tuple[float, str]:
+def sent_in(arms: Sequence[Arm], x: str) -> tuple[float, str]:
     """The unit of the horizontal axis and its label."""
     if x == "iteration":
-        return 1.0, "iteration"
+        return 1.0, "round"
     largest = max((float(arm.total(x).max(initial=0)) for arm in arms), default=0.0)
     size, unit = byte_unit(largest) if x == "bytes" else (1.0, "models")
     return size, f"sent so far, {unit} per seed"
 
 
-def _legend(figure: Figure, grid: Sequence[Axes], panels: Sequence[Panel]) -> None:
+def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
     """One legend above all panels, in the order of the arms."""
-    handles: dict[int, tuple[str, Any]] = {}
-    for axes, panel in zip(grid, panels, strict=True):
-        drawn = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        for position, arm in panel.arms:
-            if arm.name in drawn:
-                handles.setdefault(position, (arm.name, drawn[arm.name]))
-    named = [handles[position] for position in sorted(handles)]
-    widest = max((len(name) for name, _ in named), default=1)
-    columns = max(1, min(len(named), int(figure.get_figwidth() * 13 / (widest + 7))))
-    more = (
-        math.ceil(len(named) / columns) - _LEGEND_ROWS
-    )  # or a long legend would squeeze the panels
+    drawn: dict[str, Any] = {}
+    for axes in grid:
+        lines, labels = axes.get_legend_handles_labels()
+        for handle, label in zip(lines, labels, strict=True):
+            drawn.setdefault(label, handle)
+    widest = max(map(len, drawn), default=1)
+    columns = max(1, min(len(drawn), int(figure.get_figwidth() * 13 / (widest + 7))))
+    # or a long legend would squeeze the panels
+    more = math.ceil(len(drawn) / columns) - _LEGEND_ROWS
     figure.set_figheight(figure.get_figheight() + max(0, more) * _LEGEND_ROW)
-    figure.legend(
-        [line for _, line in named], [n for n, _ in named], loc="outside upper left", ncols=columns
-    )
+    figure.legend(list(drawn.values()), list(drawn), loc="outside upper left", ncols=columns)

@@ -23,14 +23,14 @@ _PRINTED = {  # column → metric in the tables that describe data sets and mode
 }
 
 
-def federation_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | None:
+def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     """One row per setting: clients, examples, per client, classes, parameters; mean over seeds.
 
     None where no run wrote `federation.json`.
     """
     rows, records = [], []
     for arm in _one_per_setting(arms):
-        seeds = list(arm.job.federation["seeds"].values())
+        seeds = list(arm.run.federation["seeds"].values())
         record: dict[str, Any] = {"setting": _title(arm)}
         record["clients"] = _mean(seeds, "clients")
         record["groups"] = _mean(seeds, "groups")
@@ -42,13 +42,13 @@ def federation_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | N
                 record[f"{split} {name}"] = _mean(seeds, split, name)
         for name in ("mean", "min", "max"):
             record[f"classes {name}"] = _mean(seeds, "classes", name)
-        record["parameters"] = int(arm.job.federation["parameters"])
+        record["parameters"] = int(arm.run.federation["parameters"])
         records.append(record)
-        examples = _number(spec, arm, scaled, "examples", record)
+        examples = _number(spec, arm, "examples", record)
         rows.append(
             (
                 Cell(text=record["setting"] or "all"),
-                _number(spec, arm, scaled, "clients", record),
+                _number(spec, arm, "clients", record),
                 Cell(text=f"{record['groups']:g}" if record["groups"] else "–"),
                 replace(
                     examples,
@@ -61,7 +61,7 @@ def federation_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | N
                         record["classes mean"], record["classes min"], record["classes max"]
                     )
                 ),
-                _number(spec, arm, scaled, "parameters", record),
+                _number(spec, arm, "parameters", record),
             )
         )
     if not rows:
@@ -95,7 +95,7 @@ def class_table(arms: Sequence[Arm]) -> Table | None:
     records: list[Mapping[str, Any]] = []
     left_out = 0
     for arm in _one_per_setting(arms):
-        seed = next(iter(arm.job.federation["seeds"].values()))
+        seed = next(iter(arm.run.federation["seeds"].values()))
         examples: Mapping[str, Sequence[int]] = seed["examples"]
         if len(rows) + len(examples) > _MOST_CLASS_ROWS:
             left_out += 1
@@ -130,14 +130,14 @@ def class_table(arms: Sequence[Arm]) -> Table | None:
 def _one_per_setting(arms: Sequence[Arm]) -> list[Arm]:
     """The first arm of every setting that wrote about its federation."""
     first = [
-        next((a for a in arms if a.setting == s and a.job.federation.get("seeds")), None)
+        next((a for a in arms if a.setting == s and a.run.federation.get("seeds")), None)
         for s in settings_of(arms)
     ]
     return [arm for arm in first if arm is not None]
 
 
 def _title(arm: Arm) -> str:
-    return arm.setting or str(arm.job.asked.get("case") or "")
+    return arm.setting or str(arm.run.asked.get("case") or "")
 
 
 def _mean(seeds: Sequence[Mapping[str, Any]], *path: str) -> float:
@@ -150,7 +150,7 @@ def _mean(seeds: Sequence[Mapping[str, Any]], *path: str) -> float:
     return float(np.mean(values))
 
 
-def _number(spec: Spec, arm: Arm, scaled: bool, column: str, record: Mapping[str, Any]) -> Cell:
+def _number(spec: Spec, arm: Arm, column: str, record: Mapping[str, Any]) -> Cell:
     """A count beside the one the paper prints; exact equality is agreement."""
     printed: Published | None = None
     if spec.published:
@@ -158,7 +158,7 @@ def _number(spec: Spec, arm: Arm, scaled: bool, column: str, record: Mapping[str
     value = record[column]
     if printed is None:
         return Cell(text=f"{value:,.0f}")
-    good = None if scaled or arm.stand_in else bool(value == printed.mean)
+    good = None if not arm.comparable else bool(value == printed.mean)
     return Cell(text=f"{value:,.0f}", detail=f"paper {printed.mean:,.0f}", good=good)
 
 

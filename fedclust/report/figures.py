@@ -14,24 +14,22 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from fedclust.files import atomic_write
-from fedclust.report import curves, flow, heatmaps, style
+from fedclust.report import curves, flow, heatmaps, panels, style
 from fedclust.report.arms import Arm, settings_of
+from fedclust.report.pivot import pivots
 from fedclust.report.spec import Spec
-from fedclust.report.wording import in_percent, title
+from fedclust.report.wording import in_percent, meant
 
 _MOST_FLOWS = 8
 _MOST_SETTINGS = 1  # whose single runs are drawn
 _MOST_BESIDE = 8
-_MEANT = {
-    "train_loss": "Training loss of the cohort",
-    "purity": "Purity of the clusters (1: no cluster mixes groups)",
-    "discrepancy": "Distance of local models to the model they form",
-}
+_MOST_GRIDS = 4  # beside each other
 _BAND = "Lines: mean over seeds; bands: ± 1 standard deviation."
 _FLOW = (
-    "which clients are in which cluster, over iterations. Bars: clusters; bands: clients, in the "
-    "colour of "
-    "their true group. Below: share of clients that changed cluster, mean over seeds."
+    "which clients are in which cluster, over rounds. Bars: clusters; bands: clients, in the "
+    "colour of the true group they have at the left, or of that cluster where there are no "
+    "groups. Below: share of clients that changed cluster, "
+    "mean over seeds."
 )
 
 
@@ -50,11 +48,11 @@ class Picture:
     png: bytes
 
 
-def draw(folder: Path, spec: Spec, arms: Sequence[Arm], scaled: bool) -> list[Picture]:
+def draw(folder: Path, spec: Spec, arms: Sequence[Arm]) -> list[Picture]:
     """The figures that the data allow, written to `folder` as PNG and PDF."""
     pictures = []
     with mpl.rc_context(cast(Any, style.RC)):
-        for name, caption, figure in _figures(spec, arms, scaled):
+        for name, caption, figure in _figures(spec, arms):
             png, pdf = io.BytesIO(), io.BytesIO()
             figure.savefig(png, format="png", metadata={"Software": None})
             figure.set_layout_engine("none")  # keep the layout just found, which costs a drawing
@@ -70,8 +68,8 @@ def draw(folder: Path, spec: Spec, arms: Sequence[Arm], scaled: bool) -> list[Pi
     return pictures
 
 
-def _figures(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Iterator[tuple[str, str, Figure]]:
-    candidates = itertools.chain(_lines(spec, arms, scaled), _matrices(arms))
+def _figures(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure]]:
+    candidates = itertools.chain(_grids(spec, arms), _lines(spec, arms), _matrices(spec, arms))
     yield from (
         (file, caption, figure) for file, caption, figure in candidates if figure is not None
     )
@@ -89,9 +87,7 @@ def first_settings(arms: Sequence[Arm], number: int) -> list[Arm]:
     return [arm for arm in arms if arm.setting in shown]
 
 
-def _lines(
-    spec: Spec, arms: Sequence[Arm], scaled: bool
-) -> Iterator[tuple[str, str, Figure | None]]:
+def _lines(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
     rows = spec.figure.rows or (spec.metric,)
     groups = [rows] if curves.fits_one_figure(arms, rows) else [(row,) for row in rows]
     for metrics in groups:
@@ -100,46 +96,67 @@ def _lines(
             if spec.figure.x == "iteration"
             else "_".join((*metrics, spec.figure.x))
         )
-        yield _curve(spec, arms, scaled, metrics, spec.figure.x, file, curves.MOST_PANELS)
+        yield _curve(spec, arms, metrics, spec.figure.x, file, curves.MOST_PANELS)
     # what nobody asked for is drawn for as many settings as are quickly looked at
     most = _MOST_BESIDE
     if spec.figure.x != "iteration":
-        yield _curve(spec, arms, scaled, (spec.metric,), "iteration", spec.metric, most)
-    for metric in ("train_loss", "purity"):
+        yield _curve(spec, arms, (spec.metric,), "iteration", spec.metric, most)
+    grouped = any(arm.curve("purity") for arm in arms)
+    for metric in ("train_loss", *(("purity",) if grouped else ("num_clusters", "churn"))):
         if metric not in rows:
-            yield _curve(spec, arms, scaled, (metric,), "iteration", metric, most)
-    if spec.figure.x != "bytes":
-        yield _curve(spec, arms, scaled, (spec.metric,), "bytes", f"{spec.metric}_bytes", most)
+            yield _curve(spec, arms, (metric,), "iteration", metric, most)
+    few_lines = not curves.is_single(arms, spec.metric) and not curves.is_crowded(arms)
+    if spec.figure.x != "bytes" and few_lines:
+        yield _curve(spec, arms, (spec.metric,), "bytes", f"{spec.metric}_bytes", most)
 
 
 def _curve(
-    spec: Spec,
-    arms: Sequence[Arm],
-    scaled: bool,
-    metrics: Sequence[str],
-    x: str,
-    file: str,
-    most: int,
+    spec: Spec, arms: Sequence[Arm], metrics: Sequence[str], x: str, file: str, most: int
 ) -> tuple[str, str, Figure | None]:
-    """One figure of lines with its caption."""
-    printed = (
-        spec
-        if spec.published and spec.iterations and not scaled and in_percent(spec.metric)
-        else None
-    )
-    shown = printed if spec.metric in metrics and x == "iteration" else None
-    names = [_MEANT.get(metric, title(metric)) for metric in metrics]
+    """One figure of lines, or of bars where there is a single round, with its caption."""
+    names = [meant(metric) for metric in metrics]
     names[1:] = [name[0].lower() + name[1:] for name in names[1:]]
-    named = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    along = "over iterations" if x == "iteration" else f"against the {x} sent in both directions"
-    hollow = " Hollow marks: published." if shown else ""
+    named = "; ".join(names)
     few = first_settings(arms, most)
     left_out = "" if len(few) == len(arms) else f" The first {most} settings only."
-    figure = curves.draw(few, metrics, x, shown)
-    return file, f"{named} {along}. {_BAND}{hollow}{left_out}", figure
+    if len(metrics) == 1 and curves.is_single(few, metrics[0]):
+        caption = f"{named}. Bars: mean over seeds; lines: ± 1 standard deviation.{left_out}"
+        return file, caption, panels.bars(few, metrics[0])
+    along = "over rounds" if x == "iteration" else f"against the {x} sent in both directions"
+    if len(metrics) == 1 and curves.is_crowded(few):
+        kind = (
+            "One panel per arm, a line per setting"
+            if len(settings_of(few)) > 1
+            else "One panel per arm; grey: the others"
+        )
+        caption = f"{named}, {along}. {kind}. {_BAND}{left_out}"
+        return file, caption, panels.multiples(few, metrics[0], x)
+    printed = (
+        spec.published
+        and spec.iterations
+        and in_percent(spec.metric)
+        and any(arm.comparable for arm in arms)
+    )
+    compared = spec if printed and spec.metric in metrics and x == "iteration" else None
+    hollow = " Hollow marks: published." if compared else ""
+    figure = curves.draw(few, metrics, x, compared)
+    return file, f"{named}, {along}. {_BAND}{hollow}{left_out}", figure
 
 
-def _matrices(arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
+def _grids(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
+    grids = pivots(arms)[:_MOST_GRIDS]
+    if grids:
+        caption = f"{meant(spec.metric)}, at the end, mean over seeds, by two options."
+        yield "grid", caption, panels.heat(grids, spec.metric)
+
+
+def _matrices(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
+    if curves.is_single(arms, spec.metric):
+        yield (
+            "examples",
+            "Training examples of every class, by true group; first seed.",
+            heatmaps.examples(arms),
+        )
     few = first_settings(arms, _MOST_SETTINGS)
     left_out = " The first setting only." if len(few) < len(arms) else ""
     yield (
@@ -149,8 +166,14 @@ def _matrices(arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
         heatmaps.contingencies(few),
     )
     yield (
+        "classes",
+        "Share of every class among the training examples of a cluster's clients, clusters at the "
+        "end of the first seed." + left_out,
+        heatmaps.classes(few),
+    )
+    yield (
         "distance",
-        "Distance of any two clients as the clustering saw it, first seed; by group, then cluster."
-        + left_out,
+        "Distance of any two clients as the clustering saw it, first seed; in the order of their "
+        "groups, then clusters, in that round." + left_out,
         heatmaps.distances(few),
     )

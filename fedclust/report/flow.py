@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch, Rectangle
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedclust.report import style
 from fedclust.report.arms import Arm
+from fedclust.report.curves import set_round_ticks
 
 _COLUMNS = 6
 _MOST_CLUSTERS = 20
@@ -28,37 +30,44 @@ def flow(arm: Arm) -> Figure | None:
     below.
 
     None where there is only one cluster all the time, or a cluster per client, or nobody ever
-    moves.
+    moves, or there is one round only.
     """
     counts = arm.curve("num_clusters")
     if counts is None or not 1 < np.nanmax(counts.values) <= _MOST_CLUSTERS:
         return None
     churn = arm.curve("churn")
+    if len(counts.rounds) < 2:
+        return None
     if churn is not None and np.nanmax(churn.values) == 0:
         return None
-    seed = arm.job.seeds[0]
+    seed = arm.run.seeds[0]
     picks = np.unique(np.linspace(0, len(counts.rounds) - 1, _COLUMNS).round().astype(int))
     rounds = [int(counts.rounds[p]) for p in picks]
-    rows = arm.job.flow(seed, rounds)
+    rows = arm.run.client_rows(seed, rounds)
     if not len(rows):
         return None
-    wide = rows.pivot_table(index="client", columns="round", values="label", aggfunc="last")
-    labels = wide.fillna(-1).to_numpy(dtype=np.int64).T  # [columns, M]
-    group = (
-        rows.drop_duplicates("client", keep="last")
-        .sort_values("client")["group"]
-        .to_numpy(dtype=np.int64)
-    )
+    labels, groups = (_by_round(rows, column) for column in ("label", "group"))
+    grouped = bool((groups >= 0).any())
+    groups = groups if grouped else labels
+    shown = sorted(set(rows["round"]))
     figure = Figure(figsize=(6.4, 4.4 if churn else 3.4))
     axes = figure.subplots(
         2 if churn else 1, 1, height_ratios=[3.4, 1] if churn else None, squeeze=False
     )[:, 0]
-    _alluvium(axes[0], labels, group, [int(t) + 1 for t in wide.columns.to_numpy()])
+    _alluvium(axes[0], labels, groups, [int(t) + 1 for t in shown])
     axes[0].set_title(f"{arm.label}, seed {seed}")
     if churn:
         _churn(axes[1], arm)
-    _name_groups(figure, group)
+    if grouped:
+        _name_groups(figure, groups)
     return figure
+
+
+def _by_round(rows: pd.DataFrame, column: str) -> NDArray[np.int64]:
+    """[columns, M] a number of every client in every round; -1 where it was not there."""
+    wide = rows.pivot_table(index="client", columns="round", values=column, aggfunc="last")
+    numbers: NDArray[np.int64] = wide.fillna(-1).to_numpy(dtype=np.int64).T
+    return numbers
 
 
 def _name_groups(figure: Figure, group: NDArray[np.int64]) -> None:
@@ -79,17 +88,18 @@ def _name_groups(figure: Figure, group: NDArray[np.int64]) -> None:
 
 
 def _alluvium(
-    axes: Axes, labels: NDArray[np.int64], group: NDArray[np.int64], iterations: Sequence[int]
+    axes: Axes, labels: NDArray[np.int64], groups: NDArray[np.int64], rounds: Sequence[int]
 ) -> None:
-    """Bars at every column and bands between them."""
-    stacks = [_stack(label, group) for label in labels]
+    """Bars at every column and bands between them; labels and groups [columns, M]."""
+    stacks = [_stack(label, group) for label, group in zip(labels, groups, strict=True)]
     for column, (stack, label) in enumerate(zip(stacks, labels, strict=True)):
         _bars(axes, column, stack, label)
     for column in range(len(stacks) - 1):
-        _bands(axes, column, stacks[column : column + 2], labels[column : column + 2], group)
-    axes.set_xticks(range(len(iterations)), [str(i) for i in iterations])
-    axes.set_xlabel("iteration")
-    axes.set_xlim(-0.35, len(iterations) - 0.65)
+        pair = slice(column, column + 2)
+        _bands(axes, column, stacks[pair], labels[pair], groups[pair])
+    axes.set_xticks(range(len(rounds)), [str(t) for t in rounds])
+    axes.set_xlabel("round")
+    axes.set_xlim(-0.35, len(rounds) - 0.65)
     axes.set_ylim(-0.01, max(top for stack in stacks for _, top in stack.values()) + 0.01)
     axes.set_yticks([])
     axes.grid(visible=False)
@@ -157,27 +167,25 @@ def _bands(
     column: int,
     stacks: Sequence[Spans],
     labels: NDArray[np.int64],
-    group: NDArray[np.int64],
+    groups: NDArray[np.int64],
 ) -> None:
     """Bands from the bars of one column to those of the next, in the order of the pieces they come
-    from.
+    from and in the colour of the group they leave; labels and groups [2, M].
     """
     left = {key: span[0] for key, span in stacks[0].items()}
     right = {key: span[0] for key, span in stacks[1].items()}
-    moves, number = np.unique(np.stack([labels[0], labels[1], group]), axis=1, return_counts=True)
-    order = sorted(
-        range(len(number)),
-        key=lambda i: (stacks[0][moves[0, i], moves[2, i]], stacks[1][moves[1, i], moves[2, i]]),
-    )
-    for i in order:
-        start, end, g = (int(v) for v in moves[:, i])
-        share = number[i] / len(group)
-        y, z = left[start, g], right[end, g]
-        left[start, g] += share
-        right[end, g] += share
-        axes.add_patch(
-            _band(column + _WIDTH / 2, column + 1 - _WIDTH / 2, y, z, share, style.group_colour(g))
-        )
+    # [4, moves]: cluster and group before, cluster and group after
+    both = np.stack([labels[0], groups[0], labels[1], groups[1]])
+    moves, number = np.unique(both, axis=1, return_counts=True)
+    ends = [((int(a), int(g)), (int(b), int(h))) for a, g, b, h in moves.T]
+    for i in sorted(range(len(ends)), key=lambda i: (stacks[0][ends[i][0]], stacks[1][ends[i][1]])):
+        start, end = ends[i]
+        share = number[i] / labels.shape[1]
+        y, z = left[start], right[end]
+        left[start] += share
+        right[end] += share
+        colour = style.group_colour(start[1])
+        axes.add_patch(_band(column + _WIDTH / 2, column + 1 - _WIDTH / 2, y, z, share, colour))
 
 
 def _band(x0: float, x1: float, y0: float, y1: float, thickness: float, colour: str) -> PathPatch:
@@ -211,12 +219,18 @@ def _churn(axes: Axes, arm: Arm) -> None:
     axes.fill_between(
         curve.rounds + 1, curve.mean(), step="mid", color=style.MUTED, alpha=0.25, linewidth=0
     )
+    alone = "o" if len(curve.rounds) == 1 else ""
     axes.plot(
-        curve.rounds + 1, curve.mean(), drawstyle="steps-mid", color=style.MUTED, linewidth=1.2
+        curve.rounds + 1,
+        curve.mean(),
+        drawstyle="steps-mid",
+        color=style.MUTED,
+        linewidth=1.2,
+        marker=alone,
     )
     axes.set_ylim(0, max(0.05, float(np.nanmax(curve.mean())) * 1.1))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=3))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
-    axes.set_xlabel("iteration")
+    set_round_ticks(axes, [arm], "churn")
+    axes.set_xlabel("round")
     axes.set_ylabel("churn")

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedclust.metrics.contingency import contingency
 from fedclust.report import style
-from fedclust.report.arms import Arm
+from fedclust.report.arms import Arm, settings_of
 
 _PER_ROW = 4
 _MOST_PANELS = 12
 _MOST_CLUSTERS = 30  # a method with a model per client has no table worth drawing
+_LETTERS, _LINE = 12.5, 0.15  # letters of a title to the inch; inches of a further line
 _PIXELS = 600  # larger matrices are averaged over blocks
 
 
@@ -29,7 +33,7 @@ def distances(arms: Sequence[Arm]) -> Figure | None:
     kept = [(arm, matrix) for arm in arms if (matrix := _distance(arm)) is not None][:_MOST_PANELS]
     if not kept:
         return None
-    figure, grid = _grid(len(kept), 2.7, 2.5)
+    figure, grid = _grid([arm for arm, _ in kept], 2.7, 2.5)
     for axes, (arm, matrix) in zip(grid, kept, strict=True):
         order, group, label = _order(arm, len(matrix))
         matrix = matrix[np.ix_(order, order)]
@@ -41,7 +45,6 @@ def distances(arms: Sequence[Arm]) -> Figure | None:
         bar.outline.set_visible(False)
         bar.set_label("distance", fontsize=8)
         bar.ax.tick_params(labelsize=7)
-        axes.set_title(arm.label)
         _mark_groups(axes, group, label)
     return figure
 
@@ -63,12 +66,82 @@ def contingencies(arms: Sequence[Arm]) -> Figure | None:
     if not tables:
         return None
     tables = tables[:_MOST_PANELS]
-    figure, grid = _grid(len(tables), 2.1, 2.1)
-    for axes, (arm, group, label) in zip(grid, tables, strict=True):
+    figure, grid = _grid([arm for arm, _, _ in tables], 2.1, 2.1)
+    for axes, (_, group, label) in zip(grid, tables, strict=True):
         _contingency(axes, contingency(label, group), np.unique(label), np.unique(group))
-        axes.set_title(arm.label)
     figure.supxlabel("true group", fontsize=9)
     figure.supylabel("cluster", fontsize=9)
+    return figure
+
+
+def classes(arms: Sequence[Arm]) -> Figure | None:
+    """Share of every class in every cluster at the end of the first seed, where there are no true
+    groups; None where no run wrote the classes of its clients.
+    """
+    tables = [(arm, table) for arm in arms if (table := _classes(arm)) is not None][:_MOST_PANELS]
+    if not tables:
+        return None
+    highest = max(max(float(share.max()), 2 / share.shape[1]) for _, (_, share) in tables)
+    figure, grid = _grid([arm for arm, _ in tables], 2.4, 2.1)
+    for axes, (_, (clusters, share)) in zip(grid, tables, strict=True):
+        axes.imshow(share, cmap="Blues", vmin=0, vmax=highest, aspect="auto")
+        axes.grid(visible=False)
+        axes.tick_params(length=0)
+        axes.set_yticks(range(len(clusters)), [str(cluster) for cluster in clusters])
+        every = math.ceil(share.shape[1] / 10)
+        axes.set_xticks(range(0, share.shape[1], every))
+    figure.supxlabel("class", fontsize=9)
+    figure.supylabel("cluster", fontsize=9)
+    return figure
+
+
+def _classes(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+    """Clusters [K] and the share of every class in each [K, classes], first seed."""
+    final, seeds = _final(arm), arm.run.federation.get("seeds") or {}
+    owned = seeds.get(str(arm.run.seeds[0]), {}).get("client_examples")
+    if final is None or owned is None or len(owned) != len(final[1]):
+        return None
+    counts = np.array(owned, dtype=np.float64)
+    clusters = np.unique(final[1][final[1] >= 0])
+    if not 1 <= len(clusters) <= _MOST_CLUSTERS:
+        return None
+    share = np.stack([counts[final[1] == cluster].sum(axis=0) for cluster in clusters])
+    return clusters, share / np.maximum(share.sum(axis=1, keepdims=True), 1)
+
+
+def examples(arms: Sequence[Arm]) -> Figure | None:
+    """Training examples of every class as bars, one piece per true group, in every setting; None
+    where no run wrote about its federation.
+    """
+    firsts = [
+        next((arm for arm in arms if arm.setting == s and arm.run.federation.get("seeds")), None)
+        for s in settings_of(arms)
+    ]
+    known = [arm for arm in firsts if arm is not None][:_MOST_PANELS]
+    if not known:
+        return None
+    figure, grid = _grid(known, 3.4, 2.2)
+    names: dict[str, Any] = {}
+    for axes, arm in zip(grid, known, strict=True):
+        seed = next(iter(arm.run.federation["seeds"].values()))
+        bottom = np.zeros(0)
+        for group, counts in seed["examples"].items():
+            bottom = bottom if len(bottom) else np.zeros(len(counts))
+            piece = axes.bar(
+                range(len(counts)),
+                counts,
+                bottom=bottom,
+                color=style.group_colour(int(group)),
+                hatch=style.group_hatch(int(group)),
+                edgecolor=style.PAPER,
+                linewidth=0.4,
+            )
+            bottom = bottom + np.array(counts)
+            names.setdefault("no group" if group == "-1" else f"group {group}", piece)
+        axes.set_xlabel("class")
+        axes.set_ylabel("training examples")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10))
+    figure.legend(list(names.values()), list(names), loc="outside right upper", ncols=1)
     return figure
 
 
@@ -99,19 +172,25 @@ def _contingency(
             )
 
 
-def _grid(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    wide = min(_PER_ROW, count)
-    high = math.ceil(count / wide)
-    figure = Figure(figsize=(width * wide + 0.7, height * high + 0.5))
+def _grid(arms: Sequence[Arm], width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel per arm, each with a title as wide as the panel."""
+    wide = min(_PER_ROW, len(arms))
+    high = math.ceil(len(arms) / wide)
+    titles = [textwrap.fill(arm.label, int(_LETTERS * (width - 0.5))) for arm in arms]
+    lines = max(title.count("\n") for title in titles)
+    size = (width * wide + 0.7, (height + _LINE * lines) * high + 0.5)
+    figure = Figure(figsize=size)
     grid: list[Axes] = figure.subplots(high, wide, squeeze=False).ravel().tolist()
-    for axes in grid[count:]:
+    for axes, title in zip(grid, titles, strict=False):
+        axes.set_title(title, fontsize=8.5)
+    for axes in grid[len(arms) :]:
         axes.set_axis_off()
-    return figure, grid[:count]
+    return figure, grid[: len(arms)]
 
 
 def _distance(arm: Arm) -> NDArray[np.float64] | None:
-    seeds = arm.job.seeds
-    matrix = arm.job.array(seeds[0], "distance") if seeds else None
+    seeds = arm.run.seeds
+    matrix = arm.run.array(seeds[0], "distance") if seeds else None
     if matrix is None or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 2:
         return None
     return matrix.astype(np.float64)
@@ -119,10 +198,30 @@ def _distance(arm: Arm) -> NDArray[np.float64] | None:
 
 def _final(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Group [M] and label [M] of the first seed at its last evaluation."""
-    rows = arm.job.final_clients
-    rows = rows[rows["seed"] == arm.job.seeds[0]].sort_values("client") if len(rows) else rows
+    rows = arm.run.final_clients
+    return _columns(rows[rows["seed"] == arm.run.seeds[0]] if len(rows) else rows)
+
+
+def _when_clustered(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Group [M] and label [M] of the first seed when its distances were kept: at the first
+    evaluation in or after the last round that clustered.
+    """
+    seed = arm.run.seeds[0]
+    clustered, evaluated = (
+        arm.run.curves.get(name) for name in ("num_clusters_found", "num_clusters")
+    )
+    if clustered is None or evaluated is None or seed not in clustered.seeds:
+        return _final(arm)
+    known = ~np.isnan(clustered.values[:, clustered.seeds.index(seed)])
+    last = int(clustered.rounds[known][-1])
+    after = evaluated.rounds[evaluated.rounds >= last]
+    return _columns(arm.run.client_rows(seed, [int(after[0])])) if len(after) else None
+
+
+def _columns(rows: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     if not len(rows):
         return None
+    rows = rows.sort_values("client")
     return rows["group"].to_numpy(dtype=np.int64), rows["label"].to_numpy(dtype=np.int64)
 
 
@@ -130,11 +229,11 @@ def _order(arm: Arm, size: int) -> tuple[NDArray[np.intp], NDArray[np.int64], ND
     """Client order by group, then label, and both in that order; -1 where rows are not all
     clients.
     """
-    final = _final(arm)
-    if final is None or len(final[0]) != size:
+    known = _when_clustered(arm)
+    if known is None or len(known[0]) != size:
         unknown = np.full(size, -1, dtype=np.int64)
         return np.arange(size), unknown, unknown
-    group, label = final
+    group, label = known
     order = np.lexsort((label, group))
     return order, group[order], label[order]
 

@@ -13,6 +13,8 @@ from fedclust.report.style import RC
 from fedclust.report.table import Table
 
 _COLUMN = 620  # a wider figure takes the whole page
+_SHORT = 30  # rows of a table that may stand before the figures
+_FIRST = ("table", "grid", "claims")
 _MOST_BANNERS = 8  # more are folded away
 
 
@@ -24,7 +26,7 @@ class Page:
         title: heading.
         subtitle: what was run, in one line.
         banners: what a reader must know before reading a number.
-        tables: the headline table first; folded ones come after the figures.
+        tables: the headline table first; long ones come after the figures.
         pictures: the figures.
     """
 
@@ -54,37 +56,70 @@ class Section:
 
 
 def render(page: Page) -> str:
-    """The page of one experiment as HTML text."""
+    """The page of one experiment as HTML text: short tables, the figures, the other tables."""
+    first = [table for table in page.tables if _leads(table)]
+    others = [table for table in page.tables if not _leads(table)]
     figures = (
-        "<section>\n<h2>Figures</h2>\n<div "
-        f"class=figures>\n{''.join(map(_figure, page.pictures))}</div>\n"
-        f"</section>\n"
+        "<section id=figures>\n<h2>Figures</h2>\n"
+        f"<div class=figures>\n{''.join(map(_figure, page.pictures))}</div>\n</section>\n"
+        if page.pictures
+        else ""
     )
-    opened = "".join(_section(table) for table in page.tables if not table.folded)
-    folded = "".join(_section(table) for table in page.tables if table.folded)
-    return _document(page.title, _header(page.subtitle, page.banners) + opened + figures + folded)
+    links = [
+        *((table.name, table.title) for table in first),
+        *([("figures", "Figures")] if page.pictures else []),
+        *((table.name, table.title) for table in others),
+    ]
+    body = (
+        _header(page.subtitle, page.banners)
+        + _contents(links)
+        + "".join(map(_section, first))
+        + figures
+        + "".join(map(_section, others))
+    )
+    return _document(page.title, body)
 
 
 def render_index(title: str, sections: Sequence[Section]) -> str:
     """The page of several experiments as HTML text."""
+    names = [f"experiment-{place}" for place, _ in enumerate(sections, 1)]
     body = "".join(
-        f'<article>\n<h2><a href="{html.escape(one.link)}">{html.escape(one.title)}</a></h2>\n'
-        f"{_header(one.subtitle, one.banners)}"
-        f"{''.join(_section(table, 'h3') for table in one.tables)}"
-        f"<div class=figures>\n{''.join(map(_figure, one.pictures))}</div>\n</article>\n"
-        for one in sections
+        f'<article id={name}>\n<h2><a href="{html.escape(one.link)}">{html.escape(one.title)}'
+        f"</a></h2>\n{_header(one.subtitle, one.banners)}"
+        f"<div class=figures>\n{''.join(map(_figure, one.pictures))}</div>\n"
+        f"{''.join(_section(table, 'h3', name) for table in one.tables)}</article>\n"
+        for name, one in zip(names, sections, strict=True)
     )
     lead = f"{len(sections)} experiments; each heading leads to the experiment's own report."
-    return _document(title, _header(lead, ()) + body)
+    links = [(name, one.title) for name, one in zip(names, sections, strict=True)]
+    return _document(title, _header(lead, ()) + _contents(links) + body)
+
+
+def _leads(table: Table) -> bool:
+    """Whether a table stands before the figures."""
+    return table.name.startswith(_FIRST) and not table.folded and len(table.rows) <= _SHORT
+
+
+def _contents(links: Sequence[tuple[str, str]]) -> str:
+    """The table of contents."""
+    entries = "".join(
+        f"<li><a href=#{name}>{html.escape(title)}</a></li>\n" for name, title in links
+    )
+    return f"<nav aria-label=Contents>\n<ul>\n{entries}</ul>\n</nav>\n"
 
 
 def _document(title: str, body: str) -> str:
-    css = files("fedclust.report").joinpath("page.css").read_text(encoding="utf-8")
+    css, script = (
+        files("fedclust.report").joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.css", "page.js")
+    )
     return (
         f'<!doctype html>\n<html lang=en>\n<head>\n<meta charset="utf-8">\n'
         f'<meta name=viewport content="width=device-width, initial-scale=1">\n'
+        f'<meta name=color-scheme content="light dark">\n'
         f"<title>{html.escape(title)}</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{html.escape(title)}</h1>\n{body}</main>\n</body>\n</html>\n"
+        f"<h1>{html.escape(title)}</h1>\n{body}</main>\n"
+        f"<script>\n{script}</script>\n</body>\n</html>\n"
     )
 
 
@@ -99,17 +134,14 @@ def _header(subtitle: str, banners: Sequence[str]) -> str:
     return f"<p class=lead>{html.escape(subtitle)}</p>\n{said}"
 
 
-def _section(table: Table, heading: str = "h2") -> str:
+def _section(table: Table, heading: str = "h2", within: str = "") -> str:
     title = html.escape(table.title)
+    name = f"{within}-{table.name}" if within else table.name
     if table.folded:
-        return (
-            "<section "
-            f"class={table.name}>\n<details>\n<summary>{title}</summary>\n{table.html()}</details>\n"
-            "</section>\n"
-        )
-    return (
-        f"<section class={table.name}>\n<{heading}>{title}</{heading}>\n{table.html()}</section>\n"
-    )
+        inner = f"<details>\n<summary>{title}</summary>\n{table.html()}</details>"
+    else:
+        inner = f"<{heading}>{title}</{heading}>\n{table.html()}"
+    return f"<section class={table.name} id={name}>\n{inner}</section>\n"
 
 
 def _width(png: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Jobs that differ in their seeds alone, as one."""
+"""Runs that differ in their seeds alone, as one."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.report.jobs import Curve, Job
+from fedclust.report.runs import Curve, Run
 
-# what may differ between two jobs whose seeds belong to one mean
-_BESIDE = ("seeds", "overrides", "hash", "checkpoint_seconds", "progress", "tracker", "data")
+# what may differ between two runs whose seeds belong to one mean
+_BESIDE = (
+    *("seeds", "overrides", "hash", "checkpoint_seconds", "progress", "tracker", "data"),
+    *("threads", "device", "engine", "max_rows", "lockstep"),
+)
 
 
-def pool_seeds(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs, those with equal configs and disjoint seeds joined; in the order of their first
+def pool_seeds(runs: Sequence[Run]) -> list[Run]:
+    """The runs, those with equal configs and disjoint seeds joined; in the order of their first
     parts.
 
-    A grid with one job per seed gives the same tables as one job with all seeds.
+    A grid with one run per seed gives the same tables as one run with all seeds.
     """
-    alike: dict[str, list[Job]] = defaultdict(list)
-    for job in jobs:
-        config = {key: value for key, value in job.config.items() if key not in _BESIDE}
-        alike[json.dumps(config, sort_keys=True, default=str)].append(job)
+    alike: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        config = {key: value for key, value in run.config.items() if key not in _BESIDE}
+        alike[json.dumps(config, sort_keys=True, default=str)].append(run)
     pooled = []
     for group in alike.values():
-        seeds = [seed for job in group for seed in job.seeds]
+        seeds = [seed for run in group for seed in run.seeds]
         apart = len(group) == 1 or len(set(seeds)) < len(seeds)
-        pooled += group if apart else [_joined(sorted(group, key=lambda job: job.seeds))]
+        pooled += group if apart else [_joined(sorted(group, key=lambda run: run.seeds))]
     return pooled
 
 
-def _joined(parts: Sequence[Job]) -> Job:
-    """One job with the seeds of all parts."""
+def _joined(parts: Sequence[Run]) -> Run:
+    """One run with the seeds of all parts."""
     first = parts[0]
     seeds = sorted(seed for part in parts for seed in part.seeds)
     given = first.config.get("overrides") or []
     overrides = [text for text in given if str(text).partition("=")[0] != "seeds"]
     names = dict.fromkeys(name for part in parts for name in part.curves)
-    return Job(
+    return Run(
         folder=first.folder,
         config={**first.config, "seeds": seeds, "overrides": overrides},
         status=_status(parts),
@@ -49,7 +52,7 @@ def _joined(parts: Sequence[Job]) -> Job:
     )
 
 
-def _status(parts: Sequence[Job]) -> Mapping[str, Any]:
+def _status(parts: Sequence[Run]) -> Mapping[str, Any]:
     """Done when all parts are; else that of the first part that is not, with what is known of
     every seed.
     """
@@ -60,7 +63,7 @@ def _status(parts: Sequence[Job]) -> Mapping[str, Any]:
     return {**(unfinished or [parts[0].status])[0], "seeds": seeds}
 
 
-def _curve(curves: Sequence[Curve | None], parts: Sequence[Job]) -> Curve:
+def _curve(curves: Sequence[Curve | None], parts: Sequence[Run]) -> Curve:
     """One metric of all parts; NaN where a part has no value."""
     known = [curve for curve in curves if curve is not None]
     rounds = np.unique(np.concatenate([curve.rounds for curve in known]))

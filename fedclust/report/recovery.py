@@ -17,7 +17,7 @@ def words(arm: Arm) -> str:
 
     Empty where the federation has no groups or no client rows were written.
     """
-    clients = arm.job.final_clients
+    clients = arm.run.final_clients
     clients = (
         clients[(clients["group"] >= 0) & (clients["label"] >= 0)] if len(clients) else clients
     )

@@ -1,21 +1,22 @@
-"""The headline table: arms by iterations, measured beside published."""
+"""The headline table: arms by rounds, measured beside published."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
-from fedclust.report.arms import Arm
+from fedclust.report.arms import Arm, settings_of
 from fedclust.report.published import Published, lookup
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import factor, plus_minus, title
+from fedclust.report.wording import factor, meant, plus_minus, title
 
+_MOST_COLUMNS = 8  # a table with more methods than this has a row for each
 # metrics the papers' tables print; the last one belongs to the method inside `last_local`
 _PRINTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
 
@@ -27,7 +28,7 @@ class Column:
     Attributes:
         title: its head.
         values: [S] per seed, of one arm.
-        iteration: 1-based iteration of an arm's value.
+        iteration: 1-based round of an arm's value.
         whole: whether it scores the whole run.
         compared: whether a published number belongs beside it.
     """
@@ -40,14 +41,14 @@ class Column:
 
 
 def columns(spec: Spec, arms: Sequence[Arm]) -> list[Column]:
-    """The columns a report has: the iterations that were reached, or the score of the whole run."""
+    """The columns a report has: the rounds that were reached, or the score of the whole run."""
     metric = spec.metric
     last = Column(
-        _last_title(arms), lambda arm: arm.last(metric), lambda arm: arm.job.rounds, whole=True
+        _last_title(arms), lambda arm: arm.last(metric), lambda arm: arm.run.rounds, whole=True
     )
     if spec.score == "max":
         best = Column(
-            "best over rounds", lambda a: a.best(metric), lambda a: a.job.rounds, whole=True
+            "best over rounds", lambda a: a.best(metric), lambda a: a.run.rounds, whole=True
         )
         if _in_panels(
             arms
@@ -60,13 +61,10 @@ def columns(spec: Spec, arms: Sequence[Arm]) -> list[Column]:
     return found if reached and len(reached) == len(wanted) else [*found, last]
 
 
-def headline(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
+def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
     """Mean ± std over seeds of every arm and column, with the published number and the difference.
 
-    Args:
-        spec: what the experiment asks for.
-        arms: the rows.
-        scaled: whether the runs are smaller than the paper's; nothing is then marked as agreeing.
+    Nothing is marked as agreeing where an arm is smaller than the paper's or of other data.
     """
     shown = columns(spec, arms)
     scale = factor(spec.metric)
@@ -77,10 +75,9 @@ def headline(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
             values = scale * column.values(arm)
             printed = _published(spec, arm, column)
             best = _is_best(arm, arms, column, spec.metric)
-            comparable = not scaled and not arm.stand_in
-            cells[arm.label, column.title] = cell(values, printed, comparable, best)
-            records.append(_record(arm, column, spec.metric, values, printed, comparable))
-    heads, rows = _layout(arms, shown, cells)
+            cells[arm.label, column.title] = cell(values, printed, arm.comparable, best)
+            records.append(_record(arm, column, spec.metric, values, printed))
+    heads, rows = _layout(arms, [column.title for column in shown], cells, records)
     unit = " (%)" if scale == 100.0 else ""
     return Table(
         name="table",
@@ -88,31 +85,61 @@ def headline(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
         columns=heads,
         rows=rows,
         records=tuple(records),
-        notes=tuple(_notes(spec, arms, scaled, any("published" in r for r in records))),
+        notes=tuple(_notes(spec, arms, records)),
     )
 
 
 def _layout(
-    arms: Sequence[Arm], shown: Sequence[Column], cells: Mapping[tuple[str, str], Cell]
+    arms: Sequence[Arm],
+    titles: Sequence[str],
+    cells: Mapping[tuple[str, str], Cell],
+    records: Sequence[Mapping[str, Any]],
 ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
-    """Heads and rows: arms by columns, or settings by algorithms where a setting holds several."""
-    titles = [column.title for column in shown]
+    """Heads and rows: arms by columns, or settings and algorithms where a setting holds several."""
+    seeds = {(str(record["arm"]), str(record["column"])): int(record["n"]) for record in records}
     if not _in_panels(arms):
         rows = [
-            (Cell(text=arm.label), *(cells[arm.label, title] for title in titles)) for arm in arms
-        ]
-        return ("arm", *titles), tuple(rows)
-    names = tuple(dict.fromkeys(arm.name for arm in arms))
-    rows = []
-    for setting in dict.fromkeys(arm.setting for arm in arms):
-        there = {arm.name: arm.label for arm in arms if arm.setting == setting}
-        for head in titles:
-            name = (
-                f"{setting or 'otherwise'}, {head}" if len(titles) > 1 else setting or "otherwise"
+            (
+                Cell(text=arm.label),
+                *(cells[arm.label, head] for head in titles),
+                Cell(text=_counted([seeds[arm.label, head] for head in titles])),
             )
-            found = [cells[there[n], head] if n in there else Cell(text="") for n in names]
-            rows.append((Cell(text=name), *found))
-    return ("setting", *names), tuple(rows)
+            for arm in arms
+        ]
+        return ("arm", *titles, "seeds"), tuple(rows)
+    names = tuple(dict.fromkeys(arm.name for arm in arms))
+    labels = {(arm.setting, arm.name): arm.label for arm in arms}
+    alike = len(set(seeds.values()) - {0}) <= 1
+
+    def one(setting: str, name: str, head: str) -> Cell:
+        """The cell of an arm, with its number of seeds where not all have the same."""
+        label = labels.get((setting, name))
+        if label is None:
+            return Cell(text="")
+        found = cells[label, head]
+        number = "" if alike else _counted([seeds[label, head]]) + " seeds"
+        return replace(found, detail="; ".join(filter(None, (found.detail, number))))
+
+    lines = [
+        (setting, f"{setting or 'otherwise'}, {head}" if len(titles) > 1 else setting, head)
+        for setting in settings_of(arms)
+        for head in titles
+    ]
+    table = [[one(setting, name, head) for name in names] for setting, _, head in lines]
+    sides = [Cell(text=line or "otherwise") for _, line, _ in lines]
+    if len(names) <= max(_MOST_COLUMNS, len(lines)):
+        return ("setting", *names), tuple(
+            (side, *row) for side, row in zip(sides, table, strict=True)
+        )
+    heads = tuple(side.text for side in sides)  # many methods read better below each other
+    return ("arm", *heads), tuple(
+        (Cell(text=name), *(row[i] for row in table)) for i, name in enumerate(names)
+    )
+
+
+def _counted(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def _at(arm: Arm, metric: str, iteration: int) -> NDArray[np.float64]:
@@ -123,7 +150,7 @@ def _at(arm: Arm, metric: str, iteration: int) -> NDArray[np.float64]:
 
 def _iteration(metric: str, iteration: int) -> Column:
     return Column(
-        f"iteration {iteration}",
+        f"round {iteration}",
         lambda arm: _at(arm, metric, iteration),
         lambda arm: iteration,  # noqa: ARG005 - the same for every arm
         whole=False,
@@ -131,8 +158,8 @@ def _iteration(metric: str, iteration: int) -> Column:
 
 
 def _last_title(arms: Sequence[Arm]) -> str:
-    rounds = {arm.job.rounds for arm in arms}
-    return f"last (iteration {rounds.pop()})" if len(rounds) == 1 else "last"
+    rounds = {arm.run.rounds for arm in arms}
+    return f"last (round {rounds.pop()})" if len(rounds) == 1 else "last"
 
 
 def _published(spec: Spec, arm: Arm, column: Column) -> Published | None:
@@ -201,7 +228,6 @@ def _record(
     metric: str,
     values: NDArray[np.float64],
     printed: Published | None,
-    comparable: bool,
 ) -> Mapping[str, Any]:
     record: dict[str, Any] = {
         "arm": arm.label,
@@ -219,23 +245,27 @@ def _record(
         if len(values):
             mean = float(values.mean())
             record |= {"difference": mean - printed.mean}
-            record |= {"agrees": printed.agrees(mean)} if comparable else {}
+            record |= {"agrees": printed.agrees(mean)} if arm.comparable else {}
     return record
 
 
-def _notes(spec: Spec, arms: Sequence[Arm], scaled: bool, compared: bool) -> list[str]:
-    seeds = sorted({len(arm.last(spec.metric)) for arm in arms})
-    number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]) -> list[str]:
+    counts = {record["n"] for record in records if record["n"]}
+    over = (
+        f"over {max(counts)} seed{'s' if max(counts) > 1 else ''}"
+        if len(counts) == 1
+        else "over the seeds that each row or cell counts"
+    )
     notes = [
-        f"Mean ± standard deviation (population form) over {number} "
-        f"seed{'s' if seeds != [1] else ''}."
+        f"{meant(spec.metric)}.",
+        f"Mean ± standard deviation (population form) {over}.",
     ]
-    if compared and spec.published:
+    if spec.published and any("published" in record for record in records):
         paper, _, table = spec.published.partition("/")
         mark = (
-            ""
-            if scaled
-            else " ✓: within 2 published standard deviations, or 1 point where none is printed."
+            " ✓: within 2 published standard deviations, or 1 point where none is printed."
+            if any(arm.comparable for arm in arms)
+            else ""
         )
         notes.append(
             f"“paper”: the number printed in {paper}, {table}, then measured minus printed.{mark}"

@@ -8,7 +8,8 @@ from typing import Any
 
 from fedclust.errors import ConfigError, require
 from fedclust.metrics import meaning
-from fedclust.report.claims import Claim, claim
+from fedclust.report.claims import claim
+from fedclust.report.statements import Claim
 
 _AXES = "iteration, models or bytes"
 

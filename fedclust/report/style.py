@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from typing import Any
+
+from fedclust.report.arms import Arm
 
 # Okabe and Ito (2008) without the yellow, which vanishes on white; luminance differs between
 # neighbours
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#444444", "#8C564B")
+# the methods of every colour; those that one figure of the papers compares differ in colour
+_METHODS = (
+    ("lcfl", "flexcfl_inter", "flexcfl_inter5"),
+    ("ifca", "ifca_flex"),
+    ("flexcfl", "gradcos"),
+    ("fesem", "jgl", "diffnorm", "kmeans_models"),
+    ("cfl_mgd", "flexcfl_rcc", "fesem_mig", "gradcos_batch", "pacfl", "jgl_epochs"),
+    ("oracle", "fedbcd", "ifca_mig", "flexcfl_rac", "sattler_cfl", "ditto"),
+    ("fedavg", "scaffold", "fedper", "fedrep"),
+    ("local", "fedprox", "fedgroup", "flhc", "finetune", "last_local"),
+)
 DASHES: tuple[Any, ...] = (
     "-",
     (0, (5, 1.6)),
@@ -53,18 +68,50 @@ RC: dict[str, Any] = {
     "savefig.dpi": 200,
     "pdf.fonttype": 42,  # embedded as text, as journals ask
     "figure.constrained_layout.use": True,
+    "text.parse_math": False,  # a name with two dollars is no formula
 }
 
 
-def line(position: int) -> dict[str, Any]:
-    """Colour, dashes and marker of the arm at `position`; no two of the first forty are alike."""
+def line(position: int, variant: int = 0) -> dict[str, Any]:
+    """Colour, dashes and marker of a place in the palette; no two of the first forty are alike.
+
+    Args:
+        position: the place.
+        variant: a further line of the same colour.
+    """
+    turn = position // len(PALETTE) + variant
     return {
         "color": PALETTE[position % len(PALETTE)],
-        "linestyle": DASHES[(position + position // len(PALETTE)) % len(DASHES)],
-        "marker": MARKERS[position % len(MARKERS)],
+        "linestyle": DASHES[(position % len(PALETTE) - turn) % len(DASHES)],
+        "marker": MARKERS[(position + turn) % len(MARKERS)],
         "markeredgecolor": PAPER,
         "markeredgewidth": 0.6,
     }
+
+
+def looks(arms: Sequence[Arm]) -> dict[str, dict[str, Any]]:
+    """The look of every name: a method has the same colour in every report, and its further
+    variants other dashes and markers. Variants of one method alone have a colour each.
+    """
+    variants: dict[str, list[str]] = {}
+    for arm in arms:
+        names = variants.setdefault(arm.algorithm, [])
+        if arm.name not in names:
+            names.append(arm.name)
+    alone = len(variants) == 1
+    return {
+        name: line(_place(algorithm) + i) if alone else line(_place(algorithm), i)
+        for algorithm, names in variants.items()
+        for i, name in enumerate(names)
+    }
+
+
+def _place(algorithm: str) -> int:
+    """The place of a method in the palette; of one that is not in the list by its name."""
+    for colour, methods in enumerate(_METHODS):
+        if algorithm in methods:
+            return colour + len(PALETTE) * methods.index(algorithm)
+    return zlib.crc32(algorithm.encode()) % 40
 
 
 def group_colour(group: int) -> str:

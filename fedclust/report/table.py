@@ -7,11 +7,20 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 _TEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
     "&": r"\&",
     "%": r"\%",
     "_": r"\_",
@@ -22,8 +31,22 @@ _TEX = {
     "−": "$-$",
     "“": "``",
     "”": "''",
+    "✓": r"$\checkmark$",
+    "✗": r"$\times$",
+    ">": r"$>$",
+    "<": r"$<$",
+    "≥": r"$\geq$",
+    "→": r"$\rightarrow$",
+    "…": r"\ldots{}",
+    "λ": r"$\lambda$",
 }
-_TEX |= {"✓": r"$\checkmark$", "✗": r"$\times$", ">": r"$>$", "<": r"$<$", "λ": r"$\lambda$"}
+# what Markdown would take for markup; an underscore inside a word is none
+_MARKDOWN = {"\\": "\\\\", "|": "\\|", "<": "&lt;", ">": "&gt;", "&": "&amp;"}
+_MARKDOWN |= {character: f"\\{character}" for character in "`*[]!#~"}
+# columns: a table with more than the first is cut into blocks of the second; with more than the
+# third it is set smaller in print
+_MOST_COLUMNS, _WIDEST, _NARROW = 16, 12, 8
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would compute a text that begins so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +96,17 @@ class Table:
     def markdown(self) -> str:
         """The table in Markdown."""
         lines = [
-            f"### {self.title}",
+            f"### {in_markdown(self.title)}",
             "",
-            _line(self.columns),
+            _line([in_markdown(column) for column in self.columns]),
             _line(["---"] + ["---:"] * (len(self.columns) - 1)),
         ]
         for row in self.rows:
             lines.append(_line([_markdown(cell) for cell in row]))
-        return "\n".join(lines + [line for note in self.notes for line in ("", note)]) + "\n"
+        return (
+            "\n".join(lines + [line for note in self.notes for line in ("", in_markdown(note))])
+            + "\n"
+        )
 
     def latex(self) -> str:
         """The table in LaTeX; needs the packages booktabs and amssymb."""
@@ -110,33 +136,56 @@ class Table:
         out = io.StringIO()
         names = list(dict.fromkeys(key for record in self.records for key in record))
         writer = csv.DictWriter(out, names, lineterminator="\n", restval="")
-        writer.writeheader()
-        writer.writerows(self.records)
+        writer.writerow({name: _inert(name) for name in names})
+        writer.writerows({k: _inert(v) for k, v in record.items()} for record in self.records)
         return out.getvalue()
 
     def html(self) -> str:
-        """The table in HTML."""
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
+        """The table in HTML; one with many columns in several blocks that each repeat the first."""
+        notes = "".join(f"<p class=note>{html.escape(note)}</p>\n" for note in self.notes)
+        count = len(self.columns) - 1
+        blocks = math.ceil(count / _WIDEST) if count > _MOST_COLUMNS else 1
+        cuts = np.linspace(1, count + 1, blocks + 1).astype(int).tolist()
+        return "".join(self._block(a, b) for a, b in pairwise(cuts)) + notes
+
+    def _block(self, start: int, end: int) -> str:
+        """The first column and those from `start` up to `end`."""
+        shown = [0, *range(start, end)]
+        head = "".join(f"<th scope=col>{html.escape(self.columns[i])}</th>" for i in shown)
         rows = "".join(
-            "<tr>"
-            + "".join(
-                _html(cell, "th" if position == 0 else "td") for position, cell in enumerate(row)
-            )
-            + "</tr>\n"
+            f"<tr>{''.join(_html(row[i], 'th' if i == 0 else 'td') for i in shown)}</tr>\n"
             for row in self.rows
         )
-        notes = "".join(f"<p class=note>{html.escape(note)}</p>\n" for note in self.notes)
         body = f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>"
-        return f"<div class=scroll><table>\n{body}</table></div>\n{notes}"
+        wide = " class=wide" if len(shown) > _NARROW else ""
+        return f"<div class=scroll tabindex=0><table{wide}>\n{body}</table></div>\n"
 
 
-def _line(cells: list[str] | tuple[str, ...]) -> str:
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+def one_line(text: str) -> str:
+    """The text without line breaks and other control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def in_markdown(text: str) -> str:
+    """The text as Markdown that shows it as it is."""
+    return "".join(_MARKDOWN.get(character, character) for character in one_line(text))
+
+
+def _inert(value: Any) -> Any:
+    """A cell of a CSV file that no spreadsheet takes for a formula; numbers are left alone."""
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def _markdown(cell: Cell) -> str:
-    text = f"**{cell.text}**" if cell.strong else cell.text
-    detail = " ".join(part for part in (cell.detail, cell.mark) if part)
+    text = f"**{in_markdown(cell.text)}**" if cell.strong else in_markdown(cell.text)
+    detail = " ".join(part for part in (in_markdown(cell.detail), cell.mark) if part)
     return (
         f"{text} ({detail})"
         if cell.detail
@@ -151,7 +200,7 @@ def _latex(cell: Cell) -> str:
 
 
 def _escape(text: str) -> str:
-    return "".join(_TEX.get(character, character) for character in text)
+    return "".join(_TEX.get(character, character) for character in one_line(text))
 
 
 def _html(cell: Cell, tag: str) -> str:

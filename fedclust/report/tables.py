@@ -1,10 +1,10 @@
-"""The tables beside the headline: recovery of the groups, costs, statistics over rounds, claims,
-settings.
+"""The tables beside the headline: recovery of the groups, costs, statistics over rounds,
+claims.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,19 +12,13 @@ from numpy.typing import NDArray
 
 from fedclust.report.arms import Arm
 from fedclust.report.claims import check
-from fedclust.report.jobs import Curve
 from fedclust.report.published import Published, lookup, thresholds
 from fedclust.report.recovery import words
+from fedclust.report.runs import Curve
 from fedclust.report.scores import cell
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import byte_unit, factor, plus_minus, title
-
-_MOST_NAMES = 8  # of the arms that share a value
-_NOT_A_SETTING = (
-    *("report", "overrides", "choices", "hash", "tracker", "data", "name"),
-    *("checkpoint_seconds", "progress", "lockstep"),
-)
+from fedclust.report.wording import byte_unit, factor, meant, plus_minus, title
 
 
 def recovery_table(arms: Sequence[Arm]) -> Table:
@@ -64,7 +58,32 @@ def recovery_table(arms: Sequence[Arm]) -> Table:
         columns=("arm", *metrics.values(), "clusters", "seeds with purity 1"),
         rows=tuple(rows),
         records=tuple(records),
-        notes=tuple(line for arm in arms if (line := words(arm))),
+        notes=(
+            *(line for arm in arms if (line := words(arm))),
+            ". ".join(meant(name) for name in metrics) + ".",
+        ),
+    )
+
+
+def clusters_table(arms: Sequence[Arm]) -> Table:
+    """The clusters of a federation without true groups: number, sizes, and how clients move."""
+    metrics = ("num_clusters", "largest_cluster", "smallest_cluster", "empty")
+    rows, records = [], []
+    for arm in arms:
+        churn = arm.curve("churn")
+        moved = _per_seed(np.nanmean, churn.values) if churn else np.empty(0)
+        cells = [Cell(text=plus_minus(arm.last(name), 1)) for name in metrics]
+        rows.append((Cell(text=arm.label), *cells, Cell(text=plus_minus(moved, 3))))
+        known = {name: v for name in metrics if len(v := arm.last(name))} | {"churn": moved}
+        means = {name: float(v.mean()) for name, v in known.items() if len(v)}
+        records.append({"arm": arm.label, "n": len(arm.last("num_clusters")), **means})
+    return Table(
+        name="clusters",
+        title="Clusters at the end; the federation has no true groups",
+        columns=("arm", "clusters", "largest", "smallest", "empty", "mean churn"),
+        rows=tuple(rows),
+        records=tuple(records),
+        notes=(". ".join(meant(name) for name in (*metrics, "churn")) + ".",),
     )
 
 
@@ -97,7 +116,7 @@ def cost_table(arms: Sequence[Arm]) -> Table:
             )
         )
         means = {name: float(v.mean()) for name, v in total.items() if len(v)}
-        records.append({"arm": arm.label, "rounds": arm.job.rounds, **means})
+        records.append({"arm": arm.label, "rounds": arm.run.rounds, **means})
     return Table(
         name="cost",
         title="Cost of a whole run, mean over seeds",
@@ -125,12 +144,12 @@ def cost_table(arms: Sequence[Arm]) -> Table:
     )
 
 
-def rounds_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
+def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table:
     """Statistics over rounds with the printed ones: last, best, median, mean of the last ten,
     drift.
 
-    For every accuracy whose first iteration the paper prints there is a column with the first
-    iteration that reaches it.
+    For every accuracy whose first round the paper prints there is a column with the first
+    round that reaches it.
     """
     scale = factor(spec.metric)
     goals = thresholds(spec.published) if scale == 100.0 else []
@@ -160,7 +179,7 @@ def rounds_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
         for name, (column, printed_as) in columns.items():
             printed = _statistic(spec, arm, printed_as)
             # a point of accuracy is a measure of agreement; for the other statistics there is none
-            comparable = not scaled and not arm.stand_in and printed_as.startswith("test_acc")
+            comparable = arm.comparable and printed_as.startswith("test_acc")
             digits = 4 if "discrepancy" in printed_as else 2
             cells.append(cell(column, printed, comparable, digits=digits))
             if len(column):
@@ -177,9 +196,7 @@ def rounds_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table:
         columns=("arm", *heads),
         rows=tuple(rows),
         records=tuple(records),
-        notes=("First: iteration, counted from 1, over the seeds that get there.",)
-        if goals
-        else (),
+        notes=("First: round, counted from 1, over the seeds that get there.",) if goals else (),
     )
 
 
@@ -187,17 +204,17 @@ def _statistic(spec: Spec, arm: Arm, name: str) -> Published | None:
     """What the paper prints for a statistic over all rounds."""
     if not name or not spec.published:
         return None
-    return lookup(spec.published, arm.algorithm, arm.cell, arm.job.rounds, whole=True, metric=name)
+    return lookup(spec.published, arm.algorithm, arm.cell, arm.run.rounds, whole=True, metric=name)
 
 
 def _first(curve: Curve, goal: float) -> NDArray[np.float64]:
-    """[S] the first iteration, from 1, that reaches the goal, of the seeds that do."""
+    """[S] the first round, from 1, that reaches the goal, of the seeds that do."""
     reached = curve.values >= goal
     rounds: NDArray[np.float64] = curve.rounds[reached.argmax(axis=0)] + 1.0
     return rounds[reached.any(axis=0)]
 
 
-def claims_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | None:
+def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     """Every claim with what was measured and whether it holds; None where nothing is claimed."""
     rows, records = [], []
     for setting, verdict in check(spec.claims, arms):
@@ -221,7 +238,13 @@ def claims_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | None:
         "Stated on means over seeds; the last column counts the seeds "
         "in which the claim holds alone."
     )
-    small = " Claims about values need the paper's scale; these runs are smaller." if scaled else ""
+    unfit = any(not arm.comparable for arm in arms)
+    small = (
+        " A claim about a value cannot be told from runs that are smaller than the paper's or of "
+        "other data."
+        if unfit
+        else ""
+    )
     return Table(
         name="claims",
         title="Claims",
@@ -230,47 +253,6 @@ def claims_table(spec: Spec, arms: Sequence[Arm], scaled: bool) -> Table | None:
         records=tuple(records),
         notes=(note + small,),
     )
-
-
-def settings_table(arms: Sequence[Arm]) -> Table:
-    """Every setting: one value where all arms share it, else the value of every arm."""
-    flat = [
-        _flatten({k: v for k, v in arm.job.config.items() if k not in _NOT_A_SETTING})
-        for arm in arms
-    ]
-    rows, records = [], []
-    for key in dict.fromkeys(key for one in flat for key in one):
-        given = [(arm, one[key]) for arm, one in zip(arms, flat, strict=True) if key in one]
-        text = _shared(given, len(arms))
-        rows.append((Cell(text=key), Cell(text=text)))
-        records.append({"key": key, "value": text})
-    return Table(
-        name="settings",
-        title="Settings",
-        columns=("key", "value"),
-        rows=tuple(rows),
-        records=tuple(records),
-        folded=True,
-    )
-
-
-def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
-    """The values of some arms: one where all have the same, else by name, by setting or by arm."""
-    values = dict.fromkeys(value for _, value in given)
-    if len(values) == 1 and len(given) == arms:
-        return next(iter(values))
-    ways = [[str(getattr(arm, part)) for arm, _ in given] for part in ("name", "setting", "label")]
-    pairs = [list(zip(way, (value for _, value in given), strict=True)) for way in ways]
-    tells = (pair for pair, way in zip(pairs, ways, strict=True) if len(set(pair)) == len(set(way)))
-    clear = next(
-        tells, pairs[-1]
-    )  # arms of one label, such as a run and its copy, cannot be told apart
-    parts = []
-    for value in values:
-        names = list(dict.fromkeys(name for name, v in clear if v == value))
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        parts.append(f"{', '.join(names[:_MOST_NAMES])}{more}: {value}")
-    return "; ".join(parts)
 
 
 def _per_seed(function: Any, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -289,14 +271,3 @@ def _bytes(values: NDArray[np.float64]) -> str:
         return "–"
     size, unit = byte_unit(float(values.mean()))
     return f"{values.mean() / size:.3g} {unit}"
-
-
-def _flatten(node: Any, prefix: str = "") -> dict[str, str]:
-    if isinstance(node, Mapping) and node:
-        flat: dict[str, str] = {}
-        for key, value in node.items():
-            flat |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
-        return flat
-    if isinstance(node, list) and any(isinstance(entry, (Mapping, list)) for entry in node):
-        return {prefix: f"{len(node)} entries"}
-    return {prefix: "null" if node is None else str(node)}

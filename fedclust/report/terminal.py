@@ -17,61 +17,61 @@ _MOST_LINES = 24  # on the recovery of the groups
 _MOST_CLAIMS = 12
 
 
-def print_summary(folder: Path, console: Console, said: Sequence[Contents] | None = None) -> None:
+def print_summary(folder: Path, console: Console, known: Sequence[Contents] | None = None) -> None:
     """Prints score, purity and ARI of every arm, and what became of the groups in plain words.
 
     Args:
         folder: as for `make_report`.
         console: where to.
-        said: what `all_contents` returned for it, where that is known already.
+        known: what `all_contents` returned for it, where that is known already.
 
     Raises:
         RunFolderError: when the folder holds no job with results.
         DataError: when a file cannot be read.
     """
-    for one in said if said is not None else all_contents(folder):
+    for one in known if known is not None else all_contents(folder):
         _print(one, console)
 
 
-def _print(said: Contents, console: Console) -> None:
-    metric = said.spec.metric
+def _print(report: Contents, console: Console) -> None:
+    metric = report.spec.metric
     unit = " %" if in_percent(metric) else ""
     grid = Grid(
-        title=said.title,
+        title=Text(report.title, style="bold"),
         title_justify="left",
-        title_style="bold",
         box=None,
         pad_edge=False,
     )
     grid.add_column("arm")
-    best = "best " if said.spec.score == "max" else ""
-    beside = [name for name in ("purity", "ari") if name != metric and said.arms[0].curve("purity")]
+    best = "best " if report.spec.score == "max" else ""
+    beside = [
+        name for name in ("purity", "ari") if name != metric and report.arms[0].curve("purity")
+    ]
     for head in (f"{best}{metric}{unit}", *beside):
         grid.add_column("ARI" if head == "ari" else head, justify="right")
-    for arm in said.arms:
+    grid.add_column("seeds", justify="right")
+    for arm in report.arms:
         score = factor(metric) * (
-            arm.best(metric) if said.spec.score == "max" else arm.last(metric)
+            arm.best(metric) if report.spec.score == "max" else arm.last(metric)
         )
-        cells = [arm.label, plus_minus(score), *(plus_minus(arm.last(name)) for name in beside)]
+        others = (plus_minus(arm.last(name)) for name in beside)
+        cells = [arm.label, plus_minus(score), *others, str(len(score))]
         grid.add_row(*(Text(cell) for cell in cells))
     console.print(grid)
-    seeds = sorted({len(arm.job.seeds) for arm in said.arms})
-    console.print(
-        Text(f"mean ± std over {seeds[-1]} seed{'' if seeds[-1] == 1 else 's'}", style="dim")
-    )
-    _print_claims(said, console)
-    lines = list(filter(None, map(words, said.arms)))
+    console.print(Text("mean ± std over seeds", style="dim"))
+    _print_claims(report, console)
+    lines = list(filter(None, map(words, report.arms)))
     for line in lines[:_MOST_LINES]:
         console.print(Text(line), soft_wrap=True)
     if len(lines) > _MOST_LINES:
         console.print(Text(f"… and {len(lines) - _MOST_LINES} more in the report"), soft_wrap=True)
-    for banner in said.banners:
+    for banner in report.banners:
         console.print(Text(banner, style="yellow"), soft_wrap=True)
 
 
-def _print_claims(said: Contents, console: Console) -> None:
+def _print_claims(report: Contents, console: Console) -> None:
     """Every claim with its verdict, or of many only how many hold."""
-    claims = [row for table in said.tables if table.name == "claims" for row in table.rows]
+    claims = [row for table in report.tables if table.name == "claims" for row in table.rows]
     if len(claims) > _MOST_CLAIMS:
         holding = sum(bool(verdict.good) for _, _, verdict, _ in claims)
         console.print(
@@ -80,6 +80,6 @@ def _print_claims(said: Contents, console: Console) -> None:
         return
     for claim, measured, verdict, seeds in claims:
         style = {True: "green", False: "red", None: "yellow"}[verdict.good]
-        what = f"{verdict.text} ({measured.text}; {seeds.text} seeds)"
-        line = f"{verdict.mark or '?'} {claim.text}: {what}"
+        counted = "" if verdict.good is None else f"; {seeds.text} seeds"
+        line = f"{verdict.mark or '?'} {claim.text}: {verdict.text} ({measured.text}{counted})"
         console.print(Text(line, style=style), soft_wrap=True)

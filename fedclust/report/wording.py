@@ -8,24 +8,36 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-TITLES = {
+_TITLES = {
     "accuracy": "Test accuracy",
     "accuracy_client_mean": "Test accuracy, mean over clients",
     "accuracy_last_local": "Test accuracy of participants' own last models",
-    "test_loss": "Test loss, nats per example",
+    "ari": "ARI",
+    "nmi": "NMI",
+    "num_clusters": "Clusters",
+    "test_loss": "Test loss",
+    "train_loss": "Training loss",
 }
 
 
 def title(metric: str) -> str:
     """A heading for the metric."""
-    return TITLES.get(metric, metric.replace("_", " "))
+    name = _TITLES.get(metric, metric.replace("_", " "))
+    return name[0].upper() + name[1:]
+
+
+def meant(metric: str) -> str:
+    """The metric with what it means: "Purity: clients in …"."""
+    return f"{title(metric)}: {METRICS[metric].text}"
 
 
 def axis(metric: str) -> str:
     """The label of an axis that shows the metric."""
-    if metric == "train_loss":
-        return "training loss, nats per example"
-    return f"{title(metric).lower()} (%)" if in_percent(metric) else title(metric).lower()
+    name = title(metric)
+    name = name if name.isupper() else name[0].lower() + name[1:]
+    if METRICS[metric].unit == "nats/example":
+        return f"{name}, nats per example"
+    return f"{name} (%)" if in_percent(metric) else name
 
 
 def in_percent(metric: str) -> bool:
@@ -36,6 +48,15 @@ def in_percent(metric: str) -> bool:
 def factor(metric: str) -> float:
     """What values are multiplied by before they are shown."""
     return 100.0 if in_percent(metric) else 1.0
+
+
+def bounds(metric: str) -> tuple[float, float]:
+    """The least and the largest value a metric can have, as shown."""
+    if metric == "ari":
+        return -1.0, 1.0
+    if METRICS[metric].unit == "fraction" or metric == "nmi":
+        return 0.0, factor(metric)
+    return 0.0, np.inf
 
 
 def show(metric: str, value: float) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from fedclust.files import atomic_write
+from fedclust.files import Sealed, atomic_write, new_digest
 from fedclust.types import Evaluation, Round
 
 CLIENTS = pa.schema(
@@ -49,19 +49,16 @@ def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=CLIENTS)
 
 
-def write_part(rows: pa.Table, folder: Path, number: int) -> str:
-    """The name of the part that now holds `rows`."""
+def write_part(rows: pa.Table, folder: Path, number: int) -> tuple[str, Sealed]:
+    """The name of the part that now holds `rows`, and its seal."""
     name = f"part-{number:06d}.parquet"
     buffer = io.BytesIO()
     pq.write_table(rows, buffer, compression="zstd")
-    atomic_write(folder / name, buffer.getvalue())
-    return name
-
-
-def take_back(joined: Path, folder: Path, t: int) -> str:
-    """The name of a part with the rows of the joined file up to round t."""
-    rows = pq.read_table(joined, filters=[("round", "<=", t)])
-    return write_part(rows.cast(CLIENTS), folder, 0)
+    content = buffer.getvalue()
+    atomic_write(folder / name, content)
+    digest = new_digest()
+    digest.update(content)
+    return name, Sealed(len(content), digest.hexdigest())
 
 
 def join_parts(parts: Sequence[Path], target: Path) -> None:

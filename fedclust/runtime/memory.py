@@ -1,9 +1,20 @@
-"""What the process does with memory it has freed."""
+"""What the process does with memory: what it keeps, what there is, and what is said when it is
+short.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import platform
+import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from fedclust.errors import MemoryShort
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt, see malloc.h
 _NEVER = -1
@@ -23,3 +34,102 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, _HUGE)
         mallopt(_TRIM_THRESHOLD, _NEVER)
+
+
+_ASKED = re.compile(r"(?i)(?:tried to|unable to) allocate ([\d.]+) (bytes|[KMGTPE]iB)")
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_LESS = "lower max_rows, seeds, the number of clients or clusters, or the size of the model or data"
+
+
+def readable(size: float) -> str:
+    """A number of bytes, as a person reads it."""
+    power = 0
+    while size >= 1024 and power < len(_UNITS) - 1:
+        size, power = size / 1024, power + 1
+    return f"{size:.3g} {_UNITS[power]}" if size < 1000 else f"{size:.0f} {_UNITS[power]}"
+
+
+@contextmanager
+def short_of_memory(doing: str) -> Iterator[None]:
+    """Turns every way to run out of memory into one line.
+
+    Args:
+        doing: what the block does, in words that follow "out of memory while".
+
+    Raises:
+        MemoryShort: with what was asked for, where that is known.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        text = str(error)
+        asked = _ASKED.search(text)
+        if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or asked) and (
+            "bad_alloc" not in text
+        ):
+            raise
+        size = ""
+        if asked:
+            power = [unit.lower() for unit in _UNITS].index(asked[2].lower())
+            size = f": {readable(float(asked[1]) * 1024**power)} more were needed"
+        raise MemoryShort(f"out of memory while {doing}{size}; {_LESS}") from error
+
+
+def check_fits(needed: int, what: str, device: torch.device) -> None:
+    """Refuse what cannot fit before any work is done.
+
+    Args:
+        needed: bytes, at least.
+        what: what needs them.
+        device: whose memory.
+
+    Raises:
+        MemoryShort: naming both numbers.
+    """
+    there = available(device)
+    if there is not None and needed > there:
+        raise MemoryShort(
+            f"{what} need at least {readable(needed)}, and {readable(there)} are free; {_LESS}"
+        )
+
+
+def available(device: torch.device) -> int | None:
+    """Bytes that this process can still get; None where the system does not say."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free)
+    found = [free for free in (_free_in_system(), _free_in_group(), _free_address_space()) if free]
+    return min(found, default=None)
+
+
+def _free_in_system() -> int | None:
+    """Of the machine, swap included."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    return 1024 * (sizes.get("MemAvailable", 0) + sizes.get("SwapFree", 0)) or None
+
+
+def _free_in_group() -> int | None:
+    """Of the container, whose file cache can be dropped."""
+    root = Path("/sys/fs/cgroup")
+    try:
+        most = (root / "memory.max").read_text().strip()
+        stat = dict(line.split() for line in (root / "memory.stat").read_text().splitlines())
+        return max(1, int(most) - int(stat["anon"]) - int(stat.get("shmem", 0)))
+    except (OSError, ValueError, KeyError):  # no container, or one without a limit
+        return None
+
+
+def _free_address_space() -> int | None:
+    """Of what `ulimit -v` allows."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return None
+    try:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return None
+    return max(1, most - used)

@@ -32,6 +32,9 @@ class SeenFolder(RunFolder):
     def write_status(self, **status: Any) -> None:
         """Nothing."""
 
+    def finish(self, status: Mapping[str, Any]) -> None:
+        """Nothing."""
+
     def save(
         self, t: int, seeds: Mapping[int, Mapping[str, Any]], position: Mapping[str, Any]
     ) -> None:

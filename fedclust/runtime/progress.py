@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +39,15 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def _rough(seconds: float) -> str:
+    """A time to come, as a person says it."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{round(seconds / 3600)} h" if seconds < 48 * 3600 else f"{round(seconds / 86400)} d"
+
+
 def _describe(values: Mapping[str, float]) -> list[str]:
     """The few numbers that tell how a run is doing; none before the first evaluation."""
     shown = [f"accuracy {100 * values['accuracy']:5.1f} %"] if "accuracy" in values else []
@@ -67,7 +77,7 @@ class Silent:
 
 
 class Aside(Silent):
-    """Shows warnings only, for a job beside one that is shown.
+    """Shows warnings only: for `progress=false`.
 
     Args:
         title: the job in a few words.
@@ -82,16 +92,40 @@ class Aside(Silent):
         _warn(self._console, f"{self._title}: {message}")
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """The sweep that a job is part of, where its jobs run one after the other.
+
+    Attributes:
+        left: jobs after this one.
+        mean_seconds: what a job took so far, None before the first has ended.
+    """
+
+    left: int
+    mean_seconds: float | None
+
+    def end(self, job_seconds: float, job_left: float) -> str:
+        """When all jobs will be done, in words.
+
+        Args:
+            job_seconds: what this job will have taken.
+            job_left: what it still takes.
+        """
+        mean = job_seconds if self.mean_seconds is None else self.mean_seconds
+        return f"all done in about {_rough(job_left + self.left * mean)}"
+
+
 class Shown:
     """One live line on a terminal; elsewhere a plain line now and then, about twenty in all.
 
     Args:
         title: the job in a few words.
         console: where to.
+        sweep: the sweep that the job is part of, or None.
     """
 
-    def __init__(self, title: str, console: Console) -> None:
-        self._title, self._console = title, console
+    def __init__(self, title: str, console: Console, sweep: Sweep | None = None) -> None:
+        self._title, self._console, self._sweep = title, console, sweep
         self._first = self._rounds = 0
         self._began = time.monotonic()
         self._bar: Bar | None = None
@@ -117,8 +151,11 @@ class Shown:
         """See `Progress.round`."""
         done, left = t + 1 - self._first, self._rounds - t - 1
         spent = time.monotonic() - self._began
-        time_left = [f"{_clock(spent / done * left)} left"] if left else []
-        line = " · ".join([*_describe(values), *time_left])
+        time_left = spent / done * left
+        ends = [f"{_clock(time_left)} left"] if left else []
+        if self._sweep is not None and self._sweep.left:
+            ends.append(self._sweep.end(spent + time_left, time_left))
+        line = " · ".join([*_describe(values), *ends])
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=t + 1, description=line)
         if (self._bar is None and (t + 1) % max(1, self._rounds // 20) == 0) or not left:

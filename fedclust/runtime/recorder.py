@@ -4,6 +4,8 @@ worth keeping.
 `rounds.csv` grows by whole rounds, `clients.parquet` by parts that are joined at the end, so memory
 does not grow with rounds. `commit` and `resume` tie both files to a checkpoint: a run that
 continues cuts off whatever was written after it, and ends with the bytes of an uninterrupted run.
+What was committed is sealed: `commit` returns the digests of rounds.csv up to its end and of every
+part.
 """
 
 from __future__ import annotations
@@ -22,16 +24,17 @@ import pyarrow as pa
 from torch import Tensor
 
 from fedclust.errors import RunFolderError
-from fedclust.files import atomic_write, sync_folder
+from fedclust.files import Sealed, atomic_write, new_digest, replacing, sync_folder
 from fedclust.metrics import meaning
 from fedclust.metrics.accuracy import accuracy
 from fedclust.metrics.recovery import recovery, sizes
 from fedclust.metrics.summary import write_summary
 from fedclust.ops import on_host
-from fedclust.runtime.client_table import ROW_GROUP, client_rows, join_parts, take_back, write_part
+from fedclust.runtime.client_table import ROW_GROUP, client_rows, join_parts, write_part
 from fedclust.trackers import Tracker
 from fedclust.types import Cost, Evaluation, Round
 
+_BLOCK = 1 << 20  # bytes read at once
 HEADER = b"seed,round,metric,value\n"
 
 
@@ -59,7 +62,8 @@ class Recorder:
         self._clients: dict[
             tuple[int, int], pa.Table
         ] = {}  # (round, seed) → rows since the last part
-        self._parts: list[str] = []
+        self._parts: dict[str, Sealed] = {}
+        self._written = new_digest()  # of rounds.csv
         self._flushed = -1  # the last round that is in rounds.csv
         self._open = True
         self._label: dict[int, Tensor] = {}  # seed → labels at its last evaluation
@@ -75,7 +79,8 @@ class Recorder:
         for name in ("clients.parquet", "summary.csv"):
             (self._folder / name).unlink(missing_ok=True)
         self._file = (self._folder / "rounds.csv").open("wb")
-        self._file.write(HEADER)
+        self._written = new_digest()
+        self._write(HEADER)
         self._file.flush()
         sync_folder(self._folder)
 
@@ -130,42 +135,65 @@ class Recorder:
     def commit(self) -> dict[str, Any]:
         """Where the files stand, for a checkpoint: JSON-able, and safe on the disk before this
         returns.
+
+        Raises:
+            RunFolderError: when somebody has deleted or replaced a file meanwhile.
         """
         self._flush(max(self._pending, default=-1))
         self._spill()
         file = self._opened()
         os.fsync(file.fileno())
-        return {"rounds_csv": file.tell(), "parts": list(self._parts), "round": self._flushed}
+        self._check_there()
+        seals = {f"clients/{name}": seal for name, seal in self._parts.items()}
+        seals["rounds.csv"] = Sealed(file.tell(), self._written.hexdigest())
+        return {"rounds_csv": file.tell(), "parts": list(self._parts), "round": self._flushed} | {
+            "files": seals
+        }
+
+    def _check_there(self) -> None:
+        """Notice files that were deleted or replaced while the job ran."""
+        path = self._folder / "rounds.csv"
+        try:
+            same = os.path.samestat(path.stat(), os.fstat(self._opened().fileno()))
+        except FileNotFoundError:
+            same = False
+        lost = [name for name in self._parts if not (self._folder / "clients" / name).is_file()]
+        if lost or not same:
+            gone = self._folder / "clients" / lost[0] if same else path
+            raise RunFolderError(
+                f"{gone} was deleted or replaced while the job ran; delete the folder and start "
+                "the job again"
+            )
 
     def resume(self, position: Mapping[str, Any], state: Mapping[int, Mapping[str, Any]]) -> None:
         """The files are cut back to where `commit` returned `position`, the memory is `state`.
+
+        Whether they are still what they were, `RunFolder.load` has checked.
 
         Raises:
             RunFolderError: when the files hold less than the checkpoint says.
         """
         path, size = self._folder / "rounds.csv", int(position["rounds_csv"])
-        folder, joined = self._folder / "clients", self._folder / "clients.parquet"
-        parts = list(position["parts"])
-        lost = not all((folder / name).is_file() for name in parts)
-        if not path.is_file() or path.stat().st_size < size or (lost and not joined.is_file()):
+        parts = {name: Sealed(*position["files"][f"clients/{name}"]) for name in position["parts"]}
+        there = all((self._folder / "clients" / name).is_file() for name in parts)
+        if not there or not path.is_file() or path.stat().st_size < size:
             raise RunFolderError(
                 f"{self._folder} cannot be continued: rounds.csv or clients/ holds less than its "
                 "checkpoint "
                 f"says; delete it, or choose another name=…"
             )
-        if (
-            lost
-        ):  # `finish` was killed after joining the parts: take them back out of the joined file
-            parts = [take_back(joined, folder, int(position["round"]))]
-        self._drop_parts(keep=parts)
-        joined.unlink(missing_ok=True)
+        self._drop_parts(keep=tuple(parts))
+        for name in ("clients.parquet", "summary.csv"):
+            (self._folder / name).unlink(missing_ok=True)
         self._pending.clear()
         self._clients.clear()
         self._parts = parts
         self._close_file()
         self._file = path.open("r+b")
+        self._written = new_digest()
+        while left := size - self._file.tell():
+            self._written.update(self._file.read(min(left, _BLOCK)))
         self._file.truncate(size)
-        self._file.seek(size)
         self._flushed = int(position["round"])
         self.load(state)
 
@@ -182,22 +210,16 @@ class Recorder:
     def finish(self) -> None:
         """Completes `clients.parquet` and `summary.csv` and closes everything.
 
-        The parts are joined row group by row group; only one part is in memory at a time. Calling
-        it again, or after a kill at any point of it, gives the same files.
+        The parts are joined row group by row group; only one part is in memory at a time. They are
+        left where they are, so that calling it again, or after a kill at any point of it, gives the
+        same files.
         """
-        position = self.commit()
+        self.commit()
         self._close_file()
-        folder = self._folder / "clients"
-        if position["parts"]:
-            target = self._folder / "clients.parquet"
-            temporary = folder / "joined.tmp"
-            join_parts([folder / name for name in self._parts], temporary)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.replace(target)
+        if self._parts:
+            with replacing(self._folder / "clients.parquet") as temporary:
+                join_parts([self._folder / "clients" / name for name in self._parts], temporary)
         write_summary(self._folder)
-        self._drop_parts(keep=())
-        self._parts = []
         self.close()
 
     def close(self) -> None:
@@ -231,7 +253,7 @@ class Recorder:
         for t in sorted(t for t in self._pending if t <= until):
             rows = sorted(self._pending.pop(t).items())
             lines = [f"{seed},{t},{metric},{value!r}\n" for (seed, metric), value in rows]
-            file.write("".join(lines).encode())
+            self._write("".join(lines).encode())
             for seed in dict.fromkeys(seed for (seed, _), _ in rows):
                 self._tracker.log(seed, t, {m: v for (s, m), v in rows if s == seed})
             self._flushed = t
@@ -244,7 +266,13 @@ class Recorder:
         ready = sorted(key for key in self._clients if key[0] <= self._flushed)
         if ready:
             rows = pa.concat_tables([self._clients.pop(key) for key in ready])
-            self._parts.append(write_part(rows, self._folder / "clients", len(self._parts)))
+            name, seal = write_part(rows, self._folder / "clients", len(self._parts))
+            self._parts[name] = seal
+
+    def _write(self, text: bytes) -> None:
+        """Append to rounds.csv."""
+        self._opened().write(text)
+        self._written.update(text)
 
     def _opened(self) -> BinaryIO:
         assert self._file is not None, "start or resume comes first"

@@ -6,21 +6,34 @@ import dataclasses
 import json
 import signal
 import time
-from collections.abc import Iterator, Sequence
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fedclust.config.build import Job
+from torch import Tensor
+
 from fedclust.distributed import Ranks, here
 from fedclust.engines.clients import SeedClients
 from fedclust.engines.lockstep import Lockstep
-from fedclust.errors import DivergedError, Interrupted, RankLost, UserError
-from fedclust.federation import summary, write_table
-from fedclust.files import atomic_write
+from fedclust.errors import (
+    ConfigError,
+    DivergedError,
+    Interrupted,
+    RankLost,
+    RunFolderError,
+    UserError,
+    require,
+)
+from fedclust.federation import digest, pool_digest, summary, write_table
 from fedclust.runtime.folder import RunFolder
-from fedclust.runtime.memory import keep_freed_memory
+from fedclust.runtime.job import Job
+from fedclust.runtime.memory import check_fits, keep_freed_memory, short_of_memory
 from fedclust.runtime.onlooker import NoRecorder
 from fedclust.runtime.progress import Progress
 from fedclust.runtime.recorder import Recorder
@@ -105,43 +118,29 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         Interrupted: after a signal, when the round has been saved.
         DivergedError: when every seed has failed.
     """
-    with _Signals() as signals:
-        _run_as_one(job, folder, progress, signals, here())
-
-
-def run_together(jobs: Sequence[tuple[Job, RunFolder, Progress]]) -> list[Exception | None]:
-    """Run several jobs with one engine in lockstep, with the results of running each by itself.
-
-    Args:
-        jobs: what `run` takes, at least one, all with the same engine.
-
-    Returns:
-        Per job what it raised, see `run`, or None.
-    """
-    with _Signals() as signals:
-        ranks = here()
-        work = {i: partial(_run_as_one, *parts, signals, ranks) for i, parts in enumerate(jobs)}
-        return [turn.outcome for turn in Lockstep(jobs[0][0].engine).map(work).values()]
-
-
-def _run_as_one(
-    job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks
-) -> None:
-    """Run a job so that all ranks end it in the same way."""
-    with ranks.together():
+    ranks = here()
+    with _Signals() as signals, ranks.together():
         _run(job, folder, progress, signals, ranks)
 
 
 def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks) -> None:
     keep_freed_memory()
+    num_clients = min(fed.num_clients for fed in job.federations.values())
+    check_clusters(folder.config, num_clients)
+    check_state(job.algorithm)
+    check_memory(job, folder.config, num_clients)
     seeds = _Seeds(job, folder)
-    recorder = begin_files(job, folder) if ranks.leads else NoRecorder()
+    recorder: Recorder = NoRecorder()
     try:
-        first = seeds.load(recorder)
+        if ranks.leads:
+            recorder = begin_files(job, folder)
+        first = ranks.in_turn(lambda: seeds.load(recorder))
         ranks.same(
             "the checkpoint it reads (is the results' folder on a shared file system?)", first
         )
         progress.start(folder.path, first, job.rounds)
+        for line in folder.remarks:
+            progress.warn(line)
         if first and folder.changes:
             progress.warn(
                 "continued by other means than begun, so equal to rounding only, which can grow: "
@@ -157,55 +156,119 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ran
             if received:
                 seeds.interrupt(t, received)
         recorder.finish()
-        seeds.status("done", job.rounds - 1)
-    except UserError as error:
-        recorder.close()
-        if seeds.has_begun:
-            folder.write_status(state="failed", error=str(error), rounds=job.rounds)
-        else:
+        folder.finish(seeds.standing("done", job.rounds - 1))
+    except (UserError, OSError) as error:
+        if not seeds.has_begun:
+            with suppress(OSError):
+                recorder.close()
             folder.abandon()
+        else:
+            _fail(folder, str(error), job.rounds)
         raise
     except RankLost:
         seeds.status("interrupted", seeds.saved)
         raise
     except Exception as error:
         if not isinstance(error, Interrupted):
-            folder.write_status(
-                state="failed", error=f"{type(error).__name__}: {error}", rounds=job.rounds
-            )
+            _fail(folder, f"{type(error).__name__}: {error}", job.rounds)
         raise
     finally:
         progress.stop()
-        recorder.close()
+        with suppress(OSError):  # a full disk has been told of
+            recorder.close()
         folder.release()
+
+
+def _fail(folder: RunFolder, error: str, rounds: int) -> None:
+    """Write why the job ended, where the disk still allows it."""
+    with suppress(OSError):
+        folder.write_status(state="failed", error=error, rounds=rounds)
 
 
 def begin_files(job: Job, folder: RunFolder) -> Recorder:
     """Take the folder, and write what a job says of itself before its first round."""
     folder.acquire(job.versions)
+    folder.same_data(data_digests(job))
     write_partitions(job, folder)
     return Recorder(folder.path, job.seeds, job.engine.layout.num_params, job.tracker)
+
+
+def data_digests(job: Job) -> dict[str, str]:
+    """Digests of the examples, and of who owns which in every seed, by what they are of."""
+    digests = {"the examples": pool_digest(next(iter(job.federations.values())).pool)}
+    for seed, fed in job.federations.items():
+        digests[f"the partition of seed {seed}"] = digest(fed)
+    return digests
 
 
 def write_partitions(job: Job, folder: RunFolder) -> None:
     """Write who owns what, a table per seed that partition=from_file reads, and what a report says
     of it.
     """
-    described = folder.path / "federation.json"
-    if not described.is_file():
+
+    def describe(file: Path) -> None:
         seeds = {str(seed): summary(fed) for seed, fed in job.federations.items()}
         content = {"parameters": job.engine.layout.num_params, "seeds": seeds}
-        atomic_write(described, json.dumps(content) + "\n")
+        file.write_text(json.dumps(content) + "\n")
+
+    folder.keep("federation.json", describe)
     for seed, fed in job.federations.items():
-        target = folder.path / "partition" / f"seed={seed}.parquet"
-        if not target.is_file():
-            target.parent.mkdir(exist_ok=True)
-            partial = target.with_suffix(".partial")
-            try:
-                write_table(partial, fed)
-                partial.replace(target)
-            finally:
-                partial.unlink(missing_ok=True)
+        folder.keep(f"partition/seed={seed}.parquet", partial(write_table, fed=fed))
+
+
+def check_clusters(config: Mapping[str, Any], num_clients: int) -> None:
+    """Refuse more clusters than clients, wherever the algorithm's part of a config asks for them.
+
+    Args:
+        config: of the job.
+        num_clients: M.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    for key, value in _numbers_of_clusters(config.get("algorithm"), "algorithm"):
+        named = "num_clusters" if value == config.get("num_clusters") else key
+        require(value <= num_clients, named, value, f"at most the {num_clients} clients there are")
+
+
+def _numbers_of_clusters(node: Any, key: str) -> Iterator[tuple[str, int]]:
+    """Every whole number called num_clusters below a node, with its key."""
+    for name, value in node.items() if isinstance(node, Mapping) else ():
+        if name == "num_clusters" and isinstance(value, int):
+            yield f"{key}.{name}", value
+        yield from _numbers_of_clusters(value, f"{key}.{name}")
+
+
+def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
+    """Refuse a job whose models alone do not fit: K of the server and one of every client of a
+    cohort, in each seed. What a method keeps besides, and the engine needs, is not counted.
+
+    Raises:
+        MemoryShort: naming what needs how much.
+    """
+    k = max((k for _, k in _numbers_of_clusters(config.get("algorithm"), "")), default=1)
+    cohort = config.get("clients_per_round") or int(config.get("participation", 0) * num_clients)
+    params, seeds = job.engine.layout.num_params, len(job.federations)
+    what = (
+        f"{k} model{'s' * (k > 1)} of the server and {max(1, cohort)} of a cohort, with {params} "
+        f"parameters each, in {seeds} seed{'s' * (seeds > 1)}"
+    )
+    check_fits(4 * params * (k + max(1, cohort)) * seeds, what, job.device)
+
+
+def check_state(algorithm: Algorithm) -> None:
+    """Refuse an algorithm whose State declares what no checkpoint can hold.
+
+    Raises:
+        ConfigError: naming the field.
+    """
+    state = algorithm.State
+    for name, hint in typing.get_type_hints(state).items():
+        union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        kinds = typing.get_args(hint) if union else (hint,)
+        fits = all(kind in (Tensor, int, float, bool, str, type(None)) for kind in kinds)
+        where = f"{type(algorithm).__qualname__}.State.{name}"
+        require(fits, where, hint, "a State holds tensors and numbers, since checkpoints do")
 
 
 class _Seeds:
@@ -223,29 +286,44 @@ class _Seeds:
         self.has_begun = False
 
     def load(self, recorder: Recorder) -> int:
-        """Restore the newest checkpoint; returns the round to run next."""
+        """Restore the newest checkpoint; returns the round to run next.
+
+        Raises:
+            RunFolderError: if it is damaged, or was saved by an algorithm with another State.
+        """
         checkpoint = self._folder.load(self._job.device)
         if checkpoint is None:
             recorder.start()
             return 0
-        self.has_begun = True
         t, contents, position = checkpoint
-        self.saved = t
-        recorder.resume(position, {seed: content["recorder"] for seed, content in contents.items()})
         for seed, content in contents.items():
             if content["failed"] is not None:
                 self._failed[seed] = content["failed"]
                 del self._alive[seed]
             else:
+                self._check_same_state(content["state"])
                 self._alive[seed].resume(t, content["state"])
+        recorder.resume(position, {seed: content["recorder"] for seed, content in contents.items()})
+        self.saved, self.has_begun = t, True
         return t + 1
+
+    def _check_same_state(self, saved: Mapping[str, Any]) -> None:
+        """Refuse a state with other fields than the algorithm's."""
+        wanted = [f.name for f in dataclasses.fields(self._job.algorithm.State)]
+        if sorted(saved) != sorted(wanted):
+            raise RunFolderError(
+                f"{self._folder.path} was saved by another version of "
+                f"{type(self._job.algorithm).__qualname__}: its State had {', '.join(saved)}, and "
+                f"has {', '.join(wanted)} now; bring it back, or choose another name=…"
+            )
 
     def round(self, t: int, recorder: Recorder, progress: Progress) -> None:
         """Round t of every seed that is alive."""
         evaluated = self._job.is_evaluated(t)
-        turns = self._lockstep.map(
-            {s: partial(sim.step, evaluated) for s, sim in self._alive.items()}
-        )
+        steps = {s: partial(sim.step, evaluated) for s, sim in self._alive.items()}
+        doing = f"round {t + 1} of {self._job.rounds} was computed"
+        with short_of_memory(doing):
+            turns = self._lockstep.map(steps)
         for seed, turn in turns.items():
             outcome = turn.outcome
             if isinstance(outcome, DivergedError):
@@ -254,7 +332,8 @@ class _Seeds:
                 progress.warn(str(outcome))
                 continue
             if isinstance(outcome, Exception):
-                raise outcome
+                with short_of_memory(doing):
+                    raise outcome
             rnd, reports, evaluation = outcome
             for report in reports:
                 recorder.cost(seed, t, report)
@@ -264,6 +343,9 @@ class _Seeds:
         if not self._alive:
             last = next(reversed(self._failed.values()))
             raise DivergedError(f"every seed has failed; the last one: {last}")
+        if not self.has_begun:
+            for seed, sim in self._alive.items():
+                _check_values(seed, sim)
         self.has_begun = True
         progress.round(t, recorder.latest())
 
@@ -300,12 +382,25 @@ class _Seeds:
 
     def status(self, state: str, t: int) -> None:
         """Write where the job stands."""
+        self._folder.write_status(**self.standing(state, t))
+
+    def standing(self, state: str, t: int) -> dict[str, Any]:
+        """Where the job stands after round t."""
         seeds = {str(s): self._failed.get(s, "ok") for s in sorted([*self._alive, *self._failed])}
-        self._folder.write_status(
-            state=state, rounds_done=t + 1, rounds=self._job.rounds, seeds=seeds
-        )
+        return {"state": state, "rounds_done": t + 1, "rounds": self._job.rounds, "seeds": seeds}
 
 
 def _fields(state: Any) -> dict[str, Any]:
     """The fields of a state dataclass, shallow: tensors are not copied."""
     return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+
+
+def _check_values(seed: int, sim: Simulation) -> None:
+    """Refuse a state that no checkpoint can hold, before anything depends on it."""
+    for name, value in _fields(sim.state).items():
+        if value is not None and not isinstance(value, Tensor | int | float | str):
+            where = f"{type(sim.algorithm).__qualname__}.State.{name}"
+            raise ConfigError(
+                f"{where} is a {type(value).__name__} in seed {seed}: a State holds tensors and "
+                "numbers only, since a checkpoint can hold nothing else"
+            )

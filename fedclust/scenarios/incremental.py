@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.rng import Stream, fold
 from fedclust.scenarios.sampling import Sampling
 from fedclust.types import Federation, Round, Split
@@ -36,8 +37,8 @@ class Incremental(Sampling):
         participation, clients_per_round, selection: see `Sampling`.
     """
 
-    fraction: float = 0.25
-    every: int = 50
+    fraction: Fraction = 0.25
+    every: AtLeastOne = 50
     shrink_current: bool = False
     complete_start: bool = False
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, InnerFraction
 from fedclust.rng import Stream
 from fedclust.scenarios.sampling import Sampling
 from fedclust.types import Federation, Round
@@ -27,8 +28,8 @@ class Newcomers(Sampling):
         arrived.
     """
 
-    fraction: float = 0.2
-    arrive_at: Sequence[int] = (10,)
+    fraction: InnerFraction = 0.2
+    arrive_at: Sequence[AtLeastOne] = (10,)
 
     def __post_init__(self) -> None:
         super().__post_init__()

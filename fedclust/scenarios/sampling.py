@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, Fraction
 from fedclust.types import Federation, Round
 
 Selection = Literal["random", "round_robin_first"]
@@ -29,8 +30,8 @@ class Sampling:
             random.
     """
 
-    participation: float = 1.0
-    clients_per_round: int | None = None
+    participation: Fraction = 1.0
+    clients_per_round: AtLeastOne | None = None
     selection: Selection = "random"
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from fedclust.errors import require
+from fedclust.ranges import Probability
 from fedclust.scenarios.sampling import Sampling
 from fedclust.scenarios.swaps import check_probability, chosen, exchanged, matched
 from fedclust.types import Federation, Round
@@ -32,7 +33,7 @@ class SwapAll(Sampling):
         participation, clients_per_round, selection: see `Sampling`.
     """
 
-    probability: float = 0.05
+    probability: Probability = 0.05
     single_pair: bool = False
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
+from fedclust.ranges import Probability
 from fedclust.scenarios.sampling import Sampling
 from fedclust.scenarios.swaps import (
     check_probability,
@@ -42,7 +43,7 @@ class SwapPart(Sampling):
         participation, clients_per_round, selection: see `Sampling`.
     """
 
-    probability: float = 0.05
+    probability: Probability = 0.05
     abort_round: bool = False
 
     def __post_init__(self) -> None:

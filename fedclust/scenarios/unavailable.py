@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedclust.errors import require
+from fedclust.ranges import BelowOne, Fraction, Probability
 from fedclust.rng import uniform
 from fedclust.scenarios.sampling import Sampling
 from fedclust.types import Federation, Round
@@ -34,9 +35,9 @@ class Unavailable(Sampling):
         participation, clients_per_round, selection: see `Sampling`.
     """
 
-    dropout: float = 0.1
-    stragglers: float = 0.0
-    min_work: float = 0.1
+    dropout: BelowOne = 0.1
+    stragglers: Probability = 0.0
+    min_work: Fraction = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,8 +15,11 @@ import torch
 from fronts import Front
 from hydra import compose, initialize_config_dir
 
-from fedclust.config.build import Job, build, make, register_schema, resolve, seed_list
+from fedclust.config import schema
+from fedclust.config.build import build
+from fedclust.config.objects import Objects
 from fedclust.engines.choose import make_engine
+from fedclust.runtime.job import Job
 from fedclust.types import Cost, Evaluation, Round
 from fedclust.verbs import Engine
 
@@ -68,11 +71,11 @@ def config_of(algorithm: str, *overrides: str) -> Mapping[str, Any]:
     needlessly.
     """
     given = [f"algorithm={algorithm}", *SMALL, *SETTINGS.get(algorithm, []), *overrides]
-    register_schema()
+    schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("config", overrides=given)
-    config = resolve(composed, {})
-    return {**config, "seeds": seed_list(config["seeds"])}
+    config = schema.resolve(composed, {})
+    return {**config, "seeds": schema.seed_list(config["seeds"])}
 
 
 @functools.cache
@@ -134,10 +137,9 @@ def play(job: Job, engine: Engine, seed: int = 0) -> list[Played]:
 def engine_of(engine: str, algorithm: str) -> Engine:
     """An engine on the data and the model of a small job."""
     pool = job_of(algorithm).federations[0].pool
-    model = make(
+    model = Objects().make(
         config_of(algorithm)["model"],
         "model",
-        None,
         in_shape=pool.shape,
         num_classes=pool.num_classes,
     )

@@ -16,7 +16,8 @@ from fronts import Front
 from hydra import compose, initialize_config_dir
 
 from fedclust.algorithms.fedper import FedPer
-from fedclust.config.build import make, register_schema, resolve
+from fedclust.config import schema
+from fedclust.config.objects import Objects
 from fedclust.engines.loop import LoopEngine
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
@@ -76,7 +77,7 @@ def rounds_of(
 @functools.cache
 def configured(name: str, *overrides: str) -> Algorithm:
     """The algorithm as its YAML describes it, with settings that suit 12 clients."""
-    register_schema()
+    schema.register()
     settings = [
         f"algorithm={name}",
         "num_clusters=3",
@@ -85,8 +86,8 @@ def configured(name: str, *overrides: str) -> Algorithm:
         "solver.epochs=2",
     ]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = resolve(compose("config", overrides=[*settings, *overrides]), {})
-    algorithm: Algorithm = make(config["algorithm"], "algorithm", None)
+        config = schema.resolve(compose("config", overrides=[*settings, *overrides]), {})
+    algorithm: Algorithm = Objects().make(config["algorithm"], "algorithm")
     return algorithm
 
 

@@ -20,7 +20,7 @@ from fedclust.errors import Interrupted
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.onlooker import SeenFolder
 from fedclust.runtime.progress import Silent
-from fedclust.runtime.run import run, run_together
+from fedclust.runtime.run import run
 
 ALGORITHMS = ["fedavg", "ifca", "lcfl"]
 OVERRIDES = ("engine=loop", "solver.momentum=0.9", "eval_every=2")
@@ -46,18 +46,6 @@ def play(
     except Interrupted as end:
         return str(end)
     return "done"
-
-
-def play_arms(ranks: Ranks, configs: Mapping[str, Mapping[str, Any]], folder: Path) -> list[str]:
-    """Run jobs in one lockstep on one of the ranks; how each ends."""
-    kind = RunFolder if ranks.leads else SeenFolder
-    with ranks.together():
-        first = build(next(iter(configs.values())))
-        jobs = [
-            (build(config, like=first), kind(folder / name, config), Silent())
-            for name, config in configs.items()
-        ]
-        return [type(outcome).__name__ for outcome in run_together(jobs)]
 
 
 def results(folder: Path) -> dict[str, bytes]:
@@ -99,17 +87,6 @@ def test_two_ranks_leave_the_files_of_one(two_ranks: Pair, algorithm: str, tmp_p
         json.loads((tmp_path / name / "versions.json").read_text()) for name in ("one", "two")
     ]
     assert [v["ranks"] for v in versions] == [1, 2]
-
-
-def test_arms_in_lockstep_leave_the_files_of_one(two_ranks: Pair, tmp_path: Path) -> None:
-    configs = {name: config_of(name, *OVERRIDES) for name in ("fedavg", "lcfl", "ifca")}
-    (tmp_path / "two").mkdir()
-    (tmp_path / "two" / "lcfl").write_text("in the way")  # which only the rank that writes notices
-    said = two_ranks(play_arms, configs, tmp_path / "two")
-    assert said == [["NoneType", "RunFolderError", "NoneType"]] * 2
-    for name in ("fedavg", "ifca"):
-        assert play(here(), configs[name], tmp_path / name) == "done"
-        assert_same(tmp_path / "two" / name, tmp_path / name)
 
 
 def test_a_signal_to_any_rank_ends_all_and_any_number_goes_on(

@@ -16,9 +16,11 @@ import pytest
 import torch
 from digits_jobs import ALGORITHMS, EVENTFUL, SCENARIOS, assert_same_bits, config_in
 
-from fedclust.config.build import Job, build, make
+from fedclust.config.build import build
+from fedclust.config.objects import Objects
 from fedclust.errors import Interrupted
 from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.job import Job
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
 
@@ -50,7 +52,9 @@ def _anew(job: Job, folder: RunFolder) -> Job:
     """The job with everything new that could remember an earlier start; the data take longer than
     the run.
     """
-    parts = {group: make(folder.config[group], group, None) for group in ("algorithm", "scenario")}
+    parts = {
+        group: Objects().make(folder.config[group], group) for group in ("algorithm", "scenario")
+    }
     return replace(job, **parts)
 
 

@@ -15,9 +15,37 @@ import pytest
 BAD = [
     # a misspelt or unknown name
     (["rouns=3"], "did you mean rounds?"),
+    (["--nonsense"], "unrecognized arguments: --nonsense"),
+    (["--cfg", "foo"], "invalid choice: 'foo'"),
+    # keys of the last version
+    (["restart_fraction=0.2"], "restart_fraction is common.restart_fraction now"),
+    (["aggregation=by_samples"], "aggregation is common.aggregation now"),
+    (["lockstep=all"], "there is no lockstep any more"),
+    (["+lockstep=all"], "there is no lockstep any more"),
+    # no part, or half of one
+    (["dataset=123"], "dataset=123 is not allowed: a choice that `fedclust list dataset` shows"),
+    (["algorithm=null"], "algorithm=None is not allowed"),
+    (["dataset=../algorithm/lcfl"], "dataset=../algorithm/lcfl is not allowed"),
+    (["~rounds"], "rounds is missing"),
+    (["~dataset"], "dataset"),
+    (["~dataset._target_"], "dataset={} is not allowed: it must be a mapping with _target_"),
+    (["algorithm.solver=null"], "algorithm.solver=null is not allowed"),
+    (["+tracker._partial_=true"], "tracker._partial_=True is not allowed"),
+    (["++data.foo=1"], "data.foo=1 is not allowed: data has the keys download, root"),
+    (["common.aggregation=nonsense"], "expected one of uniform, by_samples"),
+    (["+common.foo=1"], "common.foo=1 is not allowed: no group reads it"),
+    (["scenario=newcomers", "scenario.arrive_at=[1.5]"], "each entry an integer in"),
+    (["partition=class_subsets", "partition.subsets=3"], "partition.subsets=3"),
+    (["solver.lr=1e300"], "solver.lr=1e+300"),
+    (["dataset=synthetic", "dataset.alpha=inf"], "dataset.alpha=inf"),
+    (["partition.num_clients=1000000000000"], "partition.num_clients=1000000000000"),
+    (["tracker._target_=fedclust.trackers.optional"], "_target_=fedclust.trackers.optional"),
     (["algoritm=ifca"], "did you mean algorithm?"),
     (["algorithm.solver.lr=0.1"], "did you mean solver.lr=…?"),
-    (["scenario=swap_all", "scenario.swap_probability=1"], "swap_probability is a key by itself"),
+    (
+        ["scenario=swap_all", "scenario.swap_probability=1"],
+        "is common.swap_probability now",
+    ),
     (["++foo=3"], "foo=3"),
     (["case=jgl/nope"], "`fedclust list case` shows all"),
     (["algorithm=lcfll"], "algorithm/lcfll"),
@@ -53,10 +81,10 @@ BAD = [
     (["checkpoint_seconds=-1"], "checkpoint_seconds=-1"),
     (["participation=1.5"], "participation=1.5"),
     (["participation=0"], "participation=0"),
-    (["warmup_participation=1.5", "algorithm=fedavg"], "warmup_participation=1.5"),
-    (["restart_fraction=0", "algorithm=fedavg"], "restart_fraction=0"),
-    (["cluster_choice=last", "algorithm=fedavg"], "cluster_choice=last"),
-    (["restart_fraction=0.5", "algorithm=ifca"], "algorithm.restart_fraction=0.5"),
+    (["common.warmup_participation=1.5", "algorithm=fedavg"], "common.warmup_participation=1.5"),
+    (["common.restart_fraction=0", "algorithm=fedavg"], "common.restart_fraction=0"),
+    (["common.cluster_choice=best", "algorithm=fedavg"], "common.cluster_choice=best"),
+    (["common.restart_fraction=0.5", "algorithm=ifca"], "algorithm.restart_fraction=0.5"),
     (["num_clusters=0"], "num_clusters=0"),
     (["num_clusters=many"], "num_clusters=many"),
     (["num_clusters=auto", "algorithm=ifca"], "num_clusters=auto"),
@@ -199,7 +227,8 @@ def test_a_folder_in_use_is_left_alone(fedclust: Callable[..., object], tmp_path
 def test_a_damaged_checkpoint_is_named(fedclust: Callable[..., object], tmp_path: Path) -> None:
     run = ["run", "progress=false", "partition.num_clients=8", "rounds=2", "hydra.run.dir=here"]
     assert fedclust(*run).status == 0  # type: ignore[attr-defined]
-    (tmp_path / "here" / "status.json").write_text('{"state": "interrupted"}')
+    (tmp_path / "here" / "checkpoints" / "done.json").unlink()
+    (tmp_path / "here" / "status.json").unlink()
     saved = next((tmp_path / "here" / "checkpoints").glob("round=*/seed=0.pt"))
     saved.write_bytes(saved.read_bytes()[:100])
     assert_one_line(fedclust(*run), "seed=0.pt is damaged")

@@ -10,13 +10,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedclust.commands.names import CONF
+from fedclust.config.tree import CONF
 
 EXPERIMENTS = sorted(
     str(f.relative_to(CONF / "experiment").with_suffix(""))
     for f in (CONF / "experiment").rglob("*.yaml")
 )
-SMOKE = [name for name in EXPERIMENTS if (CONF / "scaled" / name / "smoke.yaml").is_file()]
+SMALL = CONF / "scaled" / "experiment"
+SMOKE = [name for name in EXPERIMENTS if (SMALL / name / "smoke.yaml").is_file()]
 
 
 @pytest.mark.slow

@@ -71,7 +71,9 @@ def assert_same(one: Path, other: Path) -> None:
     for seed in (0, 1):
         states = []
         for folder in (one, other):
-            file = next((folder / "checkpoints").glob(f"round=*/seed={seed}.pt"))
+            root = folder / "checkpoints"
+            newest = json.loads((root / "latest.json").read_text())["round"]
+            file = root / f"round={newest}" / f"seed={seed}.pt"
             states.append(torch.load(file, weights_only=True)["state"])
         for name, value in states[0].items():
             if isinstance(value, torch.Tensor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -219,3 +220,72 @@ def test_a_run_with_scikit_learn_extras_kmedoids(
     assert rounds[(rounds["metric"] == "num_clusters") & (rounds["round"] == 5)][
         "value"
     ].tolist() == [4.0]
+
+
+def test_without_a_progress_line_warnings_are_still_shown(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
+    rates = ("algorithm=local", "solver.lr=1e9", "seeds=2", "hydra.run.dir=here")
+    done = fedclust("run", *TINY, *rates)
+    assert done.status == 1  # type: ignore[attr-defined]
+    warnings = [
+        line
+        for line in done.err.splitlines()  # type: ignore[attr-defined]
+        if "warning: local on rotated digits, 2 seeds, 6 rounds: " in line
+    ]
+    assert len(warnings) == 2, done.err  # type: ignore[attr-defined] # a line per seed lost
+
+
+BROKEN = """
+from dataclasses import dataclass
+from fedclust.algorithms.fedavg import FedAvg
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(FedAvg):
+    how: str = "bug"
+
+    def round(self, state, clients, rnd):
+        if self.how == "memory":
+            bytearray(1 << 60)
+        return self.divided(rnd.t)
+
+    def divided(self, t):
+        return 1 / t
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, root: Path) -> tuple[str, ...]:
+    """Arguments for an algorithm of a user's that fails."""
+    sys.modules.pop("broken_method", None)  # of another test's folder
+    (tmp_path / "mine" / "algorithm").mkdir(parents=True)
+    (tmp_path / "mine" / "broken_method.py").write_text(BROKEN)
+    text = (root / "conf" / "algorithm" / "fedavg.yaml").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("_target_")]
+    for how in ("bug", "memory"):
+        target = ["_target_: broken_method.Broken", f"how: {how}"]
+        (tmp_path / "mine" / "algorithm" / f"{how}.yaml").write_text("\n".join([*lines, *target]))
+    return ("run", "--config-dir", "mine", *TINY)
+
+
+def test_an_error_in_a_users_method_begins_with_its_line(
+    fedclust: Callable[..., object], mine: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = fedclust(*mine, "algorithm=bug")
+    assert done.status == 1  # type: ignore[attr-defined]
+    told = done.err.splitlines()  # type: ignore[attr-defined]
+    path = tmp_path / "mine" / "broken_method.py"
+    assert told[0] == (f"fedclust: {path}:15, in divided: ZeroDivisionError: division by zero")
+    assert sum("calls …" in line for line in told) == 1
+    assert not any("runtime/run.py" in line for line in told)
+
+
+def test_a_failing_method_leaves_the_others_of_a_sweep_alone(
+    fedclust: Callable[..., object], mine: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = fedclust(*mine, "-m", "algorithm=bug,memory,local")
+    assert done.status == 2  # type: ignore[attr-defined]
+    assert "in divided: ZeroDivisionError" in done.err  # type: ignore[attr-defined]
+    assert "fedclust: out of memory while round 1 of 6 was computed; lower" in done.err  # type: ignore[attr-defined]
+    table = (tmp_path / "outputs" / "default" / "report" / "table.md").read_text()
+    assert "local" in table

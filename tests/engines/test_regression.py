@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -208,3 +209,30 @@ def test_another_processor_gets_its_own_library(
     library.cache_clear()
     library("regression")
     assert len(list(fresh.parent.glob("fedclust/*"))) == 2 * (compiled._compiler() is not None)
+
+
+def test_a_compiler_that_hangs_costs_one_short_wait(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = tmp_path / "slow_cc"
+    script.write_text("#!/bin/sh\nsleep 100\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("CC", str(script))
+    monkeypatch.setattr(compiled, "_LONGEST", 0.2)
+    monkeypatch.setattr(compiled, "_hanging", set())
+    began = time.monotonic()
+    assert library("regression") is None
+    assert library("convolution") is None
+    assert time.monotonic() - began < 2
+    assert [record.message for record in caplog.records if "did not answer" in record.message] == [
+        f"{script} did not answer for 0.2 s; going on without a compiled regression.c, set CC to "
+        "another compiler"
+    ]
+
+
+def test_a_quotation_left_open_is_no_compiler(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CC", "cc 'x")
+    assert library("regression") is None
+    assert "CC=cc 'x is no program" in caplog.text

@@ -60,6 +60,14 @@ def test_a_test_row_that_is_a_training_row_is_refused(
     assert fed.test.of_client(1).tolist() == [1]
 
 
+def test_two_clients_may_share_a_row(fake: Callable[..., Dataset], tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("client,row,split,group\n0,3,train,-1\n1,3,train,0\n1,4,train,0\n")
+    fed = build(fake(8, 4), FromFile(path=str(path), base=IID(num_clients=1)), 0)
+    assert [fed.train.of_client(i).tolist() for i in range(2)] == [[3], [3, 4]]
+    assert fed.group.tolist() == [-1, 0]
+
+
 def table(**changes: list[object]) -> pd.DataFrame:
     columns = {
         "split": ["train", "train", "test"],
@@ -77,6 +85,20 @@ def table(**changes: list[object]) -> pd.DataFrame:
         ({"split": ["train", "valid", "test"]}, "split=valid: only train and test"),
         ({"client": [0, 2, 2]}, "no row of client 1: clients must be numbered"),
         ({"client": [0, -1, 1]}, "client=-1: numbers start at 0"),
+        ({"row": [0, 2**32 + 1, 2]}, "row=4294967297: at most 2147483647 is allowed"),
+        ({"row": [0, 2**63 + 1, 2]}, "row=9223372036854775809: at most 2147483647 is allowed"),
+        ({"client": [0, 10**12, 1]}, "client=1000000000000: at most 2147483647 is allowed"),
+        ({"client": [0, 10**9, 1]}, "no row of client 2: clients must be numbered"),
+        ({"group": [-5, 1, 1]}, "group=-5: numbers start at 0, and -1 stands for none"),
+        ({"group": [2**40, 1, 1]}, "group=1099511627776: at most 2147483647 is allowed"),
+        (
+            {"split": ["train"] * 3, "client": [0, 0, 0], "row": [4, 3, 4], "group": None},
+            r"gives client 0 row 4 twice in its train set \(1 such rows\)",
+        ),
+        (
+            {"split": ["train", "test", "test"], "client": [0, 0, 0], "row": [4, 3, 3]},
+            "gives client 0 row 3 twice in its test set",
+        ),
         ({"row": [0, 1.5, 2]}, "row of type float64: whole numbers"),
         ({"row": [0, 1, None]}, "row of type float64: whole numbers"),
         ({"group": [0, 1, 2]}, "gives client 1 more than one group"),

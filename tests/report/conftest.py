@@ -189,6 +189,12 @@ def job() -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def write() -> Callable[..., Path]:
+    """`write_job`, for fixtures that live longer than a test."""
+    return write_job
+
+
+@pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four finished jobs as an experiment leaves them; tests get copies."""
     folder = tmp_path_factory.mktemp("sweep")

@@ -11,14 +11,14 @@ import pytest
 from fedclust.errors import ConfigError
 from fedclust.report.arms import Arm
 from fedclust.report.claims import check, claim
-from fedclust.report.jobs import Curve, Job
+from fedclust.report.runs import Curve, Run
 
 
 def arm(name: str, values: list[list[float]], setting: str = "", metric: str = "accuracy") -> Arm:
     """An arm whose accuracies are values [rounds][seeds]."""
     grid = np.array(values, dtype=float)
     curve = Curve(np.arange(len(grid)), tuple(range(grid.shape[1])), grid)
-    return Arm(Job(Path(name), {}, {}, {metric: curve}), name, setting)
+    return Arm(Run(Path(name), {}, {}, {metric: curve}), name, setting)
 
 
 def verdict(entry: dict[str, Any], *arms: Arm) -> tuple[bool | None, int, int]:
@@ -110,14 +110,14 @@ def test_fewer_iterations_is_the_reduction_of_the_seed_mean() -> None:
     assert verdict(entry | {"percent": 75}, fast, slow) == (True, 1, 2)
     assert verdict(entry | {"percent": 76}, fast, slow) == (False, 0, 2)
     ((_, said),) = check([claim(entry | {"percent": 75})], [fast, slow])
-    assert said.measured == "iteration 1 against 4: 75.0 %, median over seeds 70.8 %"
+    assert said.measured == "round 1 against 4: 75.0 %, median over seeds 70.8 %"
 
 
 def test_fewer_iterations_than_an_arm_that_never_gets_there_is_a_bound() -> None:
     entry = {"kind": "fewer_iterations", "left": "a", "right": "b", "value": 0.8}
     fast, never = arm("a", [[0.9], [0.9]]), arm("b", [[0.1], [0.1]])
     ((_, said),) = check([claim(entry | {"percent": 50})], [fast, never])
-    assert (said.holds, said.measured) == (True, "iteration 1 against more than 2: > 50.0 %")
+    assert (said.holds, said.measured) == (True, "round 1 against more than 2: > 50.0 %")
     assert verdict(entry | {"percent": 60}, fast, never)[0] is None
     assert (
         verdict(entry | {"percent": 50}, arm("a", [[0.1], [0.1]]), arm("b", [[0.9], [0.9]]))[0]
@@ -141,7 +141,7 @@ def test_cost_ratio_is_of_totals_and_within_two_percent() -> None:
             metric: Curve(np.arange(4), (0,), np.full((4, 1), value))
             for metric, value in (("models_down", down), ("models_up", up))
         }
-        return Arm(Job(Path(name), {}, {}, curves), name, "")
+        return Arm(Run(Path(name), {}, {}, curves), name, "")
 
     entry = {"kind": "cost_ratio", "left": "a", "right": "b"}
     left, right = sends("a", 30, 20), sends("b", 20, 20)

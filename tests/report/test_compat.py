@@ -8,7 +8,8 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 
-from fedclust.config.build import make, register_schema, resolve
+from fedclust.config import schema
+from fedclust.config.objects import Objects
 from fedclust.report.compat import SWITCHES, switched_on
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -63,16 +64,16 @@ def test_every_option_is_tried_here() -> None:
 )
 def test_options_exist_and_are_found(choices: tuple[str, ...], options: tuple[str, ...]) -> None:
     published = {s.option: str(s.published).lower() for s in SWITCHES}
-    register_schema()
+    schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         plain = compose("config", overrides=list(choices))
         # without a plus: Hydra refuses an option that no YAML has
         changed = compose("config", overrides=[*choices, *(f"{o}={published[o]}" for o in options)])
-    assert switched_on(resolve(plain, {})) == []
-    config = resolve(changed, {})
+    assert switched_on(schema.resolve(plain, {})) == []
+    config = schema.resolve(changed, {})
     assert sorted(line.split("=")[0] for line in switched_on(config)) == sorted(options)
     for group in ("algorithm", "scenario", "partition"):
-        make(config[group], group, None)  # refuses a value that does not exist
+        Objects().make(config[group], group)  # refuses a value that does not exist
 
 
 def test_options_of_a_method_in_a_method_are_found() -> None:

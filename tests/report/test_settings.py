@@ -128,7 +128,7 @@ def test_options_of_the_method_are_part_of_the_name(tmp_path: Path, plain: Plain
                 ],
                 config={"algorithm": {"gradient_weight": float(weight or 0.2)}},
             )
-    names = [f"jgl gradient_weight={weight}" for weight in ("0", "0.2", "0.5")]
+    names = [f"jgl λ (gradient_weight)={weight}" for weight in ("0", "0.2", "0.5")]
     assert [(a.setting, a.name) for a in contents(tmp_path).arms] == [
         (setting, name) for setting in ("mnist_cnn", "mnist_mlp") for name in names
     ]
@@ -163,7 +163,11 @@ def test_claims_are_checked_where_they_belong(grid: Path) -> None:
     (claims,) = [table for table in contents(grid).tables if table.name == "claims"]
     said = [(row[0].text, row[2].text) for row in claims.rows]
     gain = "flexcfl leads fedavg by +8 points by the best round (half of it is enough)"
-    assert said[:4] == [(f"{gain} [{setting}]", "holds") for setting in SETTINGS]
+    # FEMNIST is made of MNIST there, so its values say nothing of the paper's
+    assert said[:4] == [
+        (f"{gain} [{setting}]", "cannot tell" if setting.startswith("FEMNIST") else "holds")
+        for setting in SETTINGS
+    ]
     assert said[4:] == [
         ("fedavg ends with accuracy of at least 10.00 % [MNIST-MCLR, swap all]", "holds")
     ]
@@ -188,7 +192,7 @@ def test_one_metric_keeps_the_shape_of_two_choices(grid: Path) -> None:
     arms = contents(grid).arms
     five = [
         *arms,
-        *(type(a)(a.job, a.name, a.setting.replace("FEMNIST", "Synthetic")) for a in arms[:4]),
+        *(type(a)(a.run, a.name, a.setting.replace("FEMNIST", "Synthetic")) for a in arms[:4]),
     ]
     figure = draw(five, ["accuracy"], "iteration")
     assert figure is not None
@@ -207,11 +211,7 @@ def test_the_asked_axis_counts_models(tmp_path: Path, plain: Plain) -> None:
     figure = draw(said.arms, ["accuracy"], "models")
     assert figure is not None
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), [5, 10, 15, 20])
-    names = [
-        name
-        for name, _, made in figures._lines(said.spec, said.arms, scaled=False)
-        if made is not None
-    ]
+    names = [name for name, _, made in figures._lines(said.spec, said.arms) if made is not None]
     assert names == ["accuracy_models", "accuracy"]
 
 
@@ -241,7 +241,7 @@ def test_figures_of_single_runs_are_of_the_first_setting(grid: Path) -> None:
     said = contents(grid)
     assert {arm.setting for arm in figures.first_settings(said.arms, 1)} == {SETTINGS[0]}
     assert figures.first_settings(said.arms, 9) == list(said.arms)
-    captions = [caption for _, caption, _ in figures._matrices(said.arms)]
+    captions = [caption for _, caption, _ in figures._matrices(said.spec, said.arms)]
     assert all(caption.endswith("The first setting only.") for caption in captions)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from fedclust.errors import require
+from fedclust.ranges import AtLeastZero
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Algorithm, Clients, Method
@@ -36,7 +37,7 @@ class FineTune(Method):
 
     base: Algorithm
     solver: Solver
-    epochs: int = 1
+    epochs: AtLeastZero = 1
 
     def __post_init__(self) -> None:
         require(self.epochs >= 0, "algorithm.epochs", self.epochs, "at least 0")

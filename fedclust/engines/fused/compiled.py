@@ -13,6 +13,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -22,8 +23,9 @@ from pathlib import Path
 from fedclust.files import atomic_write
 
 _LOG = logging.getLogger(__name__)
+_hanging: set[str] = set()  # compilers that did not answer in this process
 _CPU = Path("/proc/cpuinfo")
-_LONGEST = 60  # seconds
+_LONGEST = 10  # seconds that a command of the compiler may take, which needs half of one
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC")
 # the first that gives a library that can be loaded: Apple's compiler knows no OpenMP, others no
 # native ARM
@@ -36,7 +38,7 @@ def library(name: str) -> ctypes.CDLL | None:
     source = Path(__file__).with_name(f"{name}.c")
     compiler = _compiler()
     if compiler is None:
-        if os.environ.get("CC"):
+        if os.environ.get("CC") and not _hanging:
             _LOG.warning(
                 "CC=%s is no program; going on without a compiled %s", os.environ["CC"], source.name
             )
@@ -55,9 +57,12 @@ def available() -> bool:
 
 def _compiler() -> list[str] | None:
     """The command that compiles C: $CC, or the machine's own; None where there is none."""
-    named = shlex.split(os.environ.get("CC", ""))
+    try:
+        named = shlex.split(os.environ.get("CC", ""))
+    except ValueError:  # an open quotation
+        return None
     found = shutil.which(named[0]) if named else shutil.which("cc") or shutil.which("gcc")
-    return None if found is None else [found, *named[1:]]
+    return None if found is None or found in _hanging else [found, *named[1:]]
 
 
 def _processor() -> str:
@@ -107,7 +112,19 @@ def _built(compiler: list[str], source: Path, kept: Path) -> ctypes.CDLL | None:
                 [*compiler, *_FLAGS, *flags, "-c", str(source), "-o", str(part)],
                 [*compiler, "-shared", str(part), "-o", str(made), "-lm"],
             )
-            if all(_runs(command) for command in commands) and (found := _loaded(made)) is not None:
+            try:
+                whole = all(_runs(command) for command in commands)
+            except subprocess.TimeoutExpired:
+                _LOG.warning(
+                    "%s did not answer for %g s; going on without a compiled %s, set CC to another "
+                    "compiler",
+                    compiler[0],
+                    _LONGEST,
+                    source.name,
+                )
+                _hanging.add(compiler[0])
+                return None
+            if whole and (found := _loaded(made)) is not None:
                 with suppress(OSError):
                     atomic_write(kept, _sealed(made.read_bytes()))
                 return found
@@ -118,13 +135,26 @@ def _built(compiler: list[str], source: Path, kept: Path) -> ctypes.CDLL | None:
 
 
 def _runs(command: list[str]) -> bool:
-    """Whether a command ends well."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=_LONGEST, check=False, text=True
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    if done.returncode:
-        _LOG.debug("%s: %s", shlex.join(command), done.stderr)
-    return done.returncode == 0
+    """Whether a command ends well.
+
+    Raises:
+        subprocess.TimeoutExpired: if it takes too long; it and what it has started are ended.
+    """
+    with tempfile.TemporaryFile() as said:
+        try:
+            # a session of its own, since a script that stands for a compiler starts others
+            process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+            )
+        except OSError:
+            return False
+        try:
+            status = process.wait(_LONGEST)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        if status:
+            said.seek(0)
+            _LOG.debug("%s: %s", shlex.join(command), said.read().decode(errors="replace"))
+    return status == 0

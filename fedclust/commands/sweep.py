@@ -1,0 +1,119 @@
+"""A sweep while it runs: how many jobs it has, what they took, and what there was before.
+
+The jobs of a sweep may run in other processes, which a launcher starts. What they tell each other
+stands in a folder of small files, named by an environment variable that they inherit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+_NOTES = "FEDCLUST_SWEEP"
+
+
+@contextmanager
+def notes() -> Iterator[Path]:
+    """While a command runs, a folder for what its jobs note."""
+    with TemporaryDirectory(prefix="fedclust-") as folder:
+        for name in ("not_run", "seconds"):
+            Path(folder, name).touch()
+        os.environ[_NOTES] = folder
+        yield Path(folder)
+
+
+def num_jobs(params: Mapping[str, Any], overrides: Sequence[str] = ()) -> int:
+    """Jobs of a sweep: the product of the values per key, 1 without any.
+
+    Args:
+        params: `hydra.sweeper.params` of an experiment.
+        overrides: as typed; they take the place of the experiment's.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parse = OverridesParser.create().parse_override
+    parsed = [parse(text) for text in (*(f"{k}={v}" for k, v in params.items()), *overrides)]
+    last = {one.get_key_element(): one for one in parsed}
+    return prod(
+        sum(1 for _ in one.sweep_iterator()) for one in last.values() if one.is_sweep_override()
+    )
+
+
+def note_jobs(number: int) -> None:
+    """Remember how many jobs the sweep has."""
+    noted("jobs").write_text(str(number))
+
+
+def jobs() -> int:
+    """How many jobs the sweep has; 1 where that is not known."""
+    return int(noted("jobs").read_text()) if noted("jobs").is_file() else 1
+
+
+def note_seconds(value: float) -> None:
+    """Remember what a job took from its first round to its last."""
+    with noted("seconds").open("a") as file:
+        file.write(f"{value}\n")
+
+
+def mean_seconds() -> float | None:
+    """What a job of the sweep took on average so far; None before the first has ended."""
+    measured = [float(line) for line in noted("seconds").read_text().split()]
+    return sum(measured) / len(measured) if measured else None
+
+
+def note_not_run(status: int, line: str) -> None:
+    """Remember what a job said before it gave up, and the exit status that it means."""
+    with noted("not_run").open("a") as file:
+        file.write(f"{status} {line}\n")
+
+
+def not_run() -> dict[str, int]:
+    """What jobs of this sweep said before they gave up, with the exit status it means."""
+    lines = noted("not_run").read_text().splitlines()
+    return {text: int(status) for status, _, text in (line.partition(" ") for line in lines)}
+
+
+def note_folders(results: Path) -> None:
+    """Remember which folders there are, before Hydra makes those of the results."""
+    results = results.absolute()
+    there = [folder for folder in (results, *results.parents) if folder.is_dir()]
+    below = list(results.iterdir()) if results.is_dir() else []
+    known = {"results": str(results), "there": [str(path) for path in (*there, *below)]}
+    noted("folders").write_text(json.dumps(known))
+
+
+def remove_unused(folder: Path) -> None:
+    """Remove a folder, and those above it, where Hydra has made them and nobody filled them.
+
+    Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked; sweep.json
+    says of a sweep why its jobs were refused.
+    """
+    if not noted("folders").is_file():
+        return
+    known = json.loads(noted("folders").read_text())
+    folder = folder.absolute()
+    if not folder.is_relative_to(known["results"]):
+        return
+    there = set(known["there"])
+    while folder.is_relative_to(known["results"]) or str(folder) not in there:
+        if folder.is_dir():
+            made = {path.name for path in folder.iterdir() if str(path) not in there}
+            if made - {"multirun.yaml", "sweep.json"}:
+                return
+            for name in made:
+                (folder / name).unlink()
+            if str(folder) in there or any(folder.iterdir()):
+                return
+            folder.rmdir()
+        folder = folder.parent
+
+
+def noted(name: str) -> Path:
+    """The file of that name in the folder of notes."""
+    return Path(os.environ[_NOTES], name)

@@ -1,0 +1,349 @@
+"""Parts from the nodes of a config: what `_target_` may name, and which arguments it takes.
+
+A config file may come from anywhere, so a target is looked up among declared parts only: a public
+class or function of fedclust that does what its group is for, the same of a file in the folder
+given with --config-dir, or of an installed package that declares itself by an entry point of the
+group `fedclust`. Whatever a module has merely imported is no part.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+from fedclust.errors import ConfigError, UserError, require
+from fedclust.ranges import Range
+
+_FROM_DATA = ("in_shape", "num_classes")  # arguments that no config gives
+_OTHER_NUMBERS = Range(-1e15, 1e15)  # of a user's part that states no range
+
+
+@dataclass(frozen=True)
+class Group:
+    """A kind of part.
+
+    Attributes:
+        package: the module of fedclust that holds them, or the package.
+        verbs: what each of them has.
+    """
+
+    package: str
+    verbs: tuple[str, ...]
+
+
+GROUPS: Mapping[str, Group] = {
+    "dataset": Group("fedclust.datasets", ("load",)),
+    "partition": Group("fedclust.partitions", ("pool", "split")),
+    "scenario": Group("fedclust.scenarios", ("rounds",)),
+    "model": Group("fedclust.models", ()),
+    "algorithm": Group("fedclust.algorithms", ("init", "round", "serve")),
+    "cluster_metric": Group("fedclust.cluster_metrics", ("__call__",)),
+    "cluster_method": Group("fedclust.cluster_methods", ("__call__",)),
+    "solver": Group("fedclust.solver", ("rate",)),
+    "tracker": Group("fedclust.trackers", ("log", "close")),
+}
+# which group a protocol of `fedclust.verbs` asks for, where it annotates an argument
+_ASKED_BY = {
+    "Algorithm": "algorithm",
+    "ClusterMethod": "cluster_method",
+    "ClusterMetric": "cluster_metric",
+    "Partition": "partition",
+    "Scenario": "scenario",
+    "Solver": "solver",
+    "Tracker": "tracker",
+}
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Makes the parts of one config.
+
+    Attributes:
+        user_dir: folder given with --config-dir, or None.
+        shared: nodes that others refer to, by their own key: `solver`, `cluster_metric`. A mistake
+            in one is told by that key, wherever it is read.
+    """
+
+    user_dir: Path | None = None
+    shared: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self, node: Any, group: str, **from_data: Any) -> Any:
+        """The object that the node of a group describes.
+
+        Args:
+            node: mapping with `_target_`.
+            group: one of `GROUPS`, which is also the key in messages.
+            from_data: arguments that only the data know.
+
+        Raises:
+            ConfigError: for a target that is no part, unknown or missing keys, values of a wrong
+                type or out of range, or what the object itself refuses.
+        """
+        self.check(node, group)
+        return self._build(node, group, from_data)
+
+    def check(self, node: Any, group: str) -> None:
+        """Check everything below the node of a group, before anything is built; see `make`."""
+        self._check(node, group, group)
+
+    def misfit(self, value: Any, target: str, path: Sequence[str]) -> str:
+        """What was expected of an argument of a target, or of one of its parts; "" where it fits.
+
+        Args:
+            value: what is given.
+            target: a `_target_`.
+            path: the argument's name, behind those of nested arguments.
+        """
+        part = self._locate(target, "common", None)
+        for name in path[:-1]:
+            part = _plain(_hints(part).get(name, object))
+        return _misfit(value, _hints(part).get(path[-1], object))
+
+    def _check(self, node: Any, key: str, wanted: Any) -> None:
+        """Check a node of which `wanted`, a group or a class, is asked; any part if None."""
+        if not isinstance(node, Mapping) or "_target_" not in node:
+            shown = "null" if node is None else node
+            raise ConfigError(f"{key}={shown} is not allowed: it must be a mapping with _target_")
+        key = next((own for own, one in self.shared.items() if node == one), key)
+        for name in node:
+            if str(name).startswith("_") and name != "_target_":
+                raise ConfigError(
+                    f"{key}.{name}={node[name]} is not allowed: of the keys that begin with _ "
+                    "only _target_ is"
+                )
+        part = self._locate(node["_target_"], key, wanted)
+        given = {name: value for name, value in node.items() if name != "_target_"}
+        _check_names(part, given, key)
+        hints = _hints(part)
+        for name, value in given.items():
+            self._check_value(value, f"{key}.{name}", hints.get(name, object))
+
+    def _check_value(self, value: Any, key: str, hint: Any) -> None:
+        """Check one argument against its annotation."""
+        if isinstance(value, Mapping) and "_target_" in value:
+            self._check(value, key, _asked(hint))
+        elif isinstance(value, list) and any(isinstance(v, Mapping) for v in value):
+            for place, entry in enumerate(value):
+                self._check_value(entry, f"{key}[{place}]", object)
+        elif allowed := _misfit(value, hint):
+            shown = "null" if value is None else value
+            raise ConfigError(f"{key}={shown} is not allowed: expected {allowed}")
+
+    def _build(self, node: Any, key: str, from_data: Mapping[str, Any]) -> Any:
+        """The object of a checked node, or the value itself."""
+        if isinstance(node, list):
+            return [self._build(entry, key, {}) for entry in node]
+        if not isinstance(node, Mapping) or "_target_" not in node:
+            return node
+        given = {
+            str(name): self._build(value, f"{key}.{name}", {})
+            for name, value in node.items()
+            if name != "_target_"
+        }
+        part = self._locate(node["_target_"], key, None)
+        try:
+            return part(**given, **from_data)
+        except UserError:
+            raise
+        except Exception as error:  # a user's code can raise anything
+            said = " ".join(str(error).split())
+            raise ConfigError(f"{key}: {type(error).__name__}: {said}") from error
+
+    def _locate(self, target: object, key: str, wanted: Any) -> Any:
+        """The part that a target names.
+
+        Raises:
+            ConfigError: if it names anything else.
+        """
+        module, _, name = str(target).rpartition(".")
+        own = module.partition(".")[0] == "fedclust"
+        if own:
+            groups = [wanted] if wanted in GROUPS else list(GROUPS)
+            packages = [GROUPS[group].package for group in groups]
+            allowed = any(f"{module}.".startswith(f"{package}.") for package in packages)
+        else:
+            allowed = bool(module) and (self._is_users(module) or _is_plug_in(module))
+        kind = wanted if wanted in GROUPS else getattr(wanted, "__name__", "part")
+        what = (
+            f"a {kind} of fedclust, of a file in the folder given with --config-dir, or of an "
+            "installed plug-in"
+        )
+        require(allowed, f"{key}._target_", target, what)
+        try:
+            found = vars(import_module(module)).get(name)
+        except Exception as error:  # importing a user's file can raise anything
+            require(not own, f"{key}._target_", target, what)
+            said = " ".join(str(error).split())
+            raise ConfigError(f"{key}._target_={target} cannot be imported: {said}") from error
+        declared = _is_declared(found, module, name) and (
+            own or self._is_from_users(module) or _is_plug_in(module)
+        )
+        require(declared and _fits(found, wanted, own), f"{key}._target_", target, what)
+        return found
+
+    def _is_users(self, module: str) -> bool:
+        """Whether the user's folder has such a module."""
+        if self.user_dir is None:
+            return False
+        top = self.user_dir / module.partition(".")[0]
+        return top.with_suffix(".py").is_file() or top.is_dir()
+
+    def _is_from_users(self, module: str) -> bool:
+        """Whether an imported module is the one of the user's folder."""
+        file = getattr(sys.modules[module], "__file__", None)
+        return self.user_dir is not None and bool(
+            file and Path(file).resolve().is_relative_to(self.user_dir.resolve())
+        )
+
+
+def parts(group: str) -> Iterator[str]:
+    """The targets of fedclust that a group offers; imports all of its modules."""
+    package = GROUPS[group].package
+    root = import_module(package)
+    start = Path(str(root.__file__)).parent
+    names = [package]
+    for file in sorted(start.rglob("[!_]*.py")) if "__path__" in vars(root) else ():
+        names.append(".".join([package, *file.relative_to(start).with_suffix("").parts]))
+    for name in names:
+        for attribute, value in vars(import_module(name)).items():
+            if _is_declared(value, name, attribute) and _fits(value, group, own=True):
+                yield f"{name}.{attribute}"
+
+
+def _is_declared(value: Any, module: str, name: str) -> bool:
+    """Whether a module's attribute is a public class or function that the module defines."""
+    kind = inspect.isclass(value) or inspect.isfunction(value)
+    return kind and value.__module__ == module and not name.startswith("_")
+
+
+def _is_plug_in(module: str) -> bool:
+    """Whether an installed package has declared the module, or a package that holds it."""
+    declared = [point.module for point in metadata.entry_points(group="fedclust")]
+    return any(f"{module}.".startswith(f"{one}.") for one in declared)
+
+
+def _fits(part: Any, wanted: Any, own: bool) -> bool:
+    """Whether a class or function is what is asked for: a group, a class, or any part."""
+    if inspect.isclass(wanted):
+        return not inspect.isclass(part) or issubclass(part, wanted)
+    groups = [wanted] if wanted in GROUPS else list(GROUPS)
+    return any(_is_of(part, group, own) for group in groups) or (
+        wanted is None and (is_dataclass(part) or not own)
+    )
+
+
+def _is_of(part: Any, group: str, own: bool) -> bool:
+    """Whether a class or function makes parts of a group."""
+    if group == "model":
+        return not own or (
+            inspect.isfunction(part) and set(_FROM_DATA) <= set(inspect.signature(part).parameters)
+        )
+    if inspect.isfunction(part):  # a user's, and what it makes is theirs
+        return not own
+    if getattr(part, "_is_protocol", False):
+        return False
+    # a class itself can be called, whatever its objects can
+    found = {name for one in part.__mro__ for name in vars(one)}
+    return found >= set(GROUPS[group].verbs) or (not own and "__getattr__" in found)
+
+
+def _check_names(part: Any, given: Mapping[str, Any], key: str) -> None:
+    """Refuse arguments that a part does not take, and miss those that it needs."""
+    parameters = inspect.signature(part).parameters
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    plain = {name: p for name, p in parameters.items() if name not in _FROM_DATA}
+    unknown = [name for name in given if name not in plain]
+    if unknown and not open_ended:
+        raise ConfigError(
+            f"{key}.{unknown[0]}={given[unknown[0]]} is not allowed: "
+            + (f"{key} has the keys {', '.join(plain)}" if plain else f"{key} has no keys")
+        )
+    needed = [
+        name
+        for name, p in plain.items()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    for name in needed:
+        if name not in given:
+            raise ConfigError(f"{key}.{name} is missing: {key}._target_ needs it")
+
+
+def _hints(part: Any) -> dict[str, Any]:
+    """The annotations of a part's arguments, with their ranges."""
+    holder = part.__init__ if inspect.isclass(part) and not is_dataclass(part) else part
+    try:
+        return typing.get_type_hints(holder, include_extras=True)
+    except Exception:  # a user's annotation may name what is imported for a type checker only
+        return {}
+
+
+def _plain(hint: Any) -> Any:
+    """An annotation without its range and without null."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return _plain(typing.get_args(hint)[0])
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        others = [one for one in typing.get_args(hint) if one is not type(None)]
+        return _plain(others[0]) if len(others) == 1 else hint
+    return hint
+
+
+def _asked(hint: Any) -> Any:
+    """The group or class that an annotation asks for; None where it asks for nothing we know."""
+    plain = _plain(hint)
+    if not inspect.isclass(plain) or plain is object:
+        return None
+    names = [one.__name__ for one in plain.__mro__]
+    group = next((_ASKED_BY[name] for name in names if name in _ASKED_BY), None)
+    return group or (plain if is_dataclass(plain) else None)
+
+
+def _misfit(value: Any, hint: Any, numbers: Range | None = None) -> str:
+    """What was expected instead, where a plain value does not fit an annotation; else "" ."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        plain, *more = typing.get_args(hint)
+        ranges = [one for one in more if isinstance(one, Range)]
+        return _misfit(value, plain, ranges[0] if ranges else numbers)
+    if origin in (typing.Union, types.UnionType):
+        wanted = [_misfit(value, option, numbers) for option in typing.get_args(hint)]
+        return "" if "" in wanted else " or ".join(dict.fromkeys(wanted))
+    if origin is typing.Literal:
+        options = typing.get_args(hint)
+        fits = any(value == option and type(value) is type(option) for option in options)
+        return "" if fits else "one of " + ", ".join(map(str, options))
+    if origin is not None and inspect.isclass(origin) and issubclass(origin, Sequence):
+        return _misfit_list(value, typing.get_args(hint))
+    if hint is type(None):
+        return "" if value is None else "null"
+    if hint in (int, float):
+        return _misfit_number(value, hint, numbers or _OTHER_NUMBERS)
+    if hint is bool:
+        return "" if isinstance(value, bool) else "true or false"
+    if hint is str:
+        return "" if isinstance(value, str) else "text"
+    if _asked(hint) is not None:
+        return "a mapping with _target_"
+    return ""
+
+
+def _misfit_list(value: Any, entries: tuple[Any, ...]) -> str:
+    """`_misfit` of a list, whose entries have an annotation each, or all the same."""
+    if not isinstance(value, list):
+        return "a list"
+    wanted = [_misfit(entry, entries[0] if entries else object) for entry in value]
+    wrong = [one for one in wanted if one]
+    return f"a list, each entry {wrong[0]}" if wrong else ""
+
+
+def _misfit_number(value: Any, kind: type, numbers: Range) -> str:
+    allowed = (int, float) if kind is float else (int,)
+    fits = isinstance(value, allowed) and not isinstance(value, bool) and numbers.holds(value)
+    name = "a number" if kind is float else "an integer"
+    return "" if fits else f"{name} {numbers.words}"

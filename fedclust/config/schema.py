@@ -1,0 +1,403 @@
+"""Every top-level key of a job's config, once: its default, what it is, what it may be, its part.
+
+A key's part decides where it counts; nothing else in the package lists keys:
+
+| part | example | changes a result | names the folder | tells arms apart |
+|---|---|---|---|---|
+| setting | rounds | yes | yes | as the setting, which every method meets alike |
+| method | num_clusters | yes | yes | as an option of the method |
+| means | threads | to rounding at most | no | no |
+| beside | name | no | no | no |
+
+What only some methods or scenarios read is no key of its own: it stands below `common`, and the
+groups that read it refer to it, such as `restart_fraction: ${common.restart_fraction}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedclust.errors import ConfigError, require
+from fedclust.ranges import MOST, Range
+
+Part = Literal["setting", "method", "means", "beside"]
+ENGINES = ("auto", "fused", "vmap", "loop")
+PRECISIONS = ("highest", "high", "bf16")
+_MOST_THREADS = 1024  # far more make PyTorch crash
+_KEY = "key"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a key's value must fulfil.
+
+    Attributes:
+        allowed: in words.
+        holds: whether a value does.
+    """
+
+    allowed: str
+    holds: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a top-level key is.
+
+    Attributes:
+        doc: one line for the help.
+        part: see the module.
+        check: what its value must fulfil; None where the type says all, or a group checks itself.
+        named: whether a folder is named by it.
+        hashed: whether a folder belongs to one value of it only.
+    """
+
+    doc: str
+    part: Part
+    check: Check | None
+    named: bool
+    hashed: bool
+
+
+def key(
+    default: Any,
+    part: Part,
+    doc: str,
+    check: Check | None = None,
+    *,
+    named: bool | None = None,
+    hashed: bool | None = None,
+) -> Any:
+    """A dataclass field for a key; by its part it names folders and is hashed, or not."""
+    counts = part in ("setting", "method")
+    about = Key(
+        doc=doc,
+        part=part,
+        check=check,
+        named=counts if named is None else named,
+        hashed=counts if hashed is None else hashed,
+    )
+    if isinstance(default, type):
+        return field(default_factory=default, metadata={_KEY: about})
+    return field(default=default, metadata={_KEY: about})
+
+
+def between(low: float, high: float, *, open_low: bool = False, null: bool = False) -> Check:
+    """A number in a range, or null where that is allowed too."""
+    numbers = Range(low, high, open_low=open_low)
+    more = ", or null" if null else ""
+    return Check(
+        f"a number {numbers.words}{more}", lambda v: (null and v is None) or numbers.holds(v)
+    )
+
+
+def one_of(options: Sequence[str], more: str = "") -> Check:
+    """One of some words."""
+    return Check(f"one of {', '.join(options)}{more}", lambda value: value in options)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_count_or_auto(value: object) -> bool:
+    return value == "auto" or (_is_whole(value) and 1 <= value <= MOST)  # type: ignore[operator]
+
+
+def _is_inside(name: object) -> bool:
+    path = Path(str(name))
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+
+
+NAME = Check("a folder below outputs/", _is_inside)
+
+
+@dataclass
+class DataConfig:
+    """Where data sets lie.
+
+    Attributes:
+        root: their folder.
+        download: whether to fetch what is missing.
+    """
+
+    root: str = "${oc.env:FEDCLUST_DATA,data}"
+    download: bool = False
+
+
+@dataclass
+class RunConfig:
+    """The top level of a job's config; see the module."""
+
+    name: str = key("default", "beside", "folder below outputs/", NAME)
+    seeds: Any = key(1, "setting", "a number (5 means 0 to 4) or a list; all seeds run in lockstep")
+    rounds: int = key(20, "setting", "global rounds", between(1, MOST))
+    eval_every: int = key(
+        1,
+        "setting",
+        "rounds between two evaluations; the last round is always evaluated",
+        between(1, MOST),
+    )
+    participation: float = key(
+        1.0,
+        "setting",
+        "fraction of the clients sampled in a round",
+        Check("a fraction in (0, 1]", Range(0, 1, open_low=True).holds),
+    )
+    clients_per_round: int | None = key(
+        None,
+        "setting",
+        "a number of clients instead of the fraction",
+        between(1, MOST, null=True),
+    )
+    num_clusters: Any = key(
+        4,
+        "method",
+        "k, for every algorithm and clustering method; auto where the method finds it",
+        Check("a number of at least 1, or auto", _is_count_or_auto),
+    )
+    common: dict[str, Any] = key(
+        dict, "method", "what several methods or scenarios read; those that do not, ignore it"
+    )
+    engine: str = key("auto", "means", "auto | fused | vmap | loop", one_of(ENGINES))
+    device: str = key("auto", "means", "auto | cpu | cuda | cuda:N")
+    precision: str = key(
+        "highest",
+        "setting",
+        "highest | high (TF32 on an NVIDIA GPU: faster, products good to three digits) | "
+        "bf16 (good to two, with engine=fused)",
+        one_of(PRECISIONS),
+    )
+    threads: int | None = key(
+        None,
+        "means",
+        "CPU threads; null leaves PyTorch's choice",
+        Check(f"1 to {_MOST_THREADS}, or null", lambda v: v is None or 1 <= v <= _MOST_THREADS),
+    )
+    max_rows: int | None = key(
+        None,
+        "means",
+        "rows computed at once; null chooses from cache or device memory",
+        between(1, MOST, null=True),
+    )
+    checkpoint_seconds: float = key(
+        30.0,
+        "means",
+        "least time between two checkpoints; 0 saves every round",
+        between(0, MOST),
+    )
+    progress: bool = key(True, "beside", "show a progress line")
+    data: DataConfig = key(
+        DataConfig, "beside", "root: folder of the data sets; download: fetch what is missing"
+    )
+    dataset: Any = key(MISSING, "setting", "arrays with labels")
+    partition: Any = key(MISSING, "setting", "which client has which examples")
+    scenario: Any = key(MISSING, "setting", "who joins, who is sampled, what shifts")
+    model: Any = key(MISSING, "setting", "the network")
+    solver: Any = key(MISSING, "method", "local training")
+    cluster_metric: Any = key(MISSING, "method", "how different two clients are")
+    cluster_method: Any = key(MISSING, "method", "how clients are grouped by their differences")
+    algorithm: Any = key(MISSING, "method", "the method", named=False)  # a folder begins with it
+    tracker: Any = key(MISSING, "beside", "where numbers go besides the job's own files")
+    scale: Any = key(
+        MISSING,
+        "setting",
+        "the size of an experiment",
+        named=False,  # the folder above is
+        hashed=False,  # what it changes are other keys
+    )
+    report: Any = key(None, "beside", "what the report compares with; set by experiments")
+
+
+# groups whose files set other keys, so that no key has their name
+CHOICES: Mapping[str, Part] = {"case": "setting", "experiment": "beside", "hydra": "beside"}
+# what the config of a folder holds besides the keys
+RECORDED = ("choices", "overrides", "hash")
+# where the last version had keys at the top level
+MOVED = {
+    name: f"common.{name}"
+    for name in (
+        "aggregation",
+        "cluster_choice",
+        "release_every",
+        "restart_fraction",
+        "swap_probability",
+        "warmup_participation",
+    )
+}
+GONE = {"lockstep": "the jobs of a sweep run one after the other, or under a hydra/launcher"}
+# where the files of a data set lie does not change what is in them
+_PLACES = {"dataset": ("root", "download")}
+
+
+def keys(schema: type = RunConfig) -> dict[str, Key]:
+    """What every top-level key is, in order."""
+    return {one.name: one.metadata[_KEY] for one in fields(schema)}
+
+
+def part_of(name: str) -> Part | None:
+    """The part of a key or a group of choices, by the start of a dotted key; None if unknown."""
+    top = _top(name)
+    if top in CHOICES:
+        return CHOICES[top]
+    return SCHEMA[top].part if top in SCHEMA else None
+
+
+def names_folder(name: str) -> bool:
+    """Whether an override of this key is in the name of a job's folder."""
+    if _top(name) in CHOICES:
+        return CHOICES[_top(name)] != "beside"
+    top, _, below = name.partition(".")
+    if below and top == "algorithm":  # an option of the method, not the choice of it
+        return True
+    if below in _PLACES.get(top, ()):
+        return False
+    top = _top(name)
+    return SCHEMA[top].named if top in SCHEMA else True
+
+
+def tells_arms_apart(name: str) -> bool:
+    """Whether two jobs of a sweep may be told apart by this key."""
+    return part_of(name) not in ("means", "beside")
+
+
+def is_setting(name: str) -> bool:
+    """Whether every method of a comparison meets this key alike."""
+    return part_of(name) == "setting"
+
+
+def is_shown(name: str) -> bool:
+    """Whether a report shows the key among the settings."""
+    return name not in RECORDED and part_of(name) != "beside"
+
+
+def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a resolved config that decides its results."""
+    kept = {
+        name: value
+        for name, value in config.items()
+        if name not in RECORDED and (name not in SCHEMA or SCHEMA[name].hashed)
+    }
+    for name, places in _PLACES.items():
+        if isinstance(kept.get(name), Mapping):
+            kept[name] = {k: v for k, v in kept[name].items() if k not in places}
+    return kept
+
+
+def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The config as plain values, all interpolations replaced, with `extra` keys added.
+
+    Raises:
+        ConfigError: for a key that nothing reads, or one that is missing.
+    """
+    try:
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error).partition("\n")[0]) from error
+    assert isinstance(plain, dict)
+    resolved = {str(key): value for key, value in plain.items()}
+    check_known(resolved)
+    for key in SCHEMA:
+        if key not in resolved:
+            raise ConfigError(f"{key} is missing; `fedclust run --cfg job` shows all keys")
+    return {**resolved, **extra}
+
+
+def check_keys(config: Mapping[str, Any]) -> None:
+    """Check every top-level value.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    seed_list(config["seeds"])
+    for name, about in SCHEMA.items():
+        if about.check is not None:
+            value = config[name]
+            require(about.check.holds(value), name, value, about.check.allowed)
+
+
+def check_known(config: Mapping[str, Any]) -> None:
+    """Refuse a top-level key that nothing reads, as `++name=value` adds it.
+
+    Raises:
+        ConfigError: naming the key, and where it is now if it has moved.
+    """
+    for name, value in config.items():
+        hint = moved(name) or "there is no such key; `fedclust run --cfg job` shows all"
+        require(name in SCHEMA, name, value, hint)
+        nested = {one.name for one in fields(DataConfig)} if name == "data" else None
+        for below in value if nested and isinstance(value, Mapping) else ():
+            allowed = f"{name} has the keys {', '.join(sorted(nested or ()))}"
+            require(below in (nested or ()), f"{name}.{below}", value[below], allowed)
+
+
+def moved(name: str) -> str:
+    """Where a key of the last version is now, in words; "" for any other."""
+    if name in MOVED:
+        return f"{name} is {MOVED[name]} now"
+    return f"there is no {name} any more: {GONE[name]}" if name in GONE else ""
+
+
+def seed_list(seeds: object) -> list[int]:
+    """The seeds meant by `seeds: 5` (0 to 4) or a list.
+
+    Raises:
+        ConfigError: on anything else, a repeated or a negative seed.
+    """
+    if _is_whole(seeds):
+        allowed = "a number of seeds in [1, 10000], or a list such as [0,1,2]"
+        require(1 <= seeds <= 10_000, "seeds", seeds, allowed)  # type: ignore[operator]
+        return list(range(seeds))  # type: ignore[call-overload]
+    whole = isinstance(seeds, Sequence | ListConfig) and not isinstance(seeds, str)
+    listed = list(seeds) if whole else []  # type: ignore[call-overload]
+    fine = bool(listed) and all(_is_whole(s) and 0 <= s < 2**63 for s in listed)
+    require(
+        fine and len(set(listed)) == len(listed),
+        "seeds",
+        seeds,
+        "a number of seeds of at least 1, or a list of different integers below 2^63 such as "
+        "[0,1,2]",
+    )
+    return listed
+
+
+def help_lines() -> list[str]:
+    """A line per key: its name, default and what it is."""
+    rows = [(one.name, _default(one), one.metadata[_KEY].doc) for one in fields(_schema)]
+    wide = max(len(name) + len(default) for name, default, _ in rows) + 1
+    return [f"{name}={default}".ljust(wide + 2) + doc for name, default, doc in rows]
+
+
+def _default(one: Field[Any]) -> str:
+    if one.default is NO_DEFAULT or one.default == MISSING:
+        return "…"
+    return "null" if one.default is None else str(one.default).lower()
+
+
+def register(schema: type = RunConfig) -> None:
+    """Make a schema known to Hydra under the name the primary config uses, and to this module."""
+    from hydra.core.config_store import ConfigStore
+
+    global _schema
+    ConfigStore.instance().store(name="schema", node=schema)
+    _schema = schema
+    SCHEMA.clear()
+    SCHEMA.update(keys(schema))
+
+
+def _top(name: str) -> str:
+    """The group or key that an override is about: `tracker` of `tracker.run`, `hydra` of
+    `hydra/launcher`.
+    """
+    return name.partition(".")[0].partition("@")[0].partition("/")[0]
+
+
+_schema: type = RunConfig
+SCHEMA: dict[str, Key] = keys(RunConfig)

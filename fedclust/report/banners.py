@@ -1,0 +1,75 @@
+"""What a reader must know before reading a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedclust.report.arms import Arm
+from fedclust.report.compat import switched_on
+from fedclust.report.reading import left_out
+from fedclust.report.settings import mixed_versions
+
+_EXPLODED = 100  # nats per example; guessing among 62 classes costs 4
+
+
+def banners(folder: Path, arms: Sequence[Arm]) -> list[str]:
+    """What a reader must know before reading a number, one line each."""
+    told = []
+    for used, meant in dict.fromkeys(
+        (arm.run.choices.get("dataset"), arm.stand_in) for arm in arms
+    ):
+        if meant:
+            told.append(
+                f"{used} stands in for {meant} (fetch it with scripts/fetch_data.py {meant}): not "
+                "comparable "
+                "with the published numbers"
+            )
+    smaller = sorted({arm.run.scale for arm in arms} - {"paper"})
+    if smaller:
+        told.append(f"scaled run ({', '.join(smaller)}): compare orderings, not values")
+    for arm in arms:
+        told += _of_arm(arm)
+    known = {run.folder for arm in arms for run in arm.run.parts or (arm.run,)}
+    told += left_out(folder, known)
+    told += mixed_versions(arms)
+    names = {str(arm.run.config.get("name")) for arm in arms}
+    if len(names) > 1:
+        told.append(
+            f"{len(names)} runs are mixed here ({', '.join(sorted(names))}): report each by itself"
+        )
+    switches: dict[str, list[str]] = {}
+    for arm in arms:
+        for switch in switched_on(arm.run.config):
+            switches.setdefault(switch, []).append(arm.name)
+    for switch, users in switches.items():
+        where = "" if len(users) == len(arms) else f" ({', '.join(dict.fromkeys(users))})"
+        told.append(f"as published, not as is sound: {switch}{where}")
+    return told
+
+
+def _of_arm(arm: Arm) -> list[str]:
+    """Whether its run has ended, which seeds failed, and a loss that exploded."""
+    told = []
+    state = arm.run.status.get("state", "unknown")
+    planned = arm.run.status.get("rounds") or arm.run.config.get("rounds") or "?"
+    if state == "failed":
+        error = arm.run.status.get("error") or "no reason recorded"
+        told.append(f"{arm.label} failed after {arm.run.rounds} of {planned} rounds: {error}")
+    elif state == "done" and isinstance(planned, int) and arm.run.rounds < planned:
+        told.append(
+            f"{arm.label} is done, but its rounds.csv ends after {arm.run.rounds} of "
+            f"{planned} rounds: "
+            "delete the folder and run it again"
+        )
+    elif state != "done":
+        told.append(f"{arm.label} is not finished ({state}, {arm.run.rounds} of {planned} rounds)")
+    told += [
+        f"{arm.label}: seed {seed} failed and is left out of all numbers: {error}"
+        for seed, error in sorted(arm.run.failed.items())
+    ]
+    if arm.curve("train_loss") and (loss := float(arm.last("train_loss").max())) > _EXPLODED:
+        told.append(
+            f"{arm.label}: the training loss ends at {loss:.2g}; a smaller solver.lr may help"
+        )
+    return told

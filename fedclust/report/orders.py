@@ -1,0 +1,101 @@
+"""Statements about the order of arms, which runs of any size can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+
+from fedclust.metrics import METRICS
+from fedclust.report.arms import Arm
+from fedclust.report.statements import NOT_OVER, Pair, Statement, Verdict, judged, matched, unknown
+from fedclust.report.wording import in_percent, show
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualUntil(Pair):
+    """Two arms agree through a round, to `tolerance` in the metric's unit (0.0005: they print
+    alike).
+    """
+
+    kind: ClassVar[str] = "equal_until"
+    iteration: int
+    tolerance: float = 5e-4
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        claimed = self.text or f"{self.left} equals {self.right} through round {self.iteration}"
+        common = matched(arms, self.metric)
+        if common is None or common[0][-1] + 1 < self.iteration:
+            return unknown(claimed, f"not run to round {self.iteration}")
+        values = [v[common[0] < self.iteration] for v in common[1]]
+        gap = float(np.nanmax(np.abs(values[0] - values[1])))
+        measured = f"largest difference {show(self.metric, gap)}"
+        return judged(
+            claimed, measured, lambda v: bool(np.abs(v[0] - v[1]).max() <= self.tolerance), values
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderAtEnd(Statement):
+    """The arms end in this order, best first."""
+
+    kind: ClassVar[str] = "order_at_end"
+    best_to_worst: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See `Claim`."""
+        return self.best_to_worst
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        better = " < " if METRICS[self.metric].better == "lower" else " > "
+        claimed = self.text or f"{better.join(self.best_to_worst)} at the end ({self.metric})"
+        common = matched(arms, self.metric)
+        if common is None:
+            return unknown(claimed, f"no common rounds with {self.metric}")
+        if not all(arm.finished for arm in arms):
+            return unknown(claimed, NOT_OVER)
+        values = [v[-1:] for v in common[1]]
+        sign = -1.0 if METRICS[self.metric].better == "lower" else 1.0
+        means = [float(np.nanmean(v)) for v in values]
+        ranked = sorted(zip(self.names, means, strict=True), key=lambda pair: -sign * pair[1])
+        measured = better.join(f"{name} {show(self.metric, value)}" for name, value in ranked)
+        return judged(
+            claimed,
+            measured,
+            lambda v: all(sign * a[0] > sign * b[0] for a, b in pairwise(v)),
+            values,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overtakes(Pair):
+    """`left` is behind `right` at the first round of `between` and ahead at the second."""
+
+    kind: ClassVar[str] = "overtakes"
+    between: tuple[int, int]
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        first, second = self.between
+        claimed = (
+            self.text or f"{self.left} overtakes {self.right} between rounds {first} and {second}"
+        )
+        common = matched(arms, self.metric)
+        wanted = [first - 1, second - 1]
+        if common is None or not np.isin(wanted, common[0]).all():
+            return unknown(claimed, f"rounds {first} and {second} not both evaluated")
+        values = [v[np.isin(common[0], wanted)] for v in common[1]]
+        lead = np.nanmean(values[0] - values[1], axis=1)
+        unit = " points" if in_percent(self.metric) else ""
+        factor = 100 if unit else 1
+        before, after = (f"{factor * value:+.2f}{unit}" for value in lead)
+        measured = f"{self.left} leads by {before}, then {after}"
+        return judged(
+            claimed, measured, lambda v: bool(v[0][0] < v[1][0] and v[0][1] > v[1][1]), values
+        )

@@ -1,0 +1,143 @@
+"""What lines in one panel cannot show: many arms, a single round, a grid over two options."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedclust.report import style
+from fedclust.report.arms import Arm, settings_of
+from fedclust.report.curves import abscissa, draw_curve, sent_in, set_round_ticks
+from fedclust.report.pivot import Pivot
+from fedclust.report.wording import axis, bounds, factor, title
+
+_PER_ROW = 5
+_FAINT: dict[str, Any] = {"color": "#C7CCD4", "linewidth": 0.7, "zorder": 1}
+_MOST_BARS = 60
+_DARK = 0.55  # a cell of a heat map from here on has light figures
+
+
+def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
+    """A small panel per arm with the same axes: its settings as lines, or the other arms in grey
+    where there is one setting. None where nothing was recorded.
+    """
+    arms = [
+        arm
+        for arm in arms
+        if arm.curve(metric) and (x == "iteration" or arm.total(x).max(initial=0) > 0)
+    ]
+    names = list(dict.fromkeys(arm.name for arm in arms))
+    settings = settings_of(arms)
+    if not names:
+        return None
+    wide = min(_PER_ROW, len(names))
+    high = math.ceil(len(names) / wide)
+    figure = Figure(figsize=(2.1 * wide + 0.5, 1.65 * high + (0.9 if len(settings) > 1 else 0.5)))
+    grid: list[Axes] = (
+        figure.subplots(high, wide, squeeze=False, sharex=True, sharey=True).ravel().tolist()
+    )
+    unit, sent = sent_in(arms, x)
+    looks = style.looks(arms)
+    for axes, name in zip(grid, names, strict=False):
+        if len(settings) == 1:
+            for other in arms:
+                curve = other.curve(metric)
+                assert curve is not None
+                along = abscissa(other, curve, x, unit)
+                axes.plot(along, factor(metric) * curve.mean(), **_FAINT)
+        for arm in arms:
+            curve = arm.curve(metric)
+            if arm.name == name and curve is not None:
+                look = (
+                    looks[name] if len(settings) == 1 else style.line(settings.index(arm.setting))
+                )
+                along = abscissa(arm, curve, x, unit)
+                draw_curve(axes, along, curve, metric, {**look, "markersize": 3.2}, arm.setting)
+        axes.set_title(textwrap.fill(name, 26), fontsize=8)
+    for axes in grid[len(names) :]:
+        axes.set_axis_off()
+    for axes in grid[max(len(names) - wide, 0) : len(names)]:  # the lowest of every column
+        axes.tick_params(labelbottom=True)
+    if x == "iteration":
+        set_round_ticks(grid[0], arms, metric)
+    figure.supxlabel(sent, fontsize=9)
+    figure.supylabel(axis(metric), fontsize=9)
+    if len(settings) > 1:
+        drawn = dict(
+            pair
+            for axes in grid
+            for pair in zip(*reversed(axes.get_legend_handles_labels()), strict=True)
+        )
+        figure.legend(
+            list(drawn.values()),
+            list(drawn),
+            loc="outside upper left",
+            ncols=min(len(drawn), 4),
+        )
+    return figure
+
+
+def bars(arms: Sequence[Arm], metric: str) -> Figure | None:
+    """The only value of every arm as a bar with ± 1 standard deviation; None for none."""
+    shown = [(arm, factor(metric) * arm.last(metric)) for arm in arms if len(arm.last(metric))]
+    shown = shown[:_MOST_BARS]
+    if not shown:
+        return None
+    looks = style.looks(arms)
+    figure = Figure(figsize=(6.4, 0.28 * len(shown) + 1.0))
+    axes = figure.subplots()
+    low, high = bounds(metric)
+    for place, (arm, values) in enumerate(shown):
+        mean, std = float(values.mean()), float(values.std())
+        axes.barh(place, mean, height=0.66, color=looks[arm.name]["color"], zorder=2)
+        if len(values) > 1:
+            ends = np.clip([mean - std, mean + std], low, high)
+            axes.plot(ends, [place, place], color=style.INK, linewidth=1.1, zorder=3)
+        text = f" {mean:.4g}"
+        axes.text(mean, place, text, va="center", fontsize=8, color=style.INK, zorder=4)
+    axes.set_yticks(range(len(shown)), [arm.label for arm, _ in shown])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.12)
+    axes.set_xlabel(axis(metric))
+    return figure
+
+
+def heat(pivots: Sequence[Pivot], metric: str) -> Figure | None:
+    """Mean over seeds for every pair of two options, shaded; None where nothing was recorded."""
+    means = [pivot.means(metric) for pivot in pivots]
+    known = [mean[np.isfinite(mean)] for mean in means]
+    if not any(len(values) for values in known):
+        return None
+    low, high = (float(edge(np.concatenate(known))) for edge in (np.min, np.max))
+    widest = max(len(pivot.columns) for pivot in pivots)
+    tallest = max(len(pivot.rows) for pivot in pivots)
+    size = ((0.8 * widest + 1.6) * len(pivots) + 0.6, 0.5 * tallest + 1.5)
+    figure = Figure(figsize=size)
+    grid: list[Axes] = figure.subplots(1, len(pivots), squeeze=False).ravel().tolist()
+    image: Any = None
+    for axes, pivot, mean in zip(grid, pivots, means, strict=True):
+        image = axes.imshow(mean, cmap=style.HEAT, vmin=low, vmax=high, aspect="auto")
+        axes.grid(visible=False)
+        axes.tick_params(length=0)
+        axes.set_xticks(range(len(pivot.columns)), pivot.columns)
+        axes.set_yticks(range(len(pivot.rows)), pivot.rows)
+        axes.set_xlabel(pivot.across)
+        axes.set_ylabel(pivot.down)
+        axes.set_title(pivot.title)
+        for (row, column), value in np.ndenumerate(mean):
+            if np.isfinite(value):
+                shade = (value - low) / (high - low) if high > low else 1.0
+                colour = style.INK if shade > _DARK else style.PAPER
+                text = f"{value:.4g}"
+                axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
+    bar = figure.colorbar(image, ax=grid, shrink=0.9, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.set_label(title(metric) + (" (%)" if factor(metric) == 100 else ""), fontsize=8)
+    return figure

@@ -1,0 +1,100 @@
+"""A grid over two options: one of them down, the other across."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.metrics import METRICS
+from fedclust.report.arms import Arm
+from fedclust.report.spec import Spec
+from fedclust.report.table import Cell, Table
+from fedclust.report.wording import axis, factor, plus_minus
+
+
+@dataclass(frozen=True)
+class Pivot:
+    """The arms of one method that differ in two options.
+
+    Attributes:
+        title: the method.
+        down, across: the two options.
+        rows, columns: their values, in the order of the arms.
+        arms: by row and column.
+    """
+
+    title: str
+    down: str
+    across: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    arms: Mapping[tuple[str, str], Arm]
+
+    def means(self, metric: str) -> NDArray[np.float64]:
+        """[rows, columns] the newest mean over seeds, as shown; NaN where there is none."""
+        grid = np.full((len(self.rows), len(self.columns)), np.nan)
+        for (row, column), arm in self.arms.items():
+            values = factor(metric) * arm.last(metric)
+            if len(values):
+                grid[self.rows.index(row), self.columns.index(column)] = values.mean()
+        return grid
+
+
+def pivots(arms: Sequence[Arm]) -> list[Pivot]:
+    """One per method whose arms differ in exactly two options, each with two values or more."""
+    found = []
+    for algorithm in dict.fromkeys(arm.algorithm for arm in arms):
+        own = [arm for arm in arms if arm.algorithm == algorithm]
+        keys = list(dict.fromkeys(key for arm in own for key in arm.factors))
+        values = {
+            key: tuple(dict.fromkeys(arm.factors.get(key, "") for arm in own)) for key in keys
+        }
+        varying = [key for key in keys if len(values[key]) > 1]
+        if len(varying) != 2:
+            continue
+        down, across = varying
+        places = {(arm.factors.get(down, ""), arm.factors.get(across, "")): arm for arm in own}
+        if len(places) == len(own) and len(own) > max(len(values[key]) for key in varying):
+            found.append(Pivot(algorithm, down, across, values[down], values[across], places))
+    return found
+
+
+def pivot_tables(spec: Spec, arms: Sequence[Arm]) -> list[Table]:
+    """The headline metric of every grid over two options, at the end."""
+    made: list[Table] = []
+    for pivot in pivots(arms):
+        scores = {
+            place: factor(spec.metric) * arm.last(spec.metric) for place, arm in pivot.arms.items()
+        }
+        pick = min if METRICS[spec.metric].better == "lower" else max
+        best = pick((float(v.mean()) for v in scores.values() if len(v)), default=np.nan)
+        rows = []
+        for row in pivot.rows:
+            cells = [Cell(text=f"{pivot.down}={row}")]
+            for column in pivot.columns:
+                values = scores.get((row, column), np.empty(0))
+                strong = len(values) > 0 and float(values.mean()) == best
+                cells.append(Cell(text=plus_minus(values), strong=strong))
+            rows.append(tuple(cells))
+        made.append(
+            Table(
+                name=f"grid_{len(made) + 1}" if made else "grid",
+                title=f"{pivot.title}: {axis(spec.metric)} at the end",
+                columns=("", *(f"{pivot.across}={column}" for column in pivot.columns)),
+                rows=tuple(rows),
+                records=tuple(
+                    {
+                        pivot.down: row,
+                        pivot.across: column,
+                        "n": len(values),
+                        "mean": float(values.mean()) if len(values) else "",
+                    }
+                    for (row, column), values in scores.items()
+                ),
+                notes=("Mean ± standard deviation over seeds; the best mean is in bold.",),
+            )
+        )
+    return made

@@ -1,0 +1,202 @@
+"""The runs of a folder, read from their files alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.csv
+from omegaconf import OmegaConf
+
+from fedclust.errors import DataError, RunFolderError
+from fedclust.report.runs import Curve, Run, unreadable
+from fedclust.report.sweep import UNNAMED, read_sweep
+
+_COLUMNS = {
+    "seed": pyarrow.int64(),
+    "round": pyarrow.int64(),
+    "metric": pyarrow.string(),
+    "value": pyarrow.float64(),
+}
+_BELOW_A_JOB = (".hydra", "arrays", "checkpoints", "clients", "report")  # no job lies in these
+_KIND: dict[type, str] = {dict: "mapping", list: "list"}
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """The runs in `folder`: itself, or every subfolder at any depth that holds one; sorted by path.
+
+    A folder that cannot be read is left out, see `left_out`; so are jobs of other sweeps where
+    unnamed sweeps share a folder, see `fedclust.report.sweep`.
+
+    Raises:
+        RunFolderError: when there is no folder, or no run in it.
+        DataError: when `folder` is one job and a file of it cannot be read.
+    """
+    if not folder.is_dir():
+        raise RunFolderError(
+            f"{folder} is not a folder; give the folder of a job or of a sweep, e.g. outputs/<name>"
+        )
+    found = job_folders(folder)
+    runs, reasons = [], []
+    for one in found:
+        try:
+            run = read_run(one)
+        except DataError as error:
+            if one == folder:
+                raise
+            reasons.append(str(error))
+            continue
+        if not run.curves:
+            reasons.append(f"{one.name} {_state(one)}")
+            continue
+        runs.append(run)
+    alone = found == [folder]  # one job asked for by its own folder is of no other sweep
+    runs = runs if alone else [run for run in _placed(runs) if run.place >= 0]
+    if not runs and reasons:
+        raise RunFolderError(f"{folder} holds no job with results: {'; '.join(reasons)}")
+    if not runs:
+        raise RunFolderError(
+            f"{folder} holds no job with results (config.yaml and rounds.csv); run an experiment "
+            "first"
+        )
+    return runs
+
+
+def job_folders(folder: Path) -> list[Path]:
+    """The folders at or below `folder` that hold files of a job, sorted."""
+    found = []
+    for where, below, files in os.walk(folder):
+        below[:] = [name for name in below if name not in _BELOW_A_JOB]
+        if {"config.yaml", "rounds.csv", "status.json"} & set(files):
+            found.append(Path(where))
+    return sorted(found)
+
+
+def left_out(folder: Path, known: Collection[Path]) -> list[str]:
+    """Why every job in a folder that is not known is in no table, one line each."""
+    lines, others = [], []
+    for one in job_folders(folder):
+        if one in known:
+            continue
+        name = one.relative_to(folder).as_posix()
+        try:
+            run = read_run(one)
+        except DataError as error:
+            lines.append(f"{name} is left out: {error}")
+            continue
+        if run.curves:
+            others.append(name)
+        else:
+            lines.append(f"{name} {_state(one)}")
+    if others:
+        number = "1 job of other sweeps in this folder is"
+        if len(others) > 1:
+            number = f"{len(others)} jobs of other sweeps in this folder are"
+        lines.append(
+            f"{number} left out: {', '.join(others)}; name=… gives a sweep a folder of its own"
+        )
+    sweep = read_sweep(folder)
+    missing = [
+        f"{where.name} is missing{f': {error}' if error else ''}"
+        for where, error in (sweep.jobs if sweep else {}).items()
+        if not where.is_dir()
+    ]
+    return [*lines, *missing]
+
+
+def read_run(folder: Path) -> Run:
+    """One job's folder.
+
+    Raises:
+        DataError: naming the file that cannot be read.
+    """
+    path = folder / "config.yaml"
+    try:
+        config = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except Exception as error:  # OmegaConf and YAML raise unrelated types for a broken file
+        raise unreadable(path, error, "run the job again") from error
+    if not isinstance(config, dict):
+        raise unreadable(path, "not a mapping", "run the job again")
+    for key, kind in (("choices", dict), ("scale", dict), ("report", dict), ("overrides", list)):
+        if not isinstance(config.get(key) or kind(), kind):
+            raise unreadable(path, f"{key} is no {_KIND[kind]}", "run the job again")
+    run = Run(
+        folder,
+        {str(k): v for k, v in config.items()},
+        _read_status(folder),
+        _read_curves(folder / "rounds.csv") if (folder / "rounds.csv").is_file() else {},
+    )
+    if run.curves and "choices" not in config:
+        raise unreadable(path, "choices is missing", "run the job again")
+    run.verify()
+    return run
+
+
+def _placed(runs: Sequence[Run]) -> list[Run]:
+    """The runs with their numbers in their sweep; -1 for one of another unnamed sweep."""
+    sweeps = {folder: read_sweep(folder) for folder in {run.folder.parent for run in runs}}
+    placed = []
+    for run in runs:
+        sweep, place = sweeps[run.folder.parent], 0
+        if sweep is not None:
+            order = list(sweep.jobs)
+            stranger = -1 if run.config.get("name") == UNNAMED else len(order)
+            place = order.index(run.folder) if run.folder in order else stranger
+        placed.append(replace(run, place=place))
+    return placed
+
+
+def _state(folder: Path) -> str:
+    """Why a job's folder holds no results, in words."""
+    status = _read_status(folder)
+    if status.get("state") == "failed":
+        return f"failed: {status.get('error')}"
+    return "has no results yet"
+
+
+def _read_status(folder: Path) -> Mapping[str, Any]:
+    if not (folder / "status.json").is_file():
+        return {"state": "unknown"}
+    try:
+        status = json.loads((folder / "status.json").read_text())
+    except (OSError, ValueError):
+        status = None
+    seeds = (status.get("seeds") or {}) if isinstance(status, dict) else None
+    if not isinstance(seeds, dict) or not all(str(seed).isdecimal() for seed in seeds):
+        return {"state": "unknown: status.json cannot be read"}
+    return dict(status)
+
+
+def _read_curves(path: Path) -> dict[str, Curve]:
+    """Every metric of `rounds.csv`; a last line that is still being written is left out."""
+    text = path.read_bytes()
+    text = text[: text.rfind(b"\n") + 1]
+    if not text:
+        return {}
+    try:
+        # arrow rounds correctly, so the bits the run wrote come back; pandas' own parser may not
+        table = pyarrow.csv.read_csv(
+            pyarrow.BufferReader(text),
+            convert_options=pyarrow.csv.ConvertOptions(column_types=_COLUMNS),
+        )
+        seed, t, value = (table[name].to_numpy() for name in ("seed", "round", "value"))
+        metric = table["metric"].combine_chunks().dictionary_encode()
+    except (pyarrow.ArrowException, ValueError, KeyError) as error:
+        raise unreadable(path, error, "run the job again") from error
+    kind = metric.indices.to_numpy()
+    names = metric.dictionary.to_pylist()
+    curves = {}
+    for name in sorted(names):
+        rows = np.flatnonzero(kind == names.index(name))
+        rounds, row = np.unique(t[rows], return_inverse=True)
+        seeds, column = np.unique(seed[rows], return_inverse=True)
+        grid = np.full((len(rounds), len(seeds)), np.nan)
+        grid[row, column] = value[rows]
+        curves[name] = Curve(rounds, tuple(seeds.tolist()), grid)
+    return curves

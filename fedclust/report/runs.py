@@ -1,0 +1,206 @@
+"""A run: one job as its files tell it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow
+from numpy.typing import NDArray
+
+from fedclust.errors import DataError
+
+_CLIENT = ["seed", "round", "client", "group", "label"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one run.
+
+    Attributes:
+        rounds: [R] int64 0-based rounds at which any seed has a value, ascending.
+        seeds: [S] seeds.
+        values: [R, S] float64, NaN where a seed has no value.
+    """
+
+    rounds: NDArray[np.int64]
+    seeds: tuple[int, ...]
+    values: NDArray[np.float64]
+
+    def at(self, t: int) -> NDArray[np.float64]:
+        """[S] values of round t, NaN where there are none."""
+        where = np.flatnonzero(self.rounds == t)
+        return self.values[where[0]] if len(where) else np.full(len(self.seeds), np.nan)
+
+    def without(self, seeds: Collection[int]) -> Curve:
+        """The curve without some seeds; with all of them where nothing else would be left."""
+        kept = [column for column, seed in enumerate(self.seeds) if seed not in seeds]
+        if not kept or len(kept) == len(self.seeds):
+            return self
+        return Curve(self.rounds, tuple(self.seeds[c] for c in kept), self.values[:, kept])
+
+    def last(self) -> NDArray[np.float64]:
+        """[S] the newest value of every seed."""
+        values: NDArray[np.float64] = pd.DataFrame(self.values).ffill().to_numpy()[-1]
+        return values
+
+    def mean(self) -> NDArray[np.float64]:
+        """[R] mean over the seeds that have a value."""
+        mean: NDArray[np.float64] = np.nanmean(self.values, axis=1)
+        return mean
+
+
+@dataclass(frozen=True)
+class Run:
+    """One job's folder, read lazily.
+
+    Attributes:
+        folder: where its files are.
+        config: its resolved config.
+        status: what status.json says; state unknown where there is none.
+        curves: every recorded metric.
+        parts: the runs it was joined from, see `fedclust.report.pooling`; none for a single folder.
+        place: its number in the sweep that computed it, from 0; 0 for all where none is known.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    status: Mapping[str, Any]
+    curves: Mapping[str, Curve]
+    parts: tuple[Run, ...] = ()
+    place: int = 0
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The config group choices of the job, by group."""
+        return {str(k): str(v) for k, v in (self.config.get("choices") or {}).items()}
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """What the job's config asks of a report, as written; see `fedclust.report.spec`."""
+        return self.config.get("report") or {}
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that have recorded anything."""
+        return tuple(sorted({seed for curve in self.curves.values() for seed in curve.seeds}))
+
+    @property
+    def rounds(self) -> int:
+        """The rounds recorded so far."""
+        return 1 + max((int(c.rounds[-1]) for c in self.curves.values()), default=-1)
+
+    @property
+    def failed(self) -> dict[int, str]:
+        """The error of every seed that failed."""
+        seeds = self.status.get("seeds") or {}
+        return {int(seed): str(what) for seed, what in seeds.items() if what not in ("ok", None)}
+
+    @property
+    def scale(self) -> str:
+        """Its size: paper, or the name of a smaller one."""
+        return str((self.config.get("scale") or {}).get("name", "paper"))
+
+    @cached_property
+    def versions(self) -> Mapping[str, Any]:
+        """What computed it, see `fedclust.runtime.folder`; empty where that is not known."""
+        try:
+            content = json.loads((self.folder / "versions.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    @cached_property
+    def final_clients(self) -> pd.DataFrame:
+        """The client rows of every seed's last evaluation; empty where none were written yet."""
+        if self.parts:
+            return pd.concat([part.final_clients for part in self.parts], ignore_index=True)
+        last = self.curves["num_clusters"].rounds[-1] if "num_clusters" in self.curves else -1
+        return self._client_rows([("round", "==", int(last))])
+
+    def client_rows(self, seed: int, rounds: Sequence[int]) -> pd.DataFrame:
+        """The client rows of one seed at some rounds: columns seed, round, client, group, label.
+
+        A row holds the group and the cluster that the client had in that round.
+        """
+        if self.parts:
+            return self._part(seed).client_rows(seed, rounds)
+        return self._client_rows([("seed", "==", seed), ("round", "in", list(rounds))])
+
+    @cached_property
+    def federation(self) -> Mapping[str, Any]:
+        """What the run wrote about its federation, see `fedclust.federation.summary`; may be
+        empty.
+        """
+        path = self.folder / "federation.json"
+        if not path.is_file():
+            return {}
+        try:
+            content: dict[str, Any] = json.loads(path.read_text())
+            _check_federation(content)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise unreadable(path, error, "delete it and report again") from error
+        return content
+
+    def array(self, seed: int, name: str) -> NDArray[Any] | None:
+        """An array the run kept, or None."""
+        if self.parts:
+            return self._part(seed).array(seed, name)
+        path = self.folder / "arrays" / f"seed={seed}" / f"{name}.npy"
+        if not path.is_file():
+            return None
+        try:
+            loaded: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise unreadable(path, error, "delete it and report again") from error
+        return loaded
+
+    def verify(self) -> None:
+        """Reads every file that a report needs, once.
+
+        Raises:
+            DataError: naming the file that cannot be read.
+        """
+        assert self.federation is not None
+        for folder in sorted((self.folder / "arrays").glob("seed=*")):
+            for file in sorted(folder.glob("*.npy")):
+                self.array(int(folder.name.removeprefix("seed=")), file.stem)
+        self._client_rows(None)
+
+    def _part(self, seed: int) -> Run:
+        return next(part for part in self.parts if seed in part.seeds)
+
+    def _client_rows(self, filters: list[Any] | None) -> pd.DataFrame:
+        whole = self.folder / "clients.parquet"
+        parts = sorted((self.folder / "clients").glob("part-*.parquet"))
+        frames = []
+        for file in [whole] if whole.is_file() else parts:
+            try:
+                frames.append(pd.read_parquet(file, columns=_CLIENT, filters=filters))
+            except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
+                raise unreadable(file, error, "run the job again") from error
+        empty = pd.DataFrame({name: np.empty(0, dtype=np.int64) for name in _CLIENT})
+        return pd.concat(frames, ignore_index=True) if frames else empty
+
+
+def _check_federation(content: Mapping[str, Any]) -> None:
+    """Raise unless a report can be made of what a run wrote about its federation."""
+    int(content["parameters"])
+    for seed in content["seeds"].values():
+        {int(group): sum(counts) for group, counts in seed["examples"].items()}
+        float(seed["clients"] + seed["groups"])
+        for split in ("train", "test"):
+            sum(float(seed[split][name]) for name in ("total", "mean", "std", "min", "max"))
+        sum(float(seed["classes"][name]) for name in ("mean", "min", "max"))
+
+
+def unreadable(path: Path, why: object, remedy: str) -> DataError:
+    """The error for a file that cannot be read, in one line."""
+    first = (f"no {why}" if isinstance(why, KeyError) else str(why)).strip().partition("\n")[0]
+    return DataError(f"{path} cannot be read ({first}); {remedy}")

@@ -1,0 +1,136 @@
+"""What was set, and what computed it: the tables that let a reader do it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from fedclust.config.schema import is_shown
+from fedclust.report.arms import Arm
+from fedclust.report.runs import Run
+from fedclust.report.table import Cell, Table
+
+_MOST_NAMES = 8  # of the arms that share a value
+
+
+def settings_table(arms: Sequence[Arm]) -> Table:
+    """Every setting: one value where all arms share it, else the value of every arm."""
+    flat = [_flatten({k: v for k, v in arm.run.config.items() if is_shown(k)}) for arm in arms]
+    rows, records = [], []
+    for key in dict.fromkeys(key for one in flat for key in one):
+        given = [(arm, one[key]) for arm, one in zip(arms, flat, strict=True) if key in one]
+        text = _shared(given, len(arms))
+        rows.append((Cell(text=key), Cell(text=text)))
+        records.append({"key": key, "value": text})
+    return Table(
+        name="settings",
+        title="Settings",
+        columns=("key", "value"),
+        rows=tuple(rows),
+        records=tuple(records),
+        folded=True,
+    )
+
+
+def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
+    """The values of some arms: one where all have the same, else by name, by setting or by arm."""
+    values = dict.fromkeys(value for _, value in given)
+    if len(values) == 1 and len(given) == arms:
+        return next(iter(values))
+    ways = [[str(getattr(arm, part)) for arm, _ in given] for part in ("name", "setting", "label")]
+    pairs = [list(zip(way, (value for _, value in given), strict=True)) for way in ways]
+    tells = (pair for pair, way in zip(pairs, ways, strict=True) if len(set(pair)) == len(set(way)))
+    clear = next(
+        tells, pairs[-1]
+    )  # arms of one label, such as a run and its copy, cannot be told apart
+    parts = []
+    for value in values:
+        names = list(dict.fromkeys(name for name, v in clear if v == value))
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        parts.append(f"{', '.join(names[:_MOST_NAMES])}{more}: {value}")
+    return "; ".join(parts)
+
+
+def made_table(folder: Path, arms: Sequence[Arm]) -> Table:
+    """What made the numbers: command, version, commit, machine, date and seconds."""
+    lines: dict[str, str] = {"command": _command(folder, arms)}
+    for what in ("fedclust", "commit", "python", "packages", "device", "engine"):
+        given = [(arm, _version(run, what)) for arm in arms for run in arm.run.parts or (arm.run,)]
+        lines["machine" if what == "device" else what] = _shared(given, len(given))
+    dates = sorted({_date(run) for arm in arms for run in arm.run.parts or (arm.run,)})
+    lines["computed on"] = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    seconds = sum(float(arm.total("seconds").sum()) for arm in arms)
+    lines["computing time"] = f"{seconds:,.1f} seconds of all jobs and seeds"
+    return Table(
+        name="made",
+        title="What made this",
+        columns=("what", "value"),
+        rows=tuple((Cell(text=key), Cell(text=value)) for key, value in lines.items()),
+        records=tuple({"what": key, "value": value} for key, value in lines.items()),
+    )
+
+
+def mixed_versions(arms: Sequence[Arm]) -> list[str]:
+    """What a reader must know where not one version computed everything, one line each."""
+    told = []
+    for what in ("fedclust", "commit"):
+        given = [(arm, _version(run, what)) for arm in arms for run in arm.run.parts or (arm.run,)]
+        if len({value for _, value in given}) > 1:
+            told.append(f"computed by different versions ({what}): {_shared(given, len(given))}")
+    continued = [
+        arm.label
+        for arm in arms
+        if any(run.versions.get("before") for run in arm.run.parts or (arm.run,))
+    ]
+    if continued:
+        told.append(f"continued by another version than begun: {', '.join(continued)}")
+    return told
+
+
+def _command(folder: Path, arms: Sequence[Arm]) -> str:
+    """What a user typed: of the newest sweep in the folder, or of the only job."""
+    try:
+        hydra = OmegaConf.load(folder / "multirun.yaml")
+        given = [str(text) for text in OmegaConf.select(hydra, "hydra.overrides.task") or ()]
+        many = ["-m"] if "experiment=" not in " ".join(given) else []
+    except (OSError, OmegaConfBaseException, YAMLError):
+        if len(arms) > 1:
+            return "not known (several runs)"
+        given, many = [str(text) for text in arms[0].run.config.get("overrides") or ()], []
+    return shlex.join(["fedclust", "run", *many, *given])
+
+
+def _version(run: Run, what: str) -> str:
+    versions = run.versions
+    packages = versions.get("packages")
+    packages = packages if isinstance(packages, Mapping) else {}
+    if what == "fedclust":
+        return str(packages.get("fedclust", "not known"))
+    if what == "packages":
+        others = [f"{name} {value}" for name, value in packages.items() if name != "fedclust"]
+        return ", ".join(others) or "not known"
+    return str(versions.get(what) or "not known")
+
+
+def _date(run: Run) -> str:
+    """The day and time, UTC, at which the run wrote its last numbers."""
+    written = (run.folder / "rounds.csv").stat().st_mtime
+    return datetime.fromtimestamp(written, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _flatten(node: Any, prefix: str = "") -> dict[str, str]:
+    if isinstance(node, Mapping) and node:
+        flat: dict[str, str] = {}
+        for key, value in node.items():
+            flat |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
+        return flat
+    if isinstance(node, list) and any(isinstance(entry, (Mapping, list)) for entry in node):
+        return {prefix: f"{len(node)} entries"}
+    return {prefix: "null" if node is None else str(node)}

@@ -1,0 +1,51 @@
+"""Which jobs the newest sweep of a folder was made of: `sweep.json`.
+
+Sweeps without a name share the folder `outputs/default`; a report there is of the newest one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedclust.files import atomic_write
+
+UNNAMED = "default"  # the name of a run that was given none
+_FILE = "sweep.json"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The newest sweep of a folder.
+
+    Attributes:
+        folder: the folder.
+        jobs: the folder of every job in the order given, and why it could not run; "" if it could.
+    """
+
+    folder: Path
+    jobs: Mapping[Path, str]
+
+
+def write_sweep(folder: Path, jobs: Sequence[tuple[int, str, str]]) -> None:
+    """Replace what a folder says of its newest sweep.
+
+    Args:
+        folder: the sweep's.
+        jobs: number, folder below the sweep's, and why it could not run or "".
+    """
+    entries = [{"number": n, "folder": name, "error": error} for n, name, error in sorted(jobs)]
+    atomic_write(folder / _FILE, json.dumps({"jobs": entries}, indent=1) + "\n")
+
+
+def read_sweep(folder: Path) -> Sweep | None:
+    """The newest sweep of a folder, or None where it is not known."""
+    try:
+        entries = json.loads((folder / _FILE).read_text())["jobs"]
+        return Sweep(
+            folder, {folder / str(entry["folder"]): str(entry["error"]) for entry in entries}
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

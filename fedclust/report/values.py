@@ -1,0 +1,214 @@
+"""Statements about values, which only runs of the published size can answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.errors import require
+from fedclust.report.arms import Arm
+from fedclust.report.statements import (
+    NOT_OVER,
+    Pair,
+    Single,
+    Verdict,
+    judged,
+    matched,
+    unknown,
+)
+from fedclust.report.wording import factor, show
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reaches(Single):
+    """An arm reaches a value by a round; one later still holds, since figures are read by
+    eye.
+    """
+
+    kind: ClassVar[str] = "reaches"
+    about_value: ClassVar[bool] = True
+    iteration: int
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        goal = show(self.metric, self.value)
+        claimed = self.text or f"{self.arm} reaches {goal} {self.metric} at round {self.iteration}"
+        common = matched(arms, self.metric)
+        if common is None:
+            return unknown(claimed, f"{self.metric} not recorded")
+        rounds, values = common
+        reached = np.flatnonzero(np.nanmean(values[0], axis=1) >= self.value)
+        if not len(reached) and rounds[-1] + 1 < self.iteration:
+            return unknown(claimed, f"not run to round {self.iteration}")
+        measured = (
+            f"round {rounds[reached[0]] + 1}" if len(reached) else f"not in {rounds[-1] + 1} rounds"
+        )
+        late = rounds <= self.iteration  # 0-based rounds: up to one iteration late
+        return judged(claimed, measured, lambda v: bool((v[0][late] >= self.value).any()), values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtLeast(Single):
+    """An arm ends with at least a value."""
+
+    kind: ClassVar[str] = "at_least"
+    about_value: ClassVar[bool] = True
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        claimed = (
+            self.text
+            or f"{self.arm} ends with {self.metric} of at least {show(self.metric, self.value)}"
+        )
+        common = matched(arms, self.metric)
+        if common is None:
+            return unknown(claimed, f"{self.metric} not recorded")
+        if not arms[0].finished:
+            return unknown(claimed, NOT_OVER)
+        values = [v[-1:] for v in common[1]]
+        measured = show(self.metric, float(np.nanmean(values[0])))
+        return judged(claimed, measured, lambda v: bool(v[0][0] >= self.value), values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewerIterations(Pair):
+    """`left` needs at least `percent` fewer rounds than `right` to reach `value` in the mean
+    over seeds.
+
+    The reduction is 1 - t_left / t_right with t the first such round, counted from 1; half a
+    percent is allowed, since papers print whole percents. Where `right` never gets there, its last
+    round bounds the reduction from below.
+    """
+
+    kind: ClassVar[str] = "fewer_iterations"
+    about_value: ClassVar[bool] = True
+    value: float
+    percent: float
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        goal = f"{show(self.metric, self.value)} {self.metric}"
+        claimed = (
+            self.text
+            or f"{self.left} needs {self.percent:g} % fewer rounds than {self.right} to {goal}"
+        )
+        common = matched(arms, self.metric)
+        if common is None:
+            return unknown(claimed, f"{self.metric} not recorded")
+        rounds, values = common
+
+        def reduction(pair: Sequence[NDArray[np.float64]]) -> float:
+            """The reduction in percent, or a lower bound; NaN where `left` does not get there."""
+            left, right = (self._first(rounds, one) for one in pair)
+            return math.nan if left is None else 100 * (1 - left / (right or int(rounds[-1]) + 1))
+
+        known = ~np.isnan(np.stack(values)).any(axis=(0, 1))
+        if not known.any():
+            return unknown(claimed, "no seed got this far in every arm")
+        means = [v[:, known].mean(axis=1) for v in values]
+        left, right = (self._first(rounds, mean) for mean in means)
+        last = int(rounds[-1]) + 1
+        if left is None:
+            measured = f"{self.left} does not reach it in {last} rounds"
+            if right is None:
+                return unknown(claimed, f"neither reaches it in {last} rounds")
+        else:
+            each = [reduction([v[:, s] for v in values]) for s in np.flatnonzero(known)]
+            median = "" if len(each) == 1 else f", median over seeds {np.nanmedian(each):.1f} %"
+            more = "> " if right is None else ""
+            there = f"more than {last}" if right is None else right
+            measured = f"round {left} against {there}: {more}{reduction(means):.1f} %{median}"
+            if right is None and reduction(means) < self.percent - 0.5:
+                return unknown(claimed, measured)
+        return judged(claimed, measured, lambda v: reduction(v) >= self.percent - 0.5, values)
+
+    def _first(self, rounds: NDArray[np.int64], mean: NDArray[np.float64]) -> int | None:
+        reached = np.flatnonzero(mean >= self.value)
+        return int(rounds[reached[0]]) + 1 if len(reached) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain(Pair):
+    """`left` leads `right` by so many points, in the last common round or by the best rounds of
+    each.
+
+    It holds when the measured lead has the claimed sign and at least half of the claimed size.
+    """
+
+    kind: ClassVar[str] = "gain"
+    about_value: ClassVar[bool] = True
+    points: float
+    score: str = "last"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.score in ("last", "max"), "report.claims: gain.score", self.score, "last or max"
+        )
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        where = "at the end" if self.score == "last" else "by the best round"
+        size = f"{self.points:+g} points"
+        said = (
+            f"{self.text} ({size}; "
+            if self.text
+            else f"{self.left} leads {self.right} by {size} {where} ("
+        )
+        claimed = f"{said}half of it is enough)"
+        pick = Arm.counted if self.score == "max" else Arm.curve
+        common = matched(arms, self.metric, pick)
+        if common is None:
+            return unknown(claimed, f"no common rounds with {self.metric}")
+        if not all(arm.finished for arm in arms):
+            return unknown(claimed, NOT_OVER)
+        scores = [
+            v[-1:] if self.score == "last" else np.fmax.reduce(v, axis=0)[None] for v in common[1]
+        ]
+        unit = factor(self.metric)
+
+        def lead(pair: Sequence[NDArray[np.float64]]) -> float:
+            return unit * float(pair[0][0] - pair[1][0])
+
+        def enough(pair: Sequence[NDArray[np.float64]]) -> bool:
+            return lead(pair) * self.points >= 0 and abs(lead(pair)) >= abs(self.points) / 2
+
+        measured = f"{lead([np.nanmean(v, axis=1) for v in scores]):+.2f} points"
+        return judged(claimed, measured, enough, scores)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostRatio(Pair):
+    """`left` sends `ratio` times what `right` sends over all common rounds, within 2 percent."""
+
+    kind: ClassVar[str] = "cost_ratio"
+    about_value: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Any]] = dict.fromkeys(("models", "bytes"))
+    ratio: float
+    metric: str = "models"
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
+        claimed = (
+            self.text or f"{self.left} sends {self.ratio:g} times the {self.metric} of {self.right}"
+        )
+        if len({arm.run.rounds for arm in arms}) > 1:
+            return unknown(claimed, "not the same number of rounds")
+        common = matched(arms, self.metric)
+        if common is None:
+            return unknown(claimed, f"{self.metric} not recorded")
+        sent = [v.sum(axis=0, keepdims=True) for v in common[1]]
+        total = [float(np.nanmean(v)) for v in sent]
+        if not total[1]:
+            return unknown(claimed, f"{self.right} sends nothing")
+        return judged(
+            claimed,
+            f"{total[0] / total[1]:.3g} times",
+            lambda v: bool(abs(v[0][0] - self.ratio * v[1][0]) <= 0.02 * self.ratio * v[1][0]),
+            sent,
+        )

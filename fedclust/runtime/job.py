@@ -1,0 +1,51 @@
+"""A job: the parts of one run, built and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedclust.trackers import Tracker
+from fedclust.types import Federation
+from fedclust.verbs import Algorithm, Engine, Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything one job needs.
+
+    Attributes:
+        algorithm, scenario, tracker: as configured.
+        engine: the engine on the pool of examples.
+        federations: the data of every seed, on the engine's device.
+        rounds, eval_every: how long, and how often to test.
+        checkpoint_seconds: least time between two checkpoints.
+        versions: what computed this, for versions.json.
+    """
+
+    algorithm: Algorithm
+    scenario: Scenario
+    tracker: Tracker
+    engine: Engine
+    federations: Mapping[int, Federation]
+    rounds: int
+    eval_every: int
+    checkpoint_seconds: float
+    versions: Mapping[str, Any]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, in order."""
+        return list(self.federations)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the data lie."""
+        return next(iter(self.federations.values())).group.device
+
+    def is_evaluated(self, t: int) -> bool:
+        """Whether round t is tested."""
+        return (t + 1) % self.eval_every == 0 or t == self.rounds - 1

@@ -1,0 +1,70 @@
+"""What computes a result: packages, commit, machine and engine."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedclust import kernels
+from fedclust.distributed import here
+from fedclust.engines.fused import compiled
+
+_PACKAGES = (
+    "fedclust",
+    "torch",
+    "torchvision",
+    "numpy",
+    "scikit-learn",
+    "kmedoids",
+    "hydra-core",
+    "omegaconf",
+)
+
+
+def versions(device: torch.device, engine: str, max_rows: int | None) -> dict[str, Any]:
+    """The content of versions.json; results of equal contents are equal to the bit.
+
+    Args:
+        device: where the data lie.
+        engine: the engine's name.
+        max_rows: rows computed at once, as configured.
+    """
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "python": platform.python_version(),
+        "commit": _commit(),
+        "device": gpu
+        or f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
+        "engine": engine,
+        "max_rows": max_rows,
+        "compiled": compiled.available(),
+        "triton": _version("triton") if kernels.runs_on(device) else None,
+        "ranks": here().size,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The git commit of the package's own checkout, None for an installed package."""
+    root = Path(__file__).parent.parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True
+        )
+    except OSError:
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,100 @@
+"""What Hydra may do for a config: nothing is made or removed that the user did not ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SMALL = ("progress=false", "rounds=1", "partition.num_clients=8", "algorithm=fedavg")
+
+
+def experiment(folder: Path, text: str) -> tuple[str, ...]:
+    """Arguments that choose an experiment of a user's with this content."""
+    file = folder / "mine" / "experiment" / "odd.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"# @package _global_\n{text}\n")
+    return ("--config-dir", "mine", "experiment=odd")
+
+
+def everything(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("++name=../../kept",),
+        ("-m", "name=../kept,../../kept", "rounds=1,2"),
+        ("hydra.run.dir=outputs/new/kept", "rounds=0"),
+        ("-m", "hydra.sweep.dir=kept", "rounds=0,-1"),
+        ("hydra.run.dir=kept/empty", "rounds=0"),
+    ],
+)
+def test_a_refused_job_leaves_what_was_there(
+    fedclust: Callable[..., object], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    for name in ("kept/empty", "outputs"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "outputs" / "multirun.yaml").write_text("mine")
+    before = everything(tmp_path)
+    done = fedclust("run", "progress=false", *arguments)
+    assert done.status == 2  # type: ignore[attr-defined]
+    assert everything(tmp_path) == before
+    assert (tmp_path / "outputs" / "multirun.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: ../../mine", "name=../../mine is not allowed: a folder below outputs/"),
+        ("name: ${oc.env:HOME}", "is not allowed: a folder below outputs/"),
+        ("hydra: {run: {dir: ../elsewhere}}", "hydra.run.dir=../elsewhere is not allowed"),
+        ("hydra: {job: {env_set: {CC: touch}}}", "hydra.job.env_set={'CC': 'touch'}"),
+        ("hydra: {output_subdir: .hydra}", "hydra.output_subdir=.hydra is not allowed"),
+        (
+            "hydra: {callbacks: {x: {_target_: subprocess.run, args: [touch, made]}}}",
+            "hydra.callbacks.x._target_=subprocess.run is not allowed",
+        ),
+        (
+            "hydra: {job_logging: {version: 1, handlers: {x: {(): os.mkdir, path: made}}}}",
+            "hydra.job_logging.handlers.x.()=os.mkdir is not allowed",
+        ),
+    ],
+)
+def test_a_file_cannot_choose_where_and_what_else(
+    fedclust: Callable[..., object], tmp_path: Path, text: str, said: str
+) -> None:
+    arguments = experiment(tmp_path, text)
+    before = everything(tmp_path.parent)
+    done = fedclust("run", *SMALL, *arguments)
+    assert done.status == 2  # type: ignore[attr-defined]
+    assert said in done.err  # type: ignore[attr-defined]
+    assert done.err.count("\n") == 1  # type: ignore[attr-defined]
+    assert everything(tmp_path.parent) == before
+
+
+def test_what_is_typed_may_lie_anywhere(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    target = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    done = fedclust("run", *SMALL, f"hydra.run.dir={target}")
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    assert (target / "rounds.csv").is_file()
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_sweep_says_which_job_it_is_at_and_when_all_are_done(
+    fedclust: Callable[..., object],
+) -> None:
+    done = fedclust("run", "-m", "rounds=2", "partition.num_clients=8", "algorithm=fedavg,local")
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    lines = done.err.splitlines()  # type: ignore[attr-defined]
+    titles = [line for line in lines if line.startswith("job ")]
+    assert [line.partition(" on ")[0] for line in titles] == [
+        "job 1 of 2: fedavg",
+        "job 2 of 2: local",
+    ]
+    told = [line for line in lines if "all done in about" in line]
+    assert len(told) == 2, "both rounds of the first job, none of the last"
+    assert lines.index(told[-1]) < lines.index(titles[1])

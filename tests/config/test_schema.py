@@ -1,0 +1,144 @@
+"""A top-level key is declared in one place, and everything that depends on keys follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from fedclust.commands.names import job_folder
+from fedclust.commands.run import main
+from fedclust.config import schema
+from fedclust.config.tree import CONF
+from fedclust.errors import ConfigError, RunFolderError
+from fedclust.report.arms import Arm, arms
+from fedclust.report.runs import Run
+from fedclust.report.settings import settings_table
+from fedclust.runtime.folder import RunFolder, config_hash
+
+
+@dataclass
+class Larger(schema.RunConfig):
+    """The schema with a key more."""
+
+    patience: int = schema.key(
+        3, "setting", "rounds without progress before the end", schema.between(1, 100)
+    )
+
+
+@pytest.fixture
+def with_patience() -> Iterator[None]:
+    schema.register(Larger)
+    yield
+    schema.register()
+
+
+def composed(*overrides: str) -> dict[str, object]:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return schema.resolve(compose("config", overrides=list(overrides)), {})
+
+
+def test_a_new_key_is_known_everywhere(
+    with_patience: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = composed("patience=5")
+    assert config["patience"] == 5
+    main(["--cfg", "job"])
+    assert "patience: 3\n" in capsys.readouterr().out
+    main(["--help"])
+    (line,) = (x for x in capsys.readouterr().out.splitlines() if "patience" in x)
+    assert line.split() == ["patience=3", "rounds", "without", "progress", "before", "the", "end"]
+    assert job_folder(["patience=5"], "lcfl") == "lcfl,patience=5"
+    assert config_hash(config) != config_hash({**config, "patience": 6})
+    jobs = [
+        Run(Path(str(n)), {"patience": n, "overrides": [f"patience={n}"], "choices": {}}, {}, {})
+        for n in (1, 2)
+    ]
+    assert [arm.setting for arm in arms(jobs)] == ["patience=1", "patience=2"]
+    assert ("patience", "1: 1; 2: 2") in [
+        (row["key"], row["value"]) for row in settings_table(arms(jobs)).records
+    ]
+    with pytest.raises(ConfigError, match=r"patience=0 is not allowed: a number in \[1, 100\]"):
+        schema.check_keys({**config, "patience": 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "named", "telling"),
+    [
+        ("rounds", "setting", True, True),
+        ("num_clusters", "method", True, True),
+        ("common.restart_fraction", "method", True, True),
+        ("cluster_metric@algorithm.cold_start.metric", "method", True, True),
+        ("precision", "setting", True, True),
+        ("case", "setting", True, True),
+        ("scale", "setting", False, True),
+        ("algorithm", "method", False, True),
+        ("algorithm.migration", "method", True, True),
+        ("dataset", "setting", True, True),
+        ("dataset.root", "setting", False, True),
+        ("engine", "means", False, False),
+        ("device", "means", False, False),
+        ("threads", "means", False, False),
+        ("max_rows", "means", False, False),
+        ("checkpoint_seconds", "means", False, False),
+        ("progress", "beside", False, False),
+        ("tracker.run", "beside", False, False),
+        ("hydra/launcher", "beside", False, False),
+        ("experiment", "beside", False, False),
+    ],
+)
+def test_a_keys_part_says_where_it_counts(name: str, part: str, named: bool, telling: bool) -> None:
+    assert schema.part_of(name) == part
+    assert schema.names_folder(name) is named
+    assert schema.tells_arms_apart(name) is telling
+
+
+def test_how_a_job_is_computed_does_not_change_whose_folder_it_is() -> None:
+    config = composed()
+    for means in ({"engine": "loop"}, {"threads": 2}, {"max_rows": 7}, {"device": "cpu"}):
+        assert config_hash({**config, **means}) == config_hash(config)
+    for other in ({"precision": "bf16"}, {"common": {"restart_fraction": 0.1}}, {"rounds": 21}):
+        assert config_hash({**config, **other}) != config_hash(config)
+
+
+def test_a_folder_of_the_last_version_says_what_moved(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("rounds: 3\nrestart_fraction: null\nhash: old\n")
+    moved = (
+        r"an earlier version: restart_fraction is common\.restart_fraction now; delete the folder"
+    )
+    with pytest.raises(RunFolderError, match=moved):
+        RunFolder(tmp_path, composed()).check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seeds": 10**6}, r"seeds=1000000 is not allowed"),
+        ({"rounds": 10**30}, r"a number in \[1, 1,000,000,000\]"),
+        ({"checkpoint_seconds": float("inf")}, r"checkpoint_seconds=inf"),
+        ({"participation": float("nan")}, r"participation=nan .* a fraction in \(0, 1\]"),
+        ({"num_clusters": True}, r"num_clusters=True"),
+        ({"num_clusters": 10**12}, r"num_clusters=1000000000000"),
+        ({"threads": 1025}, r"threads=1025 is not allowed: 1 to 1024, or null"),
+    ],
+)
+def test_an_absurd_value_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        schema.check_keys({**composed(), **changes})
+
+
+def test_means_of_computing_are_no_names_of_arms() -> None:
+    jobs = [
+        Run(
+            Path(name),
+            {"overrides": [f"engine={name}", f"solver.lr={lr}"], "choices": {"algorithm": "ifca"}},
+            {},
+            {},
+        )
+        for name, lr in (("loop", 0.1), ("fused", 0.2))
+    ]
+    found: list[Arm] = arms(jobs)
+    assert [arm.name for arm in found] == ["ifca lr=0.1", "ifca lr=0.2"]

@@ -1,0 +1,192 @@
+"""Names that would run, and folders that cannot be read."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from fedclust.commands import report as command
+from fedclust.commands.sweep import not_run, notes
+from fedclust.commands.sweep_report import ReportAfterSweep
+from fedclust.errors import RunFolderError
+from fedclust.report import make_report
+from fedclust.report.table import Cell, Table
+from fedclust.report.write import all_contents, contents
+
+Job = Callable[..., Path]
+EVIL = (r"\input{/etc/passwd}", "<script>alert(1)</script>", '=HYPERLINK("http://x")', "a|b\n# c")
+
+
+def evil_table() -> Table:
+    return Table(
+        name="table",
+        title=EVIL[0],
+        columns=("arm", EVIL[1]),
+        rows=tuple((Cell(text=name), Cell(text="1", detail=name)) for name in EVIL),
+        records=tuple({"arm": name, "=1+1": -1.5} for name in EVIL),
+        notes=(EVIL[0], EVIL[1]),
+    )
+
+
+def test_latex_shows_names_and_runs_none() -> None:
+    text = evil_table().latex()
+    assert r"\input" not in text
+    assert r"\textbackslash{}input\{/etc/passwd\}" in text
+    assert text.count("\n# c") == 0
+    assert text.count(r"\begin{") == text.count(r"\end{") == 2
+
+
+def test_markdown_shows_names_and_keeps_its_cells() -> None:
+    text = evil_table().markdown()
+    assert "<script" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert r"| a\|b \# c | 1 (a\|b \# c) |" in text
+    assert len([line for line in text.splitlines() if line.startswith("|")]) == 2 + len(EVIL)
+
+
+def test_csv_holds_no_formula_and_leaves_numbers_alone() -> None:
+    lines = evil_table().csv().splitlines()
+    assert lines[0] == "arm,'=1+1"
+    assert lines[3] == '"\'=HYPERLINK(""http://x"")",-1.5'
+    assert lines[4] == "a|b # c,-1.5"
+
+
+def test_html_shows_names_and_runs_none() -> None:
+    text = evil_table().html()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_a_report_of_evil_names_is_made(tmp_path: Path, plain: Job) -> None:
+    for i, name in enumerate((*EVIL, "$x$ \\frac{")):
+        plain(tmp_path / str(i), {"accuracy": [[0.5], [0.6]]}, choices={"algorithm": name})
+    page = make_report(tmp_path).read_text()
+    assert "<script>alert" not in page
+    for ending in ("md", "tex", "csv"):
+        text = (tmp_path / "report" / f"table.{ending}").read_text()
+        assert r"\input{" not in text.replace(r"\\input", "") or ending == "csv"
+    assert len(contents(tmp_path).arms) == 5
+
+
+DAMAGE: dict[str, tuple[str, bytes]] = {
+    "config: empty mapping": ("config.yaml", b"{}\n"),
+    "config: a list": ("config.yaml", b"- 1\n"),
+    "config: broken": ("config.yaml", b"a: [1"),
+    "config: choices": ("config.yaml", b"choices: 3\n"),
+    "config: bytes": ("config.yaml", b"\xff\xfe\x00\x01"),
+    "rounds: a word": ("rounds.csv", b"seed,round,metric,value\n0,0,accuracy,high\n"),
+    "rounds: bytes": ("rounds.csv", b"\x00\xff\n\x80\n"),
+    "rounds: columns": ("rounds.csv", b"a,b\n1,2\n"),
+    "clients: half": ("clients.parquet", b"PAR1"),
+    "clients: empty": ("clients.parquet", b""),
+    "federation: empty mapping": ("federation.json", b"{}"),
+    "federation: keys": ("federation.json", b'{"parameters": 1, "seeds": {"0": {}}}'),
+    "federation: half": ("federation.json", b'{"param'),
+    "array: half": ("arrays/seed=0/distance.npy", b"\x93NUMPY"),
+    "array: empty": ("arrays/seed=0/distance.npy", b""),
+}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, write: Job) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    write(folder / "good", "fedavg", seeds=(0,), rounds=2)
+    write(folder / "bad", "lcfl", seeds=(0,), rounds=4)
+    return folder
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_job_is_named_and_the_others_are_reported(
+    tmp_path: Path, two: Path, kind: str
+) -> None:
+    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+    name, content = DAMAGE[kind]
+    (folder / "bad" / name).write_bytes(content)
+    (report,) = all_contents(folder)
+    assert [arm.label for arm in report.arms] == ["fedavg"]
+    (banner,) = report.banners
+    assert banner.startswith(f"bad is left out: {folder / 'bad' / name} cannot be read (")
+    assert "\n" not in banner
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3", '{"seeds": [1]}', '{"seeds": {"x": "ok"}}'])
+def test_a_status_that_cannot_be_read_loses_no_numbers(
+    tmp_path: Path, two: Path, content: str
+) -> None:
+    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+    (folder / "bad" / "status.json").write_text(content)
+    (folder / "bad" / "versions.json").write_text(content)
+    (report,) = all_contents(folder)
+    assert len(report.arms) == 2
+    assert report.banners == [
+        "lcfl is not finished (unknown: status.json cannot be read, 4 of 4 rounds)"
+    ]
+
+
+def test_a_job_without_its_config_is_named(tmp_path: Path, two: Path) -> None:
+    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+    (folder / "bad" / "config.yaml").unlink()
+    (report,) = all_contents(folder)
+    (banner,) = report.banners
+    assert banner.startswith("bad is left out")
+
+
+def test_flipped_bytes_are_named_or_change_nothing_but_numbers(tmp_path: Path, two: Path) -> None:
+    draw = np.random.default_rng(0)
+    left_out = 0
+    for i in range(40):
+        folder = Path(shutil.copytree(two, tmp_path / str(i)))
+        file = folder / "bad" / ("clients.parquet", "rounds.csv", "config.yaml")[i % 3]
+        content = bytearray(file.read_bytes())
+        for place in draw.integers(0, len(content), 5):
+            content[place] ^= int(draw.integers(1, 256))
+        file.write_bytes(bytes(content))
+        reports = all_contents(folder)
+        (labels,) = {tuple(sorted(arm.algorithm for arm in one.arms)) for one in reports[:1]}
+        assert "fedavg" in labels
+        left_out += any("is left out" in banner for one in reports for banner in one.banners)
+    assert left_out > 20
+
+
+def test_only_damaged_jobs_are_one_line(tmp_path: Path, two: Path) -> None:
+    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+    for name in ("good", "bad"):
+        (folder / name / "config.yaml").write_text("{}")
+    with pytest.raises(RunFolderError, match="holds no job with results") as caught:
+        all_contents(folder)
+    assert str(folder / "good" / "config.yaml") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_report_that_fails_ends_a_sweep_with_status_one(
+    tmp_path: Path, two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+    (folder / "report").write_text("in the way")
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}})
+    with notes():
+        ReportAfterSweep().on_multirun_end(config)
+        ((line, status),) = not_run().items()
+    assert status == 1
+    assert line.startswith(f"no report of {folder}: ")
+    assert line in capsys.readouterr().err.replace("\n", "")
+
+
+def test_the_command_makes_the_other_reports(
+    tmp_path: Path, two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+    in_the_way = Path(shutil.copytree(two / "good", tmp_path / "job"))
+    (in_the_way / "report").write_text("")
+    with pytest.raises(SystemExit) as ended:
+        command.main([str(tmp_path / "nowhere"), str(in_the_way), str(folder)])
+    assert ended.value.code == 2
+    assert (folder / "report" / "report.html").is_file()
+    said = capsys.readouterr().err
+    assert "nowhere is not a folder" in said
+    assert f"no report of {in_the_way}" in said

@@ -1,0 +1,202 @@
+"""What a report must not say, and what it must not leave unsaid."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+from rich.console import Console
+
+from fedclust.report import make_report, print_summary, style
+from fedclust.report.flow import flow
+from fedclust.report.heatmaps import _order
+from fedclust.report.sweep import write_sweep
+from fedclust.report.write import Contents, contents
+
+Plain = Callable[..., Path]
+CURVE = [[0.5, 0.5], [0.8, 0.9]]
+
+
+def rows(report: Contents, name: str) -> list[list[str]]:
+    (found,) = [table for table in report.tables if table.name == name]
+    return [[cell.text for cell in row] for row in found.rows]
+
+
+def printed(folder: Path) -> str:
+    console = Console(file=io.StringIO(), width=140)
+    print_summary(folder, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("scale", "value", "verdict"),
+    [
+        ("paper", 0.8, "holds"),
+        ("paper", 0.95, "does not hold"),
+        ("laptop", 0.8, "cannot tell"),
+        ("laptop", 0.95, "cannot tell"),
+    ],
+)
+def test_a_scaled_run_cannot_judge_a_value(
+    tmp_path: Path, plain: Plain, scale: str, value: float, verdict: str
+) -> None:
+    claims: list[dict[str, Any]] = [
+        {"kind": "at_least", "arm": "a", "value": value},
+        {"kind": "order_at_end", "best_to_worst": ["a", "b"]},
+    ]
+    for name, curve in (("a", CURVE), ("b", [[0.1, 0.1], [0.2, 0.2]])):
+        plain(
+            tmp_path / name,
+            {"accuracy": curve},
+            choices={"algorithm": name},
+            config={"report": {"claims": claims}, "scale": {"name": scale}},
+        )
+    about_value, about_order = rows(contents(tmp_path), "claims")
+    assert about_value[2] == verdict
+    assert about_value[1].startswith("85.00 %")
+    assert about_value[3] == (
+        "–" if verdict == "cannot tell" else "2 of 2" if value < 0.9 else "0 of 2"
+    )
+    assert about_order[2:] == ["holds", "2 of 2"]
+
+
+def test_every_row_says_how_many_seeds_it_has(tmp_path: Path, plain: Plain) -> None:
+    for name, seeds in (("a", 2), ("b", 1)):
+        curve = [row[:seeds] for row in CURVE]
+        plain(tmp_path / name, {"accuracy": curve}, choices={"algorithm": name})
+    report = contents(tmp_path)
+    assert [row[-1] for row in rows(report, "table")] == ["2", "1"]
+    assert "over the seeds that each row or cell counts" in report.tables[0].notes[1]
+    lines = [line.split() for line in printed(tmp_path).splitlines()]
+    assert ["a", "85.00", "±", "5.00", "2"] in lines
+    assert ["b", "80.00", "1"] in lines
+
+
+def test_how_something_is_computed_is_no_factor(tmp_path: Path, plain: Plain) -> None:
+    for name, given in (("a", ["threads=1", "engine=loop"]), ("b", ["threads=2", "max_rows=9"])):
+        plain(
+            tmp_path / name,
+            {"accuracy": CURVE},
+            choices={"algorithm": name},
+            overrides=given,
+        )
+    assert [arm.label for arm in contents(tmp_path).arms] == ["a", "b"]
+
+
+def test_a_report_in_the_unnamed_folder_is_of_its_newest_sweep(
+    tmp_path: Path, plain: Plain
+) -> None:
+    folder = tmp_path / "default"
+    for name in ("b", "old", "a"):
+        plain(
+            folder / name,
+            {"accuracy": CURVE},
+            choices={"algorithm": name},
+            config={"name": "default"},
+        )
+    jobs = [(1, "a", ""), (0, "b", ""), (2, "gone", "num_clusters=0 is not allowed")]
+    write_sweep(folder, jobs)
+    report = contents(folder)
+    assert [arm.label for arm in report.arms] == ["b", "a"]
+    assert report.banners == [
+        "1 job of other sweeps in this folder is left out: old; name=… gives a sweep a folder of "
+        "its own",
+        "gone is missing: num_clusters=0 is not allowed",
+    ]
+    assert [arm.label for arm in contents(folder / "old").arms] == ["old"]
+
+
+def test_named_sweeps_add_up_in_the_order_given(tmp_path: Path, plain: Plain) -> None:
+    for name in ("z", "y", "a"):
+        plain(tmp_path / name, {"accuracy": CURVE}, choices={"algorithm": name})
+    write_sweep(tmp_path, [(0, "z", ""), (1, "y", "")])
+    report = contents(tmp_path)
+    assert [arm.label for arm in report.arms] == ["z", "y", "a"]
+    assert report.banners == []
+
+
+def with_versions(folder: Path, version: str, commit: str) -> None:
+    content = {
+        "packages": {"fedclust": version, "torch": "2.15.0"},
+        "commit": commit,
+        "device": "x86_64, 2 threads",
+    }
+    (folder / "versions.json").write_text(json.dumps(content))
+
+
+def test_every_page_says_what_made_it(tmp_path: Path, plain: Plain) -> None:
+    for name in ("a", "b"):
+        curves = {"accuracy": CURVE, "seconds": [[1.0, 2.0], [3.0, 4.5]]}
+        with_versions(plain(tmp_path / name, curves, choices={"algorithm": name}), "0.1.0", "abc1")
+    (tmp_path / "multirun.yaml").write_text(
+        "hydra: {overrides: {task: ['algorithm=a,b', 'name=my demo']}}\n"
+    )
+    made = dict(rows(contents(tmp_path), "made"))
+    assert made["command"] == "fedclust run -m algorithm=a,b 'name=my demo'"
+    assert (made["fedclust"], made["commit"]) == ("0.1.0", "abc1")
+    assert made["machine"] == "x86_64, 2 threads"
+    assert made["packages"] == "torch 2.15.0"
+    assert made["computing time"] == "21.0 seconds of all jobs and seeds"
+    assert made["computed on"].endswith("UTC")
+    page = make_report(tmp_path).read_text()
+    assert "algorithm=a,b" in page
+    assert "abc1" in page
+    assert not any("different versions" in banner for banner in contents(tmp_path).banners)
+    with_versions(tmp_path / "b", "0.2.0", "abc1")
+    assert contents(tmp_path).banners == [
+        "computed by different versions (fedclust): a: 0.1.0; b: 0.2.0"
+    ]
+
+
+def swapped(folder: Path, plain: Plain) -> None:
+    """Four clients in two clusters; after the first of three rounds clients 1 and 2 swap groups."""
+    curves: dict[str, Any] = {
+        "accuracy": [[0.5]] * 3,
+        "num_clusters": [[2.0]] * 3,
+        "churn": [[float("nan")], [0.5], [0.0]],
+        "num_clusters_found": [[2.0], [float("nan")], [float("nan")]],
+    }
+    plain(folder, curves, choices={"algorithm": "a"})
+    group = [[0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 0, 1]]
+    label = [[0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 0, 1]]
+    table = [
+        {"seed": 0, "round": t, "client": i, "group": group[t][i], "label": label[t][i]}
+        for t in range(3)
+        for i in range(4)
+    ]
+    pd.DataFrame(table).to_parquet(folder / "clients.parquet")
+    (folder / "arrays" / "seed=0").mkdir(parents=True)
+    np.save(folder / "arrays" / "seed=0" / "distance.npy", np.zeros((4, 4)))
+
+
+def test_flow_shows_the_group_of_the_round(tmp_path: Path, plain: Plain) -> None:
+    swapped(tmp_path / "a", plain)
+    (arm,) = contents(tmp_path).arms
+    figure = flow(arm)
+    assert figure is not None
+    bars = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+    first = [bar for bar in bars if bar.get_x() < 0]
+    # every cluster holds one group in every round: two bars per column, each half of the clients
+    assert len(bars) == 6
+    assert [round(bar.get_height(), 3) for bar in first] == [0.5, 0.5]
+    colours = [to_hex(bar.get_facecolor()).upper() for bar in first]
+    assert colours == [style.group_colour(0), style.group_colour(1)]
+
+
+def test_distances_are_ordered_by_the_groups_when_they_were_measured(
+    tmp_path: Path, plain: Plain
+) -> None:
+    swapped(tmp_path / "a", plain)
+    (arm,) = contents(tmp_path).arms
+    order, group, label = _order(arm, 4)
+    assert order.tolist() == [0, 1, 2, 3]
+    assert group.tolist() == label.tolist() == [0, 0, 1, 1]

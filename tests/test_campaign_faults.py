@@ -1,0 +1,61 @@
+"""The campaign of faults tells a wrong result from a right one, and a few of its cases."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_part_of_the_campaign(tmp_path: Path, root: Path) -> None:
+    """Three minutes of it, in a process of its own, since cases fork."""
+    program = [sys.executable, str(root / "scripts" / "campaign_faults.py"), "--quick"]
+    done = subprocess.run(
+        [*program, "--only", "kills", "damages", "--seconds", "150", "--folder", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=root,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [
+        json.loads(line)
+        for file in tmp_path.glob("*.jsonl")
+        for line in file.read_text().split("\n")
+        if line
+    ]
+    assert len(rows) >= 10
+    assert Counter(row["end"] for row in rows).keys() <= {"survived", "refused"}
+
+
+def test_every_way_to_damage_a_file_changes_it(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(root / "scripts"))
+    from campaign_faults import damage, table
+
+    for name, content in (("a.pt", b"0123456789"), ("b.pt", b"abcdefghij")):
+        (tmp_path / name).write_bytes(content)
+    sizes = {}
+    for how in ("flipped", "cut", "emptied", "swapped", "deleted"):
+        (tmp_path / "a.pt").write_bytes(b"0123456789")
+        damage(tmp_path / "a.pt", how, random.Random(1))
+        there = (tmp_path / "a.pt").is_file()
+        sizes[how] = len((tmp_path / "a.pt").read_bytes()) if there else None
+        assert not there or (tmp_path / "a.pt").read_bytes() != b"0123456789"
+    assert (sizes["flipped"], sizes["emptied"], sizes["swapped"], sizes["deleted"]) == (
+        10,
+        0,
+        10,
+        None,
+    )
+    assert (sizes["cut"] or 0) < 10
+    rows = [{"part": "x", "end": end} for end in ("survived", "survived", "wrong")]
+    assert table(rows).splitlines()[-1] == "| x | 3 | 2 | 0 | 0 | 1 |"

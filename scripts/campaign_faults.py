@@ -43,8 +43,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from fedclust.config import schema
 from fedclust.config.build import build
-from fedclust.config.schema import register, resolve, seed_list
 from fedclust.config.tree import CONF
 from fedclust.errors import Interrupted, UserError
 from fedclust.runtime.folder import RunFolder
@@ -127,11 +127,11 @@ class Listening(Silent):
 @cache
 def config_of(name: str) -> Mapping[str, Any]:
     """The resolved config of one of `JOBS`."""
-    register()
+    schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("config", overrides=[*SMALL, *JOBS[name]])
-    config = resolve(composed, {})
-    return {**config, "seeds": seed_list(config["seeds"])}
+    config = schema.resolve(composed, {})
+    return {**config, "seeds": schema.seed_list(config["seeds"])}
 
 
 @cache
@@ -177,14 +177,18 @@ def play(name: str, folder: Path, after: Callable[[int], None] | None = None) ->
     return Ended("done", "", tuple(progress.warnings))
 
 
-def signature(folder: Path) -> str:
-    """Digest of every number that a job leaves, the seconds apart."""
+def signature(folder: Path, *, states: bool = True) -> str:
+    """Digest of every number that a job leaves, the seconds apart; of its results alone without
+    `states`.
+    """
     sha = hashlib.sha256()
     lines = (folder / "rounds.csv").read_bytes().splitlines()
     sha.update(b"\n".join(line for line in lines if b",seconds," not in line))
     sha.update((folder / "clients.parquet").read_bytes())
     lines = (folder / "summary.csv").read_bytes().splitlines()
     sha.update(b"\n".join(line for line in lines if not line.startswith(b"seconds,")))
+    if not states:
+        return sha.hexdigest()
     root = folder / "checkpoints"
     newest = json.loads((root / "latest.json").read_text())["round"]
     for file in sorted((root / f"round={newest}").glob("*.pt")):
@@ -383,7 +387,7 @@ def damage_finished(name: str, file: str, how: str, number: int, folder: Path) -
         return judged(name, folder / "job", may_refuse=True)
     if ended.kind != "done":
         return "untidy", ended.said
-    same = signature(folder / "job") == expected(name)
+    same = signature(folder / "job", states=False) == signature(finished(name), states=False)
     return ("survived" if same else "wrong"), "; ".join(ended.warned)
 
 
@@ -504,7 +508,7 @@ def bad_value(arguments: Sequence[str], folder: Path) -> tuple[str, str]:
 
 def values(quick: bool) -> Iterator[Case]:
     """Odd values of every key of every choice."""
-    register()
+    schema.register()
     small = ["progress=false", "rounds=1", "partition.num_clients=8", "threads=1"]
     groups = ("algorithm", "partition", "scenario", "solver", "cluster_method", "cluster_metric")
     with initialize_config_dir(str(CONF), version_base="1.3"):

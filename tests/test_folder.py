@@ -240,7 +240,19 @@ def test_a_finished_job_is_done_as_long_as_its_results_are_whole(tmp_path: Path)
     flip(path / "rounds.csv", 30)
     run = folder(path)
     assert not run.is_done()
-    assert run.remarks == [f"{path / 'rounds.csv'} is damaged, changed by hand or gone"]
+    named = f"{path / 'rounds.csv'} is damaged, changed by hand or gone"
+    assert run.remarks == [named]
+    with pytest.raises(RunFolderError, match=re.escape(named)):
+        run.acquire({})
+
+
+def test_a_damaged_seal_of_the_results_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    done(path)
+    flip(path / "checkpoints" / "done.json", 30)
+    run = folder(path)
+    assert run.is_done()
+    assert "done.json is damaged, so the results were not compared" in run.remarks[0]
 
 
 def test_without_checkpoints_a_job_stays_done(tmp_path: Path) -> None:

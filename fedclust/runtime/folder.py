@@ -100,7 +100,7 @@ class RunFolder:
         """
         try:
             text = (self.path / "status.json").read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {"state": "pending"}
         return opened_json(text) or {"state": "unknown"}
 
@@ -110,13 +110,16 @@ class RunFolder:
         A status.json that says otherwise is written again. Where the checkpoints have been deleted
         the status alone decides.
         """
-        status = self.status
+        status, file = self.status, self.path / "checkpoints" / "done.json"
+        self.remarks.clear()
         try:
-            sealed = opened_json((self.path / "checkpoints" / "done.json").read_bytes())
+            sealed = opened_json(file.read_bytes())
         except OSError:
-            return status["state"] == "done" and all((self.path / n).is_file() for n in _NEEDED)
+            sealed = None
         if sealed is None:
-            return False
+            if file.is_file():
+                self.remarks.append(f"{file} is damaged, so the results were not compared with it")
+            return status["state"] == "done" and all((self.path / n).is_file() for n in _NEEDED)
         for name, seal in sealed["files"].items():
             file = self.path / name
             if Sealed(*seal).fits(file):
@@ -396,6 +399,7 @@ class RunFolder:
             damage.append(str(bad))
         if not damage:
             return None
+        damage = [*self.remarks[:1], *damage]  # a finished job has more to say
         older = f", and so is the older checkpoint ({damage[-1]})" if len(damage) > 1 else ""
         raise RunFolderError(f"{damage[0]}{older}; {_WAY_OUT}")
 
@@ -493,15 +497,20 @@ def digest_of_code(folder: Path) -> str:
 
 
 class _Digesting:
-    """A file that digests what is written to it."""
+    """A file that digests what is written to it, and remembers why it could not be written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.digest = file, new_digest()
+        self.error: OSError | None = None
 
     def write(self, block: Any) -> int:
         """As of a file."""
         self.digest.update(block)
-        return self._file.write(block)
+        try:
+            return self._file.write(block)
+        except OSError as error:
+            self.error = error
+            raise
 
     def flush(self) -> None:
         """As of a file."""
@@ -512,7 +521,12 @@ def _save(content: Mapping[str, Any], file: Path) -> str:
     """The digest of the file that now holds `content`."""
     with file.open("wb") as opened:
         digesting = _Digesting(opened)
-        torch.save(_on_cpu(content), digesting)  # type: ignore[arg-type]
+        try:
+            torch.save(_on_cpu(content), digesting)  # type: ignore[arg-type]
+        except RuntimeError:  # PyTorch's word for a full disk is "unexpected pos 960 vs 854"
+            if digesting.error is None:
+                raise
+            raise digesting.error from None
     return digesting.digest.hexdigest()
 
 

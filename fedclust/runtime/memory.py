@@ -11,10 +11,12 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from fedclust.errors import MemoryShort
+
+if TYPE_CHECKING:  # the command line does without until a job begins
+    import torch
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt, see malloc.h
 _NEVER = -1
@@ -64,9 +66,8 @@ def short_of_memory(doing: str) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         text = str(error)
         asked = _ASKED.search(text)
-        if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or asked) and (
-            "bad_alloc" not in text
-        ):
+        known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+        if not (known or asked or "bad_alloc" in text):
             raise
         size = ""
         if asked:
@@ -96,6 +97,8 @@ def check_fits(needed: int, what: str, device: torch.device) -> None:
 def available(device: torch.device) -> int | None:
     """Bytes that this process can still get; None where the system does not say."""
     if device.type == "cuda":
+        import torch
+
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
     found = [free for free in (_free_in_system(), _free_in_group(), _free_address_space()) if free]

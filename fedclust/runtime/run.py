@@ -125,6 +125,11 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
 
 def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks) -> None:
     keep_freed_memory()
+    folder.check()
+    if ranks.agree(folder.is_done):
+        for line in folder.remarks:
+            progress.warn(line)
+        return
     num_clients = min(fed.num_clients for fed in job.federations.values())
     check_clusters(folder.config, num_clients)
     check_state(job.algorithm)

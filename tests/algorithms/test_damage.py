@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -204,3 +205,38 @@ def test_more_clusters_than_clients_are_refused_before_any_work(job: Job, tmp_pa
         with pytest.raises(ConfigError, match="num_clusters=9 is not allowed: at most the 8"):
             run(job, RunFolder(tmp_path / "job", config), Silent())
     assert not (tmp_path / "job").exists()
+
+
+def test_a_finished_job_is_left_alone(job: Job, whole: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()}
+    run(job, RunFolder(whole, CONFIG), Told(until=0))
+    assert before == {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()}
+
+
+def test_a_disk_that_is_full_while_a_state_is_saved_is_an_error_of_the_system(
+    job: Job, half: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", opened_full(Path.open))
+        with pytest.raises(OSError, match="No space left on device"):
+            run(job, RunFolder(half, CONFIG), Silent())
+    run(job, RunFolder(half, CONFIG), Silent())
+    assert_same(half, whole)
+
+
+class FullFile(io.BytesIO):
+    """A file on a full disk."""
+
+    def write(self, block: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def opened_full(opened: Callable[..., Any]) -> Callable[..., Any]:
+    """`Path.open`, but on a full disk for the states of a checkpoint."""
+
+    def open_(path: Path, mode: str = "r", *rest: Any, **more: Any) -> Any:
+        if path.suffix == ".pt" and "w" in mode:
+            return FullFile()
+        return opened(path, mode, *rest, **more)
+
+    return open_

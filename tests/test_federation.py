@@ -6,7 +6,7 @@ import torch
 
 from fedclust.datasets.digits import Digits
 from fedclust.errors import DataError
-from fedclust.federation import build, describe, digest, label_histogram
+from fedclust.federation import build, describe, digest, label_histogram, summary
 from fedclust.partitions.iid import IID
 from fedclust.partitions.power_law import PowerLaw
 from fedclust.partitions.rotated import Rotated
@@ -97,7 +97,7 @@ def test_describe_counts(digits: Dataset) -> None:
         "test_mean": 71.0,
         "test_max": 71,
     }
-    alike = describe(build(digits, IID(num_clients=3), 0))
+    alike = summary(build(digits, IID(num_clients=3), 0))
     assert alike["groups"] == 0
     assert np.sum(alike["client_examples"], axis=0).tolist() == alike["examples"]["-1"]
     assert np.sum(alike["client_examples"], axis=1).mean() == pytest.approx(alike["train"]["mean"])

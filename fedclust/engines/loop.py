@@ -54,7 +54,7 @@ class LoopEngine:
                 pull = params[row].clone() if call.anchor is None else call.anchor[row]
                 losses = self._train_row(params[row], velocity, pull, row, call, plan)
                 loss[row] = sum(losses) / plan.steps[row]
-                first_loss[row] = losses @ first_epoch[row, : len(losses)]
+                first_loss[row] = (losses * first_epoch[row, : len(losses)]).sum()
         return LocalResult(
             params=params, slots=moving, loss=loss, first_loss=first_loss, steps=plan.steps
         )

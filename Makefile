@@ -20,8 +20,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else f"fedclust needs Python 3.11 to 3.13, this is {v[0]}.{v[1]}; choose one with make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps -e .
 	@touch $@
 
 run: setup  ## the quickstart: five methods on rotated handwritten digits, then the report
@@ -40,8 +40,8 @@ campaign-faults: setup  ## kills, damage, full disks and odd values: an hour, go
 
 $(EXTRA)/.ready: requirements-sklearn-extra.lock pyproject.toml | setup
 	$(PYTHON) -m venv $(EXTRA)
-	$(BIN)/uv pip install --quiet --python $(EXTRA)/bin/python --require-hashes -r requirements-sklearn-extra.lock
-	$(BIN)/uv pip install --quiet --python $(EXTRA)/bin/python --no-deps -e .
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(EXTRA)/bin/python --require-hashes -r requirements-sklearn-extra.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(EXTRA)/bin/python --no-deps -e .
 	@touch $@
 
 test-sklearn-extra: $(EXTRA)/.ready  ## scikit-learn-extra's k-medoids, in an environment with numpy<2
@@ -50,8 +50,8 @@ test-sklearn-extra: $(EXTRA)/.ready  ## scikit-learn-extra's k-medoids, in an en
 # pinned by version only: nothing but this test runs there
 $(RAY)/.ready: requirements-ray.lock pyproject.toml | setup
 	$(PYTHON) -m venv $(RAY)
-	$(BIN)/uv pip install --quiet --python $(RAY)/bin/python -r requirements-ray.lock
-	$(BIN)/uv pip install --quiet --python $(RAY)/bin/python --no-deps -e .
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(RAY)/bin/python -r requirements-ray.lock
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(RAY)/bin/python --no-deps -e .
 	@touch $@
 
 test-ray: $(RAY)/.ready  ## a sweep through Ray, whose launcher needs an older cloudpickle than the others
@@ -82,7 +82,7 @@ benchmark: setup  ## client steps per second against the plain loop, with the ma
 # other simulators: pinned by version only, as nothing but benchmarks runs in their environments
 $(PFL)/.ready $(FLOWER)/.ready: .venv-%/.ready: benchmarks/against/%.txt | setup
 	$(PYTHON) -m venv $(@D)
-	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -r $<
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(@D)/bin/python -r $<
 	@touch $@
 
 benchmark-pfl: $(PFL)/.ready  ## whole rounds against pfl-research, in an environment of its own

@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 "$UV" venv --quiet --python "$PYTHON" "$work/venv"
 # the versions of the lock, so that what is tested today is what is tested tomorrow
 sed -E '/^ +--hash/d; s/ \\$//' "$root/requirements.lock" > "$work/constraints.txt"
-"$UV" pip install --quiet --python "$work/venv/bin/python" -c "$work/constraints.txt" "$work"/dist/*.whl
+"$UV" pip install --quiet --compile-bytecode --python "$work/venv/bin/python" -c "$work/constraints.txt" "$work"/dist/*.whl
 mkdir "$work/elsewhere"
 cd "$work/elsewhere"
 "$work/venv/bin/fedclust" list algorithm

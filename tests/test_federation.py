@@ -1,5 +1,6 @@
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -96,7 +97,10 @@ def test_describe_counts(digits: Dataset) -> None:
         "test_mean": 71.0,
         "test_max": 71,
     }
-    assert describe(build(digits, IID(num_clients=3), 0))["groups"] == 0
+    alike = describe(build(digits, IID(num_clients=3), 0))
+    assert alike["groups"] == 0
+    assert np.sum(alike["client_examples"], axis=0).tolist() == alike["examples"]["-1"]
+    assert np.sum(alike["client_examples"], axis=1).mean() == pytest.approx(alike["train"]["mean"])
 
 
 def test_an_empty_client_or_a_row_outside_the_pool_is_one_line(digits: Dataset) -> None:

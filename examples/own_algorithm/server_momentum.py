@@ -41,19 +41,19 @@ class ServerMomentum:
     def __post_init__(self) -> None:
         require(0 <= self.beta < 1, "algorithm.beta", self.beta, "in [0, 1)")
 
-    def init(self, engine: Clients, rnd: Round) -> tuple[State, Cost]:
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model at rest."""
-        model = engine.init(rnd.stream("init"), 1)
+        model = clients.init(rnd.stream("init"), 1)
         return self.State(model=model, velocity=torch.zeros_like(model)), Cost()
 
-    def round(self, state: State, engine: Clients, rnd: Round) -> tuple[State, Cost]:
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Local training of the cohort, its mean update, and a step with momentum."""
         label = zeros(rnd.cohort)
-        local = engine.train(state.model, label, rnd.cohort, self.solver, rnd)
-        mean, report = average(local, state.model, label, rnd.cohort, rnd, "uniform")
+        local = clients.train(state.model, label, rnd.cohort, self.solver)
+        mean, cost = average(local, state.model, label, rnd.cohort, rnd, "uniform")
         velocity = self.beta * state.velocity + (mean - state.model)
-        return self.State(model=state.model + velocity, velocity=velocity), report
+        return self.State(model=state.model + velocity, velocity=velocity), cost
 
-    def serve(self, state: State, engine: Clients, rnd: Round) -> Served:  # noqa: ARG002
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:  # noqa: ARG002
         """The one model for every client that is there."""
         return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import silhouette_score
 from torch import Tensor
 
 from fedclust.errors import DivergedError, require
@@ -111,6 +110,8 @@ def cluster(
         if num_clusters == 1:
             return np.zeros(size, np.int64)
         return np.arange(size) if num_clusters == size else split(num_clusters)
+    from sklearn.metrics import silhouette_score  # a second, for those who need it
+
     best, quality = np.zeros(size, np.int64), min_silhouette
     for k in range(2, min(max_clusters, size - 1) + 1):
         found = split(k)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import kmedoids
 import numpy as np
 from torch import Tensor
 
@@ -69,6 +68,8 @@ class KMedoids:
 
     def _fasterpam(self, distance: Floats, k: int, stream: Stream) -> Labels:
         """Labels of the start with the least sum of distances, the first of equals."""
+        import kmedoids  # which imports scikit-learn, a second
+
         runs = [
             kmedoids.fasterpam(
                 distance,

@@ -72,16 +72,18 @@ def attempt(
         line = " ".join(f"fedclust: {error}".split())
         if line not in not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        note_not_run(2 if isinstance(error, UserError) else 1, line)
-        if on_failure is not None:
-            on_failure(line)
+        _note(2 if isinstance(error, UserError) else 1, line, on_failure)
     except Exception as error:  # a mistake of a user's algorithm, or of this program
         line = _tell_traceback(error, console)
         if not in_sweep:
             sys.exit(1)
-        note_not_run(1, line)
-        if on_failure is not None:
-            on_failure(line)
+        _note(1, line, on_failure)
+
+
+def _note(status: int, line: str, on_failure: Callable[[str], None] | None) -> None:
+    note_not_run(status, line)
+    if on_failure is not None:
+        on_failure(line)
 
 
 def _tell_traceback(error: Exception, console: Console) -> str:

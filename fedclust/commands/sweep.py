@@ -91,7 +91,8 @@ def note_folders(results: Path) -> None:
 def remove_unused(folder: Path) -> None:
     """Remove a folder, and those above it, where Hydra has made them and nobody filled them.
 
-    Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked.
+    Hydra makes folders, and a sweep's multirun.yaml, before a job has been checked; sweep.json
+    says of a sweep why its jobs were refused.
     """
     if not noted("folders").is_file():
         return
@@ -103,7 +104,7 @@ def remove_unused(folder: Path) -> None:
     while folder.is_relative_to(known["results"]) or str(folder) not in there:
         if folder.is_dir():
             made = {path.name for path in folder.iterdir() if str(path) not in there}
-            if made - {"multirun.yaml"}:
+            if made - {"multirun.yaml", "sweep.json"}:
                 return
             for name in made:
                 (folder / name).unlink()

@@ -39,7 +39,8 @@ def save_jobs(folder: Path) -> None:
     from fedclust.report.sweep import write_sweep
 
     file = noted(_JOBS)
-    if quiet() or not folder.is_dir() or not file.is_file():
+    begun = any(folder.rglob("config.yaml"))  # else the sweep leaves nothing behind
+    if quiet() or not begun or not file.is_file():
         return
     entries = [json.loads(line) for line in file.read_text().splitlines()]
     jobs = {entry["folder"]: (entry["number"], entry["error"]) for entry in entries}
@@ -63,7 +64,7 @@ class ReportAfterSweep(Callback):
             return
         folder = Path(config.hydra.sweep.dir)
         console = Console()
-        if not folder.is_dir():  # no job could run, and each has said why
+        if not any(folder.rglob("config.yaml")):  # no job could run, and each has said why
             return
         try:
             save_jobs(folder)

@@ -4,11 +4,13 @@ download.
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 
 from fedclust.types import Dataset
 
@@ -21,9 +23,13 @@ class Digits:
 
     def load(self) -> Dataset:
         """The arrays: 1,442 training and 355 test images, always the same ones."""
-        bunch = load_digits()
-        x = torch.from_numpy(bunch.images.astype(np.uint8)).unsqueeze(1)  # values 0..16
-        y = torch.from_numpy(bunch.target.astype(np.int64))
+        package = find_spec("sklearn")  # its file alone: to import scikit-learn takes a second
+        assert package is not None
+        file = Path(str(package.origin)).parent / "datasets" / "data" / "digits.csv.gz"
+        with gzip.open(file) as text:
+            table = np.loadtxt(text, delimiter=",")
+        x = torch.from_numpy(table[:, :-1].astype(np.uint8)).view(-1, 1, 8, 8)  # values 0..16
+        y = torch.from_numpy(table[:, -1].astype(np.int64))
         # position of an image within its class, in file order
         rank = torch.nn.functional.one_hot(y, 10).cumsum(0).gather(1, y.unsqueeze(1)).squeeze(1)
         test = rank % 5 == 0

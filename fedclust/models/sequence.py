@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -105,6 +106,38 @@ def check_widths(key: str, widths: Sequence[int]) -> None:
     )
 
 
+def shape_after(layer: nn.Module, shape: Shape) -> Shape:
+    """Shape of one example behind a layer; a pass on the meta device would say the same, and import
+    PyTorch's compiler.
+    """
+    match layer:
+        case nn.Flatten():
+            return (prod(shape),)
+        case nn.Linear():
+            return (*shape[:-1], layer.out_features)
+        case nn.ZeroPad2d():
+            left, right, top, bottom = layer.padding
+            return (shape[0], shape[1] + top + bottom, shape[2] + left + right)
+        case nn.Conv2d():
+            sides = [
+                (size + 2 * int(layer.padding[i]) - layer.kernel_size[i]) // layer.stride[i] + 1
+                for i, size in enumerate(shape[1:])
+            ]
+            return (layer.out_channels, *sides)
+        case nn.MaxPool2d():
+            return (shape[0], *(_pooled(layer, size) for size in shape[1:]))
+    return shape  # the others work on each value
+
+
+def _pooled(layer: nn.MaxPool2d, size: int) -> int:
+    """Windows along one side; one that may reach past the edge still begins inside."""
+    kernel, stride = int(layer.kernel_size), int(layer.stride)  # type: ignore[arg-type]
+    if not layer.ceil_mode:
+        return (size - kernel) // stride + 1
+    windows = -(-(size - kernel) // stride) + 1
+    return windows - 1 if (windows - 1) * stride >= size else windows
+
+
 @dataclass
 class Stack:
     """Builds a `Model` layer by layer, following the shape; every method returns the stack.
@@ -124,8 +157,7 @@ class Stack:
     def _add(self, layer: nn.Module) -> Stack:
         self._shapes.append(self.shape)
         self._layers.append(layer)
-        # on the meta device a layer computes shapes only
-        self.shape = tuple(layer(torch.empty(1, *self.shape, device="meta")).shape[1:])
+        self.shape = shape_after(layer, self.shape)
         return self
 
     def _add_weighted(self, layer: nn.Linear | nn.Conv2d, l2: float, init: Init | None) -> Stack:

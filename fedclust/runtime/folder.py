@@ -163,7 +163,7 @@ class RunFolder:
                     f"{file} was changed by hand: its values and its hash differ; {_WAY_OUT}"
                 )
             return
-        old = [name for name in MOVED if name in (there or ())]
+        old = [name for name in MOVED if name in there] if isinstance(there, dict) else []
         if old:
             raise RunFolderError(
                 f"{self.path} was written by an earlier version: {old[0]} is "

@@ -15,7 +15,8 @@ from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.errors import ConfigError, RunFolderError
 from fedclust.report.arms import Arm, arms
-from fedclust.report.tables import settings_table
+from fedclust.report.runs import Run
+from fedclust.report.settings import settings_table
 from fedclust.runtime.folder import RunFolder, config_hash
 
 
@@ -105,7 +106,9 @@ def test_how_a_job_is_computed_does_not_change_whose_folder_it_is() -> None:
 
 def test_a_folder_of_the_last_version_says_what_moved(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("rounds: 3\nrestart_fraction: null\nhash: old\n")
-    moved = r"an earlier version: restart_fraction is common\.restart_fraction now; delete it"
+    moved = (
+        r"an earlier version: restart_fraction is common\.restart_fraction now; delete the folder"
+    )
     with pytest.raises(RunFolderError, match=moved):
         RunFolder(tmp_path, composed()).check()
 

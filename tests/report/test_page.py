@@ -9,11 +9,13 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedclust.report import figures, style
 from fedclust.report.curves import draw
 from fedclust.report.figures import Picture
+from fedclust.report.heatmaps import classes
 from fedclust.report.page import Page, render
 from fedclust.report.panels import bars, heat, multiples
 from fedclust.report.pivot import pivots
@@ -213,6 +215,33 @@ def test_without_true_groups_clusters_are_described(tmp_path: Path, plain: Plain
     assert "recovery" not in {t.name for t in report.tables}
     drawn = [name for name, _, f in figures._lines(report.spec, report.arms) if f]
     assert drawn == ["accuracy", "num_clusters", "churn"]
+
+
+def test_the_classes_of_every_cluster_are_shares(tmp_path: Path, plain: Plain) -> None:
+    folder = plain(
+        tmp_path / "a",
+        {"accuracy": [[0.5]], "num_clusters": [[2]]},
+        choices={"algorithm": "ifca"},
+    )
+    numbers = {"total": 8, "mean": 2.0, "std": 0.0, "min": 2, "max": 2}
+    seed = {
+        "clients": 4,
+        "groups": 0,
+        "train": numbers,
+        "test": numbers,
+        "classes": numbers,
+        "examples": {"-1": [4, 4]},
+        "client_examples": [[2, 0], [2, 2], [0, 1], [0, 1]],
+    }
+    (folder / "federation.json").write_text(json.dumps({"parameters": 1, "seeds": {"0": seed}}))
+    pd.DataFrame(
+        {"seed": 0, "round": 0, "client": range(4), "group": -1, "label": [0, 0, 3, 3]}
+    ).to_parquet(folder / "clients.parquet")
+    figure = classes(contents(tmp_path).arms)
+    assert figure is not None
+    (image,) = figure.axes[0].images
+    np.testing.assert_allclose(image.get_array(), [[4 / 6, 2 / 6], [0, 1]])
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["0", "3"]
 
 
 def test_terms_are_explained_where_they_are_used(tmp_path: Path, plain: Plain) -> None:

@@ -23,7 +23,8 @@ SCENARIOS = sorted(file.stem for file in CONF.glob("*.yaml"))
 def configured(name: str, **options: object) -> Scenario:
     node = OmegaConf.merge(OmegaConf.load(CONF / f"{name}.yaml"), options)
     whole = OmegaConf.merge(
-        OmegaConf.load(CONF.parent / "config.yaml"), {"participation": 0.3, "scenario": node}
+        OmegaConf.load(CONF.parent / "config.yaml"),
+        {"participation": 0.3, "clients_per_round": None, "scenario": node},
     )
     scenario: Scenario = instantiate(whole.scenario)
     return scenario

@@ -96,7 +96,7 @@ def test_a_figure_of_a_table_is_the_same_computation() -> None:
 
 
 def test_a_smaller_scale_keeps_its_own_rounds() -> None:
-    long = entry("long", "lcfl/table2", "algorithm=fedavg", "rounds=15", "seeds=[0]")
+    long = entry("long", "lcfl/table2", "algorithm@algorithm.base=fedavg", "rounds=15", "seeds=[0]")
     assert plan(long, "paper")[0].config["rounds"] == 15
     small = plan(long, "smoke")[0]
     assert small.config["rounds"] < 15

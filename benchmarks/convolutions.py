@@ -23,8 +23,8 @@ from rich.table import Table
 from benchmarks.workloads import shards, synthetic_pool
 from fedclust.calls import TrainCall
 from fedclust.config.tree import CONF
-from fedclust.engines.choose import make_engine
-from fedclust.engines.fused import network
+from fedclust.engines import make_engine
+from fedclust.engines.fused import layers
 from fedclust.models.sequence import Model
 from fedclust.rng import Stream
 from fedclust.runtime.memory import keep_freed_memory
@@ -76,14 +76,14 @@ def measure(name: str, rounds: int) -> dict[str, float]:
     """
     engines = {way: training(name, engine) for way, engine in WAYS.items()}
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    usual = network._convolving
+    usual = layers.convolving
     for _ in range(rounds + 1):
         for way, (engine, _) in engines.items():
-            network._convolving = usual if way == "compiled" else lambda *_, way=way: way
+            layers.convolving = usual if way == "compiled" else lambda *_, way=way: way
             try:
                 seconds[way].append(train_once(name, engine))
             finally:
-                network._convolving = usual
+                layers.convolving = usual
     return {way: engines[way][1] / median(taken[1:]) for way, taken in seconds.items()}
 
 

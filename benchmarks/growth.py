@@ -30,7 +30,7 @@ from rich.table import Table
 from benchmarks.workloads import synthetic_pool
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.cluster_metrics.loss import Loss
-from fedclust.engines.choose import make_engine
+from fedclust.engines import make_engine
 from fedclust.engines.clients import SeedClients
 from fedclust.models.mlp import mlp
 from fedclust.rng import Stream

@@ -13,7 +13,7 @@ from benchmarks import plain
 from benchmarks.against.task import Task, layers_of
 from benchmarks.machine import cache_bytes
 from fedclust.calls import LossCall, Shards, TrainCall
-from fedclust.engines.choose import make_engine
+from fedclust.engines import make_engine
 from fedclust.models.cnn import cnn
 from fedclust.models.flops import forward_flops, step_flops
 from fedclust.models.initial import named_init

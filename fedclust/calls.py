@@ -209,15 +209,16 @@ class TrainCall:
         """See `Call`."""
         return engine.train(self)
 
-    def take(self, rows: Tensor) -> TrainCall:
-        """See `Call`."""
+    def take(self, rows: Tensor, longest: int | None = None) -> TrainCall:
+        """See `Call`; `longest` as in `Shards.take`."""
+        weight = _rows(self.example_weight, rows)
         return replace(
             self,
             label=self.label[rows],
-            shards=self.shards.take(rows),
+            shards=self.shards.take(rows, longest),
             anchor=_rows(self.anchor, rows),
             linear=_rows(self.linear, rows),
-            example_weight=_rows(self.example_weight, rows),
+            example_weight=None if weight is None else weight[:, :longest],
         )
 
     @classmethod

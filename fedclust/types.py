@@ -9,13 +9,13 @@ neither is ever stored as the other. A `label` is a cluster index, a `group` the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from fedclust.datasets.view import View
-from fedclust.kernels import kernel
+from fedclust.pool import Pool as Pool
+from fedclust.pool import View
 from fedclust.rng import Stream
 
 
@@ -49,75 +49,6 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """Shape of one stored example."""
         return tuple(self.x_train.shape[1:])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pool:
-    """All examples any client may own, stored once and shared by all seeds.
-
-    Attributes:
-        x: [N, *shape] uint8 or float32.
-        y: [N] int64.
-        scale, shift: float32, broadcastable to `shape`.
-        num_classes: number of classes.
-        view: see `Dataset`.
-    """
-
-    x: Tensor
-    y: Tensor
-    scale: Tensor
-    shift: Tensor
-    num_classes: int
-    view: View | None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of what a model sees of one example."""
-        stored = tuple(self.x.shape[1:])
-        return stored if self.view is None else self.view.shape(stored)
-
-    def inputs(self, index: Tensor) -> Tensor:
-        """What a model sees of the examples `index` [...]: [..., *shape] float32."""
-        if self.view is not None:
-            cut = self.view.middle(self.x, index.reshape(-1)).mul_(self.scale).add_(self.shift)
-            return self.view.finish(cut).view(*index.shape, *self.shape)
-        out = torch.empty(*index.shape, *self.shape, device=self.x.device)
-        return self.inputs_into(index, out)
-
-    def inputs_into(self, index: Tensor, out: Tensor) -> Tensor:
-        """As `inputs`, written to `out`; not for a pool with a view."""
-        gather = kernel("gather", self.x.device)
-        if gather is not None:
-            gather.rows_into(self.x, index, self.scale, self.shift, out)
-            return out
-        rows = self.x.index_select(0, index.reshape(-1)).view(out.shape)
-        if rows.is_cuda:  # one kernel, where a CPU does three passes in less time than this one
-            return torch.addcmul(self.shift, rows, self.scale, out=out)
-        return out.copy_(rows).mul_(self.scale).add_(self.shift)
-
-    def training_inputs(self, index: Tensor, key: Tensor, step: int) -> Tensor:
-        """What models see of the examples `index` [R, B] in a local step: [R, B, *shape] float32.
-
-        Args:
-            index: [R, B] int64 rows of the pool.
-            key: [R] int64 randomness of every row of the call, see `Shards`.
-            step: 0-based local step.
-        """
-        if self.view is None or self.view.augment == "none":
-            return self.inputs(index)
-        cut, contrast = self.view.drawn(self.x, index, key, step)
-        x = self.view.finish(cut.mul_(self.scale).add_(self.shift), contrast)
-        return x.view(*index.shape, *self.shape)
-
-    def to(self, device: torch.device) -> Pool:
-        """The pool on another device."""
-        return replace(
-            self,
-            x=self.x.to(device),
-            y=self.y.to(device),
-            scale=self.scale.to(device),
-            shift=self.shift.to(device),
-        )
 
 
 @dataclass(frozen=True)

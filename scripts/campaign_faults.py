@@ -43,8 +43,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from fedclust.config import schema
 from fedclust.config.build import build
-from fedclust.config.schema import register, resolve, seed_list
 from fedclust.config.tree import CONF
 from fedclust.errors import Interrupted, UserError
 from fedclust.runtime.folder import RunFolder
@@ -127,11 +127,11 @@ class Listening(Silent):
 @cache
 def config_of(name: str) -> Mapping[str, Any]:
     """The resolved config of one of `JOBS`."""
-    register()
+    schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("config", overrides=[*SMALL, *JOBS[name]])
-    config = resolve(composed, {})
-    return {**config, "seeds": seed_list(config["seeds"])}
+    config = schema.resolve(composed, {})
+    return {**config, "seeds": schema.seed_list(config["seeds"])}
 
 
 @cache
@@ -508,7 +508,7 @@ def bad_value(arguments: Sequence[str], folder: Path) -> tuple[str, str]:
 
 def values(quick: bool) -> Iterator[Case]:
     """Odd values of every key of every choice."""
-    register()
+    schema.register()
     small = ["progress=false", "rounds=1", "partition.num_clients=8", "threads=1"]
     groups = ("algorithm", "partition", "scenario", "solver", "cluster_method", "cluster_metric")
     with initialize_config_dir(str(CONF), version_base="1.3"):

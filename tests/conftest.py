@@ -10,16 +10,14 @@ import pytest
 import torch
 from two_ranks import Pair
 
-from fedclust.engines.fused import products
-
 ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
 def _float32() -> Iterator[None]:
-    """A precision that a test chose ends with it; it is the whole process's."""
+    """A precision that a test chose ends with it; PyTorch's part is the whole process's."""
     yield
-    products.use("highest")
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
 
 @pytest.fixture(scope="session")

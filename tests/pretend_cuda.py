@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedclust import kernels
+from fedclust.engines.fused.cuda import kernels
 
 CUDA = torch.device("cuda:0")
 # the host learns numbers, or how many there are

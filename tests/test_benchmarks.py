@@ -21,7 +21,7 @@ from benchmarks.convolutions import measure as measure_convolutions
 from benchmarks.growth import AXES, Cost, Point, exponent, federation, measure, parameters, table
 from benchmarks.machine import cache_bytes, largest
 from benchmarks.workloads import WORKLOADS, Rounds, step_bytes, synthetic_pool
-from fedclust.engines.fused import network
+from fedclust.engines.fused import layers
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
 
@@ -201,8 +201,8 @@ def test_what_another_simulator_says_when_it_fails_is_told() -> None:
 
 
 def test_all_ways_to_compute_convolutions_are_measured() -> None:
-    usual = network._convolving
+    usual = layers.convolving
     rates = measure_convolutions("cnn_femnist_tiny", 1)
     assert list(rates) == list(WAYS)
     assert all(rate > 0 for rate in rates.values())
-    assert network._convolving is usual
+    assert layers.convolving is usual

@@ -23,7 +23,7 @@ from fedclust.config.build import build
 from fedclust.config.objects import Objects
 from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
-from fedclust.engines.fused import products
+from fedclust.engines.fused import FusedEngine
 
 GROUPS = (
     "algorithm",
@@ -193,7 +193,8 @@ def test_what_an_experiment_sets_once_reaches_the_algorithms_that_know_it() -> N
     [("high", True, False), ("bf16", False, True), ("highest", False, False)],
 )
 def test_only_what_is_asked_for_is_rounded(precision: str, tf32: bool, bf16: bool) -> None:
-    build(composed(f"precision={precision}", "rounds=1"))
+    engine = build(composed(f"precision={precision}", "rounds=1")).engine
     assert torch.backends.cuda.matmul.allow_tf32 is tf32
     assert torch.backends.cudnn.allow_tf32 is tf32
-    assert products.rounding() is bf16
+    assert isinstance(engine, FusedEngine)
+    assert engine.products.rounds is bf16

@@ -98,15 +98,19 @@ def average(
     else:
         weight = weights(ids, rnd, aggregation)
     averaged = cluster_mean(local.params, label, weight, empty=models)
-    steps, loss, apart = on_host(
-        local.steps.sum(), local.loss.mean(), discrepancy(local.params, averaged, label)
+    size = rnd.fed.train.count[ids].double()
+    steps, loss, first, apart = on_host(
+        local.steps.sum(),
+        local.loss.mean(),
+        (local.first_loss * size).sum() / size.sum(),
+        discrepancy(local.params, averaged, label),
     )
     cost = Cost(
         models_down=len(ids),
         models_up=len(ids),
         gradient_steps=int(steps),
         train_loss=float(loss),
-        notes={"discrepancy": float(apart)},
+        notes={"discrepancy": float(apart), "train_loss_first_epoch": float(first)},
     )
     return averaged, cost
 

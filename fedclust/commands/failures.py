@@ -23,7 +23,6 @@ from fedclust.errors import (
     RunFolderError,
     UserError,
 )
-from fedclust.runtime.memory import short_of_memory
 
 
 class Stopped(BaseException):
@@ -114,6 +113,8 @@ def _tell_traceback(error: Exception, console: Console) -> str:
 
 
 def _naming_files(work: Callable[[], None], folder: Path) -> None:
+    from fedclust.runtime.memory import short_of_memory  # PyTorch; --cfg does without
+
     try:
         with short_of_memory("the data and the model were loaded"):
             work()

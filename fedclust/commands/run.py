@@ -258,9 +258,8 @@ def _run(
             Aside(title, console).warn(remark)
         return
     after = None if number is None else Sweep(sweep.jobs() - number, sweep.mean_seconds())
-    progress: Progress = Aside(title, console)
-    if resolved["progress"]:
-        progress = Shown(title, console, after)
+    shown = resolved["progress"]
+    progress: Progress = Shown(title, console, after) if shown else Aside(title, console)
     run(built, folder, progress)
     sweep.note_seconds(perf_counter() - began)
 

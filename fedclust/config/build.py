@@ -14,8 +14,7 @@ from fedclust.config.objects import Objects
 from fedclust.config.schema import check_keys, seed_list
 from fedclust.config.tree import CONF
 from fedclust.distributed import here
-from fedclust.engines.choose import make_engine
-from fedclust.engines.fused import products
+from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
 from fedclust.errors import require
 from fedclust.runtime.job import Job
@@ -115,10 +114,8 @@ def _computing(
     model = objects.make(
         config["model"], "model", in_shape=pool.shape, num_classes=pool.num_classes
     )
-    engine = make_engine(config["engine"], model, pool, config["max_rows"])
-    able = config["precision"] != "bf16" or engine.name == "fused"
-    require(able, "precision", "bf16", f"highest or high with engine={engine.name}")
-    products.use(config["precision"])
+    how = config["max_rows"], config["precision"]
+    engine = make_engine(config["engine"], model, pool, *how)
     return sharded(engine, ranks), federations
 
 

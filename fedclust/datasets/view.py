@@ -41,6 +41,11 @@ class View:
     standardise: bool
     augment: Augment
 
+    @property
+    def changes(self) -> bool:
+        """Whether training draws anew in every step what it sees."""
+        return self.augment != "none"
+
     def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of an input, from that of a stored image."""
         return stored if self.crop is None else (*stored[:-2], self.crop, self.crop)

@@ -1,3 +1,7 @@
 """Three engines with one meaning: `loop` (reference), `vmap` (any model), `fused` (known layers,
 fastest).
 """
+
+from fedclust.engines.choose import ENGINES, describe, make_engine
+
+__all__ = ["ENGINES", "describe", "make_engine"]

@@ -1,22 +1,35 @@
-"""Which engine computes a job."""
+"""Which engine computes a job, and with what."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import torch
 from torch import nn
 
 from fedclust.engines.fused import FusedEngine
+from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused.native import compiled
 from fedclust.engines.fused.network import obstacle
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.errors import require
 from fedclust.models.sequence import Model
-from fedclust.types import Pool
+from fedclust.pool import Pool
 from fedclust.verbs import Engine
 
 ENGINES = ("auto", "fused", "vmap", "loop")
+_PRECISIONS = ("highest", "high", "bf16")
 
 
-def make_engine(name: str, model: nn.Module, pool: Pool, max_rows: int | None = None) -> Engine:
+def make_engine(
+    name: str,
+    model: nn.Module,
+    pool: Pool,
+    max_rows: int | None = None,
+    precision: str = "highest",
+) -> Engine:
     """The engine of a job.
 
     Args:
@@ -24,11 +37,37 @@ def make_engine(name: str, model: nn.Module, pool: Pool, max_rows: int | None = 
         model: the architecture; `fused` knows those of fedclust.models, the others any module.
         pool: the examples, on the device to compute on.
         max_rows: rows computed at once, None to choose.
+        precision: highest computes in float32; high lets an NVIDIA GPU round factors to TF32, by
+            PyTorch's own settings, which hold for the whole process; bf16 rounds them to bfloat16.
 
     Raises:
-        ConfigError: if the name is unknown or the engine cannot run the model.
+        ConfigError: if a name is unknown, or the engine cannot run the model or the precision.
     """
     require(name in ENGINES, "engine", name, "one of " + ", ".join(ENGINES))
+    require(precision in _PRECISIONS, "precision", precision, "one of " + ", ".join(_PRECISIONS))
+    engine = _engine(name, model, _with_gather(pool), max_rows, precision)
+    able = precision != "bf16" or engine.name == "fused"
+    require(able, "precision", precision, f"highest or high with engine={engine.name}")
+    # without it engines agree to rounding; PyTorch by itself would take it in convolutions
+    torch.backends.cudnn.allow_tf32 = precision == "high"
+    torch.backends.cuda.matmul.allow_tf32 = precision == "high"
+    return engine
+
+
+def describe(engine: str, device: torch.device) -> dict[str, Any]:
+    """What computes on a device: the engine's name, whether C is compiled, and Triton's version
+    where its kernels are used.
+    """
+    return {
+        "engine": engine,
+        "compiled": compiled.available(),
+        "triton": kernels.version(device),
+    }
+
+
+def _engine(
+    name: str, model: nn.Module, pool: Pool, max_rows: int | None, precision: str
+) -> Engine:
     if name == "loop":
         return LoopEngine(model, pool)
     reason = obstacle(model)
@@ -37,4 +76,10 @@ def make_engine(name: str, model: nn.Module, pool: Pool, max_rows: int | None = 
     if reason or name == "vmap":
         return VmapEngine(model, pool, max_rows=max_rows)
     assert isinstance(model, Model), "fused knows the models of fedclust.models only"
-    return FusedEngine(model, pool, max_rows=max_rows)
+    return FusedEngine(model, pool, max_rows=max_rows, precision=precision)
+
+
+def _with_gather(pool: Pool) -> Pool:
+    """A pool whose examples a kernel gathers, where there is one for its device."""
+    gather = kernels.kernel("gather", pool.x.device)
+    return pool if gather is None else replace(pool, gather=gather.rows_into)

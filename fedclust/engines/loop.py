@@ -15,8 +15,8 @@ from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, Te
 from fedclust.engines.schedule import Schedule, schedule
 from fedclust.models.foreign import Runnable, adopt
 from fedclust.models.params import layout, unflatten
+from fedclust.pool import Pool
 from fedclust.rng import Stream
-from fedclust.types import Pool
 
 _BLOCK = 1000  # examples of one forward pass outside training, which bounds its memory
 

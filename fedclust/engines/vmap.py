@@ -18,8 +18,8 @@ from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.schedule import schedule
 from fedclust.models.foreign import adopt
 from fedclust.models.params import flatten, layout, unflatten
+from fedclust.pool import Pool
 from fedclust.rng import Stream
-from fedclust.types import Pool
 
 _EXAMPLES = 4096  # examples every model meets in one pass of the loss table
 _WIDTH = 256  # examples per row in one pass of gradient and evaluation

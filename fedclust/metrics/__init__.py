@@ -45,6 +45,12 @@ METRICS: dict[str, Meaning] = {
     "train_loss": Meaning(
         "mean over the cohort of the local training loss", "nats/example", "lower"
     ),
+    "train_loss_first_epoch": Meaning(
+        "mean over the cohort's examples of the loss in the first local epoch, each before the "
+        "step it is part of",
+        "nats/example",
+        "lower",
+    ),
     "served": Meaning("clients that some model serves / clients", "fraction", "neither"),
     "purity": Meaning(
         "clients in the commonest group of their cluster / clients", "fraction", "higher"

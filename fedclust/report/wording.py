@@ -17,6 +17,7 @@ _TITLES = {
     "num_clusters": "Clusters",
     "test_loss": "Test loss",
     "train_loss": "Training loss",
+    "train_loss_first_epoch": "Training loss, first local epoch",
 }
 
 

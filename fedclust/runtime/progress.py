@@ -77,7 +77,7 @@ class Silent:
 
 
 class Aside(Silent):
-    """Shows warnings only: for `progress=false`.
+    """Shows warnings only, for `progress=false`.
 
     Args:
         title: the job in a few words.

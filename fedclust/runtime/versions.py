@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from fedclust import kernels
 from fedclust.distributed import here
-from fedclust.engines.fused import compiled
+from fedclust.engines import describe
 
 _PACKAGES = (
     "fedclust",
@@ -41,10 +40,8 @@ def versions(device: torch.device, engine: str, max_rows: int | None) -> dict[st
         "commit": _commit(),
         "device": gpu
         or f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
-        "engine": engine,
         "max_rows": max_rows,
-        "compiled": compiled.available(),
-        "triton": _version("triton") if kernels.runs_on(device) else None,
+        **describe(engine, device),
         "ranks": here().size,
     }
 

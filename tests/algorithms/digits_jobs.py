@@ -18,7 +18,7 @@ from hydra import compose, initialize_config_dir
 from fedclust.config import schema
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
-from fedclust.engines.choose import make_engine
+from fedclust.engines import make_engine
 from fedclust.runtime.job import Job
 from fedclust.types import Cost, Evaluation, Round
 from fedclust.verbs import Engine

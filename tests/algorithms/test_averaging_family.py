@@ -33,7 +33,7 @@ def test_average_by_hand() -> None:
     label = torch.tensor([0, 0, 1])
     params = torch.tensor([[0.0, 2.0], [7.0, 16.0], [3.0, 4.0]])
     loss, steps = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([3, 4, 5])
-    local = LocalResult(params=params, slots=None, loss=loss, first_loss=loss, steps=steps)
+    local = LocalResult(params=params, slots=None, loss=loss, first_loss=2 * loss, steps=steps)
     models = torch.full((3, 2), 9.0)
     uniform, report = average(local, models, label, ids, rnd, "uniform")
     assert uniform.tolist() == [[3.5, 9.0], [3.0, 4.0], [9.0, 9.0]]
@@ -41,6 +41,8 @@ def test_average_by_hand() -> None:
     assert weighted.tolist() == [[4.0, 10.0], [3.0, 4.0], [9.0, 9.0]]  # 12 and 16 examples
     assert (report.models_down, report.models_up, report.gradient_steps) == (3, 3, 12)
     assert report.train_loss == 3.0
+    by_examples = (12 * 2.0 + 16 * 4.0 + 24 * 12.0) / (12 + 16 + 24)
+    assert report.notes["train_loss_first_epoch"] == pytest.approx(by_examples)
     radius = (3.5**2 + 7**2) ** 0.5
     assert report.notes["discrepancy"] == pytest.approx(2 * radius / 3)
 

@@ -13,7 +13,7 @@ from planted import configured, partition_of
 
 from fedclust import federation
 from fedclust.datasets.mnist import MNIST
-from fedclust.engines.choose import make_engine
+from fedclust.engines import make_engine
 from fedclust.models.mlp import mlp
 from fedclust.partitions.rotated import Rotated
 from fedclust.scenarios.static import Static

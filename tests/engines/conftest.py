@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedclust.engines.fused.compiled import library
+from fedclust.engines.fused.native.compiled import library
 
 
 @pytest.fixture

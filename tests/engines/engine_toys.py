@@ -85,6 +85,17 @@ def starts(engine: Engine, count: int = 3) -> Tensor:
     return torch.stack([engine.init(Stream.of(0, "init", j)) for j in range(count)])
 
 
+def terms(engine: Engine, shards: Shards) -> dict[str, Tensor]:
+    """A linear term and weights of examples for every row, some of them 0."""
+    draw = torch.Generator().manual_seed(6)
+    weight = 2 * torch.rand(shards.index.shape, generator=draw)
+    num_params = engine.layout.num_params
+    return {
+        "linear": 0.1 * torch.randn(len(shards), num_params, generator=draw),
+        "example_weight": torch.where(weight < 0.5, 0, weight),
+    }
+
+
 def labels(num_rows: int, num_models: int = 3) -> Tensor:
     """A start for every row, not in order."""
     return (torch.arange(num_rows) * 2 + 1) % num_models

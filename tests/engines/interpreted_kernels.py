@@ -15,17 +15,18 @@ from typing import Any
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, shipped, starts, toy_pool
+from engine_toys import SOLVERS, labels, ragged_shards, shipped, starts, terms, toy_pool
 from test_regression import WHERE, plain
-from test_span import assert_same
+from test_span import TERMS, assert_same
 from torch import Tensor, nn
 
-from fedclust import kernels
 from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines.fused import FusedEngine, products
+from fedclust.engines.fused.cuda import gather, kernels
+from fedclust.engines.fused.cuda import softmax as launched_softmax
+from fedclust.engines.fused.native import softmax
 from fedclust.engines.fused.network import Network
-from fedclust.engines.fused.regression import fits
-from fedclust.kernels import gather, regression
+from fedclust.engines.fused.products import Products
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
@@ -50,9 +51,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(kernels, "runs_on", lambda _: True)
     assert kernels.kernel("gather", CPU) is gather
-    assert kernels.kernel("regression", CPU) is regression
+    assert kernels.kernel("softmax", CPU) is launched_softmax
     counted(gather, "rows_into")
-    counted(regression, "train")
+    counted(launched_softmax, "train")
     return counts
 
 
@@ -89,13 +90,18 @@ def test_rows_of_any_shape(
 
 
 def assert_same_rows(monkeypatch: pytest.MonkeyPatch, pool: Pool, index: Tensor) -> None:
-    found = pool.inputs(index)
-    monkeypatch.setattr(kernels, "runs_on", lambda _: False)
+    found = launched(pool).inputs(index)
     torch.testing.assert_close(found, pool.inputs(index), rtol=1e-6, atol=1e-6)
 
 
+def launched(pool: Pool) -> Pool:
+    """The pool whose examples the kernel gathers."""
+    return replace(pool, gather=gather.rows_into)
+
+
 def test_no_rows(launches: Counter[str]) -> None:
-    assert toy_pool((1, 4, 4)).inputs(torch.empty(0, 3, dtype=torch.int64)).shape == (0, 3, 1, 4, 4)
+    pool, index = launched(toy_pool((1, 4, 4))), torch.empty(0, 3, dtype=torch.int64)
+    assert pool.inputs(index).shape == (0, 3, 1, 4, 4)
 
 
 def both(
@@ -107,24 +113,27 @@ def both(
     *,
     own_anchor: bool = False,
     factor: float = 1.0,
+    given: tuple[str, ...] = (),
+    precision: str = "highest",
 ) -> tuple[LocalResult, LocalResult]:
     """Local training by the kernel, and by PyTorch's operations."""
 
     def train() -> LocalResult:
-        engine = FusedEngine(model, pool)
+        engine = FusedEngine(model, pool, precision=precision)
         slots = starts(engine, 5) * 0.1 if solver.momentum else None
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
-        models = starts(engine) * factor
+        models, label = starts(engine) * factor, labels(len(shards))
+        more = {name: terms(engine, shards)[name] for name in given}
         return engine.train(
-            TrainCall(models, labels(len(shards)), shards, solver, solver.lr, slots, anchor)
+            TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
         )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedclust.engines.fused.engine.pays", where)
-        launched = train()
+        by_kernel = train()
         patch.setattr(kernels, "runs_on", lambda _: False)
         plain(patch)
-        return launched, train()
+        return by_kernel, train()
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -145,7 +154,7 @@ def test_every_solver_moves_the_weights_alike(
                 own_anchor=own_anchor,
             )
         )
-    assert launches["regression"]
+    assert launches["softmax"]
 
 
 @pytest.mark.parametrize("classes", [2, 17, 62])
@@ -185,6 +194,16 @@ def test_batches_of_more_than_one_block(where: str) -> None:
     )
 
 
+@pytest.mark.parametrize("given", TERMS)
+@pytest.mark.parametrize("solver", ["sgd", "everything"])
+@pytest.mark.parametrize("where", WHERE)
+def test_terms_of_a_call_move_the_weights_alike(
+    where: str, solver: str, given: tuple[str, ...]
+) -> None:
+    how = shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS[solver], WHERE[where]
+    assert_same(*both(*how, given=given))
+
+
 @pytest.mark.parametrize("where", WHERE)
 def test_stragglers(where: str) -> None:
     shards = replace(
@@ -209,42 +228,41 @@ def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, wh
 def test_huge_logits_and_no_numbers(where: str) -> None:
     pool, shards = toy_pool((1, 8, 8)), ragged_shards()
     solver = Solver(lr=1e-3, batch_size=5, epochs=1)
-    launched, slow = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=1e4)
+    by_kernel, slow = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=1e4)
     assert slow.loss.max() > 1000
-    torch.testing.assert_close(launched.loss, slow.loss, rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(launched.params, slow.params, rtol=1e-4, atol=1e-2)
+    torch.testing.assert_close(by_kernel.loss, slow.loss, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(by_kernel.params, slow.params, rtol=1e-4, atol=1e-2)
     for factor in (float("nan"), float("inf")):
-        launched, _ = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=factor)
-        assert not launched.loss[[0, 1, 3, 4]].isfinite().any()
+        by_kernel, _ = both(shipped("linear"), pool, shards, solver, WHERE[where], factor=factor)
+        assert not by_kernel.loss[[0, 1, 3, 4]].isfinite().any()
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_factors_are_rounded_to_bfloat16(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """The interpreter cuts numbers off, where a GPU rounds them."""
     monkeypatch.setattr(
-        products, "rounded", lambda x: (x.view(torch.int32) & -(1 << 16)).view(torch.float32)
+        products, "in_bfloat16", lambda x: (x.view(torch.int32) & -(1 << 16)).view(torch.float32)
     )
     how = shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS["sgd"], WHERE[where]
     exact, _ = both(*how)
-    products.use("bf16")
-    rounded, expected = both(*how)
+    rounded, expected = both(*how, precision="bf16")
     off, way = rounded.params - expected.params, exact.params - expected.params
     assert off.norm() < 0.1 * way.norm()  # a sum in another order may cut off at the next number
 
 
-@pytest.mark.parametrize("number", ["lr", "momentum", "decay", "bias_decay", "proximal"])
+@pytest.mark.parametrize("number", ["lr", "momentum", "decay", "bias_decay", "pull"])
 def test_a_wrong_number_is_noticed(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
-    train = regression.train
+    train = launched_softmax.train
 
     def wrong(**job: Any) -> None:
         train(**{**job, number: 1.1 * job[number]})
 
-    assert regression.agrees(CPU)
-    monkeypatch.setattr(regression, "train", wrong)
-    assert not regression.agrees(CPU)
+    assert launched_softmax.agrees(CPU)
+    monkeypatch.setattr(launched_softmax, "train", wrong)
+    assert not launched_softmax.agrees(CPU)
 
 
 def test_models_with_too_many_classes_are_left_to_pytorch() -> None:
-    assert fits(Network.of(mlp((5,), 128, hidden=[])), CPU)
-    assert not fits(Network.of(mlp((5,), 129, hidden=[])), CPU)
-    assert not fits(Network.of(shipped("mlp")), CPU)
+    assert softmax.computes(Network.of(mlp((5,), 128, hidden=[])), CPU, Products(), frozenset())
+    assert not softmax.computes(Network.of(mlp((5,), 129, hidden=[])), CPU, Products(), frozenset())
+    assert not softmax.computes(Network.of(shipped("mlp")), CPU, Products(), frozenset())

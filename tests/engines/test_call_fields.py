@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,13 +12,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedclust.calls import LossCall, TestCall, TrainCall
+from fedclust.engines.fused import FusedEngine
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.models.sequence import Model
 from fedclust.types import Pool
 from fedclust.verbs import Engine
 
-FAST: dict[str, Callable[[Model, Pool], Engine]] = {"vmap": VmapEngine}
+FAST: dict[str, Callable[[Model, Pool], Engine]] = {"vmap": VmapEngine, "fused": FusedEngine}
 MODELS = ["linear", "mlp128", "cnn_femnist_tiny", "flex_mnist_cnn"]
 FIELDS = ["linear", "example_weight", "frozen", "all"]
 
@@ -95,6 +97,28 @@ def test_weights_of_one_and_a_term_of_zero_change_nothing(kind: str) -> None:
         frozen=torch.zeros_like(asked.frozen, dtype=torch.bool),
     )
     torch.testing.assert_close(engine.train(same).params, plain.params, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("part", ["body", "head"])
+@pytest.mark.parametrize("name", ["mlp128", "flex_mnist_cnn"])
+@pytest.mark.parametrize("kind", ["loop", *FAST])
+def test_what_is_frozen_stays_to_the_bit(kind: str, name: str, part: str) -> None:
+    """Value and momentum; what is not moves as in the reference, which freezes number by number."""
+    engine, loop = made(kind, name), made("loop", name)
+    head = engine.layout.mask(engine.layout.last_layers())
+    frozen = head if part == "head" else ~head
+    asked = replace(call(engine, "linear", "everything"), frozen=frozen)
+    assert asked.slots is not None
+    got, want = engine.train(asked), loop.train(asked)
+    assert got.slots is not None
+    assert want.slots is not None
+    assert torch.equal(got.params[:, frozen], asked.models[asked.label][:, frozen])
+    assert torch.equal(got.slots[:, frozen], asked.slots[asked.label][:, frozen])
+    moved = (got.params - asked.models[asked.label])[:, ~frozen]
+    assert (moved[asked.shards.count > 0].abs().amax(1) > 1e-3).all()
+    torch.testing.assert_close(got.params, want.params, rtol=1e-4, atol=1e-3)
+    assert float((got.params - want.params).abs().double().mean()) < 1e-6
+    torch.testing.assert_close(got.loss, want.loss, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["loop", *FAST])

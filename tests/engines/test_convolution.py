@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedclust.calls import GradCall, Shards, TrainCall
-from fedclust.engines.fused import FusedEngine, compiled, convolution, network
-from fedclust.engines.fused.convolution import Block
+from fedclust.engines.fused import FusedEngine, layers
+from fedclust.engines.fused.native import compiled, convolution
+from fedclust.engines.fused.native.geometry import Block
 from fedclust.engines.fused.network import Network
+from fedclust.engines.fused.products import Products
 from fedclust.models.sequence import Model
 from fedclust.types import Pool
 
@@ -121,7 +123,7 @@ def test_blocks_take_what_belongs_together() -> None:
         while place < len(layers):
             block = Block.at(layers, place)
             if block is not None:
-                found.append((place, block.place, block.end, block.relu, block.pool is not None))
+                found.append((place, block.layer, block.end, block.relu, block.pool is not None))
             place = place + 1 if block is None else block.end
         return found
 
@@ -146,10 +148,12 @@ def test_blocks_take_what_belongs_together() -> None:
 
 
 def test_the_compiled_way_is_taken_on_a_cpu_in_float32() -> None:
-    layers = Network.of(shipped("jgl_cnn")).layers
-    assert convolution.fits(layers, torch.device("cpu")) == (convolution.compiled() is not None)
-    assert not convolution.fits(layers, torch.device("cuda"))
-    assert not convolution.fits(Network.of(shipped("mlp")).layers, torch.device("cpu"))
+    images, mlp = (Network.of(shipped(name)).layers for name in ("jgl_cnn", "mlp"))
+    assert convolution.computes(images, torch.device("cpu"), Products()) == (
+        convolution.compiled() is not None
+    )
+    assert not convolution.computes(images, torch.device("cuda"), Products())
+    assert not convolution.computes(mlp, torch.device("cpu"), Products())
 
 
 def test_what_is_not_a_number_stays_so() -> None:
@@ -196,7 +200,7 @@ def test_narrower_vectors(fresh: Path, monkeypatch: pytest.MonkeyPatch, option: 
     narrow = engine.grad(GradCall(models, labels(len(shards)), shards))
     found = convolution.compiled()
     assert found is None or found.lanes() < 16
-    monkeypatch.setattr(network, "_convolving", lambda *_: "row by row")
+    monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
     torch.testing.assert_close(
         narrow, engine.grad(GradCall(models, labels(len(shards)), shards)), rtol=1e-4, atol=1e-6
     )
@@ -212,6 +216,6 @@ def test_a_part_of_a_chunk_and_smaller_batches_share_buffers(
     shards: Shards = ragged_shards((17, 3, 11, 1))
     engine = FusedEngine(model, pool, max_rows=4)
     got = engine.train(TrainCall(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05))
-    monkeypatch.setattr(network, "_convolving", lambda *_: "row by row")
+    monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
     want = engine.train(TrainCall(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05))
     torch.testing.assert_close(got.params, want.params, rtol=1e-5, atol=1e-6)

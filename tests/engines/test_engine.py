@@ -11,7 +11,7 @@ from engine_toys import shipped, toy_pool
 from fronts import Front
 
 from fedclust.calls import Shards
-from fedclust.engines.choose import make_engine
+from fedclust.engines import make_engine
 from fedclust.engines.clients import batch_of
 from fedclust.engines.loop import LoopEngine
 from fedclust.errors import ConfigError, DivergedError

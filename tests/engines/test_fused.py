@@ -11,7 +11,8 @@ from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, start
 from torch import Tensor, nn
 
 from fedclust.calls import GradCall, LossCall, Shards, TestCall, TrainCall
-from fedclust.engines.fused import FusedEngine, convolution, network, training
+from fedclust.engines.fused import FusedEngine, chunk, layers, training
+from fedclust.engines.fused.native import convolution
 from fedclust.engines.loop import LoopEngine
 from fedclust.errors import ConfigError
 from fedclust.models.sequence import Model
@@ -114,7 +115,7 @@ def _images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     GPUs.
     """
     if request.param != "compiled":
-        monkeypatch.setattr(network, "_convolving", lambda *_: request.param)
+        monkeypatch.setattr(layers, "convolving", lambda *_: request.param)
 
 
 @pytest.mark.usefixtures("_images")
@@ -139,7 +140,7 @@ def test_convolutions_are_the_same_in_all_ways(
     model, pool, shards = shipped(name), toy_pool(shape_of(name)), ragged_shards()
     engine = FusedEngine(model, pool)
     usual = everything(engine, starts(engine), shards, SOLVERS["sgd"])
-    monkeypatch.setattr(network, "_convolving", lambda *_: other)
+    monkeypatch.setattr(layers, "convolving", lambda *_: other)
     close(everything(engine, starts(engine), shards, SOLVERS["sgd"]), usual, 2e-5)
 
 
@@ -156,7 +157,7 @@ def test_chunk_size_is_irrelevant(name: str, max_rows: int) -> None:
 def test_block_size_is_irrelevant(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, shards = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
     whole = everything(engine, starts(engine), shards, SOLVERS["sgd"])
-    monkeypatch.setattr(FusedEngine, "_block", lambda self, models: 2)
+    monkeypatch.setattr("fedclust.engines.fused.row_plan.RowPlan.block", lambda *_: 2)
     close(everything(engine, starts(engine), shards, SOLVERS["sgd"]), whole, 1e-6)
 
 
@@ -288,15 +289,15 @@ def test_out_of_memory_gives_the_same_result(
     )
     models, label = starts(engine), labels(5)
     want = engine.train(TrainCall(models, label, shards, how, how.lr))
-    train_chunk = training.train_chunk
+    train = chunk.train
 
-    def small(stack: network.Stack, batches: training.Batches) -> Tensor:
-        loss = train_chunk(stack, batches)
-        if len(stack.key) > 1:
+    def small(some: chunk.Chunk, task: chunk.Task) -> Tensor:
+        losses = train(some, task)
+        if len(losses) > 1:
             raise torch.OutOfMemoryError("too many rows")
-        return loss
+        return losses
 
-    monkeypatch.setattr("fedclust.engines.fused.engine.train_chunk", small)
+    monkeypatch.setattr("fedclust.engines.fused.engine.train", small)
     with caplog.at_level(logging.WARNING):
         got = engine.train(TrainCall(models, label, shards, how, how.lr))
     assert "out of memory" in caplog.text
@@ -327,6 +328,29 @@ def test_what_it_cannot_run_is_said(
     assert words in FusedEngine.obstacle(model)
     with pytest.raises(ConfigError, match=re.escape(words)):
         FusedEngine(model, toy_pool(shapes[0]))
+
+
+def test_a_mask_that_cuts_through_a_parameter_is_refused() -> None:
+    engine = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8)))
+    mask = engine.layout.mask(engine.layout.last_layers())
+    mask[0] = True
+    call = TrainCall(starts(engine), labels(5), ragged_shards(), SOLVERS["sgd"], 0.05, frozen=mask)
+    with pytest.raises(ConfigError, match=r"frozen .* 1\.weight, engine=fused .* use engine=vmap"):
+        engine.train(call)
+
+
+@pytest.mark.usefixtures("_images")
+@pytest.mark.parametrize("frozen", [("1.weight", "1.bias"), ("1.bias", "6.bias"), ("4.weight",)])
+def test_frozen_parts_of_convolutions_equal_the_loop(frozen: tuple[str, ...]) -> None:
+    """Padding, convolution 1, ReLU, padding, convolution 4, Flatten and a dense layer 6."""
+    model, pool, how = odd("one_sided_padding"), toy_pool((2, 8, 8)), SOLVERS["everything"]
+    pool.y.remainder_(5)
+    loop, fused = LoopEngine(model, pool), FusedEngine(model, pool)
+    mask = loop.layout.mask(frozen)
+    call = TrainCall(models_of(loop), labels(5), ragged_shards(), how, how.lr, frozen=mask)
+    want, got = loop.train(call), fused.train(call)
+    assert torch.equal(got.params[:, mask], call.models[call.label][:, mask])
+    close([got.params, got.loss, got.first_loss], [want.params, want.loss, want.first_loss], 2e-5)
 
 
 def test_it_can_run_every_shipped_model() -> None:
@@ -384,7 +408,7 @@ def test_a_local_step_takes_no_fresh_memory(
     results.
     """
     engine = FusedEngine(shipped(name), toy_pool(shape_of(name)))
-    descend = training._descend
+    descend = training.descend
 
     def watched(*arguments: object) -> Tensor:
         with torch.profiler.record_function("a local step"):
@@ -393,7 +417,7 @@ def test_a_local_step_takes_no_fresh_memory(
     def train() -> None:
         engine.train(TrainCall(starts(engine), labels(5), ragged_shards(), SOLVERS[solver], 0.05))
 
-    monkeypatch.setattr(training, "_descend", watched)
+    monkeypatch.setattr(chunk, "descend", watched)
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as told:

@@ -11,15 +11,26 @@ from typing import Any
 
 import pytest
 import torch
-from engine_toys import MODELS, SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
+from engine_toys import (
+    MODELS,
+    SOLVERS,
+    labels,
+    ragged_shards,
+    shape_of,
+    shipped,
+    starts,
+    terms,
+    toy_pool,
+)
 from pretend_cuda import CUDA, Device, Graph, Pretended, pretend_cuda
 from test_regression import WHERE
 from torch import Tensor
 
-from fedclust import kernels
 from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TrainCall
-from fedclust.engines.fused import FusedEngine, engine, network, regression
-from fedclust.engines.fused.graphs import _agree
+from fedclust.engines.fused import FusedEngine, engine, layers
+from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused.cuda.graphs import _agree
+from fedclust.engines.fused.native import softmax
 from fedclust.solver import Solver
 
 EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
@@ -28,8 +39,8 @@ EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """A pretended GPU; the CPU takes the same path, so that results are equal bit by bit."""
-    monkeypatch.setattr(network, "_convolving", lambda *_: "stacked")
-    monkeypatch.setattr("fedclust.engines.fused.training.fits", lambda *_: False)
+    monkeypatch.setattr(layers, "convolving", lambda *_: "stacked")
+    monkeypatch.setattr(softmax, "computes", lambda *_: False)
     with pretend_cuda() as device:
         yield device
 
@@ -52,6 +63,7 @@ def assert_same(here: LocalResult, there: LocalResult) -> None:
     assert there.params.is_cuda
     torch.testing.assert_close(there.params.cpu(), here.params, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(there.loss.cpu(), here.loss, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(there.first_loss.cpu(), here.first_loss, rtol=1e-5, atol=1e-6)
     assert torch.equal(there.steps.cpu(), here.steps)
     if here.slots is not None:
         assert there.slots is not None
@@ -92,6 +104,14 @@ def test_losses_gradients_and_tests(name: str) -> None:
     torch.testing.assert_close(
         gpu.grad(GradCall(*given)).cpu(), cpu.grad(GradCall(models, label, shards))
     )
+    each = gpu.loss(LossCall(given[0], given[2], per_example=True))
+    here = cpu.loss(LossCall(models, shards, per_example=True))
+    torch.testing.assert_close(each.cpu(), here)
+    shares = torch.rand(5, len(models), generator=torch.Generator().manual_seed(3))
+    shares /= shares.sum(1, keepdim=True)
+    mixed = gpu.test(TestCall(*given, shares.to(CUDA)))
+    for there, here in zip(mixed, cpu.test(TestCall(models, label, shards, shares)), strict=True):
+        torch.testing.assert_close(there.cpu(), here)
     for there, here in zip(
         gpu.test(TestCall(*given)), cpu.test(TestCall(models, label, shards)), strict=True
     ):
@@ -112,7 +132,13 @@ def test_the_host_does_not_wait_between_steps(device: Device, name: str) -> None
     assert waits == [1, 1]  # to hear how many examples there are
 
 
-def several_calls(device: Device, gpu: FusedEngine, solver: Solver, lr: float = 0.05) -> list[int]:
+def several_calls(
+    device: Device,
+    gpu: FusedEngine,
+    solver: Solver,
+    lr: float = 0.05,
+    given: tuple[str, ...] = (),
+) -> list[int]:
     """Operations of each of five calls that differ in all numbers, checked against the CPU."""
     cpu = FusedEngine(
         gpu.model,
@@ -125,21 +151,26 @@ def several_calls(device: Device, gpu: FusedEngine, solver: Solver, lr: float = 
         models, label = starts(cpu) * (1 + 0.1 * call), (labels(4) + call) % 3
         slots = 0.1 * models if solver.momentum else None
         anchor = models.flip(0)[label] if solver.proximal else None
-        here = cpu.train(TrainCall(models, label, shards, solver, lr, slots, anchor))
+        more = {name: terms(cpu, shards)[name] * (1 + 0.1 * call) for name in given}
+        here = cpu.train(TrainCall(models, label, shards, solver, lr, slots, anchor, **more))
         before = device.kernels
-        moved = [None if given is None else given.to(CUDA) for given in (slots, anchor)]
-        there = gpu.train(
-            TrainCall(models.to(CUDA), label.to(CUDA), on_device(shards), solver, lr, *moved)
-        )
+        moved = [None if x is None else x.to(CUDA) for x in (slots, anchor)]
+        more = {name: x.to(CUDA) for name, x in more.items()}
+        models, label = models.to(CUDA), label.to(CUDA)
+        there = gpu.train(TrainCall(models, label, on_device(shards), solver, lr, *moved, **more))
         kernels.append(device.kernels - before)
         assert_same(here, there)
     return kernels
 
 
+@pytest.mark.parametrize("given", [(), ("linear", "example_weight")])
 @pytest.mark.parametrize("solver", ["steps", "full_batch", "everything"])
 @pytest.mark.parametrize("name", ["linear", "mlp128", "jgl_cnn", "tf_cifar"])
-def test_graphs_are_replayed_on_other_numbers(device: Device, name: str, solver: str) -> None:
-    first, capture, *replays = several_calls(device, engines(name)[1], SOLVERS[solver])
+def test_graphs_are_replayed_on_other_numbers(
+    device: Device, name: str, solver: str, given: tuple[str, ...]
+) -> None:
+    how = SOLVERS[solver]
+    first, capture, *replays = several_calls(device, engines(name)[1], how, given=given)
     assert capture > first
     assert len(set(replays)) == 1
     assert replays[0] < 0.8 * first
@@ -151,22 +182,25 @@ def test_graphs_can_be_turned_off(device: Device, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("solver", ["steps", "everything"])
-def test_regression_is_one_launch(solver: str, where: str) -> None:
+@pytest.mark.parametrize(
+    ("solver", "given"),
+    [("steps", ()), ("everything", ()), ("everything", ("linear", "example_weight"))],
+)
+def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: str) -> None:
     """All steps of a chunk, without a graph; compiled code takes the kernel's place.
 
     Without a compiler nothing does, and only launches are counted.
     """
 
-    def train(outputs: list[Pretended], product: str, **given: Any) -> None:
-        numbers = {name: x for name, x in given.items() if isinstance(x, float)}
+    def train(outputs: list[Pretended], product: str, **job: Any) -> None:
+        numbers = {name: x for name, x in job.items() if isinstance(x, float)}
         tensors = {
-            name: None if x is None else x.held for name, x in given.items() if name not in numbers
+            name: None if x is None else x.held for name, x in job.items() if name not in numbers
         }
         classes = tensors["weight"].shape[2 if outputs else 1]
         held = [x.held for x in outputs]
-        if regression.compiled() is not None:
-            regression._call(tensors, held, numbers, classes, spanned=bool(outputs))
+        if softmax.compiled() is not None:
+            softmax._call(tensors, held, numbers, classes, spanned=bool(outputs))
         launches.append(product)
 
     launches: list[str] = []
@@ -176,12 +210,13 @@ def test_regression_is_one_launch(solver: str, where: str) -> None:
         patch.setattr(
             kernels,
             "kernel",
-            lambda name, on: kernel if (name, on) == ("regression", CUDA) else None,
+            lambda name, on: kernel if (name, on) == ("softmax", CUDA) else None,
         )
         patch.setattr(engine, "pays", WHERE[where])
-        if regression.compiled() is None:
+        if softmax.compiled() is None:
             patch.setattr(sys.modules[__name__], "assert_same", lambda *_: None)
-        first, *later = several_calls(device, engines("linear")[1], SOLVERS[solver])
+        how = SOLVERS[solver]
+        first, *later = several_calls(device, engines("linear")[1], how, given=given)
     assert launches == ["ieee"] * 5
     assert len(set(later)) == 1
     assert later[0] <= first
@@ -232,7 +267,7 @@ def test_when_a_graph_agrees() -> None:
 
 
 def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit one stack is kept as before, however many kinds of chunks there are."""
+    """Beyond the limit one chunk is kept as before, however many kinds of chunks there are."""
     monkeypatch.setattr("fedclust.engines.fused.engine._KEPT", 0)
     _, gpu = engines("mlp")
     models = starts(gpu)
@@ -245,5 +280,5 @@ def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) 
 
     for rows in (4, 3, 4, 2):
         assert train(rows).isfinite().all()
-        assert sum(len(stacks._last) for stacks in gpu._stacks.values()) == 1
+        assert sum(len(chunks._last) for chunks in gpu._kept.values()) == 1
     assert device.graph is None

@@ -20,7 +20,8 @@ import pytest
 import torch
 from engine_toys import toy_pool
 
-from fedclust import kernels
+from fedclust.engines import choose
+from fedclust.engines.fused.cuda import kernels
 
 TRITON = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux only")
 HERE = Path(__file__).parent
@@ -67,7 +68,7 @@ def assembled(
     from triton.compiler import ASTSource
 
     file, function = name.split(".")
-    module = importlib.import_module(f"fedclust.kernels.{file}")
+    module = importlib.import_module(f"fedclust.engines.fused.cuda.{file}")
     kernel = getattr(module, function)
     kinds = {arg: "constexpr" if arg in constants else numbers[arg] for arg in kernel.arg_names}
     whole = {
@@ -105,7 +106,7 @@ def assert_in_registers(usage: str) -> None:
 @pytest.mark.parametrize("kind", ["*u8", "*fp32"])
 @pytest.mark.parametrize("size", [784, 3072, 60])
 def test_the_gather_is_assembled(kind: str, size: int) -> None:
-    from fedclust.kernels import gather
+    from fedclust.engines.fused.cuda import gather
 
     floats = dict.fromkeys(("scale", "shift", "out"), "*fp32")
     runs = dict.fromkeys(
@@ -134,7 +135,7 @@ def test_regression_is_assembled(
     sizes: tuple[int, int], batch: int, product: str, spanned: bool
 ) -> None:
     """With everything that a row may keep beside its weights."""
-    from fedclust.kernels import regression
+    from fedclust.engines.fused.cuda import softmax
 
     classes, width = sizes
     constants = {
@@ -144,19 +145,20 @@ def test_regression_is_assembled(
         "ANCHOR": not spanned,
         "BIAS": True,
         "BIAS_ANCHOR": True,
+        "WEIGHTED": True,
         "PRODUCT": product,
-        **regression.blocks(batch, classes, width),
+        **softmax.blocks(batch, classes, width),
     }
-    state = "weight slot anchor bias bias_slot bias_anchor delta loss"
+    state = "weight slot anchor bias bias_slot bias_anchor share first delta loss"
     tensors = f"inputs outputs_0 outputs_1 outputs_2 factors {state}"
     numbers = {
         **dict.fromkeys(tensors.split(), "*fp32"),
-        **dict.fromkeys(("place", "label", "size"), "*i64"),
-        **dict.fromkeys(("rows", "examples", "width", "classes", "steps", "batch"), "i32"),
-        **dict.fromkeys(("lr", "momentum", "decay", "bias_decay", "proximal"), "fp32"),
+        **dict.fromkeys(("example", "label", "size"), "*i64"),
+        **dict.fromkeys(("rows", "examples", "width", "classes", "steps", "batch", "early"), "i32"),
+        **dict.fromkeys(("lr", "momentum", "decay", "bias_decay", "pull"), "fp32"),
     }
     assert_in_registers(
-        assembled("regression.local_steps", constants, numbers, ["width"] * (width % 16 == 0))
+        assembled("softmax.local_steps", constants, numbers, ["width"] * (width % 16 == 0))
     )
 
 
@@ -188,7 +190,8 @@ def test_a_kernel_that_fails_is_not_used(
     pool, index = toy_pool((1, 4, 4)), torch.tensor([3, 5])
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert torch.equal(pool.inputs(index), pool.x[index] * pool.scale + pool.shift)
+            gathered = choose._with_gather(pool).inputs(index)
+            assert torch.equal(gathered, pool.x[index] * pool.scale + pool.shift)
     assert caplog.text.count("the kernel gather") == 1
     reasons = {"no Triton": "'triton'", "the compiler": "ptxas", "other numbers": "other numbers"}
     assert reasons[failure] in caplog.text
@@ -221,5 +224,6 @@ def test_where_they_do_not(monkeypatch: pytest.MonkeyPatch, missing: str) -> Non
 
 
 def test_triton_is_imported_for_a_gpu_only() -> None:
-    code = "import fedclust.config.build, sys; sys.exit('fedclust.kernels.gather' in sys.modules)"
+    module = "fedclust.engines.fused.cuda.gather"
+    code = f"import fedclust.config.build, sys; sys.exit({module!r} in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

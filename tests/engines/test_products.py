@@ -13,8 +13,8 @@ from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, start
 from torch import Tensor
 
 from fedclust.calls import TrainCall
-from fedclust.engines.fused import FusedEngine, network, products
-from fedclust.engines.fused.products import baddbmm, bmm, onednn_pays
+from fedclust.engines.fused import FusedEngine, layers, products
+from fedclust.engines.fused.products import Products, onednn_pays
 
 SHAPES = [(1, 2, 3, 4), (5, 10, 60, 10), (4, 20, 200, 200), (2, 64, 784, 50), (3, 1, 40_000, 2)]
 
@@ -43,10 +43,10 @@ def stacks(rows: int, m: int, k: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
 def test_products_are_those_of_float32(shape: tuple[int, int, int, int]) -> None:
     a, b, c = stacks(*shape)
     size = torch.bmm(a.abs(), b.abs())  # what rounding is relative to
-    found = bmm(a.float(), b.float(), torch.empty(c.shape))
+    found = Products().bmm(a.float(), b.float(), torch.empty(c.shape))
     assert ((found - a @ b).abs() <= 1e-6 * size).all()
     out = c.float()
-    same = baddbmm(out, a.float(), b.float(), out, beta=0.5, alpha=-0.3)
+    same = Products().baddbmm(out, a.float(), b.float(), out, beta=0.5, alpha=-0.3)
     assert same.data_ptr() == out.data_ptr()
     assert ((out - (0.5 * c - 0.3 * a @ b)).abs() <= 1e-6 * (size + c.abs())).all()
 
@@ -55,10 +55,10 @@ def test_products_are_those_of_float32(shape: tuple[int, int, int, int]) -> None
 def test_the_permission_ends_with_the_product() -> None:
     setting = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = setting.fp32_precision
-    bmm(torch.ones(2, 64, 64), torch.ones(2, 64, 64), torch.empty(2, 64, 64))
+    Products().bmm(torch.ones(2, 64, 64), torch.ones(2, 64, 64), torch.empty(2, 64, 64))
     assert setting.fp32_precision == before
     with pytest.raises(RuntimeError):
-        bmm(torch.ones(2, 64, 64), torch.ones(3, 64, 64), torch.empty(2, 64, 64))
+        Products().bmm(torch.ones(2, 64, 64), torch.ones(3, 64, 64), torch.empty(2, 64, 64))
     assert setting.fp32_precision == before
 
 
@@ -85,26 +85,23 @@ def test_onednn_is_taken_where_it_is_faster_and_exact(
     onednn_pays.cache_clear()
 
 
-@pytest.fixture
-def _bf16() -> None:
-    products.use("bf16")
+ROUNDED = Products("bf16")
 
 
-def in_bfloat16(x: Tensor) -> Tensor:
+def nearest(x: Tensor) -> Tensor:
     return x.to(torch.bfloat16).to(torch.float64)
 
 
-@pytest.mark.usefixtures("_bf16")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_factors_are_rounded_and_sums_are_not(shape: tuple[int, int, int, int]) -> None:
     a, b, c = stacks(*shape)
-    exact, size = in_bfloat16(a) @ in_bfloat16(b), torch.bmm(a.abs(), b.abs())
-    found = bmm(a.float(), b.float(), torch.empty(c.shape))
+    exact, size = nearest(a) @ nearest(b), torch.bmm(a.abs(), b.abs())
+    found = ROUNDED.bmm(a.float(), b.float(), torch.empty(c.shape))
     assert ((found.double() - exact).abs() <= 1e-6 * size).all()
     if shape[2] > 10:
         assert ((found.double() - a @ b).abs() > 1e-5 * size).any()
     held = c.float()
-    baddbmm(held, a.float(), b.float(), held, beta=0.5, alpha=-2.0)
+    ROUNDED.baddbmm(held, a.float(), b.float(), held, beta=0.5, alpha=-2.0)
     assert ((held.double() - (0.5 * c - 2 * exact)).abs() <= 2e-6 * (size + c.abs())).all()
 
 
@@ -115,21 +112,19 @@ def test_one_factor_for_several_others(precision: str) -> None:
         torch.randn(3, 1, 4, 5, generator=generator),
         torch.randn(3, 7, 5, 6, generator=generator),
     )
-    products.use(precision)
-    found = products.matmul(a, b), products.matmul(b.mT, a.mT)
-    expected = products.rounded(a).double() @ products.rounded(b).double()
-    products.use("highest")
+    some = Products(precision)
+    found = some.matmul(a, b), some.matmul(b.mT, a.mT)
+    expected = some.rounded(a).double() @ some.rounded(b).double()
     torch.testing.assert_close(found[0].double(), expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[1].double(), expected.mT, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("_bf16")
 def test_other_devices_multiply_bfloat16_and_give_float32() -> None:
     """Shapes and types alone, by a device that computes nothing."""
     a, b = torch.empty(3, 4, 5, device="meta"), torch.empty(3, 5, 6, device="meta")
-    found = bmm(a, b, torch.empty(3, 4, 6, device="meta"))
-    added = baddbmm(torch.empty(3, 1, 6, device="meta"), a, b, found)
-    several = products.matmul(a.unsqueeze(1), b.unsqueeze(1).expand(-1, 2, -1, -1))
+    found = ROUNDED.bmm(a, b, torch.empty(3, 4, 6, device="meta"))
+    added = ROUNDED.baddbmm(torch.empty(3, 1, 6, device="meta"), a, b, found)
+    several = ROUNDED.matmul(a.unsqueeze(1), b.unsqueeze(1).expand(-1, 2, -1, -1))
     assert (found.shape, found.dtype) == ((3, 4, 6), torch.float32)
     assert (added.shape, added.dtype) == ((3, 4, 6), torch.float32)
     assert (several.shape, several.dtype) == ((3, 2, 4, 6), torch.float32)
@@ -144,14 +139,12 @@ def test_bfloat16_changes_training_a_little_on_every_path(
     """
 
     def train(precision: str, convolving: str) -> Tensor:
-        monkeypatch.setattr(network, "_convolving", lambda *_: convolving)
-        products.use(precision)
-        engine = FusedEngine(shipped(name), toy_pool(shape_of(name)))
+        monkeypatch.setattr(layers, "convolving", lambda *_: convolving)
+        engine = FusedEngine(shipped(name), toy_pool(shape_of(name)), precision=precision)
         models = starts(engine)
         moved = engine.train(
             TrainCall(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05)
         ).params
-        products.use("highest")
         return moved - models[labels(5)]
 
     exact, rows, stacked = (

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, toy_pool
-from test_span import assert_same, everywhere, nowhere
+from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
+from test_span import TERMS, assert_same, everywhere, nowhere
 from torch import Tensor
 
 from fedclust.calls import LocalResult, Shards, TrainCall
-from fedclust.engines.fused import FusedEngine, compiled, regression, training
-from fedclust.engines.fused.compiled import library
+from fedclust.engines.fused import FusedEngine, chunk
+from fedclust.engines.fused.native import compiled, softmax
+from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.network import Network
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
@@ -29,7 +30,7 @@ WHERE = {"spanned": everywhere, "as it stands": nowhere}
 
 def plain(patch: pytest.MonkeyPatch) -> None:
     """Compiled code is not used from here on."""
-    patch.setattr(training, "fits", lambda *_: False)
+    patch.setattr(chunk.softmax, "computes", lambda *_: False)
 
 
 def both(
@@ -41,6 +42,7 @@ def both(
     *,
     own_anchor: bool = False,
     factor: float = 1.0,
+    given: tuple[str, ...] = (),
 ) -> tuple[LocalResult, LocalResult]:
     """Local training in compiled code, and by PyTorch's operations."""
 
@@ -48,11 +50,10 @@ def both(
         engine = FusedEngine(model, pool)
         slots = starts(engine, 5) * 0.1 if solver.momentum else None
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
-        models = starts(engine) * factor
+        models, label = starts(engine) * factor, labels(len(shards))
+        more = {name: terms(engine, shards)[name] for name in given}
         return engine.train(
-            TrainCall(
-                models, labels(len(shards)), shards, solver, solver.lr, slots=slots, anchor=anchor
-            )
+            TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
         )
 
     with pytest.MonkeyPatch.context() as patch:
@@ -73,6 +74,21 @@ def test_every_solver_moves_the_weights_alike(
     assert_same(
         *both(shipped(name), pool, shards, SOLVERS[solver], WHERE[where], own_anchor=own_anchor)
     )
+
+
+@pytest.mark.parametrize("given", TERMS)
+@pytest.mark.parametrize("solver", ["sgd", "full_batch", "everything"])
+@pytest.mark.parametrize("where", WHERE)
+def test_terms_of_a_call_move_the_weights_alike(
+    where: str, solver: str, given: tuple[str, ...]
+) -> None:
+    pool, shards = toy_pool((1, 8, 8)), ragged_shards((3, 7, 0, 1, 12, 10))
+    assert_same(
+        *both(
+            shipped("linear"), pool, shards, SOLVERS[solver], WHERE[where],
+            own_anchor=True, given=given,
+        )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("classes", [2, 16, 17, 62])
@@ -161,21 +177,21 @@ def works(found: ctypes.CDLL | None) -> bool:
 @pytest.mark.parametrize("left", [0, 0.2, 0.5, 0.999])
 def test_libraries_are_kept_and_mended(fresh: Path, left: float) -> None:
     """Half a library is not loaded: that would end the process by a signal."""
-    assert works(library("regression"))
+    assert works(library("softmax"))
     kept = list(fresh.glob("*")) if fresh.exists() else []
     assert len(kept) == (compiled._compiler() is not None)
     for path in kept:
         content = path.read_bytes()
         path.write_bytes(content[: int(left * len(content))])
     library.cache_clear()
-    assert works(library("regression"))
+    assert works(library("softmax"))
     assert sorted(fresh.glob("*")) == kept
     assert all(compiled._is_whole(path) for path in kept)
 
 
 def test_a_cache_folder_that_cannot_be_written(fresh: Path) -> None:
     fresh.write_text("a file in its place")
-    assert works(library("regression"))
+    assert works(library("softmax"))
 
 
 @pytest.mark.parametrize("compiler", ["/no/such/compiler", "false", "true", "sh -c 'exit 3'"])
@@ -183,8 +199,8 @@ def test_without_a_compiler_nothing_is_lost(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
 ) -> None:
     monkeypatch.setenv("CC", compiler)
-    assert library("regression") is None
-    assert regression.compiled() is None
+    assert library("softmax") is None
+    assert softmax.compiled() is None
     assert not fresh.exists()
     fast, slow = both(
         shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), SOLVERS["sgd"], everywhere
@@ -196,7 +212,7 @@ def test_a_compiler_that_is_asked_for_is_missed(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -O2")
-    assert library("regression") is None
+    assert library("softmax") is None
     assert "CC=no-such-compiler -O2 is no program" in caplog.text
     assert not fresh.exists()
 
@@ -204,10 +220,10 @@ def test_a_compiler_that_is_asked_for_is_missed(
 def test_another_processor_gets_its_own_library(
     fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library("regression")
+    library("softmax")
     monkeypatch.setattr(compiled, "_processor", lambda: "another one of the same cluster")
     library.cache_clear()
-    library("regression")
+    library("softmax")
     assert len(list(fresh.parent.glob("fedclust/*"))) == 2 * (compiled._compiler() is not None)
 
 

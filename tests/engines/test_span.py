@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, toy_pool
+from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
 from torch import Tensor, nn
 
 from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.network import Network
+from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.rules import Descent, HeavyBall
 from fedclust.engines.fused.span import Unforced, pays
-from fedclust.engines.fused.weights import Descent, HeavyBall, Weight
+from fedclust.engines.fused.weights import Weight
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
 
@@ -35,12 +37,14 @@ def trained(
     solver: Solver,
     *,
     own: bool = False,
+    given: tuple[str, ...] = (),
 ) -> LocalResult:
-    """Local training with momenta, and anchors of each row where `own`."""
+    """Local training with momenta, with anchors of each row where `own`, and with `given` terms."""
     monkeypatch.setattr("fedclust.engines.fused.engine.pays", where)
     engine = FusedEngine(shipped(name), toy_pool((1, 8, 8)))
     slots = starts(engine, 5) * 0.1 if solver.momentum else None
     anchor = starts(engine, 9)[: len(shards)] * 0.5 if own and solver.proximal else None
+    more = terms(engine, shards)
     return engine.train(
         TrainCall(
             starts(engine),
@@ -50,6 +54,7 @@ def trained(
             solver.lr,
             slots=slots,
             anchor=anchor,
+            **{name: more[name] for name in given},
         )
     )
 
@@ -57,6 +62,7 @@ def trained(
 def assert_same(a: LocalResult, b: LocalResult) -> None:
     torch.testing.assert_close(a.params, b.params, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(a.loss, b.loss, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(a.first_loss, b.first_loss, rtol=1e-5, atol=1e-5)
     assert torch.equal(a.steps, b.steps)
     assert (a.slots is None) == (b.slots is None)
     if a.slots is not None and b.slots is not None:
@@ -74,6 +80,25 @@ def test_every_solver_moves_the_weights_alike(
         trained(monkeypatch, name, everywhere, shards, SOLVERS[solver], own=own),
         trained(monkeypatch, name, nowhere, shards, SOLVERS[solver], own=own),
     )
+
+
+TERMS = [("linear",), ("example_weight",), ("linear", "example_weight")]
+
+
+@pytest.mark.parametrize("given", TERMS)
+@pytest.mark.parametrize("solver", ["sgd", "momentum", "proximal", "full_batch", "everything"])
+@pytest.mark.parametrize("name", ["linear", "mlp128", "mclr"])
+def test_terms_of_a_call_move_the_weights_alike(
+    monkeypatch: pytest.MonkeyPatch, name: str, solver: str, given: tuple[str, ...]
+) -> None:
+    shards, how, own = ragged_shards(), SOLVERS[solver], solver == "everything"
+    spanned, usual = (
+        trained(monkeypatch, name, where, shards, how, own=own, given=given)
+        for where in (everywhere, nowhere)
+    )
+    assert_same(spanned, usual)
+    without = trained(monkeypatch, name, nowhere, shards, how, own=own)
+    assert (without.params - usual.params).abs().max() > 1e-3
 
 
 def test_rows_that_stop_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +159,7 @@ def test_layers_that_do_not_see_the_inputs_are_left_alone() -> None:
 
 def test_without_gradients_weights_decay_to_the_anchor() -> None:
     """w - a shrinks by 1 - lr (c + mu) a step when c pulls to 0 and mu to a."""
-    rule = Descent(lr=0.1, proximal=0.5, weight_decay=0.0)
+    rule = Descent(lr=0.1, proximal=0.5, weight_decay=0.0, pull=0.5, products=Products())
     like = Weight(value=torch.zeros(1), decay=0.5, anchor=torch.zeros(1))
     factor = 0.95 ** torch.arange(4, dtype=torch.float64)
     expected = torch.stack([factor, 1 - factor, 0 * factor], 1)
@@ -143,7 +168,8 @@ def test_without_gradients_weights_decay_to_the_anchor() -> None:
 
 def test_without_gradients_momentum_coasts() -> None:
     """w_t = w_0 - lr (b + ... + b^t) u_0."""
-    rule = HeavyBall(lr=0.1, momentum=0.5, proximal=0.0, weight_decay=0.0)
+    terms = {"proximal": 0.0, "weight_decay": 0.0, "pull": 0.0}
+    rule = HeavyBall(lr=0.1, momentum=0.5, products=Products(), **terms)
     found = Unforced.of(rule, Weight(value=torch.zeros(1), slot=torch.zeros(1)), 2)
     expected = torch.tensor([[1, 0, 0], [1, 0, -0.05], [1, 0, -0.075]], dtype=torch.float64)
     torch.testing.assert_close(found.value, expected)

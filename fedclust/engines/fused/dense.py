@@ -11,8 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.products import baddbmm, bmm
-from fedclust.engines.fused.weights import Rule, Weight
+from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.rules import Rule
+from fedclust.engines.fused.weights import Weight
 from fedclust.models.dropout import keep
 
 
@@ -41,12 +42,12 @@ class Clock:
 
     Attributes:
         step: the local step that dropout masks are drawn for, None for the model without dropout.
-        place: [R, B] int64 the batch's examples, counted through all rows of the chunk; None where
-            every batch is a row's first examples.
+        example: [R, B] int64 the batch's examples, counted through all rows of the chunk; None
+            where every batch is a row's first examples.
     """
 
     step: int | None = None
-    place: Tensor | None = None
+    example: Tensor | None = None
 
 
 class Chain:
@@ -54,7 +55,7 @@ class Chain:
 
     Args:
         steps: the steps.
-        first: place of the first step with parameters; gradients are carried back no further.
+        first: number of the first step whose parameters move; gradients go back no further.
     """
 
     def __init__(self, steps: Sequence[Step], first: int) -> None:
@@ -82,6 +83,7 @@ class LinearStep:
         rule: what becomes of the gradient; None for forward only.
         out: room for the output, [R, B, o].
         back: room for the gradient of the input, [R, B, i]; None where no layer before needs it.
+        products: computes the products.
     """
 
     def __init__(
@@ -91,9 +93,10 @@ class LinearStep:
         rule: Rule | None,
         out: Tensor,
         back: Tensor | None,
+        products: Products,
     ) -> None:
         self.weight, self.turned, self.bias, self.rule = weight, weight.value.mT, bias, rule
-        self.out, self.back = out, back
+        self.out, self.back, self.products = out, back, products
         rows, batch = out.shape[:2]
         self.ones = out.new_ones(1, 1, batch).expand(rows, 1, batch)
 
@@ -103,8 +106,8 @@ class LinearStep:
         if x.stride(0) == 0 and len(x) > 1:
             return self._shared(x[0])
         if self.bias is None:
-            return bmm(x, self.turned, self.out)
-        return baddbmm(self.bias.value, x, self.turned, self.out)
+            return self.products.bmm(x, self.turned, self.out)
+        return self.products.baddbmm(self.bias.value, x, self.turned, self.out)
 
     def _shared(self, x: Tensor) -> Tensor:
         """The outputs of all rows for the same inputs [B, i]: one product of all their weights."""
@@ -112,17 +115,20 @@ class LinearStep:
         rows, batch, outputs = self.out.shape
         out = self.out.view(1, rows * outputs, batch)
         if self.bias is None:
-            bmm(value, x.T.unsqueeze(0), out)
+            self.products.bmm(value, x.T.unsqueeze(0), out)
         else:
-            baddbmm(self.bias.value.view(1, -1, 1), value, x.T.unsqueeze(0), out)
+            self.products.baddbmm(self.bias.value.view(1, -1, 1), value, x.T.unsqueeze(0), out)
         return out.view(rows, outputs, batch).mT
 
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`."""
         assert self.rule is not None
-        back = delta if self.back is None else bmm(delta, self.weight.value, self.back)
-        self.rule.product(self.weight, delta.mT, self.x)
-        if self.bias is not None:
+        back = delta
+        if self.back is not None:
+            back = self.products.bmm(delta, self.weight.value, self.back)
+        if not self.weight.frozen:
+            self.rule.product(self.weight, delta.mT, self.x)
+        if self.bias is not None and not self.bias.frozen:
             self.rule.product(self.bias, self.ones, delta)
         return back
 
@@ -142,12 +148,12 @@ class ReluStep:
 
 
 class DropoutStep:
-    """x times the mask of (row key, local step, layer, place); nothing without a local step.
+    """x times the mask of (row key, local step, layer, example); nothing without a local step.
 
     Args:
         key: [R] int64 row keys.
         clock: tells the local step.
-        layer: place of the layer in the model.
+        layer: number of the layer in the model.
         p: rate.
     """
 

@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedclust.calls import GradCall, LocalResult, LossCall, TestCall, TestResult, TrainCall
-from fedclust.engines.chunks import auto_rows, each_chunk
-from fedclust.engines.fused.graphs import Graphs, enabled
-from fedclust.engines.fused.network import Network, Stack, obstacle
-from fedclust.engines.fused.regression import fits
-from fedclust.engines.fused.scoring import Grouped, loss_block, owners, score_chunk
+from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TestResult, TrainCall
+from fedclust.engines.fused.chunk import Chunk, Kept, Task, train
+from fedclust.engines.fused.cuda.graphs import enabled
+from fedclust.engines.fused.layers import StackedModels
+from fedclust.engines.fused.native import softmax
+from fedclust.engines.fused.network import Network, obstacle
+from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.row_plan import RowPlan
+from fedclust.engines.fused.rules import Accumulate, Rule, TrainingRule
+from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk
 from fedclust.engines.fused.span import pays
-from fedclust.engines.fused.training import (
-    Batches,
-    gradient_chunk,
-    in_one_call,
-    rule_of,
-    train_chunk,
-)
-from fedclust.engines.fused.weights import Accumulate, Rule
+from fedclust.engines.fused.training import add_gradients, rule_of
 from fedclust.engines.schedule import in_host_memory, schedule
 from fedclust.errors import require
 from fedclust.models.params import layout
 from fedclust.models.sequence import Model
+from fedclust.pool import Pool
 from fedclust.rng import Stream
 from fedclust.solver import Solver
-from fedclust.types import Pool
 
-_BLOCK_CPU = 64 << 20  # bytes of the widest activation of one block
-_BLOCK_CUDA = 1 << 30
-_BLOCK_LEAST, _BLOCK_MOST_CPU = (
-    128,
-    1024,
-)  # examples: fewer make poor products, more leave the cache
-# examples of a row at once that are counted as memory; more are taken in blocks where possible
-_BATCH = 256
-_WASTE = 0.1
 _KEPT = 1 << 30  # bytes of parameters of training on a GPU that stay between calls
 
 
@@ -54,9 +40,11 @@ class FusedEngine:
         model: the architecture.
         pool: the examples, on the device to compute on.
         max_rows: rows computed at once, None to choose by cache or memory.
+        precision: see `Products`.
 
     Attributes:
         padding: fraction of the examples computed in the last `train` call that were padding.
+        products: computes products, with the precision.
         together: most rows that were computed at once in that call.
 
     Raises:
@@ -65,7 +53,13 @@ class FusedEngine:
 
     name = "fused"
 
-    def __init__(self, model: Model, pool: Pool, max_rows: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        pool: Pool,
+        max_rows: int | None = None,
+        precision: str = "highest",
+    ) -> None:
         require(not obstacle(model), "engine", "fused", f"{obstacle(model)}; use engine=auto")
         require(
             max_rows is None or max_rows >= 1, "max_rows", max_rows, "at least 1, or null to choose"
@@ -74,13 +68,10 @@ class FusedEngine:
         self.network = Network.of(model)
         self.layout = layout(model)
         self.padding, self.together = 0.0, 0
-        self._max_rows = max_rows
+        self._rows, self.products = RowPlan(self.network, pool, max_rows), Products(precision)
         device = self.pool.x.device
         # a graph is bound to the memory it was made for, so that is kept from call to call
-        kept = enabled(device)
-        self._stacks = {
-            spanned: _Stacks(self.network, device, _KEPT) for spanned in (True, False) if kept
-        }
+        self._kept = {spanned: self._chunks(_KEPT) for spanned in (True, False) if enabled(device)}
 
     @staticmethod
     def obstacle(model: Model) -> str:
@@ -94,8 +85,8 @@ class FusedEngine:
     @torch.no_grad()
     def train(self, call: TrainCall) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]]."""
-        models, label, shards, solver = call.models, call.label, call.shards, call.solver
-        slots, anchor, lr = call.slots, call.anchor, call.lr
+        models, shards, solver = call.models, call.shards, call.solver
+        frozen = self.network.covered(call.frozen)
         result = LocalResult(
             params=models.new_empty(len(shards), self.layout.num_params),
             slots=models.new_empty(len(shards), self.layout.num_params)
@@ -105,109 +96,129 @@ class FusedEngine:
             first_loss=models.new_zeros(len(shards)),
             steps=torch.zeros_like(shards.count),
         )
-        rule = rule_of(solver, lr)
-        computed, real = 0, 0  # examples
-        self.together = 0
-
+        rule = rule_of(call, self.products)
         # how much there is to do is planned by the host, so that it waits for the device once
         known = in_host_memory(shards)
-        count, steps = known.count, known.num_steps(solver)
-
-        def work(spanned: bool, chunk: Tensor) -> None:
-            nonlocal computed, real
-            rows = chunk.to(models.device, non_blocking=True)
-            here = shards.take(rows, int(count[chunk].max()))
-            part = known.work if known.work is None else known.work[chunk]
-            plan = schedule(here, solver, replace(here, count=count[chunk], work=part))
-            stack = stacks.of(len(rows), rule)
-            if spanned:
-                stack.use_span(rule, here.index.shape[1], own_anchor=anchor is not None)
-
-            def load() -> Batches:
-                stack.load(models, label[rows], slots, None if anchor is None else anchor[rows])
-                stack.key.copy_(here.key)
-                return Batches.of(self.pool, here, plan, stack)
-
-            batches = load()
-            result.loss[rows] = stacks.train(stack, batches, load)
-            if stack.span is not None:
-                stack.span.finish(plan.known_steps)
-            result.steps[rows] = plan.steps
-            stack.store(rows, result.params, result.slots)
-            computed, real = computed + batches.computed, real + batches.real
-            self.together = max(self.together, len(rows))
-
-        width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
-        floats = self._floats
-        if fits(
-            self.network, models.device
-        ):  # looks at a row's examples where they lie, not at batches
-            width, floats = count, self._data_floats
-        # by steps first, so that the rows still running are always the first ones of a chunk
-        size = steps * (shards.index.shape[1] + 1) + count
-        copies = 1 + bool(solver.momentum) + bool(solver.proximal)
-        chosen = self._spanned(count, steps, solver)
-        for spanned in (True, False):
-            stacks = (
-                self._stacks[spanned] if self._stacks else _Stacks(self.network, self.pool.x.device)
-            )
-            self._each(
-                size,
-                count if spanned else width,
-                partial(self._span_floats if spanned else floats, copies),
-                partial(work, spanned),
-                (chosen == spanned).nonzero().squeeze(1),
-            )
-        self.padding = 1 - real / computed if computed else 0.0
+        spanned = self._spanned(known, solver, frozen)
+        done = [
+            part
+            for which in (True, False)
+            for part in self._train_some(call, known, rule, frozen, spanned == which, which, result)
+        ]
+        computed = sum(batches for batches, _, _ in done)
+        self.padding = 1 - sum(real for _, real, _ in done) / computed if computed else 0.0
+        self.together = max((rows for _, _, rows in done), default=0)
         return result
+
+    def _train_some(
+        self,
+        call: TrainCall,
+        known: Shards,
+        rule: TrainingRule,
+        frozen: frozenset[str],
+        chosen: Tensor,
+        spanned: bool,
+        result: LocalResult,
+    ) -> list[tuple[int, int, int]]:
+        """Local training of the rows `chosen` [C] bool, written to the result.
+
+        Returns:
+            Of every chunk the examples computed, the real ones among them, and its rows.
+        """
+        solver, device, count = call.solver, call.models.device, known.count
+        chunks = self._kept[spanned] if self._kept else self._chunks()
+        done = []
+
+        def work(some: Tensor) -> None:
+            rows = some.to(device, non_blocking=True)
+            own = call.take(rows, int(count[some].max()))
+            part = known.work if known.work is None else known.work[some]
+            plan = schedule(own.shards, solver, replace(own.shards, count=count[some], work=part))
+            chunk = chunks.of(len(rows), rule, *sorted(frozen))
+            task = Task(call=own, plan=plan, pool=self.pool, spanned=spanned)
+            losses = train(chunk, task)
+            chunk.store(rows, result)
+            result.loss[rows], result.first_loss[rows] = losses.unbind(1)
+            result.steps[rows] = plan.steps
+            size = plan.known_size  # [R, S]
+            computed = ((size > 0).sum(0) * size.amax(0)).sum() if size.numel() else 0
+            done.append((int(computed), int(size.sum()), len(rows)))
+
+        copies = 1 + bool(solver.momentum) + bool(rule.pull)
+        width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
+        floats = self._rows.span_floats if spanned else self._rows.floats
+        # looks at a row's examples where they lie, not at batches
+        if spanned or softmax.computes(self.network, device, self.products, frozen):
+            width, floats = count, self._rows.span_floats if spanned else self._rows.data_floats
+        # by steps first, so that the rows still running are always the first ones of a chunk
+        size = known.num_steps(solver) * (known.index.shape[1] + 1) + count
+        self._rows.each(size, width, partial(floats, copies), work, chosen.nonzero().squeeze(1))
+        return done
 
     @torch.no_grad()
     def loss(self, call: LossCall) -> Tensor:
-        """Mean loss of every model [K, P] on every shard, [C, K] nats per example."""
+        """Mean loss of every model on every row [C, K], or of each example [C, n, K]; nats."""
         models, shards = call.models, call.shards
-        owner, index = owners(shards)
-        stacks = _Stacks(self.network, self.pool.x.device)
+        look = AllPairs.of(shards, self.pool)
+        if call.per_example:
+            each = models.new_zeros(*shards.index.shape, len(models))
+
+            def keep(which: Tensor, stacked: StackedModels) -> None:
+                look.keep_losses(stacked, self._rows.block(len(which)), each, which)
+
+            self._each_model(models, keep)
+            return each
         sums = torch.zeros(len(models), len(shards), dtype=torch.float64, device=models.device)
 
-        def work(chunk: Tensor) -> None:
-            which = chunk.to(models.device, non_blocking=True)
+        def add(which: Tensor, stacked: StackedModels) -> None:
             part = sums.new_zeros(len(which), len(shards))
-            stack = stacks.of(len(which), None)
-            stack.load(models, which)
-            loss_block(stack, self.pool, owner, index, self._block(len(which)), part)
+            look.add_losses(stacked, self._rows.block(len(which)), part)
             sums[which] = part
 
-        like = torch.zeros(len(models), dtype=torch.int64)
-        self._each(like, like, partial(self._floats, 1), work)
+        self._each_model(models, add)
         return (sums.T / shards.count.clamp(min=1).unsqueeze(1)).to(torch.float32)
+
+    def _each_model(self, models: Tensor, work: Callable[[Tensor, StackedModels], None]) -> None:
+        """Calls `work` with some of the models [K, P], which are int64 [R], and their stack."""
+        kept = self._models()
+
+        def load(chunk: Tensor) -> None:
+            which = chunk.to(models.device, non_blocking=True)
+            stacked = kept.of(len(which))
+            stacked.parameters.load(models, which)
+            work(which, stacked)
+
+        like = torch.zeros(len(models), dtype=torch.int64)
+        self._rows.each(like, like, partial(self._rows.floats, 1), load)
 
     @torch.no_grad()
     def grad(self, call: GradCall) -> Tensor:
         """Full-batch gradient of the mean loss of models[label[i]] on shard i, [C, P]."""
         models, label, shards = call.models, call.label, call.shards
-        stacks = _Stacks(self.network, self.pool.x.device)
+        kept = self._models(Accumulate(self.products))
         gradient = models.new_empty(len(shards), self.layout.num_params)
 
         count = shards.count.cpu()
 
         def work(chunk: Tensor) -> None:
             rows = chunk.to(models.device, non_blocking=True)
-            here = shards.take(rows, int(count[chunk].max()))
-            stack = stacks.of(len(rows), Accumulate())
-            stack.load(models, label[rows])
-            gradient_chunk(stack, self.pool, here, count[chunk].tolist(), self._block(len(rows)))
-            stack.store(rows, None, gradient)
+            own = shards.take(rows, int(count[chunk].max()))
+            stacked = kept.of(len(rows))
+            stacked.parameters.load(models, label[rows])
+            counts, block = count[chunk].tolist(), self._rows.block(len(rows))
+            add_gradients(stacked, self.pool, own, counts, block)
+            stacked.parameters.store(rows, None, gradient)
 
-        self._each(count, count, partial(self._floats, 2), work)
+        self._rows.each(count, count, partial(self._rows.floats, 2), work)
         return gradient
 
     @torch.no_grad()
     def test(self, call: TestCall) -> TestResult:
-        """Summed loss [C] float64 and correct predictions [C] int64 of models[label[i]] on shard
-        i.
-        """
+        """Test results of models[label[i]], or of a mixture, on row i."""
         models, label, shards = call.models, call.label, call.shards
-        stacks = _Stacks(self.network, self.pool.x.device)
+        if call.weight is not None:
+            return self._test_mixtures(models, call.weight, shards)
+        kept = self._models()
         grouped = Grouped.of(label, shards, len(models))
         examples = len(grouped.index)
         # of every example, and of padding
@@ -218,13 +229,14 @@ class FusedEngine:
 
         def work(chunk: Tensor) -> None:
             rows = chunk.to(models.device, non_blocking=True)
-            stack = stacks.of(len(rows), None)
-            stack.load(models, rows)
-            score_chunk(
-                stack, self.pool, grouped, rows, count[chunk].tolist(), self._block(1), (loss, hit)
-            )
+            stacked = kept.of(len(rows))
+            stacked.parameters.load(models, rows)
+            counts, block = count[chunk].tolist(), self._rows.block(1)
+            score_chunk(stacked, self.pool, grouped, rows, counts, block, (loss, hit))
 
-        self._each(count, count, partial(self._floats, 1), work, count.nonzero().squeeze(1))
+        self._rows.each(
+            count, count, partial(self._rows.floats, 1), work, count.nonzero().squeeze(1)
+        )
         sums = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
         hits = torch.zeros_like(shards.count)
         return TestResult(
@@ -232,134 +244,41 @@ class FusedEngine:
             correct=hits.index_add_(0, grouped.owner, hit[:examples]),
         )
 
-    def _each(
-        self,
-        size: Tensor,
-        width: Tensor,
-        floats: Callable[[int], int],
-        work: Callable[[Tensor], None],
-        among: Tensor | None = None,
-    ) -> None:
-        """Calls `work` on chunks of rows of like width, sizes descending; all tensors are the
-        host's.
+    def _test_mixtures(self, models: Tensor, weight: Tensor, shards: Shards) -> TestResult:
+        """Test results of mixtures [C, K] of all models on the rows."""
+        look = AllPairs.of(shards, self.pool)
+        mixed = models.new_zeros(self.pool.num_classes, len(look.index))
 
-        Args:
-            size: [C] int64 what sorts the rows of a chunk.
-            width: [C] int64 what a row is padded in, for instance examples of its largest batch.
-            floats: numbers that a row of a width keeps busy.
-            work: see `each_chunk`.
-            among: int64 the rows to work on; None for all.
-        """
-        among = torch.arange(len(size), device=size.device) if among is None else among
-        for part in buckets(width[among]):
-            bucket = among[part]
-            each = self._max_rows or self._auto_rows(len(bucket), floats(int(width[bucket[0]])))
-            each_chunk(size[bucket], each, partial(_among, work, bucket))
+        def mix(which: Tensor, stacked: StackedModels) -> None:
+            part = torch.zeros_like(mixed)
+            look.mix(stacked, self._rows.block(len(which)), weight[:, which], part)
+            mixed.add_(part)
 
-    def _floats(self, copies: int, width: int) -> int:
-        """Numbers of a row with `copies` sets of parameters and batches of `width` examples."""
-        return copies * self.layout.num_params + 2 * min(width, _BATCH) * self.network.activations
+        self._each_model(models, mix)
+        return look.score(mixed, len(shards))
 
-    def _data_floats(self, copies: int, width: int) -> int:
-        """Numbers of a row with all of its `width` examples."""
-        return copies * self.layout.num_params + width * math.prod(self.pool.shape)
-
-    def _span_floats(self, copies: int, width: int) -> int:
-        """Numbers of a row with `width` examples that is trained in their span."""
-        layer = self._first_dense
-        assert layer is not None
-        rest = self.layout.num_params - layer.weight.numel()
-        return width * (width + (1 + copies) * layer.out_features) + copies * rest
-
-    def _spanned(self, count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
+    def _spanned(self, known: Shards, solver: Solver, frozen: frozenset[str]) -> Tensor:
         """[C] bool rows whose first layer is trained in the span of their examples."""
-        layer = self._first_dense
-        if layer is None or self.pool.view is not None:
+        layer, count = self.network.first_layer, known.count
+        still = f"{self.network.first_dense}.weight" in frozen
+        if layer is None or still or self.pool.view is not None:
             return torch.zeros_like(count, dtype=torch.bool)
+        steps = known.num_steps(solver)
         return pays(count, steps, solver.batch_size, layer.in_features, layer.out_features)
 
-    @property
-    def _first_dense(self) -> nn.Linear | None:
-        place = self.network.first_dense
-        layer = None if place is None else self.network.layers[place]
-        return layer if isinstance(layer, nn.Linear) else None
-
-    def _auto_rows(self, rows: int, floats: int) -> int:
-        """Rows of a chunk so that a call of `rows` rows falls into chunks of about equal size."""
+    def _chunks(self, most: int = 0) -> Kept[Chunk]:
+        """Chunks to train, of which several may keep `most` bytes of parameters."""
         device = self.pool.x.device
-        chunks = -(-rows // auto_rows(max(1, 4 * floats), device))
-        # a batched product gives whole rows to threads, so their number should divide the rows
-        threads = torch.get_num_threads() if device.type == "cpu" else 1
-        return -(-rows // (chunks * threads)) * threads
+        return Kept(
+            lambda rows, rule, *frozen: Chunk.of(self.network, rows, device, rule, *frozen),
+            4 * self.network.num_params,
+            most,
+        )
 
-    def _block(self, models: int) -> int:
-        """Examples per model that `models` models look at together."""
-        each = 4 * self.network.widest * models  # bytes
-        if self.pool.x.device.type == "cuda":
-            return max(_BLOCK_LEAST, _BLOCK_CUDA // each)
-        return min(max(_BLOCK_LEAST, _BLOCK_CPU // each), _BLOCK_MOST_CPU)
-
-
-class _Stacks:
-    """The stacks of the last chunks, used again by the next ones of as many rows.
-
-    Args:
-        network: the architecture.
-        device: where to compute.
-        kept: bytes of parameters that more than one stack may keep.
-    """
-
-    def __init__(self, network: Network, device: torch.device, kept: int = 0) -> None:
-        self._network, self._device, self._most = network, device, kept
-        self._last: dict[tuple[int, Rule | None], tuple[Stack, Graphs | None]] = {}
-
-    def of(self, rows: int, rule: Rule | None) -> Stack:
-        """A stack of `rows` rows with any content."""
-        key = (rows, rule)
-        if key not in self._last:
-            # before the next one is made, so that there is never room for more
-            while self._last and 4 * self._network.num_params * (rows + self._rows) > self._most:
-                del self._last[next(iter(self._last))]
-            stack = Stack(self._network, rows, self._device, rule)
-            self._last[key] = stack, Graphs() if enabled(self._device) else None
-        else:
-            self._last[key] = self._last.pop(key)  # the newest
-        return self._last[key][0]
-
-    def train(self, stack: Stack, batches: Batches, again: Callable[[], Batches]) -> Tensor:
-        """As `train_chunk` on the stack given last; see `Graphs.train`."""
-        graphs = next(reversed(self._last.values()))[1]
-        if graphs is None or in_one_call(
-            stack, batches
-        ):  # a graph of one kernel would start nothing faster
-            return train_chunk(stack, batches)
-        return graphs.train(stack, batches, again)
-
-    @property
-    def _rows(self) -> int:
-        """Rows of all stacks."""
-        return sum(rows for rows, _ in self._last)
-
-
-def _among(work: Callable[[Tensor], None], bucket: Tensor, rows: Tensor) -> None:
-    """`work` on some rows of a bucket."""
-    work(bucket[rows])
-
-
-def buckets(width: Tensor) -> list[Tensor]:
-    """Rows by descending width, cut where batches of one width would be more than a tenth padding.
-
-    Args:
-        width: [C] int64 examples of every row's largest batch.
-
-    Returns:
-        Tensors of rows, together every row once.
-    """
-    order = width.argsort(descending=True, stable=True)
-    cuts, widest, real = [0], 0, 0
-    for place, here in enumerate(width[order].tolist()):
-        if real + here < (1 - _WASTE) * widest * (place + 1 - cuts[-1]):
-            cuts.append(place)
-            widest = real = 0
-        widest, real = max(widest, here), real + here
-    return [order[a:b] for a, b in pairwise([*cuts, len(order)]) if b > a]
+    def _models(self, rule: Rule | None = None) -> Kept[StackedModels]:
+        """Models that look at examples."""
+        device = self.pool.x.device
+        return Kept(
+            lambda rows: StackedModels(self.network, rows, device, self.products, rule),
+            4 * self.network.num_params,
+        )

@@ -13,45 +13,16 @@ that what the rounding does to a result can be studied anywhere.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-_LARGE = (
-    30_000  # multiplications of one matrix below which oneDNN's 20 microseconds a call are too many
-)
+# multiplications of one matrix below which oneDNN's 20 microseconds a call are too many
+_LARGE = 30_000
 _CPU = Path("/proc/cpuinfo")
-
-
-_rounding = False  # as PyTorch's own settings of precision, for the whole process
-
-
-def use(precision: str) -> None:
-    """Compute from now on with a precision: highest, high (TF32 on an NVIDIA GPU), or bf16.
-
-    Without TF32 engines agree to rounding; PyTorch by itself would take it in convolutions.
-    """
-    global _rounding
-    _rounding = precision == "bf16"
-    torch.backends.cudnn.allow_tf32 = precision == "high"
-    torch.backends.cuda.matmul.allow_tf32 = precision == "high"
-
-
-def rounding() -> bool:
-    """Whether factors are rounded to bfloat16."""
-    return _rounding
-
-
-def factors_as() -> str:
-    """How a GPU rounds the factors of products: bf16, tf32, or ieee for not at all."""
-    return "bf16" if _rounding else "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
-
-
-def rounded(x: Tensor) -> Tensor:
-    """x as a factor of a product: itself, or float32 numbers that are exact in bfloat16."""
-    return x.to(torch.bfloat16).to(torch.float32) if _rounding else x
 
 
 class _Permission:
@@ -68,57 +39,84 @@ class _Permission:
 _PERMISSION = _Permission()
 
 
-def bmm(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """a @ b, written to `out`.
+@dataclass(frozen=True)
+class Products:
+    """Products of one precision.
 
-    Args:
-        a, b: float32 [R, m, k] and [R, k, n].
-        out: [R, m, n].
+    Attributes:
+        precision: highest, high (TF32 on an NVIDIA GPU, if PyTorch is told so too), or bf16.
     """
-    if _rounding:
-        return out.copy_(_rounded_bmm(a, b))
-    if _by_onednn(a, b):
-        with _PERMISSION:
-            return torch.bmm(a, b, out=out)
-    return torch.bmm(a, b, out=out)
+
+    precision: str = "highest"
+
+    @property
+    def rounds(self) -> bool:
+        """Whether factors are rounded to bfloat16."""
+        return self.precision == "bf16"
+
+    @property
+    def factors_as(self) -> str:
+        """How a GPU rounds factors: bf16, tf32, or ieee for not at all."""
+        return {"bf16": "bf16", "high": "tf32"}.get(self.precision, "ieee")
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """x as a factor: itself, or float32 numbers that are exact in bfloat16."""
+        return in_bfloat16(x) if self.rounds else x
+
+    def bmm(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+        """a @ b, written to `out`.
+
+        Args:
+            a, b: float32 [R, m, k] and [R, k, n].
+            out: [R, m, n].
+        """
+        if self.rounds:
+            return out.copy_(_rounded_bmm(a, b))
+        if _by_onednn(a, b):
+            with _PERMISSION:
+                return torch.bmm(a, b, out=out)
+        return torch.bmm(a, b, out=out)
+
+    def baddbmm(
+        self, c: Tensor, a: Tensor, b: Tensor, out: Tensor, *, beta: float = 1, alpha: float = 1
+    ) -> Tensor:
+        """beta * c + alpha * a @ b, written to `out`, which may be c itself.
+
+        Args:
+            c: float32 [R, m, n], or a shape that expands to it.
+            a, b: float32 [R, m, k] and [R, k, n].
+            out: [R, m, n].
+            beta, alpha: factors.
+        """
+        if self.rounds:
+            return torch.add(c * beta, _rounded_bmm(a, b), alpha=alpha, out=out)
+        if _by_onednn(a, b):
+            with _PERMISSION:
+                return torch.baddbmm(c, a, b, beta=beta, alpha=alpha, out=out)
+        return torch.baddbmm(c, a, b, beta=beta, alpha=alpha, out=out)
+
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        """a @ b, float32 [R, A, m, n].
+
+        Args:
+            a, b: float32 [R, A, m, k] and [R, A, k, n], where one A may be 1.
+        """
+        if not self.rounds:
+            return torch.matmul(a, b)
+        each = max(a.shape[1], b.shape[1])
+        a, b = a.expand(-1, each, -1, -1), b.expand(-1, each, -1, -1)
+        return _rounded_bmm(a.flatten(0, 1), b.flatten(0, 1)).view(-1, each, a.shape[2], b.shape[3])
 
 
-def baddbmm(
-    c: Tensor, a: Tensor, b: Tensor, out: Tensor, *, beta: float = 1, alpha: float = 1
-) -> Tensor:
-    """beta * c + alpha * a @ b, written to `out`, which may be c itself.
-
-    Args:
-        c: float32 [R, m, n], or a shape that expands to it.
-        a, b: float32 [R, m, k] and [R, k, n].
-        out: [R, m, n].
-        beta, alpha: factors.
-    """
-    if _rounding:
-        return torch.add(c * beta, _rounded_bmm(a, b), alpha=alpha, out=out)
-    if _by_onednn(a, b):
-        with _PERMISSION:
-            return torch.baddbmm(c, a, b, beta=beta, alpha=alpha, out=out)
-    return torch.baddbmm(c, a, b, beta=beta, alpha=alpha, out=out)
-
-
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b, float32 [R, A, m, n].
-
-    Args:
-        a, b: float32 [R, A, m, k] and [R, A, k, n], where one A may be 1.
-    """
-    if not _rounding:
-        return torch.matmul(a, b)
-    each = max(a.shape[1], b.shape[1])
-    a, b = a.expand(-1, each, -1, -1), b.expand(-1, each, -1, -1)
-    return _rounded_bmm(a.flatten(0, 1), b.flatten(0, 1)).view(-1, each, a.shape[2], b.shape[3])
+def in_bfloat16(x: Tensor) -> Tensor:
+    """The nearest float32 numbers that are exact in bfloat16."""
+    return x.to(torch.bfloat16).to(torch.float32)
 
 
 def _rounded_bmm(a: Tensor, b: Tensor) -> Tensor:
     """The float32 products of rounded factors."""
     if a.device.type == "cpu":  # has no product of bfloat16 numbers with a float32 result
-        return torch.bmm(rounded(a), rounded(b))
+        return torch.bmm(in_bfloat16(a), in_bfloat16(b))
     return torch.bmm(a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype=torch.float32)
 
 

@@ -2,53 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedclust.calls import Shards
-from fedclust.engines.fused.network import Stack
-from fedclust.types import Pool
+from fedclust.calls import Shards, TestResult
+from fedclust.engines.fused.layers import StackedModels
+from fedclust.pool import Pool
 
 
-def _log_probabilities(stack: Stack, x: Tensor) -> Tensor:
+def _log_probabilities(models: StackedModels, x: Tensor) -> Tensor:
     """log softmax of the logits of x [R, B, *shape] under the first R models, [Y, R, B], in shared
     memory.
     """
-    return stack.frame(x.shape[0], x.shape[1]).log_probabilities(x)
+    return models.layers.frame(x.shape[0], x.shape[1]).log_probabilities(x)
 
 
-def owners(shards: Shards) -> tuple[Tensor, Tensor]:
-    """All real examples, row after row: the row [T] that owns each, and its pool row [T], both
-    int64.
+def _owners(shards: Shards) -> tuple[Tensor, Tensor]:
+    """All real examples, row after row: the row [T] that owns each, and its column [T] in the
+    index, both int64.
     """
     position = torch.arange(shards.index.shape[1], device=shards.count.device)
-    owner, place = (position < shards.count.unsqueeze(1)).nonzero().unbind(1)
-    return owner, shards.index[owner, place]
+    owner, column = (position < shards.count.unsqueeze(1)).nonzero().unbind(1)
+    return owner, column
 
 
-def loss_block(
-    stack: Stack, pool: Pool, owner: Tensor, index: Tensor, block: int, out: Tensor
-) -> None:
-    """Add to out [R, C] float64 the losses of R models, summed over the examples of every row.
+@dataclass(frozen=True, kw_only=True)
+class AllPairs:
+    """All models look at all examples, some at a time.
 
-    Args:
-        stack: R models; each looks at all examples.
+    Attributes:
         pool: all examples.
-        owner: [T] int64 row in [0, C) of every example.
+        owner, column: [T] int64 row and column of every example in the call's index.
         index: [T] int64 its pool row.
-        block: examples taken at once.
-        out: sums, changed in place.
     """
-    models = len(out)
-    for first in range(0, len(index), block):
-        here = index[first : first + block]
-        x = pool.inputs(here).unsqueeze(0).expand(models, -1, *(-1 for _ in pool.shape))
-        logp = _log_probabilities(stack, x)
-        label = pool.y[here].expand(1, models, -1)
-        loss = logp.gather(0, label).squeeze(0).to(torch.float64).neg_()  # [R, b]
-        out.scatter_add_(1, owner[first : first + block].expand(models, -1), loss)
+
+    pool: Pool
+    owner: Tensor
+    column: Tensor
+    index: Tensor
+
+    @classmethod
+    def of(cls, shards: Shards, pool: Pool) -> AllPairs:
+        """The examples of some rows."""
+        owner, column = _owners(shards)
+        return cls(pool=pool, owner=owner, column=column, index=shards.index[owner, column])
+
+    def add_losses(self, models: StackedModels, block: int, out: Tensor) -> None:
+        """Add to out [R, C] float64 the losses of R models, summed over the examples of every
+        row; `block` examples are taken at once.
+        """
+        for part, label, logp in self._blocks(models, len(out), block):
+            loss = logp.gather(0, label).squeeze(0).to(torch.float64).neg_()  # [R, b]
+            out.scatter_add_(1, self.owner[part].expand(len(out), -1), loss)
+
+    def keep_losses(self, models: StackedModels, block: int, out: Tensor, which: Tensor) -> None:
+        """Write the losses of the models `which` [R] into out [C, n, K]."""
+        for part, label, logp in self._blocks(models, len(which), block):
+            loss = logp.gather(0, label).squeeze(0).neg_().T  # [b, R]
+            to = self.owner[part].unsqueeze(1), self.column[part].unsqueeze(1), which
+            out.index_put_(to, loss)
+
+    def mix(self, models: StackedModels, block: int, weight: Tensor, out: Tensor) -> None:
+        """Add to out [Y, T] the class probabilities of R models, by their weights [C, R]."""
+        for part, _, logp in self._blocks(models, weight.shape[1], block):
+            out[:, part] += (logp.exp_() * weight[self.owner[part]].T).sum(1)
+
+    def score(self, probabilities: Tensor, rows: int) -> TestResult:
+        """Summed losses and hits of `rows` rows, from class probabilities [Y, T]."""
+        label = self.pool.y[self.index]
+        loss = probabilities.gather(0, label.unsqueeze(0)).squeeze(0).log().neg()
+        sums = torch.zeros(rows, dtype=torch.float64, device=label.device)
+        hits = torch.zeros(rows, dtype=torch.int64, device=label.device)
+        return TestResult(
+            loss_sum=sums.index_add_(0, self.owner, loss.to(torch.float64)),
+            correct=hits.index_add_(0, self.owner, (probabilities.argmax(0) == label).long()),
+        )
+
+    def _blocks(
+        self, models: StackedModels, count: int, block: int
+    ) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Consecutive examples: which, their classes [1, R, b], and log-probabilities [Y, R, b]
+        in shared memory.
+        """
+        for first in range(0, len(self.index), block):
+            part = slice(first, first + block)
+            index = self.index[part]
+            x = (
+                self.pool.inputs(index)
+                .unsqueeze(0)
+                .expand(count, -1, *(-1 for _ in self.pool.shape))
+            )
+            label = self.pool.y[index].expand(1, count, -1)
+            yield part, label, _log_probabilities(models, x)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +119,7 @@ class Grouped:
     @classmethod
     def of(cls, label: Tensor, shards: Shards, num_models: int) -> Grouped:
         """The examples of `shards` grouped by the label [C] of their row."""
-        owner, index = owners(shards)
+        owner, column = _owners(shards)
         order = label[owner].argsort(stable=True)
         count = torch.zeros(num_models, dtype=torch.int64, device=label.device)
         count.index_add_(0, label, shards.count)
@@ -79,12 +127,12 @@ class Grouped:
             start=count.cumsum(0) - count,
             count=count,
             owner=owner[order],
-            index=index[order],
+            index=shards.index[owner, column][order],
         )
 
 
 def score_chunk(
-    stack: Stack,
+    models: StackedModels,
     pool: Pool,
     grouped: Grouped,
     rows: Tensor,
@@ -95,7 +143,7 @@ def score_chunk(
     """Write losses and hits of the examples of some models.
 
     Args:
-        stack: the models `rows`, in this order.
+        models: those of `rows`, in this order.
         pool: all examples.
         grouped: who looks at what.
         rows: [R] int64 models.
@@ -113,10 +161,10 @@ def score_chunk(
         inside = position < count[:active]
         example = start[:active] + position
         index = grouped.index[example.masked_fill(~inside, 0)]
-        logp = _log_probabilities(stack, pool.inputs(index))
+        logp = _log_probabilities(models, pool.inputs(index))
         label = pool.y[index]
-        # padding has a place, since the host would have to wait to hear which examples are real
-        place = example.masked_fill(~inside, len(grouped.index))
-        out[0][place] = -logp.gather(0, label.unsqueeze(0)).squeeze(0).to(torch.float64)
-        out[1][place] = (logp.argmax(0) == label).to(torch.int64)
+        # padding is written too, since the host would have to wait to hear which examples are real
+        to = example.masked_fill(~inside, len(grouped.index))
+        out[0][to] = -logp.gather(0, label.unsqueeze(0)).squeeze(0).to(torch.float64)
+        out[1][to] = (logp.argmax(0) == label).to(torch.int64)
         first += width

@@ -22,12 +22,11 @@ import torch
 from torch import Tensor
 
 from fedclust.engines.fused.dense import Clock
-from fedclust.engines.fused.products import baddbmm, bmm
-from fedclust.engines.fused.weights import Rule, TrainingRule, Weight
+from fedclust.engines.fused.rules import Rule, TrainingRule
+from fedclust.engines.fused.weights import Weight
 
-_GAIN = (
-    0.8  # of the multiplications, beyond which the smaller products are not worth their overhead
-)
+# of the multiplications, beyond which the smaller products are not worth their overhead
+_GAIN = 0.8
 
 
 def pays(count: Tensor, steps: Tensor, batch: int | None, inputs: int, outputs: int) -> Tensor:
@@ -98,7 +97,7 @@ class Span:
 
     Attributes:
         coefficients: C [R, n, o] in units of -lr, and its momentum.
-        products: [R, n, n] products of any two examples of a row.
+        gram: [R, n, n] products of any two examples of a row.
         kind: n, and whether the anchor is not the start itself.
     """
 
@@ -119,9 +118,9 @@ class Span:
             decay=layer.decay,
             slot=None if layer.slot is None else room("span.slot", *shape),
         )
-        self.products = room("span.products", rows, examples, examples)
+        self.gram = room("span.gram", rows, examples, examples)
         self._moving = bool(layer.decay) or layer.anchor is not None or layer.slot is not None
-        self._origins = {0: layer.value}  # by their place in `Unforced`
+        self._origins = {0: layer.value}  # by their column in `Unforced`
         if layer.anchor is not None and own_anchor:
             self._origins[1] = layer.anchor
         if layer.slot is not None:
@@ -131,7 +130,7 @@ class Span:
     @property
     def examples(self) -> int:
         """n."""
-        return self.products.shape[2]
+        return self.gram.shape[2]
 
     def begin(self, inputs: Tensor, steps: int) -> None:
         """Take the clients' examples.
@@ -141,9 +140,10 @@ class Span:
             steps: most local steps of a row.
         """
         self._inputs = inputs
-        bmm(inputs, inputs.mT, self.products)
+        products = self.rule.products
+        products.bmm(inputs, inputs.mT, self.gram)
         for which, origin in self._origins.items():
-            bmm(inputs, origin.mT, self._outputs[which])
+            products.bmm(inputs, origin.mT, self._outputs[which])
         self.coefficients.value.zero_()
         if self.coefficients.slot is not None:
             self.coefficients.slot.zero_()
@@ -152,35 +152,35 @@ class Span:
         if self._unforced is not None:
             self._factors = [self._by_origin(row) for row in self._unforced.value.tolist()]
 
-    def project(self, out: Tensor, spare: Tensor, place: Tensor | None, step: int) -> None:
+    def project(self, out: Tensor, spare: Tensor, example: Tensor | None, step: int) -> None:
         """Write what the layer would give at a step if no gradient had moved it.
 
         Args:
             out: [R, B, o].
             spare: further room, [R, B, o].
-            place: [R, B] int64 examples of the batch, counted through all rows; None for the first
-                B of each.
+            example: [R, B] int64 examples of the batch, counted through all rows; None for the
+                first B of each.
             step: local step.
         """
         rows, batch = out.shape[:2]
         for which, factor in self._factors[step].items():
             outputs = self._outputs[which]
-            if which == 0 and place is not None:
+            if which == 0 and example is not None:
                 torch.index_select(
-                    outputs.flatten(0, 1), 0, place.reshape(-1), out=out.flatten(0, 1)
+                    outputs.flatten(0, 1), 0, example.reshape(-1), out=out.flatten(0, 1)
                 )
                 if factor != 1.0:
                     out.mul_(factor)
             elif which == 0:
                 torch.mul(outputs[:rows, :batch], factor, out=out)
             else:
-                here = outputs[:rows, :batch]
-                if place is not None:
-                    here = spare
+                part = outputs[:rows, :batch]
+                if example is not None:
+                    part = spare
                     torch.index_select(
-                        outputs.flatten(0, 1), 0, place.reshape(-1), out=here.flatten(0, 1)
+                        outputs.flatten(0, 1), 0, example.reshape(-1), out=part.flatten(0, 1)
                     )
-                out.add_(here, alpha=factor)
+                out.add_(part, alpha=factor)
 
     def origins(self) -> tuple[list[Tensor], Tensor]:
         """What `project` sums up: outputs [R, n, o] of every origin, and their factors [S,
@@ -197,6 +197,7 @@ class Span:
         if self._unforced is not None:
             self._unforce(self._unforced, steps)
         value, slot = self.layer.value, self.layer.slot
+        baddbmm = self.rule.products.baddbmm
         baddbmm(value, self.coefficients.value.mT, self._inputs, value, alpha=-self.rule.lr)
         if slot is not None and self.coefficients.slot is not None:
             baddbmm(slot, self.coefficients.slot.mT, self._inputs, slot)
@@ -268,14 +269,15 @@ class SpanStep:
     def forward(self, x: Tensor) -> Tensor:
         """See `Step`."""
         assert self.clock.step is not None
-        self.span.project(self.out, self.spare, self.clock.place, self.clock.step)
+        self.span.project(self.out, self.spare, self.clock.example, self.clock.step)
         if self.bias is not None:
             self.out.add_(self.bias.value)
-        return baddbmm(self.out, x, self.coefficients.value, self.out, alpha=-self.span.rule.lr)
+        rule, c = self.span.rule, self.coefficients.value
+        return rule.products.baddbmm(self.out, x, c, self.out, alpha=-rule.lr)
 
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`; nothing before it needs a gradient."""
-        self.span.rule.spread(self.coefficients, self.clock.place, delta)
-        if self.bias is not None:
+        self.span.rule.spread(self.coefficients, self.clock.example, delta)
+        if self.bias is not None and not self.bias.frozen:
             self.span.rule.product(self.bias, self.ones, delta)
         return delta

@@ -1,6 +1,6 @@
 """Steps of the part of a model that sees images; tensors are [R, B, channels, height, width].
 
-On a CPU with a C compiler convolutions and what follows them are computed by `convolution.py`.
+On a CPU with a C compiler convolutions and what follows them are computed by `native`.
 Without one the part runs row by row, channels last, by PyTorch's convolutions of one model. On a
 GPU all rows go together, and a convolution is `unfold` and a batched product.
 """
@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedclust.engines.fused.convolution import pair
 from fedclust.engines.fused.dense import Chain
-from fedclust.engines.fused.products import matmul, rounded
-from fedclust.engines.fused.weights import Rule, Weight
+from fedclust.engines.fused.native.geometry import pair
+from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.rules import Rule
+from fedclust.engines.fused.weights import Weight
 
 _LAST = torch.channels_last
 
@@ -30,20 +31,33 @@ class RowConvStep:
     """The convolution of one row, by PyTorch's own kernels; arguments as of `StackedConvStep`."""
 
     def __init__(
-        self, layer: nn.Conv2d, weight: Weight, bias: Weight | None, rule: Rule | None, need: bool
+        self,
+        layer: nn.Conv2d,
+        weight: Weight,
+        bias: Weight | None,
+        rule: Rule | None,
+        need: bool,
+        products: Products,
     ) -> None:
         assert len(weight.value) == 1, "one row"
         self.weight, self.bias, self.rule, self.need = weight, bias, rule, need
+        self.products = products
         self.kernel = weight.value[0]
         self.shift = None if bias is None else bias.value[0, 0]
+        self._shifts = bias is not None and not bias.frozen
         self.stride, self.padding = list(pair(layer.stride)), list(pair(layer.padding))
         self.dilation = list(pair(layer.dilation))
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Step`."""
-        self.x = rounded(x[0])
+        self.x = self.products.rounded(x[0])
         out = functional.conv2d(
-            self.x, rounded(self.kernel), self.shift, self.stride, self.padding, self.dilation
+            self.x,
+            self.products.rounded(self.kernel),
+            self.shift,
+            self.stride,
+            self.padding,
+            self.dilation,
         )
         return out.unsqueeze(0)
 
@@ -51,12 +65,12 @@ class RowConvStep:
         """See `Step`."""
         assert self.rule is not None
         # the kernels would otherwise fall back to the slower layout of the gradient
-        grad = rounded(delta[0]).contiguous(memory_format=_LAST)
-        wanted = [self.need, True, self.bias is not None]
+        grad = self.products.rounded(delta[0]).contiguous(memory_format=_LAST)
+        wanted = [self.need, not self.weight.frozen, self._shifts]
         back, kernel, shift = torch.ops.aten.convolution_backward(
             grad,
             self.x,
-            rounded(self.kernel),
+            self.products.rounded(self.kernel),
             [grad.shape[1]],
             self.stride,
             self.padding,
@@ -66,8 +80,9 @@ class RowConvStep:
             1,
             wanted,
         )
-        self.rule.whole(self.weight, kernel.unsqueeze(0))
-        if self.bias is not None:
+        if not self.weight.frozen:
+            self.rule.whole(self.weight, kernel.unsqueeze(0))
+        if self.bias is not None and self._shifts:
             self.rule.whole(self.bias, shift.view(1, 1, -1))
         return back.unsqueeze(0) if self.need else delta
 
@@ -81,12 +96,20 @@ class StackedConvStep:
         bias: of every row, [R, 1, out].
         rule: what becomes of the gradient; None for forward only.
         need: whether the gradient of the input is wanted.
+        products: computes the products.
     """
 
     def __init__(
-        self, layer: nn.Conv2d, weight: Weight, bias: Weight | None, rule: Rule | None, need: bool
+        self,
+        layer: nn.Conv2d,
+        weight: Weight,
+        bias: Weight | None,
+        rule: Rule | None,
+        need: bool,
+        products: Products,
     ) -> None:
         self.weight, self.bias, self.rule, self.need = weight, bias, rule, need
+        self.products = products
         self.side = pair(layer.kernel_size)
         self.options = {
             "stride": pair(layer.stride),
@@ -102,27 +125,28 @@ class StackedConvStep:
         """See `Step`."""
         self.size = (x.shape[3], x.shape[4])
         columns = functional.unfold(x.flatten(0, 1), self.side, **self.options)
-        self.columns = _split(columns, x)  # [R, B, in * height * width, places]
-        out = matmul(self._turned(), self.columns)
+        self.columns = _split(columns, x)  # [R, B, in * height * width, pixels]
+        out = self.products.matmul(self._turned(), self.columns)
         if self.bias is not None:
             out += self.bias.value.unsqueeze(-1)
-        places = [
+        sides = [
             (n + 2 * p - d * (k - 1) - 1) // s + 1
             for n, k, s, p, d in zip(self.size, self.side, *self.options.values(), strict=True)
         ]
-        return out.view(*out.shape[:3], *places)
+        return out.view(*out.shape[:3], *sides)
 
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`."""
         assert self.rule is not None
-        grad = delta.flatten(3)  # [R, B, out, places]
+        grad = delta.flatten(3)  # [R, B, out, pixels]
         back = delta
         if self.need:
-            columns = matmul(self._turned().mT, grad).flatten(0, 1)
+            columns = self.products.matmul(self._turned().mT, grad).flatten(0, 1)
             back = _split(functional.fold(columns, self.size, self.side, **self.options), grad)
-        kernel = matmul(grad, self.columns.mT).sum(1)
-        self.rule.whole(self.weight, kernel.view(self.weight.value.shape))
-        if self.bias is not None:
+        if not self.weight.frozen:
+            kernel = self.products.matmul(grad, self.columns.mT).sum(1)
+            self.rule.whole(self.weight, kernel.view(self.weight.value.shape))
+        if self.bias is not None and not self.bias.frozen:
             self.rule.whole(self.bias, grad.sum((1, 3)).unsqueeze(1))
         return back
 
@@ -164,11 +188,11 @@ class ResponseNormStep:
 
     def __init__(self, layer: nn.LocalResponseNorm, channels: int, device: torch.device) -> None:
         self.beta, self.k, self.alpha = layer.beta, float(layer.k), layer.alpha / layer.size
-        apart = torch.arange(channels, device=device) - torch.arange(
+        distance = torch.arange(channels, device=device) - torch.arange(
             channels, device=device
         ).unsqueeze(1)
         # channel c sees channels c - size // 2 … c + (size - 1) // 2
-        band = (apart >= -(layer.size // 2)) & (apart <= (layer.size - 1) // 2)
+        band = (distance >= -(layer.size // 2)) & (distance <= (layer.size - 1) // 2)
         self.band = band.to(torch.float32)
 
     def _over(self, band: Tensor, x: Tensor) -> Tensor:

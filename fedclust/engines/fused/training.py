@@ -1,4 +1,4 @@
-"""Local training of a chunk of rows, and their gradients."""
+"""The batches of local training, its rule, and what a batch does to the models."""
 
 from __future__ import annotations
 
@@ -8,29 +8,50 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import Shards
-from fedclust.engines.fused.network import Frame, Stack
-from fedclust.engines.fused.regression import fits, train_regression
-from fedclust.engines.fused.weights import Descent, HeavyBall, TrainingRule
+from fedclust.calls import Shards, TrainCall
+from fedclust.engines.fused.layers import Buffers, Frame, StackedModels
+from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.schedule import Schedule
-from fedclust.solver import Solver
-from fedclust.types import Pool
+from fedclust.pool import Pool
 
-_RESIDENT = (
-    256 << 20
-)  # bytes of a chunk's converted examples; beyond it every batch is converted by itself
+# bytes of a chunk's converted examples; beyond it every batch is converted by itself
+_RESIDENT = 256 << 20
 
 
-def rule_of(solver: Solver, lr: float) -> TrainingRule:
-    """What a solver does with a gradient."""
+def rule_of(call: TrainCall, products: Products) -> TrainingRule:
+    """What a call does with a gradient."""
+    solver = call.solver
+    pull = solver.proximal or float(call.linear is not None)
     if solver.momentum:
         return HeavyBall(
-            lr=lr,
+            lr=call.lr,
             momentum=solver.momentum,
             proximal=solver.proximal,
             weight_decay=solver.weight_decay,
+            pull=pull,
+            products=products,
         )
-    return Descent(lr=lr, proximal=solver.proximal, weight_decay=solver.weight_decay)
+    return Descent(
+        lr=call.lr,
+        proximal=solver.proximal,
+        weight_decay=solver.weight_decay,
+        pull=pull,
+        products=products,
+    )
+
+
+def anchor_of(call: TrainCall) -> Tensor | None:
+    """Where the rule of a call pulls its rows to, [R, P]; None for their start.
+
+    The proximal and the linear term are both in it, see `Descent`.
+    """
+    if call.linear is None:
+        return call.anchor
+    if not call.solver.proximal:
+        return -call.linear
+    centre = call.models[call.label] if call.anchor is None else call.anchor
+    return torch.sub(centre, call.linear, alpha=1 / call.solver.proximal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +60,18 @@ class Batches:
 
     Attributes:
         pool: all examples.
-        place: [S, R, B] int64 pool rows, or rows of `data` where that is given.
+        example: [S, R, B] int64 rows of `data` counted through all clients, or of the pool where
+            there are no data.
         data: [R, n, *shape] float32 examples of the chunk, or None where they would take too much
             memory or differ from step to step.
         key: [R] int64 randomness of the rows.
         label: [S, R, B, 1] int64 classes.
         size: [R, S] int64 examples of every batch.
         share: [S, R, B, 1] weight of every example in the loss of its batch, 0 in padding.
+        weighted: whether these differ within a batch.
+        steps: [R] int64 local steps of every row.
+        first: [R, E] float32 what the loss of each of the first E steps weighs in the mean over the
+            first local epoch.
         rows: active rows by step; rows are sorted, so these are the first ones.
         width: largest batch of the active rows by step.
         ordered: every batch of a row is its first examples in order.
@@ -53,59 +79,65 @@ class Batches:
     """
 
     pool: Pool
-    place: Tensor
+    example: Tensor
     data: Tensor | None
     key: Tensor
     label: Tensor
     size: Tensor
     share: Tensor
+    weighted: bool
+    steps: Tensor
+    first: Tensor
     rows: list[int]
     width: list[int]
     ordered: bool
     real: int
 
-    _READ: ClassVar[tuple[str, ...]] = (
-        "place",
-        "key",
-        "label",
-        "share",
-    )  # in every step, besides the data
+    # in every step, besides the data
+    _READ: ClassVar[tuple[str, ...]] = ("example", "key", "label", "share", "steps", "first")
 
     @classmethod
-    def of(cls, pool: Pool, shards: Shards, plan: Schedule, stack: Stack) -> Batches:
-        """The batches that `plan` gives to `shards`, whose steps descend; `stack` has room for the
-        data.
+    def of(
+        cls, pool: Pool, call: TrainCall, plan: Schedule, buffers: Buffers, *, whole: bool
+    ) -> Batches:
+        """The batches that `plan` gives to the rows of `call`, whose steps descend.
+
+        Args:
+            pool: all examples.
+            call: R rows.
+            plan: their steps.
+            buffers: memory for the data.
+            whole: whether all examples of a row are needed, however many there are.
         """
+        shards, solver, weight = call.shards, call.solver, call.example_weight
         rows, longest = shards.index.shape
+        batches = 1 if solver.batch_size is None else -(-longest // solver.batch_size)
         size, position = (
             plan.size.T.unsqueeze(2),
             plan.position.transpose(0, 1),
         )  # [S, R, 1], [S, R, B]
         inside = torch.arange(position.shape[2], device=size.device) < size
-        place = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
+        example = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
         source, known = shards.index.reshape(-1), plan.known_size
-        label, data = pool.y[source][place].unsqueeze(3), None
+        label, data = pool.y[source][example].unsqueeze(3), None
+        share = inside / size.clamp(min=1)
+        if weight is not None:
+            share *= weight.reshape(-1)[example]
         small = source.numel() * pool.x[0].numel() * 4 <= _RESIDENT
-        # on a GPU the rows of a chunk are chosen so that examples of regression have room, see
-        # `FusedEngine`
-        looks_at_all = stack.span is not None or (
-            source.is_cuda and fits(stack.network, source.device)
-        )
-        if pool.view is None and (small or looks_at_all):
+        if pool.view is None and (small or whole):
             # in memory that was written before
-            data = pool.inputs_into(source, stack.room("data", rows, longest, *pool.shape))
-        if stack.span is not None:
-            assert data is not None
-            stack.span.begin(data.flatten(2), position.shape[0])
-            data = stack.span.products
+            data = pool.inputs_into(source, buffers("data", rows, longest, *pool.shape))
         return cls(
             pool=pool,
-            place=place.contiguous() if data is not None else source[place],
+            example=example.contiguous() if data is not None else source[example],
             data=data,
             key=shards.key,
             label=label,
             size=plan.size,
-            share=(inside / size.clamp(min=1)).unsqueeze(3),
+            share=share.unsqueeze(3),
+            weighted=weight is not None,
+            steps=plan.steps,
+            first=plan.first_epoch(shards.count, solver)[:, :batches],
             rows=(known > 0).sum(0).tolist(),
             width=known.amax(0).tolist() if rows else [],
             real=int(known.sum()),
@@ -116,7 +148,7 @@ class Batches:
     def kind(self) -> object:
         """What of the steps is known to the host, and where the data lie."""
         where = None if self.data is None else self.data.data_ptr()
-        return tuple(self.rows), tuple(self.width), self.ordered, self.place.shape, where
+        return tuple(self.rows), tuple(self.width), self.ordered, self.example.shape, where
 
     def copied(self) -> Batches:
         """The same batches in memory of their own, but for the data."""
@@ -138,21 +170,34 @@ class Batches:
         rows, width = room.shape[:2]
         if self.data is not None and self.ordered:
             return self.data[:rows, :width]
-        place = _first(self.place[step], rows, width)
+        example = first_of(self.example[step], rows, width)
         if self.data is None:
-            return self.pool.training_inputs(place, self.key[:rows], step)
+            return self.pool.training_inputs(example, self.key[:rows], step)
         # one copy per batch: indexing would copy twice, and a shuffled copy per pass would leave
         # the cache
-        torch.index_select(self.data.flatten(0, 1), 0, place.reshape(-1), out=room.flatten(0, 1))
+        torch.index_select(self.data.flatten(0, 1), 0, example.reshape(-1), out=room.flatten(0, 1))
         return room
 
+    def room_for_labels(self) -> Tensor:
+        """[S, 1, R, B] zeros, for the log-probability of every example's class."""
+        return torch.zeros_like(self.share).permute(0, 3, 1, 2)
 
-def _first(x: Tensor, rows: int, width: int) -> Tensor:
+    def mean_losses(self, logp: Tensor) -> Tensor:
+        """Mean losses of the steps, and of the first local epoch, [R, 2] nats per example; logp is
+        changed.
+        """
+        losses = logp.permute(0, 2, 3, 1).mul_(self.share)  # of every example, negative
+        early = losses[: self.first.shape[1]].sum((2, 3)).T * self.first
+        mean = losses.sum((0, 2, 3)) / self.steps.clamp(min=1)
+        return torch.stack([mean, early.sum(1)], 1).neg_()
+
+
+def first_of(x: Tensor, rows: int, width: int) -> Tensor:
     """x[:rows, :width], free where that is all."""
     return x if x.shape[0] == rows and x.shape[1] == width else x[:rows, :width]
 
 
-def _descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
+def descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
     """Carry the gradient of the weighted loss of a batch through the models, which their rule
     changes.
 
@@ -173,40 +218,13 @@ def _descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
     return logp
 
 
-def in_one_call(stack: Stack, batches: Batches) -> bool:
-    """Whether all steps of a chunk are one call of compiled code, or one launch of a kernel."""
-    return batches.data is not None and fits(stack.network, stack.key.device)
-
-
-def train_chunk(stack: Stack, batches: Batches) -> Tensor:
-    """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are
-    moved.
-    """
-    if in_one_call(stack, batches):
-        assert batches.data is not None
-        data = batches.data.flatten(2)
-        return train_regression(stack, data, batches.place, batches.label.squeeze(3), batches.size)
-    labels, shares = batches.label.unbind(), batches.share.unbind()
-    picked = torch.zeros_like(batches.share).permute(
-        0, 3, 1, 2
-    )  # [S, 1, R, B] of every example's class
-    for step, (rows, width) in enumerate(zip(batches.rows, batches.width, strict=True)):
-        stack.clock.step = step
-        stack.clock.place = None if batches.ordered else _first(batches.place[step], rows, width)
-        frame = stack.frame(rows, width)
-        x = batches.inputs(step, frame.inputs)
-        label, share = _first(labels[step], rows, width), _first(shares[step], rows, width)
-        logp = _descend(frame, x, label, share)
-        torch.gather(logp, 0, label.permute(2, 0, 1), out=picked[step, :, :rows, :width])
-    steps = (batches.share > 0).any(2).sum((0, 2))
-    return -(picked.permute(0, 2, 3, 1) * batches.share).sum((0, 2, 3)) / steps.clamp(min=1)
-
-
-def gradient_chunk(stack: Stack, pool: Pool, shards: Shards, counts: list[int], block: int) -> None:
+def add_gradients(
+    models: StackedModels, pool: Pool, shards: Shards, counts: list[int], block: int
+) -> None:
     """Add to the slots the gradient of every row's mean loss over its own examples.
 
     Args:
-        stack: the models, with slots and the rule that adds to them.
+        models: they, with slots and the rule that adds to them.
         pool: all examples.
         shards: data of the rows.
         counts: examples of every row, descending.
@@ -219,4 +237,5 @@ def gradient_chunk(stack: Stack, pool: Pool, shards: Shards, counts: list[int], 
         index = shards.index[:rows, first : first + width]
         inside = position[first : first + width] < shards.count[:rows].unsqueeze(1)
         weight = (inside * share[:rows].unsqueeze(1)).unsqueeze(2)
-        _descend(stack.frame(rows, width), pool.inputs(index), pool.y[index].unsqueeze(2), weight)
+        frame = models.layers.frame(rows, width)
+        descend(frame, pool.inputs(index), pool.y[index].unsqueeze(2), weight)

@@ -1,18 +1,13 @@
-"""Parameters of the rows of a chunk, stacked per layer, and the rules that change them."""
+"""Parameters of the rows of a chunk, stacked per layer."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
-
-from fedclust.engines.fused.products import baddbmm
-
-_NARROW = 64  # outputs below which adding number by number is faster than row by row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +19,16 @@ class Weight:
             channels.
         decay: factor of `value` in the gradient: weight decay, proximal pull and the model's own L2
             together.
-        anchor: where the proximal term pulls to, None without that term.
+        anchor: A of the constant part -pull * A of the gradient, see `Descent`; None without one.
         slot: momentum, or whatever else the rule accumulates.
+        frozen: whether it stays as it is, so that its gradient is not asked for.
     """
 
     value: Tensor
     decay: float = 0.0
     anchor: Tensor | None = None
     slot: Tensor | None = None
+    frozen: bool = False
 
     def rows(self, low: int, high: int) -> Weight:
         """The rows [low, high) as views."""
@@ -40,177 +37,8 @@ class Weight:
             decay=self.decay,
             anchor=None if self.anchor is None else self.anchor[low:high],
             slot=None if self.slot is None else self.slot[low:high],
+            frozen=self.frozen,
         )
-
-
-class Rule(Hashable, Protocol):
-    """What becomes of a gradient; called once per parameter and step."""
-
-    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
-        """Room for a parameter of `rows` rows and for what the rule keeps beside it."""
-        ...
-
-    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
-        """Use the gradient a @ b, where a is [R, o, B], b [R, B, i] and the parameter [R, o, i]."""
-        ...
-
-    def whole(self, weight: Weight, gradient: Tensor) -> None:
-        """Use the gradient [R, *shape]."""
-        ...
-
-
-class TrainingRule(Rule, Protocol):
-    """A rule that moves the parameter by lr times a combination of gradients."""
-
-    @property
-    def lr(self) -> float:
-        """Learning rate of the call."""
-        ...
-
-    def spread(self, weight: Weight, place: Tensor | None, gradient: Tensor) -> None:
-        """Use a gradient that is known by its coefficients, see `fedclust.engines.fused.span`.
-
-        Args:
-            weight: coefficients [R, n, o] of the parameter in units of -lr, and of its momentum.
-            place: [R, B] int64 rows of [.. * n, o] that `gradient` belongs to; None for its first B
-                of each.
-            gradient: [R, B, o] coefficients of these; those of all others are 0.
-        """
-        ...
-
-
-def _add_at(to: Tensor, place: Tensor | None, values: Tensor) -> None:
-    """Add values [R, B, o] to the rows `place` [R, B] of to [R, n, o], all of its n counted
-    through.
-    """
-    rows, batch, width = values.shape
-    if place is None:
-        to[:rows, :batch].add_(values)
-        return
-    flat, index = to.flatten(0, 1), place.reshape(-1)
-    # index_add_ costs a call per row on a CPU, index_put_ works number by number, but sorts on a
-    # GPU
-    if width < _NARROW and not to.is_cuda:
-        flat.index_put_((index,), values.reshape(-1, width), accumulate=True)
-    else:
-        flat.index_add_(0, index, values.reshape(-1, width))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Descent:
-    """Gradient descent w = w - lr * (g + decay * w - proximal * a); a dense gradient is never
-    stored.
-
-    Attributes:
-        lr: learning rate of the call.
-        proximal: mu of FedProx, whose part of the pull on w itself is in `Weight.decay`.
-        weight_decay: coefficient of w in the gradient.
-    """
-
-    lr: float
-    proximal: float
-    weight_decay: float
-
-    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
-        """See `Rule`."""
-        return Weight(
-            value=field.empty(rows, device),
-            decay=self.weight_decay + self.proximal + 2 * field.l2,
-            anchor=field.empty(rows, device) if self.proximal else None,
-        )
-
-    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
-        """One step, fused into the product that is the gradient."""
-        baddbmm(weight.value, a, b, weight.value, beta=1 - self.lr * weight.decay, alpha=-self.lr)
-        if weight.anchor is not None:
-            weight.value.add_(weight.anchor, alpha=self.lr * self.proximal)
-
-    def whole(self, weight: Weight, gradient: Tensor) -> None:
-        """One step with a gradient at hand."""
-        if weight.decay:
-            weight.value.mul_(1 - self.lr * weight.decay)
-        weight.value.add_(gradient, alpha=-self.lr)
-        if weight.anchor is not None:
-            weight.value.add_(weight.anchor, alpha=self.lr * self.proximal)
-
-    def spread(self, weight: Weight, place: Tensor | None, gradient: Tensor) -> None:
-        """See `TrainingRule`."""
-        if weight.decay:
-            weight.value[: len(gradient)].mul_(1 - self.lr * weight.decay)
-        _add_at(weight.value, place, gradient)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeavyBall:
-    """Momentum u = momentum * u + g + decay * w - proximal * a; w = w - lr * u.
-
-    Attributes:
-        lr: learning rate of the call.
-        momentum: coefficient of the old u.
-        proximal, weight_decay: as in `Descent`.
-    """
-
-    lr: float
-    momentum: float
-    proximal: float
-    weight_decay: float
-
-    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
-        """See `Rule`."""
-        return Weight(
-            value=field.empty(rows, device),
-            decay=self.weight_decay + self.proximal + 2 * field.l2,
-            anchor=field.empty(rows, device) if self.proximal else None,
-            slot=field.empty(rows, device),
-        )
-
-    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
-        """One step, the gradient fused into the momentum's update."""
-        assert weight.slot is not None
-        baddbmm(weight.slot, a, b, weight.slot, beta=self.momentum)
-        self._move(weight, weight.slot)
-
-    def whole(self, weight: Weight, gradient: Tensor) -> None:
-        """One step with a gradient at hand."""
-        assert weight.slot is not None
-        weight.slot.mul_(self.momentum).add_(gradient)
-        self._move(weight, weight.slot)
-
-    def spread(self, weight: Weight, place: Tensor | None, gradient: Tensor) -> None:
-        """See `TrainingRule`."""
-        assert weight.slot is not None
-        value, slot = weight.value[: len(gradient)], weight.slot[: len(gradient)]
-        slot.mul_(self.momentum)
-        _add_at(slot, place, gradient)
-        if weight.decay:
-            slot.add_(value, alpha=-self.lr * weight.decay)
-        value.add_(slot)
-
-    def _move(self, weight: Weight, slot: Tensor) -> None:
-        if weight.decay:
-            slot.add_(weight.value, alpha=weight.decay)
-        if weight.anchor is not None:
-            slot.add_(weight.anchor, alpha=-self.proximal)
-        weight.value.add_(slot, alpha=-self.lr)
-
-
-@dataclass(frozen=True)
-class Accumulate:
-    """Sums gradients in the slot and leaves the parameters alone."""
-
-    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
-        """See `Rule`."""
-        return Weight(value=field.empty(rows, device), slot=field.empty(rows, device))
-
-    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
-        """Add a @ b."""
-        assert weight.slot is not None
-        baddbmm(weight.slot, a, b, weight.slot)
-
-    def whole(self, weight: Weight, gradient: Tensor) -> None:
-        """Add the gradient."""
-        assert weight.slot is not None
-        weight.slot.add_(gradient)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,3 +88,58 @@ class Field:
         """Write the stack [R, *shape] into the rows `rows` [R] of flat [C, P]."""
         part = flat[:, self.offset : self.offset + self.size]
         part.index_copy_(0, rows, stack.reshape(len(rows), -1))
+
+
+class Parameters:
+    """The parameters of R rows, and what a rule keeps beside them.
+
+    Args:
+        fields: where each lies in a flat row, by name.
+        weights: room for each, by the same names.
+    """
+
+    def __init__(self, fields: Mapping[str, Field], weights: Mapping[str, Weight]) -> None:
+        self._fields, self.weights = fields, weights
+
+    def moves(self, layer: int) -> bool:
+        """Whether a layer has parameters that are not frozen."""
+        own = (self.weights.get(f"{layer}.{part}") for part in ("weight", "bias"))
+        return any(weight is not None and not weight.frozen for weight in own)
+
+    def load(
+        self,
+        models: Tensor,
+        label: Tensor,
+        slots: Tensor | None = None,
+        anchor: Tensor | None = None,
+    ) -> None:
+        """Take parameters, and what the rule keeps beside them.
+
+        Args:
+            models: [K, P].
+            label: [R] int64 model of every row.
+            slots: [K, P] likewise; None for zeros.
+            anchor: [R, P] see `Weight.anchor`; None for the models themselves.
+        """
+        own = torch.arange(len(label), device=label.device)
+        for name, field in self._fields.items():
+            weight = self.weights[name]
+            field.load(models, label, weight.value)
+            if weight.anchor is not None and anchor is not None:
+                field.load(anchor, own, weight.anchor)
+            elif weight.anchor is not None:
+                weight.anchor.copy_(weight.value)
+            if weight.slot is not None and slots is not None:
+                field.load(slots, label, weight.slot)
+            elif weight.slot is not None:
+                weight.slot.zero_()
+
+    def store(self, rows: Tensor, params: Tensor | None, slots: Tensor | None) -> None:
+        """Write parameters and slots into the rows `rows` [R] of flat tensors [C, P]."""
+        for name, field in self._fields.items():
+            weight = self.weights[name]
+            if params is not None:
+                field.store(weight.value, params, rows)
+            if slots is not None:
+                assert weight.slot is not None
+                field.store(weight.slot, slots, rows)

@@ -14,76 +14,83 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from fedclust.engines.fused.network import Stack
-from fedclust.engines.fused.training import Batches, train_chunk
+from fedclust.engines.fused.training import Batches
+
+if TYPE_CHECKING:
+    from fedclust.engines.fused.chunk import Chunk, Task
 
 _LOG = logging.getLogger(__name__)
 _MOST_STEPS = 2000  # a graph of more would take long to make and much memory
-_KINDS = 8  # graphs of a stack, and kinds it remembers
+_KINDS = 8  # graphs of a chunk, and kinds it remembers
 
 
 @dataclass(frozen=True)
 class _Captured:
-    """A graph, the batches it reads, and where it leaves the losses [R]."""
+    """A graph, the batches it reads, and where it leaves the losses [R, 2]."""
 
     graph: Any
     batches: Batches
-    loss: Tensor
+    losses: Tensor
 
 
 class Graphs:
-    """The graphs of one stack."""
+    """The graphs of one chunk's training."""
 
     def __init__(self) -> None:
         self._met: dict[object, None] = {}  # the last kinds, oldest first
         self._kept: dict[object, _Captured | None] = {}  # None where a graph cannot be used
 
-    def train(self, stack: Stack, batches: Batches, again: Callable[[], Batches]) -> Tensor:
-        """As `train_chunk`.
+    def train(self, chunk: Chunk, batches: Batches, task: Task) -> Tensor:
+        """As `Chunk.all_steps`.
 
         Args:
-            stack: the models, always the same stack.
+            chunk: the models, always those of the same chunk.
             batches: what they are trained on.
-            again: brings stack and batches back to where they were given.
+            task: brings the chunk back to where it was given.
         """
-        kind = (batches.kind, stack.span)
+        kind = (batches.kind, chunk.span)
         if kind not in self._kept and kind in self._met and len(self._kept) < _KINDS:
-            self._kept[kind] = _capture(stack, batches, again)
-            batches = again()
+            self._kept[kind] = _capture(chunk, batches, task)
+            batches = _again(chunk, task)
         captured = self._kept.get(kind)
         if captured is None:
             if len(batches.rows) <= _MOST_STEPS:
                 self._met[kind] = None
             if len(self._met) > _KINDS:
                 del self._met[next(iter(self._met))]
-            return train_chunk(stack, batches)
+            return chunk.all_steps(batches)
         captured.batches.take(batches)
         captured.graph.replay()
-        return captured.loss.clone()
+        return captured.losses.clone()
 
 
-def _capture(stack: Stack, batches: Batches, again: Callable[[], Batches]) -> _Captured | None:
-    """A graph that gives what `train_chunk` gives; None, with a warning, where there is none."""
-    loss = train_chunk(stack, batches)
-    expected = [loss, *(x.clone() for x in stack.trained())]
-    own = again().copied()
-    start = [torch.zeros_like(loss), *(x.clone() for x in stack.trained())]
+def _again(chunk: Chunk, task: Task) -> Batches:
+    """The chunk as before its first step."""
+    chunk.load(task)
+    return chunk.begin(task)
+
+
+def _capture(chunk: Chunk, batches: Batches, task: Task) -> _Captured | None:
+    """A graph that gives what `Chunk.all_steps` gives; None, with a warning, without one."""
+    losses = chunk.all_steps(batches)
+    expected = [losses, *(x.clone() for x in chunk.moved())]
+    own = _again(chunk, task).copied()
+    start = [torch.zeros_like(losses), *(x.clone() for x in chunk.moved())]
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
-            left = train_chunk(stack, own)
+            left = chunk.all_steps(own)
         graph.replay()
     except RuntimeError as e:
         _LOG.warning("no CUDA graph of local training: %s", str(e).partition("\n")[0])
         return None
-    if not all(map(_agree, [left, *stack.trained()], expected, start)):
+    if not all(map(_agree, [left, *chunk.moved()], expected, start)):
         _LOG.warning("a CUDA graph of local training gave other numbers and is not used")
         return None
     return _Captured(graph, own, left)

@@ -12,7 +12,7 @@
    The gradient of the batch by its logits is d [B, o]. Then (u only with momentum)
 
        g = d at the batch's rows of c (spanned), or x_b^T d
-       u = momentum * u + g - lr * decay * c - proximal * anchor;   c = c + u.
+       u = momentum * u + g - lr * decay * c - pull * anchor;   c = c + u.
 
    Classes lie in vectors of 16, filled up with logits so low that they count for nothing. */
 
@@ -28,7 +28,7 @@ typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 static const float NOTHING = -1e30f; /* logit of a class that does not exist */
 
 typedef struct {
-  int64_t rows, examples, width, classes, steps, batch, origins, spanned;
+  int64_t rows, examples, width, classes, steps, batch, early, origins, spanned;
   const float *inputs;                        /* [R, n, k] */
   const float *outputs[3];                    /* [R, n, o] of every origin */
   const float *factors;                       /* [S, origins] */
@@ -36,10 +36,12 @@ typedef struct {
   const float *anchor;                        /* [R, o, k] or NULL */
   float *bias, *bias_slot;                    /* [R, o] or NULL */
   const float *bias_anchor;                   /* [R, o] or NULL */
-  const int64_t *place, *label;               /* [S, R, B]; places counted through all rows */
+  const int64_t *example, *label;             /* [S, R, B]; examples counted through all rows */
   const int64_t *size;                        /* [R, S] examples of the batch, 0 after the row's last step */
-  float *loss;                                /* [R] mean over the steps */
-  float lr, momentum, decay, bias_decay, proximal;
+  const float *share;                         /* [S, R, B] of the examples in their batch's loss, NULL for 1 / size */
+  const float *first;                         /* [R, early] of the steps' losses in the mean over the first epoch */
+  float *loss;                                /* [R, 2] mean over the steps, and over the first epoch */
+  float lr, momentum, decay, bias_decay, pull;
 } Job;
 
 /* Room of a row; everything [.., v] vectors, v = ceil(o / 16). */
@@ -90,7 +92,7 @@ static inline float sum(vec x) {
   for (; e + count <= size; e += count) {                                                      \
     const float *x[count];                                                                     \
     vec acc[count];                                                                            \
-    for (int i = 0; i < count; i++) x[i] = j->inputs + place[e + i] * j->width, acc[i] = (vec){}; \
+    for (int i = 0; i < count; i++) x[i] = j->inputs + example[e + i] * j->width, acc[i] = (vec){}; \
     for (int64_t k = 0; k < j->width; k++) {                                                   \
       const vec ck = room->c[k * v + w];                                                       \
       for (int i = 0; i < count; i++) acc[i] += x[i][k] * ck;                                  \
@@ -98,7 +100,7 @@ static inline float sum(vec x) {
     for (int i = 0; i < count; i++) room->z[(e + i) * v + w] = -j->lr * acc[i];                \
   }
 
-static void logits(const Job *j, const Room *room, int64_t v, const int64_t *place, int64_t size) {
+static void logits(const Job *j, const Room *room, int64_t v, const int64_t *example, int64_t size) {
   for (int64_t w = 0; w < v; w++) {
     int64_t e = 0;
     LOGITS(10)
@@ -113,7 +115,7 @@ static void logits(const Job *j, const Room *room, int64_t v, const int64_t *pla
     const float *x[count];                                                                     \
     vec d[count];                                                                              \
     for (int i = 0; i < count; i++)                                                            \
-      x[i] = j->inputs + place[e + i] * j->width, d[i] = room->z[(e + i) * v + w];             \
+      x[i] = j->inputs + example[e + i] * j->width, d[i] = room->z[(e + i) * v + w];             \
     for (int64_t k = 0; k < j->width; k++) {                                                   \
       vec a = to[k * v + w], b = (vec){};                                                      \
       for (int i = 0; i + 1 < count; i += 2) a += x[i][k] * d[i], b += x[i + 1][k] * d[i + 1]; \
@@ -122,7 +124,7 @@ static void logits(const Job *j, const Room *room, int64_t v, const int64_t *pla
     }                                                                                          \
   }
 
-static void gradient(const Job *j, const Room *room, vec *to, int64_t v, const int64_t *place, int64_t size) {
+static void gradient(const Job *j, const Room *room, vec *to, int64_t v, const int64_t *example, int64_t size) {
   for (int64_t w = 0; w < v; w++) {
     int64_t e = 0;
     GRADIENT(10)
@@ -131,28 +133,34 @@ static void gradient(const Job *j, const Room *room, vec *to, int64_t v, const i
   }
 }
 
-/* Turn logits into the gradient of the batch's mean loss; returns that loss. */
-static double descend(const Room *room, int64_t v, const int64_t *label, int64_t size) {
+/* Turn logits into the gradient of the batch's loss, the mean or weighted by `shares`; returns that loss. */
+static double descend(const Room *room, int64_t v, const int64_t *label, const float *shares, int64_t size) {
   double loss = 0, product = 1; /* the log of a product is cheaper than many logs */
-  const float share = 1.0f / (float)size;
+  float share = 1.0f / (float)size;
   for (int64_t e = 0; e < size; e++) {
     vec *z = room->z + e * v;
     vec most = z[0], sums = (vec){};
     for (int64_t w = 1; w < v; w++) most = choose(z[w] > most, z[w], most);
     const float top = largest(most);
-    loss += top - ((float *)z)[label[e]];
+    const float right = ((float *)z)[label[e]];
     for (int64_t w = 0; w < v; w++) sums += z[w] = exp_of(z[w] - top);
     const float total = sum(sums);
-    product *= total;
-    if (!(product < 1e200)) loss += log(product), product = 1;
+    if (shares) {
+      share = shares[e];
+      loss += (double)share * (top - right + log((double)total));
+    } else {
+      loss += top - right;
+      product *= total;
+      if (!(product < 1e200)) loss += log(product), product = 1;
+    }
     const float scale = share / total;
     for (int64_t w = 0; w < v; w++) z[w] *= scale;
     ((float *)z)[label[e]] -= share;
   }
-  return (loss + log(product)) / (double)size;
+  return shares ? loss : (loss + log(product)) / (double)size;
 }
 
-static void step(const Job *j, const Room *room, int64_t v, const int64_t *place, int64_t first, int64_t size) {
+static void step(const Job *j, const Room *room, int64_t v, const int64_t *example, int64_t first, int64_t size) {
   vec *to = j->slot ? room->u : room->c;
   const int64_t all = j->width * v;
   const float kept = j->lr * j->decay;
@@ -161,12 +169,12 @@ static void step(const Job *j, const Room *room, int64_t v, const int64_t *place
   else if (kept != 0)
     for (int64_t i = 0; i < all; i++) room->c[i] -= kept * room->c[i];
   if (room->anchor)
-    for (int64_t i = 0; i < all; i++) to[i] -= j->proximal * room->anchor[i];
+    for (int64_t i = 0; i < all; i++) to[i] -= j->pull * room->anchor[i];
   if (j->spanned) {
     for (int64_t e = 0; e < size; e++)
-      for (int64_t w = 0; w < v; w++) to[(place[e] - first) * v + w] += room->z[e * v + w];
+      for (int64_t w = 0; w < v; w++) to[(example[e] - first) * v + w] += room->z[e * v + w];
   } else {
-    gradient(j, room, to, v, place, size);
+    gradient(j, room, to, v, example, size);
   }
   if (j->slot)
     for (int64_t i = 0; i < all; i++) room->c[i] += room->u[i];
@@ -174,7 +182,7 @@ static void step(const Job *j, const Room *room, int64_t v, const int64_t *place
   for (int64_t w = 0; w < v; w++) {
     vec d = j->bias_decay * room->bias[w];
     for (int64_t e = 0; e < size; e++) d += room->z[e * v + w];
-    if (j->bias_anchor) d -= j->proximal * room->bias_anchor[w];
+    if (j->bias_anchor) d -= j->pull * room->bias_anchor[w];
     if (j->bias_slot) d = room->bias_u[w] = j->momentum * room->bias_u[w] + d;
     room->bias[w] -= j->lr * d;
   }
@@ -244,23 +252,26 @@ static void row(const Job *j, int64_t r, vec *memory, int64_t v) {
   widen(room.bias_u, bias_slot, 1, o, v);
   widen(room.bias_anchor, j->bias_anchor ? j->bias_anchor + r * o : NULL, 1, o, v);
 
-  double loss = 0;
+  double loss = 0, early = 0;
   int64_t s = 0;
   for (; s < j->steps && j->size[r * j->steps + s]; s++) {
     const int64_t size = j->size[r * j->steps + s], at = (s * j->rows + r) * j->batch;
-    const int64_t *place = j->place + at;
-    logits(j, &room, v, place, size);
+    const int64_t *example = j->example + at;
+    logits(j, &room, v, example, size);
     for (int64_t e = 0; e < size; e++)
       for (int64_t w = 0; w < v; w++) {
         vec z = room.z[e * v + w] + room.filled[w] + room.bias[w];
         for (int64_t i = 0; i < j->origins; i++)
-          z += j->factors[s * j->origins + i] * room.out[(i * n + place[e] - r * n) * v + w];
+          z += j->factors[s * j->origins + i] * room.out[(i * n + example[e] - r * n) * v + w];
         room.z[e * v + w] = z;
       }
-    loss += descend(&room, v, j->label + at, size);
-    step(j, &room, v, place, r * n, size);
+    const double now = descend(&room, v, j->label + at, j->share ? j->share + at : NULL, size);
+    loss += now;
+    if (s < j->early) early += j->first[r * j->early + s] * now;
+    step(j, &room, v, example, r * n, size);
   }
-  j->loss[r] = s ? (float)(loss / (double)s) : 0.0f;
+  j->loss[2 * r] = s ? (float)(loss / (double)s) : 0.0f;
+  j->loss[2 * r + 1] = (float)early;
   if (j->spanned) {
     narrow(weight, room.c, k, o, v);
     narrow(slot, room.u, k, o, v);

@@ -1,8 +1,8 @@
 """Local training of softmax regression: all steps of a chunk in one call of compiled code.
 
 A step of so small a model is less than a microsecond of arithmetic, but more than a dozen of
-PyTorch's operations. `regression.c` says what is computed, row by row;
-`fedclust/kernels/regression.py` is its counterpart for a GPU.
+PyTorch's operations. `softmax.c` says what is computed, row by row;
+`cuda/softmax.py` is its counterpart for a GPU.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
 import torch
 from torch import Tensor
 
-from fedclust import kernels
-from fedclust.engines.fused.compiled import library
-from fedclust.engines.fused.network import Network, Stack
-from fedclust.engines.fused.products import factors_as, rounding
-from fedclust.engines.fused.weights import Descent, HeavyBall
+from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.network import Network
+from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
+from fedclust.engines.fused.span import Span
+from fedclust.engines.fused.weights import Weight
 
 _MOST_CLASSES_CUDA = 128  # beside which a batch and some features leave registers free
 
@@ -28,58 +30,70 @@ class _Job(Structure):
 
     _fields_ = (
         *((name, c_int64) for name in ("rows", "examples", "width", "classes")),
-        *((name, c_int64) for name in ("steps", "batch", "origins", "spanned")),
+        *((name, c_int64) for name in ("steps", "batch", "early", "origins", "spanned")),
         ("inputs", c_void_p),
         ("outputs", c_void_p * 3),
         *((name, c_void_p) for name in ("factors", "weight", "slot", "anchor")),
         *((name, c_void_p) for name in ("bias", "bias_slot", "bias_anchor")),
-        *((name, c_void_p) for name in ("place", "label", "size", "loss")),
-        *((name, c_float) for name in ("lr", "momentum", "decay", "bias_decay", "proximal")),
+        *((name, c_void_p) for name in ("example", "label", "size", "share", "first", "loss")),
+        *((name, c_float) for name in ("lr", "momentum", "decay", "bias_decay", "pull")),
     )
 
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("regression")
+    found = library("softmax")
     if found is not None:
         found.train.argtypes, found.train.restype = (POINTER(_Job), c_int), c_int
     return found
 
 
-def fits(network: Network, device: torch.device) -> bool:
-    """Whether a model is softmax regression, and the code for it is there, on a device."""
-    if not network.is_regression:
+def computes(
+    network: Network, device: torch.device, products: Products, frozen: frozenset[str]
+) -> bool:
+    """Whether a model is softmax regression that moves as a whole, and code for it is there."""
+    if not network.is_regression or frozen:
         return False
     if kernels.runs_on(device):
         small = network.shapes[-1][0] <= _MOST_CLASSES_CUDA
-        return small and kernels.kernel("regression", device) is not None
-    return device.type == "cpu" and not rounding() and compiled() is not None
+        return small and kernels.kernel("softmax", device) is not None
+    return device.type == "cpu" and not products.rounds and compiled() is not None
 
 
-def train_regression(
-    stack: Stack, data: Tensor, place: Tensor, label: Tensor, size: Tensor
+def train_softmax(
+    layer: Weight,
+    bias: Weight | None,
+    rule: TrainingRule,
+    span: Span | None,
+    data: Tensor,
+    *,
+    example: Tensor,
+    label: Tensor,
+    size: Tensor,
+    share: Tensor | None,
+    first: Tensor,
 ) -> Tensor:
-    """Mean over the steps of the batch losses, [R] nats per example; the stack's parameters are
-    moved.
+    """Means over the steps, and over the first local epoch, of the batch losses, [R, 2] nats per
+    example; parameters and momenta are moved.
 
     Args:
-        stack: R models that `fits`.
-        data: float32 [R, n, k] the rows' examples, or their products where the stack trains in
-            their span.
-        place: int64 [S, R, B] examples of every batch, counted through all rows.
+        layer, bias: parameters of R models that `computes`.
+        rule: what moves them.
+        span: the layer in the span of the examples, if it is trained there.
+        data: float32 [R, n, k] the rows' examples, or their products with `span`.
+        example: int64 [S, R, B] examples of every batch, counted through all rows.
         label: int64 [S, R, B] their classes.
         size: int64 [R, S] examples of every batch that count, 0 after the row's last step.
+        share: [S, R, B] weights of the examples in the loss of their batch; None for 1 / size.
+        first: [R, E] see `Batches`.
 
     Raises:
         MemoryError: without room for a row.
     """
-    rule, span = stack.rule, stack.span
     assert isinstance(rule, Descent | HeavyBall)
-    at = stack.network.first_dense
-    layer, bias = stack.weights[f"{at}.weight"], stack.weights.get(f"{at}.bias")
     weight = layer if span is None else span.coefficients
     outputs, factors = ([], torch.empty(0)) if span is None else span.origins()
-    loss = data.new_empty(len(data))
+    loss = data.new_empty(len(data), 2)
     tensors = {
         "inputs": data,
         "factors": factors,
@@ -89,9 +103,11 @@ def train_regression(
         "bias": None if bias is None else bias.value,
         "bias_slot": None if bias is None else bias.slot,
         "bias_anchor": None if bias is None else bias.anchor,
-        "place": place.contiguous(),
+        "example": example.contiguous(),
         "label": label.contiguous(),
         "size": size.contiguous(),
+        "share": None if share is None else share.contiguous(),
+        "first": first.contiguous(),
         "loss": loss,
     }
     numbers = {
@@ -99,14 +115,14 @@ def train_regression(
         "momentum": rule.momentum if isinstance(rule, HeavyBall) else 0.0,
         "decay": layer.decay,
         "bias_decay": 0.0 if bias is None else bias.decay,
-        "proximal": rule.proximal,
+        "pull": rule.pull,
     }
-    launched = kernels.kernel("regression", data.device)
+    launched = kernels.kernel("softmax", data.device)
     if launched is None:
         _call(tensors, outputs, numbers, layer.value.shape[1], spanned=span is not None)
     else:
         tensors["factors"] = factors.to(data.device, non_blocking=True)
-        launched.train(**tensors, outputs=outputs, product=factors_as(), **numbers)
+        launched.train(**tensors, outputs=outputs, product=rule.products.factors_as, **numbers)
     return loss
 
 
@@ -119,17 +135,19 @@ def _call(
     spanned: bool,
 ) -> None:
     """Train on a CPU; the arguments are named as in `_Job`."""
-    data, place, code = tensors["inputs"], tensors["place"], compiled()
+    data, example, first, code = tensors["inputs"], tensors["example"], tensors["first"], compiled()
     assert code is not None
+    assert first is not None
     assert data is not None
-    assert place is not None
+    assert example is not None
     job = _Job(
         rows=data.shape[0],
         examples=data.shape[1],
         width=data.shape[2],
         classes=classes,
-        steps=place.shape[0],
-        batch=place.shape[2],
+        steps=example.shape[0],
+        batch=example.shape[2],
+        early=first.shape[1],
         origins=len(outputs),
         spanned=spanned,
         outputs=(c_void_p * 3)(*(_address(x) for x in outputs)),

@@ -16,7 +16,9 @@
    With strides a pixel of x meets only some places of the kernel: those of its phase, its row and column modulo
    the strides. A phase has its own list of places, and dx is a product per phase.
 
-   Rows of zeros are there, but rows of the kernel that would meet nothing else are left out. */
+   Rows of zeros are there, but rows of the kernel that would meet nothing else are left out.
+
+   Longer than most files here: its inlined tiles are shared by the forward and the backward pass. */
 
 #include <stdint.h>
 #include <string.h>
@@ -57,7 +59,7 @@ typedef struct {
   int64_t padded_height, padded_width, pad_top, pad_left;
   int64_t out_height, out_width;                       /* before the maximum */
   int64_t row_stride, column_stride;                   /* of the convolution */
-  int64_t high, wide;                                  /* after the maximum */
+  int64_t pooled_height, pooled_width;                 /* after the maximum */
   int64_t window_height, window_width, window_row_stride, window_column_stride, relu;
   int64_t rim_top, rim_left, rim_height, rim_width;    /* of g: before it, and with all of it */
   int64_t parts;                          /* pieces that the images of a row are dealt out in */
@@ -74,7 +76,7 @@ typedef struct {
   const int32_t *order;                   /* [taps] the taps, phase after phase */
   vec *turned, *around;                   /* [R, K, v], [R, L, u] the kernels as the products want them */
   float *padded;                          /* [R, B, padded image, in]; NULL without backward */
-  uint8_t *where;                         /* [R, B, high, wide, v] place in the window; NULL likewise */
+  uint8_t *where;                         /* [R, B, pooled_height, pooled_width, v] place in the window; NULL likewise */
   vec *partial;                           /* [R, parts, K + 1, v] gradients of some images, the bias' last */
   vec *scratch;                           /* [threads, space] */
   int64_t space;                          /* vectors */
@@ -264,14 +266,14 @@ static int64_t strip_of(const Block *j, const Sizes *s) {
 }
 
 static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *scratch) {
-  const int64_t v = s->v, n = j->high * j->wide, pixels = j->out_height * j->out_width;
+  const int64_t v = s->v, n = j->pooled_height * j->pooled_width, pixels = j->out_height * j->out_width;
   const int64_t pitch = j->padded_width * j->inputs;
   float *x = j->padded ? j->padded + (r * j->batch + b) * s->padded : (float *)(scratch + pixels * v);
   float *y = image_of(&j->y, r, b);
   uint8_t *where = j->where ? j->where + (r * j->batch + b) * n * v * LANES : NULL;
   pad(j, s, image_of(&j->x, r, b), x);
   const int64_t strip = strip_of(j, s);
-  for (int64_t h = 0, done = 0; h < j->high; h++) {
+  for (int64_t h = 0, done = 0; h < j->pooled_height; h++) {
     const int64_t top = h * j->window_row_stride, rows = inside(j->window_height, top, j->out_height);
     if (top + rows > done) { /* the maximum follows at once, while the sums are in the cache */
       const int64_t more = inside(strip > top + rows - done ? strip : top + rows - done, done, j->out_height);
@@ -283,8 +285,8 @@ static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, 
     for (int64_t c = 0; c < v; c++) {
       const int64_t first = c * LANES, count = j->outputs - first;
       const vec bias = j->bias ? read(j->bias + r * j->outputs + first, count, 1) : (vec){};
-      for (int64_t w = 0; w < j->wide; w++) {
-        const int64_t at = h * j->wide + w;
+      for (int64_t w = 0; w < j->pooled_width; w++) {
+        const int64_t at = h * j->pooled_width + w;
         const int64_t left = w * j->window_column_stride;
         const int64_t columns = inside(j->window_width, left, j->out_width);
         const vec *from = scratch + (top * j->out_width + left) * v + c;
@@ -315,7 +317,7 @@ static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, 
 
 /* g from the gradient of an image of y; adds its sums to `bias` [v]. */
 static void unpool(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *g, vec *bias) {
-  const int64_t v = s->v, n = j->high * j->wide;
+  const int64_t v = s->v, n = j->pooled_height * j->pooled_width;
   const float *delta = image_of(&j->delta, r, b);
   const uint8_t *where = j->where + (r * j->batch + b) * n * v * LANES;
   memset(g, 0, (size_t)(j->rim_height * j->rim_width * v) * sizeof(vec));
@@ -323,9 +325,9 @@ static void unpool(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *g,
   for (int64_t c = 0; c < v; c++) {
     const int64_t first = c * LANES, count = j->outputs - first;
     vec sums = {};
-    for (int64_t h = 0; h < j->high; h++)
-      for (int64_t w = 0; w < j->wide; w++) {
-        const int64_t at = h * j->wide + w, top = h * j->window_row_stride, left = w * j->window_column_stride;
+    for (int64_t h = 0; h < j->pooled_height; h++)
+      for (int64_t w = 0; w < j->pooled_width; w++) {
+        const int64_t at = h * j->pooled_width + w, top = h * j->window_row_stride, left = w * j->window_column_stride;
         const int64_t rows = inside(j->window_height, top, j->out_height);
         const int64_t columns = inside(j->window_width, left, j->out_width);
         const ivec place = __builtin_convertvector(*(const bytes *)(where + (at * v + c) * LANES), ivec);
@@ -363,14 +365,14 @@ static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b,
   float *back = image_of(&j->back, r, b);
   for (int64_t phase = 0; phase < j->row_stride * j->column_stride; phase++) {
     const int64_t top = phase / j->column_stride, left = phase % j->column_stride;
-    const int64_t high = (j->height - top + j->row_stride - 1) / j->row_stride;
-    const int64_t wide = (j->width - left + j->column_stride - 1) / j->column_stride;
+    const int64_t phase_height = (j->height - top + j->row_stride - 1) / j->row_stride;
+    const int64_t phase_width = (j->width - left + j->column_stride - 1) / j->column_stride;
     const int64_t outs = v * LANES, l = j->phases[phase] * outs;
-    met_product(dx, (const float *)g, high, wide, j->rim_width * outs, outs, j->places_around + l,
+    met_product(dx, (const float *)g, phase_height, phase_width, j->rim_width * outs, outs, j->places_around + l,
                 j->columns[left] * outs, j->around + (r * s->l + l) * u, u, j->meets_around + 2 * top,
                 j->row_stride);
-    for (int64_t p = 0; p < high * wide; p++) {
-      const int64_t h = top + p / wide * j->row_stride, w = left + p % wide * j->column_stride;
+    for (int64_t p = 0; p < phase_height * phase_width; p++) {
+      const int64_t h = top + p / phase_width * j->row_stride, w = left + p % phase_width * j->column_stride;
       for (int64_t c = 0; c < u; c++)
         write(back + (h * j->width + w) * j->inputs + c * LANES, dx[p * u + c], j->inputs - c * LANES, 1);
     }

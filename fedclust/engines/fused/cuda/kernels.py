@@ -42,11 +42,18 @@ def kernel(name: str, device: torch.device) -> ModuleType | None:
     return _tried(name, device) if runs_on(device) else None
 
 
+def version(device: torch.device) -> str | None:
+    """Triton's, where kernels may be launched on a device."""
+    if not runs_on(device):
+        return None
+    return str(import_module("triton").__version__)
+
+
 @cache
 def _tried(name: str, device: torch.device) -> ModuleType | None:
     """The file, once its kernel gave what PyTorch gives; None, with a warning, where it did not."""
     try:
-        found = import_module(f"{__name__}.{name}")
+        found = import_module(f"{__package__}.{name}")
         agrees = found.agrees(device)
     except Exception as e:  # of whatever kind: a compiler, an assembler and a driver may fail here
         lines = str(e).strip().splitlines() or [type(e).__name__]

@@ -1,14 +1,17 @@
 """All local steps of softmax regression models in one launch, a program per row (client).
 
-`fedclust/engines/fused/regression.c` says what is computed and in which coordinates. Here the
+`native/softmax.c` says what is computed and in which coordinates. Here the
 parameters w [k, o] are changed where they lie, in blocks of features, so that any number of
 features and examples will do; a row's weights and a batch stay in the cache of the multiprocessor.
 Tiles of all of 784-10 would spill. With g the gradient of the batch (spanned: of its coefficients)
 
-    u = momentum * u + g + pull * w - proximal * anchor;   w = w + scale * u,
+    u = momentum * u + g + kept * w - pull * anchor;   w = w + scale * u,
 
-where scale and pull are -lr and decay, or, spanned, 1 and -lr * decay, since coefficients count in
+where scale and kept are -lr and decay, or, spanned, 1 and -lr * decay, since coefficients count in
 -lr.
+
+The kernel and what it is checked against before it is used stand together, which makes this file
+longer than most.
 """
 
 from __future__ import annotations
@@ -42,15 +45,15 @@ def _product(a, b, c, PRODUCT: tl.constexpr):
     return c
 
 
-@triton.jit(do_not_specialize=["rows", "examples", "steps", "batch"])
+@triton.jit(do_not_specialize=["rows", "examples", "steps", "batch", "early"])
 def local_steps(
     inputs, outputs_0, outputs_1, outputs_2, factors,
     weight, slot, anchor, bias, bias_slot, bias_anchor,
-    place, label, size, delta, loss,
-    rows, examples, width, classes, steps, batch,
-    lr, momentum, decay, bias_decay, proximal,
+    example, label, size, share, first, delta, loss,
+    rows, examples, width, classes, steps, batch, early,
+    lr, momentum, decay, bias_decay, pull,
     SPANNED: tl.constexpr, ORIGINS: tl.constexpr, MOMENTUM: tl.constexpr, ANCHOR: tl.constexpr,
-    BIAS: tl.constexpr, BIAS_ANCHOR: tl.constexpr, PRODUCT: tl.constexpr,
+    BIAS: tl.constexpr, BIAS_ANCHOR: tl.constexpr, WEIGHTED: tl.constexpr, PRODUCT: tl.constexpr,
     B: tl.constexpr, Y: tl.constexpr, K: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """See `train`; B examples, Y classes and K features are taken at once, logits from PART
@@ -61,9 +64,9 @@ def local_steps(
     split = tl.arange(0, K // PART)[:, None] * PART + tl.arange(0, PART)[None, :]
     real = o < classes
     if SPANNED:  # [k, o]
-        scale, pull, feature, output = 1.0, -lr * decay, classes, 1
+        scale, kept, feature, output = 1.0, -lr * decay, classes, 1
     else:  # [o, k]
-        scale, pull, feature, output = -lr, decay, 1, width
+        scale, kept, feature, output = -lr, decay, 1, width
     weight += row * width * classes
     slot += row * width * classes
     anchor += row * width * classes
@@ -71,21 +74,25 @@ def local_steps(
     bias_slot += row * classes
     bias_anchor += row * classes
     delta += row * tl.cdiv(batch, B) * B * Y
-    place += row * batch
+    example += row * batch
     label += row * batch
     size += row * steps
+    share += row * batch
+    first += row * early
     total = tl.zeros((), tl.float32)
+    total_early = tl.zeros((), tl.float32)
     s = 0
     count = tl.load(size)
     while count > 0:
-        share = 1.0 / count.to(tl.float32)
+        each = 1.0 / count.to(tl.float32)
+        met = tl.load(first + s, mask=s < early, other=0.0)
         if BIAS:
             old_bias = tl.load(bias + o, mask=real, other=0.0)
             bias_change = tl.zeros((Y,), tl.float32)
         # the gradient of the batch's loss by its logits goes to delta
         for b0 in range(0, count, B):
             inside = b0 + b < count
-            e = tl.load(place + b0 + b, mask=inside, other=0)
+            e = tl.load(example + b0 + b, mask=inside, other=0)
             parts = tl.zeros((K // PART, B, Y), tl.float32)
             for k0 in range(0, width, K):
                 i = k0 + split
@@ -118,8 +125,16 @@ def local_steps(
             p = tl.exp(z)
             sums = tl.sum(p, 1)
             nats = tl.log(sums) - tl.sum(tl.where(right, z, 0.0), 1)
-            total += tl.sum(tl.where(inside, nats, 0.0), 0) * share
-            d = (p / sums[:, None] - tl.where(right, 1.0, 0.0)) * share
+            d = p / sums[:, None] - tl.where(right, 1.0, 0.0)
+            if WEIGHTED:
+                own_share = tl.load(share + b0 + b, mask=inside, other=0.0)
+                now = tl.sum(tl.where(inside, nats * own_share, 0.0), 0)
+                d *= own_share[:, None]
+            else:
+                now = tl.sum(tl.where(inside, nats, 0.0), 0) * each
+                d *= each
+            total += now
+            total_early += now * met
             d = tl.where(inside[:, None], d, 0.0)
             if BIAS:
                 if PRODUCT == "bf16":
@@ -134,7 +149,7 @@ def local_steps(
             for b0 in range(0, count, B):
                 inside = b0 + b < count
                 d = tl.load(delta + (b0 + b)[None, :] * Y + o[:, None])
-                e = tl.load(place + b0 + b, mask=inside, other=0)
+                e = tl.load(example + b0 + b, mask=inside, other=0)
                 if SPANNED:
                     own = (e - row * examples)[:, None] == (k0 + k)[None, :]
                     g = tl.dot(d, own.to(tl.float32), g, input_precision="ieee")
@@ -148,9 +163,9 @@ def local_steps(
             mask = real[:, None] & there[None, :]
             at = (o * output)[:, None] + ((k0 + k) * feature)[None, :]
             w = tl.load(weight + at, mask=mask, other=0.0)
-            g += pull * w
+            g += kept * w
             if ANCHOR:
-                g -= proximal * tl.load(anchor + at, mask=mask, other=0.0)
+                g -= pull * tl.load(anchor + at, mask=mask, other=0.0)
             if MOMENTUM:
                 g += momentum * tl.load(slot + at, mask=mask, other=0.0)
                 tl.store(slot + at, g, mask=mask)
@@ -158,7 +173,7 @@ def local_steps(
         if BIAS:
             bias_change += bias_decay * old_bias
             if BIAS_ANCHOR:
-                bias_change -= proximal * tl.load(bias_anchor + o, mask=real, other=0.0)
+                bias_change -= pull * tl.load(bias_anchor + o, mask=real, other=0.0)
             if MOMENTUM:
                 bias_change += momentum * tl.load(bias_slot + o, mask=real, other=0.0)
                 tl.store(bias_slot + o, bias_change, mask=real)
@@ -166,10 +181,12 @@ def local_steps(
         tl.debug_barrier()  # weights are read by other threads than wrote them
         s += 1
         factors += ORIGINS
-        place += rows.to(tl.int64) * batch
+        example += rows.to(tl.int64) * batch
         label += rows.to(tl.int64) * batch
+        share += rows.to(tl.int64) * batch
         count = tl.load(size + s, mask=s < steps, other=0)
-    tl.store(loss + tl.program_id(0), total / tl.maximum(s, 1).to(tl.float32))
+    tl.store(loss + 2 * row, total / tl.maximum(s, 1).to(tl.float32))
+    tl.store(loss + 2 * row + 1, total_early)
 
 
 def train(
@@ -183,9 +200,11 @@ def train(
     bias: Tensor | None,
     bias_slot: Tensor | None,
     bias_anchor: Tensor | None,
-    place: Tensor,
+    example: Tensor,
     label: Tensor,
     size: Tensor,
+    share: Tensor | None,
+    first: Tensor,
     loss: Tensor,
     product: str,
     **numbers: float,
@@ -199,13 +218,13 @@ def train(
         weight, slot: float32 [R, o, k]; spanned: coefficients [R, k, o]. No slot without momentum.
         anchor: float32 [R, o, k], or None.
         bias, bias_slot, bias_anchor: float32 [R, 1, o], or None.
-        place, label: int64 [S, R, B], examples counted through all rows, and their classes.
+        example, label: int64 [S, R, B], examples counted through all rows, and their classes.
         size: int64 [R, S] examples of every batch, 0 after the row's last step.
         loss: float32 [R], is given the mean over the steps, nats per example.
         product: ieee, tf32 or bf16, see `_product`.
-        numbers: lr, momentum, decay, bias_decay and proximal.
+        numbers: lr, momentum, decay, bias_decay and pull.
     """
-    (rows, examples, width), (steps, _, batch) = inputs.shape, place.shape
+    (rows, examples, width), (steps, _, batch) = inputs.shape, example.shape
     if not (rows and steps and batch):
         loss.zero_()
         return
@@ -224,9 +243,11 @@ def train(
             weight,
             *slots,
             *biases,
-            place,
+            example,
             label,
             size,
+            weight if share is None else share,
+            first,
             delta,
             loss,
             rows,
@@ -235,6 +256,7 @@ def train(
             classes,
             steps,
             batch,
+            first.shape[1],
             **numbers,
             SPANNED=bool(outputs),
             ORIGINS=len(outputs),
@@ -242,6 +264,7 @@ def train(
             ANCHOR=anchor is not None,
             BIAS=bias is not None,
             BIAS_ANCHOR=bias_anchor is not None,
+            WEIGHTED=share is not None,
             PRODUCT=product,
             **shape,
             **OPTIONS,
@@ -277,7 +300,7 @@ def _example(*, spanned: bool) -> dict[str, Any]:
     order = torch.stack(
         [torch.randperm(n, generator=generator)[:batch] for _ in range(steps * rows)]
     )
-    place = order.view(steps, rows, batch) + n * torch.arange(rows).unsqueeze(1)
+    example = order.view(steps, rows, batch) + n * torch.arange(rows).unsqueeze(1)
     shape = (rows, k, o) if spanned else (rows, o, k)
     return {
         "inputs": draw(rows, n, k),
@@ -289,11 +312,13 @@ def _example(*, spanned: bool) -> dict[str, Any]:
         "bias": draw(rows, 1, o),
         "bias_slot": draw(rows, 1, o),
         "bias_anchor": draw(rows, 1, o),
-        "place": place,
-        "label": torch.randint(o, place.shape, generator=generator),
+        "example": example,
+        "label": torch.randint(o, example.shape, generator=generator),
         "size": torch.tensor([[36, 3, 33], [5, 0, 0]]),
-        "loss": torch.zeros(rows),
-        **{"lr": 0.1, "momentum": 0.7, "decay": 0.05, "bias_decay": 0.02, "proximal": 0.3},
+        "share": None if spanned else torch.rand(steps, rows, batch, generator=generator),
+        "first": torch.tensor([[0.8, 0.2], [1.0, 0.0]]),
+        "loss": torch.zeros(rows, 2),
+        **{"lr": 0.1, "momentum": 0.7, "decay": 0.05, "bias_decay": 0.02, "pull": 0.3},
     }
 
 
@@ -322,21 +347,24 @@ def _plainly(job: dict[str, Any], row: int) -> None:
     )
     sizes = [size for size in job["size"][row].tolist() if size]
     for step, size in enumerate(sizes):
-        at, right = job["place"][step, row, :size] - first, job["label"][step, row, :size]
+        at, right = job["example"][step, row, :size] - first, job["label"][step, row, :size]
         z = bias + (-lr * x[at] @ w if job["outputs"] else x[at] @ w.T)
         for factor, out in zip(job["factors"][step], job["outputs"], strict=False):
             z = z + factor * out[row, at]
-        loss += cross_entropy(z, right) / len(sizes)
-        d = (z.softmax(1) - one_hot(right, z.shape[1])) / size
+        share = torch.full((size,), 1 / size)
+        if job["share"] is not None:
+            share = job["share"][step, row, :size]
+        now = share @ cross_entropy(z, right, reduction="none")
+        loss[0] += now / len(sizes)
+        loss[1] += now * (job["first"][row, step] if step < job["first"].shape[1] else 0)
+        d = (z.softmax(1) - one_hot(right, z.shape[1])) * share.unsqueeze(1)
         if job["outputs"]:
             u.mul_(momentum).sub_(w, alpha=lr * job["decay"]).index_add_(0, at, d)
             w += u
         else:
-            u.mul_(momentum).add_(
-                d.T @ x[at] + job["decay"] * w - job["proximal"] * job["anchor"][row]
-            )
+            u.mul_(momentum).add_(d.T @ x[at] + job["decay"] * w - job["pull"] * job["anchor"][row])
             w -= lr * u
         v.mul_(momentum).add_(
-            d.sum(0) + job["bias_decay"] * bias - job["proximal"] * job["bias_anchor"][row]
+            d.sum(0) + job["bias_decay"] * bias - job["pull"] * job["bias_anchor"][row]
         )
         bias -= lr * v

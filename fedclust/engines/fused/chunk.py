@@ -1,0 +1,206 @@
+"""Rows that are trained together: loaded, begun, moved step by step, finished and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedclust.calls import LocalResult, TrainCall
+from fedclust.engines.fused.cuda import graphs
+from fedclust.engines.fused.cuda.graphs import Graphs
+from fedclust.engines.fused.layers import StackedModels
+from fedclust.engines.fused.native import softmax
+from fedclust.engines.fused.network import Network
+from fedclust.engines.fused.rules import TrainingRule
+from fedclust.engines.fused.span import Span
+from fedclust.engines.fused.training import Batches, anchor_of, descend, first_of
+from fedclust.engines.schedule import Schedule
+from fedclust.pool import Pool
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a chunk is to do.
+
+    Attributes:
+        call: the training of its R rows, whose steps descend.
+        plan: their local steps.
+        pool: all examples.
+        spanned: whether the first layer is trained in the span of the examples.
+    """
+
+    call: TrainCall
+    plan: Schedule
+    pool: Pool
+    spanned: bool
+
+
+def train(chunk: Chunk, task: Task) -> Tensor:
+    """Local training of a chunk's rows, in the order of all that happens to it but `store`.
+
+    Returns:
+        [R, 2] mean losses of the steps, and of the first local epoch; nats per example.
+    """
+    chunk.load(task)
+    batches = chunk.begin(task)
+    if chunk.takes_one_call(batches):
+        losses = chunk.all_at_once(batches)
+    elif chunk.graphs is None:
+        losses = chunk.all_steps(batches)
+    else:
+        losses = chunk.graphs.train(chunk, batches, task)
+    chunk.finish(task)
+    return losses
+
+
+class Chunk:
+    """Room for R rows and their training, used again for other rows of as many.
+
+    Args:
+        models: room for their models, with a rule that trains them.
+        rule: this rule.
+        one_call: whether compiled code or a kernel knows such models.
+        graphs: of the training on a GPU; None for none.
+
+    Attributes:
+        span: the first layer, where it is trained in the span of the examples.
+    """
+
+    def __init__(
+        self, models: StackedModels, rule: TrainingRule, *, one_call: bool, graphs: Graphs | None
+    ) -> None:
+        self.models, self.rule, self.graphs = models, rule, graphs
+        self.span: Span | None = None
+        self._layers, self._one_call = models.layers, one_call
+
+    @classmethod
+    def of(
+        cls, network: Network, rows: int, device: torch.device, rule: TrainingRule, *frozen: str
+    ) -> Chunk:
+        """A chunk of R rows of a network, some of whose parameters are frozen, on a device."""
+        still = frozenset(frozen)
+        return cls(
+            StackedModels(network, rows, device, rule.products, rule, still),
+            rule,
+            one_call=softmax.computes(network, device, rule.products, still),
+            graphs=Graphs() if graphs.enabled(device) else None,
+        )
+
+    def load(self, task: Task) -> None:
+        """Take the rows' models, momenta and anchors, and what their randomness comes from."""
+        call = task.call
+        self.models.parameters.load(call.models, call.label, call.slots, anchor_of(call))
+        self.models.key.copy_(call.shards.key)
+        own = call.anchor is not None or call.linear is not None
+        kind = (call.shards.index.shape[1], own) if task.spanned else None
+        if kind != (None if self.span is None else self.span.kind):
+            self.span = None if kind is None else self._spanned(*kind)
+            self._layers = self.models.layers_with(self.span)
+
+    def begin(self, task: Task) -> Batches:
+        """The batches of all steps, and the examples they are taken from."""
+        call, buffers = task.call, self.models.buffers
+        # on a GPU a chunk is chosen so that all examples of regression have room
+        whole = task.spanned or (self.models.key.is_cuda and self._one_call)
+        batches = Batches.of(task.pool, call, task.plan, buffers, whole=whole)
+        if self.span is None:
+            return batches
+        assert batches.data is not None
+        self.span.begin(batches.data.flatten(2), batches.example.shape[0])
+        return replace(batches, data=self.span.gram)
+
+    def takes_one_call(self, batches: Batches) -> bool:
+        """Whether all steps are one call of compiled code, or one launch of a kernel."""
+        return self._one_call and batches.data is not None
+
+    def all_at_once(self, batches: Batches) -> Tensor:
+        """Every step in one call; see `train`."""
+        weights, layer = self.models.parameters.weights, self.models.network.first_dense
+        assert batches.data is not None
+        return softmax.train_softmax(
+            weights[f"{layer}.weight"],
+            weights.get(f"{layer}.bias"),
+            self.rule,
+            self.span,
+            batches.data.flatten(2),
+            example=batches.example,
+            label=batches.label.squeeze(3),
+            size=batches.size,
+            share=batches.share.squeeze(3) if batches.weighted else None,
+            first=batches.first,
+        )
+
+    def all_steps(self, batches: Batches) -> Tensor:
+        """Step after step; see `train`."""
+        logp = batches.room_for_labels()
+        for step in range(len(batches.rows)):
+            self.step(batches, step, logp)
+        return batches.mean_losses(logp)
+
+    def step(self, batches: Batches, step: int, logp: Tensor) -> None:
+        """One local step; log-probabilities of the classes are written to logp [S, 1, R, B]."""
+        rows, width = batches.rows[step], batches.width[step]
+        clock, frame = self.models.clock, self._layers.frame(rows, width)
+        clock.step = step
+        clock.example = None if batches.ordered else first_of(batches.example[step], rows, width)
+        label, share = (first_of(x[step], rows, width) for x in (batches.label, batches.share))
+        every = descend(frame, batches.inputs(step, frame.inputs), label, share)
+        torch.gather(every, 0, label.permute(2, 0, 1), out=logp[step, :, :rows, :width])
+
+    def finish(self, task: Task) -> None:
+        """Turn coefficients of the examples into weights."""
+        if self.span is not None:
+            self.span.finish(task.plan.known_steps)
+
+    def store(self, rows: Tensor, result: LocalResult) -> None:
+        """Write models and momenta into the rows `rows` [R] of a result."""
+        self.models.parameters.store(rows, result.params, result.slots)
+
+    def moved(self) -> list[Tensor]:
+        """All that local steps change."""
+        changed = [] if self.span is None else [self.span.coefficients]
+        changed += self.models.parameters.weights.values()
+        return [x for weight in changed for x in (weight.value, weight.slot) if x is not None]
+
+    def _spanned(self, examples: int, own_anchor: bool) -> Span:
+        """The first layer in the span of up to `examples` examples of every row."""
+        layer = self.models.parameters.weights[f"{self.models.network.first_dense}.weight"]
+        buffers = self.models.buffers
+        return Span(layer, self.rule, buffers, examples, own_anchor=own_anchor)
+
+
+class Kept(Generic[T]):
+    """Rooms for rows, made when they are asked for and kept for the next chunk of their kind.
+
+    Args:
+        make: makes one for a number of rows and whatever else its kind is.
+        row_bytes: parameters of a row.
+        most: bytes of parameters that more than one of them may keep.
+    """
+
+    def __init__(self, make: Callable[..., T], row_bytes: int, most: int = 0) -> None:
+        self._make, self._row_bytes, self._most = make, row_bytes, most
+        self._last: dict[tuple[int, *tuple[Hashable, ...]], T] = {}
+
+    def of(self, rows: int, *kind: Hashable) -> T:
+        """One for `rows` rows with any content."""
+        key: tuple[int, *tuple[Hashable, ...]] = (rows, *kind)
+        if key in self._last:
+            self._last[key] = self._last.pop(key)  # the newest
+            return self._last[key]
+        # before the next one is made, so that there is never room for more
+        while self._last and self._row_bytes * (rows + self._rows) > self._most:
+            del self._last[next(iter(self._last))]
+        self._last[key] = self._make(rows, *kind)
+        return self._last[key]
+
+    @property
+    def _rows(self) -> int:
+        """Rows of all."""
+        return sum(rows for rows, *_ in self._last)

@@ -1,0 +1,1 @@
+"""What is for NVIDIA GPUs only: graphs of local training, and kernels in Triton."""

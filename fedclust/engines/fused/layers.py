@@ -1,0 +1,294 @@
+"""R models at work: their parameters, memory and layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedclust.engines.fused.dense import (
+    Chain,
+    Clock,
+    DropoutStep,
+    FlattenStep,
+    LinearStep,
+    ReluStep,
+    Step,
+)
+from fedclust.engines.fused.native import convolution
+from fedclust.engines.fused.native.convolution import BlockStep
+from fedclust.engines.fused.native.geometry import Block
+from fedclust.engines.fused.network import WEIGHTED, Network
+from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.rules import Rule
+from fedclust.engines.fused.span import Span, SpanStep
+from fedclust.engines.fused.spatial import (
+    PadStep,
+    PoolStep,
+    ResponseNormStep,
+    RowByRowStep,
+    RowConvStep,
+    StackedConvStep,
+)
+from fedclust.engines.fused.weights import Parameters, Weight
+
+Convolving = Literal["compiled", "row by row", "stacked"]
+
+
+def convolving(network: Network, device: torch.device, products: Products) -> Convolving:
+    """How the part that sees images is computed."""
+    if device.type != "cpu":
+        return "stacked"
+    known = convolution.computes(network.layers, device, products)
+    return "compiled" if known else "row by row"
+
+
+class Buffers:
+    """Memory by name, used again from chunk to chunk.
+
+    Fresh memory is expensive: the system clears it page by page when it is first written.
+
+    Args:
+        device: where it lies.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._held: dict[str, Tensor] = {}
+
+    def __call__(self, name: str, *shape: int) -> Tensor:
+        """A buffer, uninitialised; equal names share memory, whatever the shape."""
+        size = math.prod(shape)
+        if name not in self._held or len(self._held[name]) < size:
+            self._held[name] = torch.empty(size, device=self._device)
+        return self._held[name][:size].view(shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """The first of R models for one batch size: the same operations on the same memory in
+    every step.
+
+    Classes come first in memory where numbers are made for every class: over few neighbouring
+    numbers a softmax is several times slower on a CPU.
+
+    Attributes:
+        chain: the models.
+        inputs: room for what the models see of a batch, [R, B, *shape].
+        logp, change: room for log-probabilities and for the gradient of the losses, [Y, R, B].
+        delta: room for the gradient of the logits, [R, B, Y].
+        minus_one: [1, R, B], all -1.
+    """
+
+    chain: Chain
+    inputs: Tensor
+    logp: Tensor
+    change: Tensor
+    delta: Tensor
+    minus_one: Tensor
+
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        """log softmax of the logits of x [R, B, *shape], [Y, R, B] in shared memory."""
+        self.change.copy_(self.chain.forward(x).permute(2, 0, 1))
+        return torch.log_softmax(self.change, 0, out=self.logp)
+
+
+class Layers:
+    """The layers of R models, for every batch size met.
+
+    Args:
+        network: the architecture.
+        parameters: of the R models.
+        buffers: memory for what layers give.
+        rule: what becomes of gradients; None for models that only look forward.
+        products: computes products.
+        key: [R] int64 randomness of the rows.
+        clock: where the training is.
+        span: the first layer, where it is trained in the span of the examples.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        parameters: Parameters,
+        buffers: Buffers,
+        rule: Rule | None,
+        products: Products,
+        key: Tensor,
+        clock: Clock,
+        span: Span | None = None,
+    ) -> None:
+        self.network, self.parameters, self.rule = network, parameters, rule
+        self.key, self.clock, self.span = key, clock, span
+        self._buffers, self._products = buffers, products
+        self._convolving = convolving(network, key.device, products)
+        self._moves = [parameters.moves(at) for at in range(len(network.layers))]
+        self._frames: dict[tuple[int, int], Frame] = {}
+
+    def frame(self, rows: int, batch: int) -> Frame:
+        """The first `rows` models for batches of `batch` examples; made once per pair."""
+        if (rows, batch) not in self._frames:
+            classes = self.network.shapes[-1][0]
+            seen = self.network.shapes[0] if self.span is None else (self.span.examples,)
+            self._frames[rows, batch] = Frame(
+                chain=self._build(rows, batch),
+                inputs=self._buffers("inputs", rows, batch, *seen),
+                logp=self._buffers("logp", classes, rows, batch),
+                change=self._buffers("change", classes, rows, batch),
+                delta=self._buffers("delta", rows, batch, classes),
+                minus_one=torch.full((1, 1, 1), -1.0, device=self.key.device).expand(
+                    1, rows, batch
+                ),
+            )
+        return self._frames[rows, batch]
+
+    def _build(self, rows: int, batch: int) -> Chain:
+        split, total = self.network.first_flat, len(self.network.layers)
+        if self.span is not None:
+            first = self.network.first_dense
+            assert first is not None
+            return self._part(range(first, total), 0, rows, batch)
+        if not split or self._convolving != "row by row":
+            return self._part(range(total), 0, rows, batch)
+        images = RowByRowStep([self._part(range(split), i, i + 1, batch) for i in range(rows)])
+        rest = self._part(range(split, total), 0, rows, batch)
+        return Chain([images, *rest.steps], 0 if any(self._moves[:split]) else rest.first + 1)
+
+    def _part(self, layers: range, low: int, high: int, batch: int) -> Chain:
+        """Some layers for the rows [low, high)."""
+        steps = list(self._steps(layers, low, high, batch))
+        moving = [i for i, (_, moves) in enumerate(steps) if moves]
+        return Chain([step for step, _ in steps], moving[0] if moving else len(steps))
+
+    def _steps(self, layers: range, low: int, high: int, batch: int) -> Iterator[tuple[Step, bool]]:
+        """The steps of some layers, and whether they have parameters that move."""
+        at = layers.start
+        while at < layers.stop:
+            block = Block.at(self.network.layers, at) if self._convolving == "compiled" else None
+            if block is None:
+                yield self._step(at, low, high, batch), self._moves[at]
+                at += 1
+            else:
+                yield self._block_step(block, at, low, high, batch), self._moves[block.layer]
+                at = block.end
+
+    def _step(self, at: int, low: int, high: int, batch: int) -> Step:
+        layer = self.network.layers[at]
+        if isinstance(layer, WEIGHTED):
+            return self._weighted_step(at, layer, low, high, batch)
+        if isinstance(layer, nn.MaxPool2d):
+            return PoolStep(layer)
+        if isinstance(layer, nn.LocalResponseNorm):
+            return ResponseNormStep(layer, self.network.shapes[at][0], self.key.device)
+        if isinstance(layer, nn.ZeroPad2d):
+            return PadStep(layer)
+        if isinstance(layer, nn.Dropout):
+            return DropoutStep(self.key[low:high], self.clock, at, layer.p)
+        return ReluStep() if isinstance(layer, nn.ReLU) else FlattenStep()
+
+    def _parameters(
+        self, at: int, layer: nn.Linear | nn.Conv2d, low: int, high: int
+    ) -> tuple[Weight, Weight | None, bool]:
+        """Weight and bias of a layer, and whether one before it needs the gradient of its input."""
+        weight = self.parameters.weights[f"{at}.weight"].rows(low, high)
+        bias = (
+            self.parameters.weights[f"{at}.bias"].rows(low, high)
+            if layer.bias is not None
+            else None
+        )
+        return weight, bias, any(self._moves[:at])
+
+    def _block_step(self, block: Block, at: int, low: int, high: int, batch: int) -> Step:
+        weight, bias, need = self._parameters(block.layer, block.conv, low, high)
+        shapes, layers = self.network.shapes, self.network.layers
+        return BlockStep(
+            block,
+            (shapes[at], shapes[block.end]),
+            weight,
+            bias,
+            self.rule,
+            batch,
+            partial(self._block_room, at),
+            need=need and self.rule is not None,
+            last=block.end < len(layers) and not isinstance(layers[block.end], nn.Flatten),
+        )
+
+    def _block_room(self, at: int, name: str, *shape: int) -> Tensor:
+        """A buffer of a block, or of all where it keeps nothing for later."""
+        return self._buffers(name if name == "scratch" else f"{at}.{name}", *shape)
+
+    def _weighted_step(
+        self, at: int, layer: nn.Linear | nn.Conv2d, low: int, high: int, batch: int
+    ) -> Step:
+        weight, bias, need = self._parameters(at, layer, low, high)
+        if isinstance(layer, nn.Conv2d):
+            conv = StackedConvStep if self._convolving == "stacked" else RowConvStep
+            return conv(layer, weight, bias, self.rule, need, self._products)
+        out, back = self._buffers(f"{at}.out", high - low, batch, layer.out_features), None
+        if self.span is not None and at == self.network.first_dense:
+            return SpanStep(
+                self.span, bias, self.clock, out, self._buffers(f"{at}.spare", *out.shape)
+            )
+        if need and self.rule is not None:
+            back = self._buffers(f"{at}.back", high - low, batch, layer.in_features)
+        return LinearStep(weight, bias, self.rule, out, back, self._products)
+
+
+class StackedModels:
+    """R models that look at examples, used again from chunk to chunk.
+
+    Args:
+        network: the architecture.
+        rows: R.
+        device: where to compute.
+        products: computes products.
+        rule: what becomes of gradients; None for models that only look forward.
+        frozen: names of the parameters that stay as they are.
+
+    Attributes:
+        parameters: of the R models.
+        buffers: memory.
+        key: [R] int64 randomness of the rows.
+        clock: where the training is.
+        layers: what they compute.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        rows: int,
+        device: torch.device,
+        products: Products,
+        rule: Rule | None = None,
+        frozen: frozenset[str] = frozenset(),
+    ) -> None:
+        self.network, self.products, self.rule = network, products, rule
+        weights = {
+            name: Weight(value=field.empty(rows, device))
+            if rule is None
+            else replace(rule.weight(field, rows, device), frozen=name in frozen)
+            for name, field in network.fields.items()
+        }
+        self.parameters = Parameters(network.fields, weights)
+        self.buffers = Buffers(device)
+        self.key = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.clock = Clock()
+        self.layers = self.layers_with(None)
+
+    def layers_with(self, span: Span | None) -> Layers:
+        """The layers, of which the first is trained in the span of the examples if one is given."""
+        return Layers(
+            self.network,
+            self.parameters,
+            self.buffers,
+            self.rule,
+            self.products,
+            self.key,
+            self.clock,
+            span,
+        )

@@ -1,0 +1,225 @@
+"""Blocks of a network that begin with a convolution: each is one call of compiled code for all
+rows.
+
+In PyTorch's operations ReLU and pooling are passes over memory of their own, results are fresh
+memory, and rows take turns. `convolution.c` says what is computed, image by image.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
+from dataclasses import asdict, fields
+
+import torch
+from torch import Tensor, nn
+
+from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.geometry import (
+    Around,
+    Block,
+    Geometry,
+    pixels_of_kernel,
+    rows_that_meet,
+)
+from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.rules import Rule
+from fedclust.engines.fused.weights import Weight
+
+# least pieces of a backward pass, for the threads; every piece has a gradient of its own
+_TASKS = 8
+
+# name and shape to a float32 buffer that begins at a multiple of 64 bytes
+Room = Callable[..., Tensor]
+
+
+class _Images(Structure):
+    """The C structure of the same name."""
+
+    _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("row", "image", "last")))
+
+
+def compiled() -> ctypes.CDLL | None:
+    """The compiled code; None where it cannot be compiled."""
+    found = library("convolution")
+    if found is not None:
+        for verb in (found.forward, found.backward):
+            verb.argtypes, verb.restype = (POINTER(_Job), c_int), None
+    return found
+
+
+def computes(layers: Sequence[nn.Module], device: torch.device, products: Products) -> bool:
+    """Whether there are convolutions in float32 on a CPU, and the code for them."""
+    convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
+    here = device.type == "cpu" and not products.rounds
+    return bool(convolutions) and here and compiled() is not None
+
+
+class _Job(Structure):
+    """The C structure `Block`."""
+
+    _fields_ = (
+        *(
+            (name, c_int64)
+            for name in ("rows", "batch", *(field.name for field in fields(Geometry)))
+        ),
+        *((name, c_int64) for name in ("rim_top", "rim_left", "rim_height", "rim_width", "parts")),
+        *((name, _Images) for name in ("x", "y", "delta", "back")),
+        *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
+        *((name, c_void_p) for name in ("places", "meets", "met")),
+        *(
+            (name, c_void_p)
+            for name in ("places_around", "meets_around", "phases", "columns", "order")
+        ),
+        *(
+            (name, c_void_p)
+            for name in ("turned", "around", "padded", "where", "partial", "scratch")
+        ),
+        ("space", c_int64),
+    )
+
+
+class BlockStep:
+    """A block of layers as a `fedclust.engines.fused.dense.Step` of tensors [R, B, channels,
+    height, width].
+
+    Args:
+        block: the layers.
+        shapes: (channels, height, width) of an image before and after the block.
+        weight: kernels of every row, [R, out, in, height, width], channels last.
+        bias: of every row, [R, 1, out].
+        rule: what becomes of the gradient; None for forward only.
+        batch: B.
+        need: whether the gradient of the images is wanted.
+        last: whether the output lies channels last, as a further block wants it; else as `Flatten`
+            does.
+        room: buffers that are used again.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        shapes: tuple[tuple[int, ...], tuple[int, ...]],
+        weight: Weight,
+        bias: Weight | None,
+        rule: Rule | None,
+        batch: int,
+        room: Room,
+        *,
+        need: bool,
+        last: bool,
+    ) -> None:
+        code = compiled()
+        assert code is not None
+        self.weight, self.bias, self.rule = weight, bias, rule
+        self.code, self.threads = code, torch.get_num_threads()
+        g, rows, kernel = (
+            Geometry.of(block, *shapes),
+            len(weight.value),
+            weight.value.permute(0, 1, 3, 4, 2),
+        )
+        around, meets, met = Around.of(block, g, need=need), *rows_that_meet(block, g)
+        parts = min(batch, -(-_TASKS // rows))
+
+        y = (
+            (g.pooled_height, g.pooled_width, g.outputs)
+            if last
+            else (g.outputs, g.pooled_height, g.pooled_width)
+        )
+        self.out = room("out", rows, batch, *y)
+        self.out = self.out.permute(0, 1, 4, 2, 3) if last else self.out
+        self.back = None
+        if need:
+            self.back = room("back", rows, batch, g.height, g.width, g.inputs).permute(
+                0, 1, 4, 2, 3
+            )
+
+        lanes = code.lanes()
+        v, u = -(-g.outputs // lanes), -(-g.inputs // lanes)
+        outs, ins = v * lanes, u * lanes
+        space = max(
+            g.out_height * g.out_width * v + -(-g.padded // lanes),
+            math.prod(around.rim) * v + g.height * g.width * u,
+        )
+        self.tensors = {  # whose addresses the structure holds
+            "kernel": kernel,
+            "bias": None if bias is None else bias.value,
+            "places": pixels_of_kernel(block, g),
+            "meets": meets,
+            "met": met,
+            "places_around": (around.places.unsqueeze(1) * outs + torch.arange(outs)).to(
+                torch.int32
+            ),
+            "meets_around": around.meets,
+            "phases": around.phases,
+            "columns": around.columns,
+            "order": around.order,
+            "turned": room("turned", rows, g.taps * g.inputs, outs),
+            "scratch": room("scratch", self.threads, space, lanes),
+        }
+        if need:
+            self.tensors["around"] = room("around", rows, g.taps * outs, ins)
+        if rule is not None:
+            bytes_of_where = rows * batch * g.pooled_height * g.pooled_width * outs
+            self.tensors |= {
+                "kernel_gradient": room("kernel_gradient", *kernel.shape),
+                "bias_gradient": None
+                if bias is None
+                else room("bias_gradient", rows, 1, g.outputs),
+                "padded": room("padded", rows, batch, g.padded),
+                "where": room("where", -(-bytes_of_where // 4)),
+                "partial": room("partial", rows, parts, g.taps * g.inputs + 1, outs),
+            }
+        self.job = _Job(
+            rows=rows,
+            batch=batch,
+            rim_top=around.before[0],
+            rim_left=around.before[1],
+            rim_height=around.rim[0],
+            rim_width=around.rim[1],
+            parts=parts,
+            y=_images(self.out),
+            back=_Images() if self.back is None else _images(self.back),
+            space=space,
+            **asdict(g),
+            **{name: x.data_ptr() for name, x in self.tensors.items() if x is not None},
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        x = _whole(x)
+        self.job.x = _images(x)
+        self.code.forward(ctypes.byref(self.job), self.threads)
+        return self.out
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.rule is not None
+        delta = _whole(delta)
+        self.job.delta = _images(delta)
+        self.code.backward(ctypes.byref(self.job), self.threads)
+        for weight, name in ((self.weight, "kernel_gradient"), (self.bias, "bias_gradient")):
+            gradient = self.tensors[name]
+            if weight is not None and gradient is not None and not weight.frozen:
+                self.rule.whole(
+                    weight, gradient.permute(0, 1, 4, 2, 3) if gradient.ndim == 5 else gradient
+                )
+        return delta if self.back is None else self.back
+
+
+def _is_last(x: Tensor) -> bool:
+    """Whether the images of x [R, B, channels, height, width] lie channels last."""
+    return x[0, 0].permute(1, 2, 0).is_contiguous()
+
+
+def _whole(x: Tensor) -> Tensor:
+    """x with every image in one piece, channels first or last."""
+    return x if _is_last(x) or x[0, 0].is_contiguous() else x.contiguous()
+
+
+def _images(x: Tensor) -> _Images:
+    """Where the images of x lie, which are whole."""
+    assert x.dtype == torch.float32
+    return _Images(data=x.data_ptr(), row=x.stride(0), image=x.stride(1), last=_is_last(x))

@@ -1,0 +1,265 @@
+"""Sizes of a block of layers that begins with a convolution, and which pixels meet which taps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_LARGEST = 254  # places of a window that a byte can tell, besides "none"
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """A layer's option as (height, width)."""
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Layers that are computed together.
+
+    Attributes:
+        pads: zeros (left, right, top, bottom) around the images.
+        layer: number of the convolution.
+        conv: the convolution.
+        relu: whether a ReLU follows.
+        pool: the maximum that follows, None for none.
+        end: number of the layer after the block.
+    """
+
+    pads: tuple[int, int, int, int]
+    layer: int
+    conv: nn.Conv2d
+    relu: bool
+    pool: nn.MaxPool2d | None
+    end: int
+
+    @classmethod
+    def at(cls, layers: Sequence[nn.Module], first: int) -> Block | None:
+        """The block that begins with a layer; None where none does."""
+        padding, at = layers[first], first
+        outer = (0, 0, 0, 0)
+        if isinstance(padding, nn.ZeroPad2d) and at + 1 < len(layers):
+            left, right, top, bottom = padding.padding
+            outer, at = (left, right, top, bottom), at + 1
+        conv = layers[at]
+        if not isinstance(conv, nn.Conv2d) or min(outer) < 0:
+            return None
+        vertical, horizontal = pair(conv.padding)
+        own = (horizontal, horizontal, vertical, vertical)
+        end = at + 1
+        relu = end < len(layers) and isinstance(layers[end], nn.ReLU)
+        end += relu
+        pool = layers[end] if end < len(layers) else None
+        pool = pool if isinstance(pool, nn.MaxPool2d) and _is_plain(pool) else None
+        left, right, top, bottom = (a + b for a, b in zip(outer, own, strict=True))
+        return cls(
+            pads=(left, right, top, bottom),
+            layer=at,
+            conv=conv,
+            relu=relu,
+            pool=pool,
+            end=end + (pool is not None),
+        )
+
+
+def _is_plain(pool: nn.MaxPool2d) -> bool:
+    """Whether compiled code knows the maximum."""
+    small = math.prod(pair(pool.kernel_size)) <= _LARGEST
+    return pair(pool.padding) == (0, 0) and pair(pool.dilation) == (1, 1) and small
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """Sizes of a block, by their names in the C structure and in its order."""
+
+    inputs: int
+    height: int
+    width: int
+    outputs: int
+    kernel_rows: int
+    kernel_columns: int
+    padded_height: int
+    padded_width: int
+    pad_top: int
+    pad_left: int
+    out_height: int
+    out_width: int
+    row_stride: int
+    column_stride: int
+    pooled_height: int
+    pooled_width: int
+    window_height: int
+    window_width: int
+    window_row_stride: int
+    window_column_stride: int
+    relu: bool
+
+    @classmethod
+    def of(cls, block: Block, before: tuple[int, ...], after: tuple[int, ...]) -> Geometry:
+        """For images (channels, height, width) before and after the block."""
+        left, right, top, bottom = block.pads
+        padded = (before[1] + top + bottom, before[2] + left + right)
+        sides, strides, dilations = (
+            pair(x) for x in (block.conv.kernel_size, block.conv.stride, block.conv.dilation)
+        )
+        out = [
+            (n - d * (k - 1) - 1) // s + 1
+            for n, k, s, d in zip(padded, sides, strides, dilations, strict=True)
+        ]
+        window = moves = (1, 1)
+        if block.pool is not None:
+            window, moves = pair(block.pool.kernel_size), pair(block.pool.stride)
+        return cls(
+            inputs=before[0],
+            height=before[1],
+            width=before[2],
+            outputs=after[0],
+            kernel_rows=sides[0],
+            kernel_columns=sides[1],
+            padded_height=padded[0],
+            padded_width=padded[1],
+            pad_top=top,
+            pad_left=left,
+            out_height=out[0],
+            out_width=out[1],
+            row_stride=strides[0],
+            column_stride=strides[1],
+            pooled_height=after[1],
+            pooled_width=after[2],
+            window_height=window[0],
+            window_width=window[1],
+            window_row_stride=moves[0],
+            window_column_stride=moves[1],
+            relu=block.relu,
+        )
+
+    @property
+    def taps(self) -> int:
+        """Places of a kernel."""
+        return self.kernel_rows * self.kernel_columns
+
+    @property
+    def padded(self) -> int:
+        """Numbers of an image with its zeros."""
+        return self.padded_height * self.padded_width * self.inputs
+
+
+def pixels_of_kernel(block: Block, g: Geometry) -> Tensor:
+    """Where an image with its zeros has the numbers that a kernel meets, int32 [rows, columns,
+    in].
+    """
+    grid = torch.arange(g.padded, dtype=torch.int32).view(g.padded_height, g.padded_width, g.inputs)
+    down, right = pair(block.conv.dilation)
+    return grid[: g.kernel_rows * down : down, : g.kernel_columns * right : right].contiguous()
+
+
+def rows_that_meet(block: Block, g: Geometry) -> tuple[Tensor, Tensor]:
+    """Rows of the kernel that meet the image itself, by row of the output, and the reverse; see
+    `_ranges`.
+    """
+    down = pair(block.conv.dilation)[0]
+    inside = [
+        [0 <= h * g.row_stride + row * down - g.pad_top < g.height for row in range(g.kernel_rows)]
+        for h in range(g.out_height)
+    ]
+    return _ranges(inside), _ranges(zip(*inside, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """Which pixels of the gradient of a convolution's output give that of its images.
+
+    The row h of an image (likewise its column) meets the output's row (h + pad - dilation * tap) /
+    stride. So of h = phase + stride * i only the taps count for which that is whole, and the row is
+    i plus that of i = 0.
+
+    Attributes:
+        before: (rows, columns) of zeros before the output's gradient, so that all of these exist.
+        rim: (height, width) with the zeros before and after.
+        order: int32 [taps] taps, phase after phase.
+        phases: int32 [phases + 1] first of them of every phase.
+        columns: int32 [stride] taps of a row by phase of the column.
+        meets: int32 [height, 2] by row of the image: first and last + 1 of its phase's rows of taps
+            that meet the output itself.
+        places: int64 [taps] pixel of the rim that the first pixel of the phase meets.
+    """
+
+    before: tuple[int, int]
+    rim: tuple[int, int]
+    order: Tensor
+    phases: Tensor
+    columns: Tensor
+    meets: Tensor
+    places: Tensor
+
+    @classmethod
+    def of(cls, block: Block, g: Geometry, *, need: bool) -> Around:
+        """Of a block; without zeros where no gradient of the images is needed."""
+        size, out, strides = (
+            (g.height, g.width),
+            (g.out_height, g.out_width),
+            (g.row_stride, g.column_stride),
+        )
+        if not need:
+            none = torch.zeros(0, dtype=torch.int64)
+            rest = dict.fromkeys(("order", "phases", "columns", "meets", "places"), none)
+            return cls(before=(0, 0), rim=out, **rest)
+        sides, pads, dilations = (
+            (g.kernel_rows, g.kernel_columns),
+            (g.pad_top, g.pad_left),
+            pair(block.conv.dilation),
+        )
+        met = [_met(*options) for options in zip(sides, strides, dilations, pads, strict=True)]
+        before, rim = [0, 0], [0, 0]
+        for axis in range(2):
+            first = [(phase, pixel) for phase, some in enumerate(met[axis]) for _, pixel in some]
+            before[axis] = max(0, *(-pixel for _, pixel in first))
+            # the last pixel of the phase
+            reach = (pixel + (size[axis] - 1 - phase) // strides[axis] for phase, pixel in first)
+            rim[axis] = before[axis] + max(out[axis], *(pixel + 1 for pixel in reach))
+        rows_met = [
+            [pixel + h // strides[0] for _, pixel in met[0][h % strides[0]]] for h in range(size[0])
+        ]
+        order, places, phases = [], [], [0]
+        for rows, columns in product(*met):
+            for (row, y), (column, x) in product(rows, columns):
+                order.append(row * sides[1] + column)
+                places.append((y + before[0]) * rim[1] + x + before[1])
+            phases.append(len(order))
+        return cls(
+            before=(before[0], before[1]),
+            rim=(rim[0], rim[1]),
+            order=torch.tensor(order, dtype=torch.int32),
+            phases=torch.tensor(phases, dtype=torch.int32),
+            columns=torch.tensor([len(some) for some in met[1]], dtype=torch.int32),
+            meets=_ranges([[row in range(out[0]) for row in rows] for rows in rows_met]),
+            places=torch.tensor(places),
+        )
+
+
+def _ranges(chosen: Iterable[Sequence[bool]]) -> Tensor:
+    """First and last + 1 chosen place of every list, int32 [lists, 2]; the chosen ones are
+    neighbours.
+    """
+    found = [[i for i, here in enumerate(some) if here] or [0, -1] for some in chosen]
+    return torch.tensor([(places[0], places[-1] + 1) for places in found], dtype=torch.int32)
+
+
+def _met(side: int, stride: int, dilation: int, pad: int) -> list[list[tuple[int, int]]]:
+    """By phase: the taps that meet its pixels, and the pixel of the output that the first one
+    meets.
+    """
+    return [
+        [
+            (tap, (phase + pad - dilation * tap) // stride)
+            for tap in range(side)
+            if (phase + pad - dilation * tap) % stride == 0
+        ]
+        for phase in range(stride)
+    ]

@@ -1,0 +1,211 @@
+"""What becomes of gradients: rules that move the parameters, or add up."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.weights import Field, Weight
+
+_NARROW = 64  # outputs below which adding number by number is faster than row by row
+
+
+class Rule(Hashable, Protocol):
+    """What becomes of a gradient; called once per parameter and step."""
+
+    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
+        """Room for a parameter of `rows` rows and for what the rule keeps beside it."""
+        ...
+
+    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
+        """Use the gradient a @ b, where a is [R, o, B], b [R, B, i] and the parameter [R, o, i]."""
+        ...
+
+    def whole(self, weight: Weight, gradient: Tensor) -> None:
+        """Use the gradient [R, *shape]."""
+        ...
+
+
+class TrainingRule(Rule, Protocol):
+    """A rule that moves the parameter by lr times a combination of gradients."""
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the call."""
+        ...
+
+    @property
+    def pull(self) -> float:
+        """Factor of the anchor in the gradient, 0 where there is none; see `Descent`."""
+        ...
+
+    @property
+    def products(self) -> Products:
+        """Computes gradients."""
+        ...
+
+    def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
+        """Use a gradient that is known by its coefficients, see `fedclust.engines.fused.span`.
+
+        Args:
+            weight: coefficients [R, n, o] of the parameter in units of -lr, and of its momentum.
+            example: [R, B] int64 rows of [.. * n, o] that `gradient` belongs to; None for its first
+                B of each.
+            gradient: [R, B, o] coefficients of these; those of all others are 0.
+        """
+        ...
+
+
+def _add_at(to: Tensor, example: Tensor | None, values: Tensor) -> None:
+    """Add values [R, B, o] to the rows `example` [R, B] of to [R, n, o], all of its n counted
+    through.
+    """
+    rows, batch, width = values.shape
+    if example is None:
+        to[:rows, :batch].add_(values)
+        return
+    flat, index = to.flatten(0, 1), example.reshape(-1)
+    # index_add_ costs a call per row on a CPU, index_put_ works number by number, but sorts on a
+    # GPU
+    if width < _NARROW and not to.is_cuda:
+        flat.index_put_((index,), values.reshape(-1, width), accumulate=True)
+    else:
+        flat.index_add_(0, index, values.reshape(-1, width))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """Gradient descent w = w - lr * (g + decay * w - pull * a); a dense gradient is never stored.
+
+    The proximal term mu (w - c) and a linear term l are one pull: mu (w - c) + l = mu w - mu a with
+    a = c - l / mu. Without a proximal term the pull is 1 and a = -l.
+
+    Attributes:
+        lr: learning rate of the call.
+        proximal: mu of FedProx, whose part of the pull on w itself is in `Weight.decay`.
+        weight_decay: coefficient of w in the gradient.
+        pull: mu, or 1 for a linear term alone, or 0 for neither.
+        products: computes the gradients.
+    """
+
+    lr: float
+    proximal: float
+    weight_decay: float
+    pull: float
+    products: Products
+
+    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
+        """See `Rule`."""
+        return Weight(
+            value=field.empty(rows, device),
+            decay=self.weight_decay + self.proximal + 2 * field.l2,
+            anchor=field.empty(rows, device) if self.pull else None,
+        )
+
+    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
+        """One step, fused into the product that is the gradient."""
+        self.products.baddbmm(
+            weight.value, a, b, weight.value, beta=1 - self.lr * weight.decay, alpha=-self.lr
+        )
+        if weight.anchor is not None:
+            weight.value.add_(weight.anchor, alpha=self.lr * self.pull)
+
+    def whole(self, weight: Weight, gradient: Tensor) -> None:
+        """One step with a gradient at hand."""
+        if weight.decay:
+            weight.value.mul_(1 - self.lr * weight.decay)
+        weight.value.add_(gradient, alpha=-self.lr)
+        if weight.anchor is not None:
+            weight.value.add_(weight.anchor, alpha=self.lr * self.pull)
+
+    def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
+        """See `TrainingRule`."""
+        if weight.decay:
+            weight.value[: len(gradient)].mul_(1 - self.lr * weight.decay)
+        _add_at(weight.value, example, gradient)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavyBall:
+    """Momentum u = momentum * u + g + decay * w - pull * a; w = w - lr * u.
+
+    Attributes:
+        lr: learning rate of the call.
+        momentum: coefficient of the old u.
+        proximal, weight_decay, pull, products: as in `Descent`.
+    """
+
+    lr: float
+    momentum: float
+    proximal: float
+    weight_decay: float
+    pull: float
+    products: Products
+
+    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
+        """See `Rule`."""
+        return Weight(
+            value=field.empty(rows, device),
+            decay=self.weight_decay + self.proximal + 2 * field.l2,
+            anchor=field.empty(rows, device) if self.pull else None,
+            slot=field.empty(rows, device),
+        )
+
+    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
+        """One step, the gradient fused into the momentum's update."""
+        assert weight.slot is not None
+        self.products.baddbmm(weight.slot, a, b, weight.slot, beta=self.momentum)
+        self._move(weight, weight.slot)
+
+    def whole(self, weight: Weight, gradient: Tensor) -> None:
+        """One step with a gradient at hand."""
+        assert weight.slot is not None
+        weight.slot.mul_(self.momentum).add_(gradient)
+        self._move(weight, weight.slot)
+
+    def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
+        """See `TrainingRule`."""
+        assert weight.slot is not None
+        value, slot = weight.value[: len(gradient)], weight.slot[: len(gradient)]
+        slot.mul_(self.momentum)
+        _add_at(slot, example, gradient)
+        if weight.decay:
+            slot.add_(value, alpha=-self.lr * weight.decay)
+        value.add_(slot)
+
+    def _move(self, weight: Weight, slot: Tensor) -> None:
+        if weight.decay:
+            slot.add_(weight.value, alpha=weight.decay)
+        if weight.anchor is not None:
+            slot.add_(weight.anchor, alpha=-self.pull)
+        weight.value.add_(slot, alpha=-self.lr)
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Sums gradients in the slot and leaves the parameters alone.
+
+    Attributes:
+        products: computes them.
+    """
+
+    products: Products
+
+    def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
+        """See `Rule`."""
+        return Weight(value=field.empty(rows, device), slot=field.empty(rows, device))
+
+    def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
+        """Add a @ b."""
+        assert weight.slot is not None
+        self.products.baddbmm(weight.slot, a, b, weight.slot)
+
+    def whole(self, weight: Weight, gradient: Tensor) -> None:
+        """Add the gradient."""
+        assert weight.slot is not None
+        weight.slot.add_(gradient)

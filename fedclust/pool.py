@@ -1,0 +1,110 @@
+"""The examples that clients own, and what a model sees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Gather = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], None]
+"""Writes x[index] * scale + shift to the last of (x, index, scale, shift, out)."""
+
+
+class View(Protocol):
+    """What a model sees of a stored image: a part of it, standardised, changed at random."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether training draws anew in every step what it sees."""
+        ...
+
+    def shape(self, stored: tuple[int, ...], /) -> tuple[int, ...]:
+        """Shape of an input, from that of a stored image."""
+        ...
+
+    def middle(self, x: Tensor, index: Tensor, /) -> Tensor:
+        """What is seen of the images `index` [n] of x outside training, [n, C, h, w] float32."""
+        ...
+
+    def drawn(self, x: Tensor, index: Tensor, key: Tensor, step: int, /) -> tuple[Tensor, Tensor]:
+        """What is seen of the images `index` [R, B] in a local step, [R * B, C, h, w] float32, and
+        the contrast of each, [R * B, 1, 1, 1].
+        """
+        ...
+
+    def finish(self, x: Tensor, contrast: Tensor | None = None, /) -> Tensor:
+        """Inputs from scaled images x [n, C, h, w], which are changed in place."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """All examples any client may own, stored once and shared by all seeds.
+
+    Attributes:
+        x: [N, *shape] uint8 or float32.
+        y: [N] int64.
+        scale, shift: float32, broadcastable to `shape`.
+        num_classes: number of classes.
+        view: what a model sees of an image besides; None for all of it as it is.
+        gather: takes the place of PyTorch's operations in `inputs_into`; None for these.
+    """
+
+    x: Tensor
+    y: Tensor
+    scale: Tensor
+    shift: Tensor
+    num_classes: int
+    view: View | None = None
+    gather: Gather | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what a model sees of one example."""
+        stored = tuple(self.x.shape[1:])
+        return stored if self.view is None else self.view.shape(stored)
+
+    def inputs(self, index: Tensor) -> Tensor:
+        """What a model sees of the examples `index` [...]: [..., *shape] float32."""
+        if self.view is not None:
+            cut = self.view.middle(self.x, index.reshape(-1)).mul_(self.scale).add_(self.shift)
+            return self.view.finish(cut).view(*index.shape, *self.shape)
+        out = torch.empty(*index.shape, *self.shape, device=self.x.device)
+        return self.inputs_into(index, out)
+
+    def inputs_into(self, index: Tensor, out: Tensor) -> Tensor:
+        """As `inputs`, written to `out`; not for a pool with a view."""
+        if self.gather is not None:
+            self.gather(self.x, index, self.scale, self.shift, out)
+            return out
+        rows = self.x.index_select(0, index.reshape(-1)).view(out.shape)
+        if rows.is_cuda:  # one kernel, where a CPU does three passes in less time than this one
+            return torch.addcmul(self.shift, rows, self.scale, out=out)
+        return out.copy_(rows).mul_(self.scale).add_(self.shift)
+
+    def training_inputs(self, index: Tensor, key: Tensor, step: int) -> Tensor:
+        """What models see of the examples `index` [R, B] in a local step: [R, B, *shape] float32.
+
+        Args:
+            index: [R, B] int64 rows of the pool.
+            key: [R] int64 randomness of every row of the call, see `fedclust.calls.Shards`.
+            step: 0-based local step.
+        """
+        if self.view is None or not self.view.changes:
+            return self.inputs(index)
+        cut, contrast = self.view.drawn(self.x, index, key, step)
+        x = self.view.finish(cut.mul_(self.scale).add_(self.shift), contrast)
+        return x.view(*index.shape, *self.shape)
+
+    def to(self, device: torch.device) -> Pool:
+        """The pool on another device."""
+        return replace(
+            self,
+            x=self.x.to(device),
+            y=self.y.to(device),
+            scale=self.scale.to(device),
+            shift=self.shift.to(device),
+        )

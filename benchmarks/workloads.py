@@ -156,9 +156,7 @@ class Training:
         few = data.index[: self.plain_rows]
         return Case(
             fast=lambda: engine.train(TrainCall(start, label, data, solver, solver.lr)),
-            plain=lambda: plain.train(
-                TrainCall(local, pool, few, self.epochs, self.batch, solver.lr)
-            ),
+            plain=lambda: plain.train(local, pool, few, self.epochs, self.batch, solver.lr),
             fast_units=self.rows * self.seeds * steps,
             plain_units=self.plain_rows * steps,
             flops=examples * step_flops(model),
@@ -195,7 +193,7 @@ def _ifca(engine: str, device: torch.device) -> Case:
         few = data.index[:plain_rows]
         best = plain.losses(list(local), pool, few).argmin(1).tolist()
         return [
-            plain.train(TrainCall(local[k], pool, few[i : i + 1], steps, None, solver.lr))
+            plain.train(local[k], pool, few[i : i + 1], steps, None, solver.lr)
             for i, k in enumerate(best)
         ]
 

@@ -8,6 +8,7 @@ neither is ever stored as the other. A `label` is a cluster index, a `group` the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -247,3 +248,21 @@ class Cost:
     train_loss: float = float("nan")
     notes: Mapping[str, float] = field(default_factory=dict)
     arrays: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def plus(self, other: Cost) -> Cost:
+        """What both cost; training loss, notes and arrays are those of `other` where it has
+        them.
+        """
+        return Cost(
+            models_down=self.models_down + other.models_down,
+            models_up=self.models_up + other.models_up,
+            floats_down=self.floats_down + other.floats_down,
+            floats_up=self.floats_up + other.floats_up,
+            scalars_up=self.scalars_up + other.scalars_up,
+            gradient_steps=self.gradient_steps + other.gradient_steps,
+            forward_passes=self.forward_passes + other.forward_passes,
+            backward_passes=self.backward_passes + other.backward_passes,
+            train_loss=self.train_loss if math.isnan(other.train_loss) else other.train_loss,
+            notes={**self.notes, **other.notes},
+            arrays={**self.arrays, **other.arrays},
+        )

@@ -2,6 +2,64 @@
 metrics.
 
 The symbols of the shape comments are those of `fedclust.types`.
+
+A complete algorithm: every participant joins the cluster whose model fits its data best, and each
+cluster counts the training examples it has seen. Nothing is trained.
+
+>>> from dataclasses import dataclass
+>>> import torch
+>>> from fedclust.types import Cost, Served
+>>> @dataclass(frozen=True, kw_only=True)
+... class Counting(Method):
+...     num_clusters: int  # hyper-parameters are the keys of the algorithm's YAML
+...
+...     @dataclass(frozen=True, kw_only=True)
+...     class State:
+...         models: torch.Tensor  # [K, P]
+...         count: torch.Tensor  # [K] int64
+...         label: torch.Tensor  # [M] int64, -1 before a client's first round
+...
+...     def init(self, clients, rnd):
+...         models = clients.init(rnd.stream("init"), self.num_clusters)
+...         count = torch.zeros(self.num_clusters, dtype=torch.int64)
+...         label = torch.full_like(rnd.fed.group, -1)
+...         return self.State(models=models, count=count, label=label), Cost()
+...
+...     def round(self, state, clients, rnd):
+...         label = clients.loss(state.models, rnd.cohort).argmin(1)  # [C]
+...         count = state.count.index_add(0, label, rnd.fed.train.count[rnd.cohort])
+...         label = state.label.index_copy(0, rnd.cohort, label)
+...         state = self.State(models=state.models, count=count, label=label)
+...         sent = self.num_clusters * len(rnd.cohort)
+...         return state, Cost(models_down=sent, scalars_up=len(rnd.cohort), train_loss=0.0)
+...
+...     def serve(self, state, clients, rnd):
+...         return Served(models=state.models, label=state.label.where(rnd.present, -1))
+
+Six clients with 1 to 6 examples, of the class 0 or 1 in turn; all of them in two rounds:
+
+>>> from itertools import islice
+>>> from fedclust.engines.clients import SeedClients
+>>> from fedclust.engines.loop import LoopEngine
+>>> from fedclust.models.mlp import mlp
+>>> from fedclust.scenarios.static import Static
+>>> from fedclust.types import Federation, Pool, Split
+>>> rows = torch.arange(21).split([1, 2, 3, 4, 5, 6])
+>>> y = torch.cat([torch.full_like(mine, i % 2) for i, mine in enumerate(rows)])
+>>> one = torch.ones(1)
+>>> pool = Pool(x=torch.zeros(21, 1), y=y, scale=one, shift=0 * one, num_classes=2)
+>>> split = Split.of(list(rows))
+>>> fed = Federation(pool=pool, train=split, test=split, group=torch.arange(6) % 2)
+>>> engine, counting = LoopEngine(mlp((1,), 2, hidden=[]), pool), Counting(num_clusters=2)
+>>> for rnd in islice(Static(participation=1.0).rounds(fed, seed=0), 2):
+...     clients = SeedClients(engine, rnd)
+...     if rnd.t == 0:
+...         state, cost = counting.init(clients, rnd)
+...     state, cost = counting.round(state, clients, rnd)
+...     served = counting.serve(state, clients, rnd)
+...     print(state.count.tolist(), served.label.tolist(), cost.models_down)
+[9, 12] [0, 1, 0, 1, 0, 1] 12
+[18, 24] [0, 1, 0, 1, 0, 1] 12
 """
 
 from __future__ import annotations
@@ -136,7 +194,7 @@ class Clients(Protocol):
 
 class Algorithm(Protocol):
     """A method: hyper-parameters only; all that changes lives in its State, a frozen dataclass of
-    tensors.
+    tensors. Derive it from `Method`.
     """
 
     @property
@@ -144,33 +202,61 @@ class Algorithm(Protocol):
         """The dataclass of what changes."""
         ...
 
-    def init(self, engine: Clients, rnd: Round) -> tuple[Any, Cost]:
+    def remark(self, rounds: int) -> str:
+        """What a user should know about a run of `rounds` rounds before it starts, or empty."""
+        ...
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """State before round 0, and what preparing it cost."""
         ...
 
-    def round(self, state: Any, engine: Clients, rnd: Round) -> tuple[Any, Cost]:
+    def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """State after round t; the given state is left as it was."""
         ...
 
-    def serve(self, state: Any, engine: Clients, rnd: Round) -> Served:
+    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         """The model of every client now; reads training data of present clients only."""
         ...
+
+
+class Method:
+    """What every algorithm is derived from: it has nothing to remark."""
+
+    def remark(self, rounds: int) -> str:  # noqa: ARG002
+        """See `Algorithm`."""
+        return ""
 
 
 class ClusterMetric(Protocol):
     """Dissimilarity of clients from their warm-up models."""
 
+    @property
+    def num_components(self) -> int | None:
+        """Directions it needs, at most one per client to cluster; None if it needs none."""
+        ...
+
     def __call__(
-        self, engine: Clients, models: Tensor, common: Tensor, clients: Tensor, rnd: Round
+        self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
-        """[C, C] float32, symmetric, zero diagonal; client i trained models[i], the server common
-        [1, P].
+        """[C, C] float32, symmetric, zero diagonal; client ids[i] trained models[i], the server
+        common [1, P].
+        """
+        ...
+
+    def transfers(self, num_clients: int) -> tuple[int, int, int]:
+        """What it sends for `num_clients` clients: models to them and from them, and numbers from
+        them.
         """
         ...
 
 
 class ClusterMethod(Protocol):
     """Dissimilarities to labels."""
+
+    @property
+    def num_clusters(self) -> int | str | None:
+        """How many clusters it was asked for; auto or None if it finds their number."""
+        ...
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """[C] int64 labels in [0, K), every label used, from distance [C, C]."""

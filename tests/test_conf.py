@@ -126,7 +126,7 @@ def test_every_scaled_experiment_or_case_changes_sizes_only(scaled: str) -> None
 
 
 VERB = {
-    "algorithm": "serve",
+    "algorithm": "round",
     "cluster_method": "__call__",
     "cluster_metric": "__call__",
     "dataset": "load",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedclust.types import Federation, Pool, Round, Split
+from fedclust.types import Cost, Federation, Pool, Round, Split
 
 
 def pool() -> Pool:
@@ -117,3 +117,15 @@ def test_every_row_of_a_split_knows_its_client_and_its_place() -> None:
     owner, place = split().owner_and_place()
     assert owner.tolist() == [0, 0, 2, 2, 2]
     assert place.tolist() == [0, 1, 0, 1, 2]
+
+
+def test_costs_add_up_and_the_later_loss_and_notes_count() -> None:
+    numbers = ("models_down", "models_up", "floats_down", "floats_up", "scalars_up")
+    numbers += ("gradient_steps", "forward_passes", "backward_passes")
+    first = Cost(**{name: i for i, name in enumerate(numbers)}, train_loss=2.0, notes={"a": 1})
+    second = Cost(**dict.fromkeys(numbers, 10), notes={"a": 2, "b": 3})
+    both = first.plus(second)
+    assert [getattr(both, name) for name in numbers] == [10, 11, 12, 13, 14, 15, 16, 17]
+    assert both.train_loss == 2.0
+    assert both.notes == {"a": 2, "b": 3}
+    assert first.plus(Cost(train_loss=0.5)).train_loss == 0.5

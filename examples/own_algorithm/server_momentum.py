@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import arrived, average, zeros
+from fedclust.algorithms.steps import arrived, train_and_average, zeros
 from fedclust.errors import require
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerMomentum:
+class ServerMomentum(Method):
     """One model for everybody that goes on in the direction of earlier rounds.
 
     Attributes:
@@ -49,8 +49,9 @@ class ServerMomentum:
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Local training of the cohort, its mean update, and a step with momentum."""
         label = zeros(rnd.cohort)
-        local = clients.train(state.model, label, rnd.cohort, self.solver)
-        mean, cost = average(local, state.model, label, rnd.cohort, rnd, "uniform")
+        mean, _, cost = train_and_average(
+            clients, state.model, label, rnd.cohort, self.solver, "uniform", rnd
+        )
         velocity = self.beta * state.velocity + (mean - state.model)
         return self.State(model=state.model + velocity, velocity=velocity), cost
 

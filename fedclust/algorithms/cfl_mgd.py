@@ -8,10 +8,10 @@ Differs from the paper:
 - Line 9 and eq. (3) update the momentum with the gradient of the round before although line 8
   computes this round's; `momentum_gradient: current` uses this round's, `lagged` is the printed
   one.
-- LocalUpdate prints the step of the parameters before that of the momentum; its indices need the
-  momentum first, which makes one client alone a heavy ball.
-- Momentum belongs to the cluster, so a client that changes cluster leaves its old momentum behind;
-  `momentum_owner: client` lets it carry the momentum of its last participation along.
+- LocalUpdate prints the parameters' step before the momentum's; its indices need the reverse, which
+  makes one client alone a heavy ball.
+- A client that changes cluster leaves its old momentum behind; `momentum_owner: client` lets it
+  carry it along, see `fedclust.algorithms.momenta`.
 - Option I divides the summed momenta by `gradient_denominator`; the paper prints the number of all
   clients.
 - A cluster without participants keeps its model and its momentum; the paper leaves this open.
@@ -27,60 +27,33 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import (
-    Aggregation,
-    ClusterChoice,
-    average,
-    check_choice,
-    serve_cheapest,
-    weights,
-)
-from fedclust.algorithms.descent import Averaging, Denominator, check_plain_step, descend
-from fedclust.algorithms.start import Start, check_start, initial_models
+from fedclust.algorithms.descent import descend
+from fedclust.algorithms.loss_clusters import LossClusters
+from fedclust.algorithms.momenta import Owner, momenta_at_rest, shared_momenta
+from fedclust.algorithms.steps import Aggregation, average, weights
 from fedclust.errors import require
-from fedclust.ops import cluster_mean
-from fedclust.ranges import AtLeastOne, Fraction
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
+from fedclust.types import Cost, Round
 from fedclust.verbs import Clients
 
-Owner = Literal["cluster", "client"]
 MomentumGradient = Literal["current", "lagged"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CFLMGD:
-    """IFCA whose momentum lives on from round to round.
+class CFLMGD(LossClusters):
+    """IFCA whose momentum lives on from round to round; beta is the solver's momentum.
 
     Attributes:
-        solver: local work and beta, its momentum; gradient averaging uses learning rate and
-            momentum only.
-        num_clusters: P in the paper.
-        averaging: `model` (option II) or `gradient` (option I).
-        aggregation: of models and their momenta, `uniform` over a cluster's participants or
-            `by_samples`.
-        gradient_denominator: what the momentum sum of a cluster is divided by: the number of `all`
-            clients, of the round's `participants`, or of the participants in that `cluster`.
-        momentum_owner: a participant goes on from the momentum of its `cluster`, or from its own,
-            that of the `client`: what its cluster had after its last participation. The latter
-                keeps [M, P].
+        aggregation: of models and their momenta, `uniform` or `by_samples`.
+        momentum_owner: `cluster` or `client`, which keeps [M, P].
         momentum_gradient: of gradient averaging, the `current` one, or the one `lagged` by a
             participation, which keeps another [M, P].
-        start, restart_fraction: see `fedclust.algorithms.start`.
-        cluster_choice: what a client's model is chosen by when it is served: `train_loss`, or
-            `test_loss`, which looks at test labels.
+        The others are those of `LossClusters`.
     """
 
-    solver: Solver
-    num_clusters: AtLeastOne
-    averaging: Averaging = "model"
     aggregation: Aggregation = "uniform"
-    gradient_denominator: Denominator = "all"
     momentum_owner: Owner = "cluster"
     momentum_gradient: MomentumGradient = "current"
-    start: Start = "independent"
-    restart_fraction: Fraction | None = None
-    cluster_choice: ClusterChoice = "train_loss"
+    has_momentum = True
 
     @dataclass(frozen=True, kw_only=True)
     class State:
@@ -97,34 +70,15 @@ class CFLMGD:
         gradient: Tensor | None
 
     def __post_init__(self) -> None:
-        check_start(self.start, self.restart_fraction, self.num_clusters)
-        check_choice("algorithm.averaging", self.averaging, Averaging)
-        check_choice("algorithm.aggregation", self.aggregation, Aggregation)
-        check_choice("algorithm.gradient_denominator", self.gradient_denominator, Denominator)
-        check_choice("algorithm.momentum_owner", self.momentum_owner, Owner)
-        check_choice("algorithm.momentum_gradient", self.momentum_gradient, MomentumGradient)
-        check_choice("algorithm.cluster_choice", self.cluster_choice, ClusterChoice)
-        if self.averaging == "gradient":
-            check_plain_step(self.solver, "algorithm.averaging=gradient", momentum=True)
-        require(
-            self.averaging == "gradient" or self.momentum_gradient == "current",
-            "algorithm.momentum_gradient",
-            self.momentum_gradient,
-            "current, or lagged with algorithm.averaging=gradient",
-        )
+        super().__post_init__()
+        allowed = "current, or lagged with algorithm.averaging=gradient"
+        fits = self.averaging == "gradient" or self.momentum_gradient == "current"
+        require(fits, "algorithm.momentum_gradient", self.momentum_gradient, allowed)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Initial models, by `start` and `restart_fraction`, at rest."""
-        models, cost = initial_models(
-            clients,
-            rnd,
-            num_clusters=self.num_clusters,
-            start=self.start,
-            restart_fraction=self.restart_fraction,
-            solver=self.solver,
-        )
-        owners = self.num_clusters if self.momentum_owner == "cluster" else rnd.fed.num_clients
-        rest = models.new_zeros(owners, models.shape[1])
+        models, cost = self.initial_models(clients, rnd)
+        rest = momenta_at_rest(models, self.momentum_owner, rnd)
         lagged = self.momentum_gradient == "lagged"
         gradient = models.new_zeros(rnd.fed.num_clients, models.shape[1]) if lagged else None
         return self.State(models=models, momentum=rest, gradient=gradient), cost
@@ -133,71 +87,44 @@ class CFLMGD:
         """Assignment of the cohort by loss, then one heavy-ball step of every cluster."""
         loss = clients.loss(state.models, rnd.cohort)  # [C, K]
         label = loss.argmin(1)  # lines 4-5: cluster identity estimate
-        step = self._average_models if self.averaging == "model" else self._average_gradients
-        state, cost = step(state, label, clients, rnd)
+        if self.averaging == "model":
+            state, cost = self._option_two(state, label, clients, rnd)
+        else:
+            state = self._option_one(state, label, clients, rnd)
+            cost = Cost(gradient_steps=len(label), train_loss=float(loss.amin(1).mean()))
         # every participant gets K models, sends one back, or a gradient, and with it a momentum
         # both ways, where there is any; and it says which cluster it estimates
-        number, momenta = len(rnd.cohort), int(self.solver.momentum > 0)
-        if self.averaging == "gradient":
-            cost = replace(cost, train_loss=float(loss.amin(1).mean()))
-        cost = replace(
-            cost,
-            models_down=number * (self.num_clusters + momenta),
-            models_up=number * (1 + momenta),
-            scalars_up=number,
-        )
-        return state, cost
+        c, momenta = len(label), int(self.solver.momentum > 0)
+        down, up = c * (self.num_clusters + momenta), c * (1 + momenta)
+        return state, replace(cost, models_down=down, models_up=up, scalars_up=c)
 
-    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """Each client's model of least loss."""
-        return serve_cheapest(state.models, clients, rnd, self.cluster_choice)
-
-    def _average_models(
+    def _option_two(
         self, state: State, label: Tensor, clients: Clients, rnd: Round
     ) -> tuple[State, Cost]:
-        """Option II, lines 11-12, 16 and LocalUpdate: local heavy balls, then the mean of both
-        halves.
-        """
-        cohort = rnd.cohort
-        if self.momentum_owner == "cluster":
-            local = clients.train(state.models, label, cohort, self.solver, slots=state.momentum)
+        """Option II, lines 11-12, 16 and LocalUpdate: local heavy balls, then the means."""
+        cohort, models, owner = rnd.cohort, state.models, self.momentum_owner
+        if owner == "cluster":
+            local = clients.train(models, label, cohort, self.solver, slots=state.momentum)
         else:
-            own = torch.arange(len(cohort), device=cohort.device)
-            slots = state.momentum[cohort]
-            local = clients.train(state.models[label], own, cohort, self.solver, slots=slots)
-        models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
+            own, slots = torch.arange(len(cohort), device=cohort.device), state.momentum[cohort]
+            local = clients.train(models[label], own, cohort, self.solver, slots=slots)
         momentum = state.momentum  # at rest for good without beta
         if local.slots is not None:
-            momentum = self._shared(local.slots, state, label, rnd, self.aggregation)
+            weight, k = weights(cohort, rnd, self.aggregation), len(models)
+            momentum = shared_momenta(local.slots, momentum, label, weight, owner, k, rnd)
+        models, cost = average(local, models, label, cohort, rnd, self.aggregation)
         return replace(state, models=models, momentum=momentum), cost
 
-    def _average_gradients(
-        self, state: State, label: Tensor, clients: Clients, rnd: Round
-    ) -> tuple[State, Cost]:
+    def _option_one(self, state: State, label: Tensor, clients: Clients, rnd: Round) -> State:
         """Option I, lines 7-10 and 15: one step against the momenta of the participants."""
-        cohort = rnd.cohort
+        cohort, owner, k = rnd.cohort, self.momentum_owner, len(state.models)
         fresh = clients.grad(state.models, label, cohort)  # line 8, [C, P]
         used, kept = fresh, None
         if state.gradient is not None:
             used, kept = state.gradient[cohort], state.gradient.index_copy(0, cohort, fresh)
-        before = label if self.momentum_owner == "cluster" else cohort
-        momentum = self.solver.momentum * state.momentum[before] + used  # line 9, eq. (3)
-        rate = self.solver.rate(rnd.t)
-        models = descend(
-            state.models, momentum, label, rate, self.gradient_denominator, rnd
-        )  # eq. (5)
-        cost = Cost(gradient_steps=len(cohort))
-        shared = self._shared(momentum, state, label, rnd, "uniform")
-        return self.State(models=models, momentum=shared, gradient=kept), cost
-
-    def _shared(
-        self, momentum: Tensor, state: State, label: Tensor, rnd: Round, aggregation: Aggregation
-    ) -> Tensor:
-        """Momenta after the participants of each cluster took the mean of theirs [C, P]: [K, P] or
-        [M, P].
-        """
-        weight = weights(rnd.cohort, rnd, aggregation)
-        if self.momentum_owner == "cluster":
-            return cluster_mean(momentum, label, weight, empty=state.momentum)
-        mean = cluster_mean(momentum, label, weight, empty=torch.zeros_like(state.models))
-        return state.momentum.index_copy(0, rnd.cohort, mean[label])
+        before = state.momentum[label if owner == "cluster" else cohort]
+        momentum = self.solver.momentum * before + used  # line 9, eq. (3)
+        rate, denominator = self.solver.rate(rnd.t), self.gradient_denominator
+        models = descend(state.models, momentum, label, rate, denominator, rnd)  # eq. (5)
+        shared = shared_momenta(momentum, state.momentum, label, None, owner, k, rnd)
+        return self.State(models=models, momentum=shared, gradient=kept)

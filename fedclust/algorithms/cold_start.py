@@ -1,7 +1,6 @@
-"""Cold starts: how the first clients form groups and later ones find theirs, by a short
-pre-training.
+"""Group cold start: how the first clients form groups, by a short pre-training.
 
-FlexCFL (arXiv:2108.09749), Algorithm 3 and eq. (8).
+FlexCFL (arXiv:2108.09749), Algorithm 3.
 """
 
 from __future__ import annotations
@@ -12,19 +11,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import check_choice, clients_with_data, zeros
+from fedclust.algorithms.steps import clients_with_data, zeros
 from fedclust.calls import LocalResult
 from fedclust.errors import require
-from fedclust.ops import cluster_mean, cosine
+from fedclust.ops import cluster_mean
 from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
 
 Grouping = Literal["clustered", "random_centres"]
-
-_CPU_BLOCK = 2**26  # numbers in the models of one block of joining clients: 256 MiB of float32
-_GPU_BLOCK = 2**29
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +63,6 @@ class ColdStart:
 
     def __post_init__(self) -> None:
         require(self.scale >= 1, "algorithm.cold_start.scale", self.scale, "at least 1")
-        check_choice("algorithm.cold_start.grouping", self.grouping, Grouping)
 
     def groups(self, clients: Clients, base: Tensor, num_clusters: int, rnd: Round) -> Groups:
         """The first groups: Algorithm 3.
@@ -100,40 +95,11 @@ class ColdStart:
         )
         return Groups(models=models, ids=ids, label=label, local=local, cost=cost)
 
-    def join(
-        self, clients: Clients, base: Tensor, direction: Tensor, ids: Tensor, rnd: Round
-    ) -> tuple[Tensor, int]:
-        """Group whose direction the client's own update points along most [C] int64, and local
-        steps.
-
-        Args:
-            clients: what computes, see `fedclust.verbs.Clients`.
-            base: [1, P] the common model.
-            direction: [K, P] the groups' directions.
-            ids: [C] int64.
-            rnd: the round.
-        """
-        label, steps = torch.zeros_like(ids), 0
-        # a shift can move everybody at once: block by block no more than one block of models is
-        # kept
-        rows = max(1, (_GPU_BLOCK if base.is_cuda else _CPU_BLOCK) // base.shape[1])
-        for begin in range(0, len(ids), rows):
-            some = ids[begin : begin + rows]
-            local = clients.train(base, zeros(some), some, self.solver, purpose="pretrain")
-            # eq. (8): argmin of (1 - cos) / 2, ties to the smallest index
-            label[begin : begin + rows] = cosine(local.params - base, direction).argmax(1)
-            steps += int(local.steps.sum())
-        return label, steps
-
     def _members(self, num_clusters: int, rnd: Round) -> Tensor:
         """The clients that form the groups, [A] int64 sorted."""
         ids = clients_with_data(rnd)
-        require(
-            num_clusters <= len(ids),
-            "num_clusters",
-            num_clusters,
-            f"at most the {len(ids)} clients to cluster",
-        )
+        allowed = f"at most the {len(ids)} clients to cluster"
+        require(num_clusters <= len(ids), "num_clusters", num_clusters, allowed)
         count = num_clusters * (self.scale if self.grouping == "clustered" else 1)
         priority = rnd.stream("cold start").keys(ids).argsort(stable=True)
         return ids[priority[:count]].sort().values

@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import Aggregation, arrived, average, check_choice, zeros
+from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ditto:
+class Ditto(Method):
     """FedAvg, and one personal model per client; keeps M models in memory.
 
     Attributes:
@@ -53,9 +53,6 @@ class Ditto:
         personal: Tensor
         trained: Tensor
 
-    def __post_init__(self) -> None:
-        check_choice("algorithm.aggregation", self.aggregation, Aggregation)
-
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for the server and every client."""
         model = clients.init(rnd.stream("init"), 1)
@@ -70,9 +67,10 @@ class Ditto:
         """One round of FedAvg, and the personal models of the cohort drawn to what it began
         with.
         """
-        cohort, label = rnd.cohort, zeros(rnd.cohort)
-        local = clients.train(state.model, label, cohort, self.solver)
-        model, cost = average(local, state.model, label, cohort, rnd, self.aggregation)
+        cohort = rnd.cohort
+        model, _, cost = train_and_average(
+            clients, state.model, zeros(cohort), cohort, self.solver, self.aggregation, rnd
+        )
         # line 6: v <- v - eta * (grad F(v) + lambda * (v - w^t))
         anchor = state.model.expand(len(cohort), -1)
         own = clients.train(state.personal, cohort, cohort, self.personal, anchor=anchor)

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import Aggregation, arrived, average, check_choice, zeros
+from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg:
+class FedAvg(Method):
     """One model for everybody.
 
     Attributes:
@@ -45,9 +45,6 @@ class FedAvg:
 
         model: Tensor
 
-    def __post_init__(self) -> None:
-        check_choice("algorithm.aggregation", self.aggregation, Aggregation)
-
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model."""
         return self.State(model=clients.init(rnd.stream("init"), 1)), Cost()
@@ -55,8 +52,9 @@ class FedAvg:
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The mean of what the cohort made of the model."""
         label = zeros(rnd.cohort)
-        local = clients.train(state.model, label, rnd.cohort, self.solver)
-        model, cost = average(local, state.model, label, rnd.cohort, rnd, self.aggregation)
+        model, _, cost = train_and_average(
+            clients, state.model, label, rnd.cohort, self.solver, self.aggregation, rnd
+        )
         return self.State(model=model), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:

@@ -21,17 +21,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import arrived, check_choice, clients_with_data, zeros
+from fedclust.algorithms.steps import arrived, clients_with_data, zeros
 from fedclust.ops import cluster_mean
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
 
 ServedModel = Literal["global", "personal"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedBCD:
+class FedBCD(Method):
     """One model for the server and one for every client, tied by a quadratic penalty; keeps [M, P].
 
     Attributes:
@@ -53,9 +53,6 @@ class FedBCD:
 
         model: Tensor
         local: Tensor
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.served", self.served, ServedModel)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for everybody."""

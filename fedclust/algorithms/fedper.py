@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import Aggregation, arrived, check_choice, weights, zeros
+from fedclust.algorithms.steps import Aggregation, arrived, weights, zeros
 from fedclust.calls import LocalResult
 from fedclust.errors import require
 from fedclust.models.params import Layout
@@ -23,11 +23,11 @@ from fedclust.ops import cluster_mean, on_host
 from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedPer:
+class FedPer(Method):
     """One body for everybody and a head per client; keeps M heads in memory, serves M models.
 
     Attributes:
@@ -53,7 +53,6 @@ class FedPer:
         heads: Tensor
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.aggregation", self.aggregation, Aggregation)
         layers = self.personal_layers
         require(layers >= 1, "algorithm.personal_layers", layers, "at least 1")
 

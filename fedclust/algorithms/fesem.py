@@ -21,21 +21,21 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import FlexAggregation, arrived, average, check_choice
 from fedclust.algorithms.cold_start import ColdStart
 from fedclust.algorithms.shift import ShiftTest
+from fedclust.algorithms.steps import FlexAggregation, arrived, train_and_average
 from fedclust.errors import require
 from fedclust.ops import distances
 from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
 
 FirstAssignment = Literal["init_model", "kmeans_pretrained"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeSEM:
+class FeSEM(Method):
     """K models; a client joins the one nearest to its own last model. Keeps M models in memory.
 
     Attributes:
@@ -78,8 +78,6 @@ class FeSEM:
 
     def __post_init__(self) -> None:
         require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
-        check_choice("algorithm.first_assignment", self.first_assignment, FirstAssignment)
-        check_choice("algorithm.aggregation", self.aggregation, FlexAggregation)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Independent cluster models, or the means of clustered pre-trained models."""
@@ -106,19 +104,13 @@ class FeSEM:
         nearest = distances(state.local[assigned], state.models).argmin(1)  # E-step
         every = state.label.index_copy(0, assigned, nearest)
         label = every[rnd.cohort]
-        local = clients.train(state.models, label, rnd.cohort, self.solver)
-        models, cost = average(
-            local, state.models, label, rnd.cohort, rnd, self.aggregation
-        )  # M-step
-        cost = replace(
-            cost,
-            models_down=cost.models_down + starting.models_down,
-            models_up=cost.models_up + starting.models_up,
-            gradient_steps=cost.gradient_steps + starting.gradient_steps,
-            notes={**cost.notes, "migrated": int((every[moving] != state.label[moving]).sum())},
+        models, local, cost = train_and_average(  # M-step
+            clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
         )
+        migrated = Cost(notes={"migrated": int((every[moving] != state.label[moving]).sum())})
         kept = state.local.index_copy(0, rnd.cohort, local.params)
-        return self.State(models=models, local=kept, label=every, reference=reference), cost
+        state = self.State(models=models, local=kept, label=every, reference=reference)
+        return state, starting.plus(cost).plus(migrated)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The client's last cluster; nobody serves a client before it was first sampled."""

@@ -13,16 +13,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import arrived, check_choice, clients_with_data
+from fedclust.algorithms.steps import arrived, clients_with_data
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
 
 Participants = Literal["all", "cohort"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local:
+class Local(Method):
     """One model per client; keeps M models in memory.
 
     Attributes:
@@ -42,9 +42,6 @@ class Local:
         """
 
         models: Tensor
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.participants", self.participants, Participants)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for every client."""

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedclust.algorithms import Aggregation, arrived, average, check_choice
+from fedclust.algorithms.steps import Aggregation, arrived, train_and_average
 from fedclust.errors import require
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)
-class Oracle:
+class Oracle(Method):
     """One model per true group.
 
     Attributes:
@@ -39,9 +39,6 @@ class Oracle:
 
         models: Tensor
 
-    def __post_init__(self) -> None:
-        check_choice("algorithm.aggregation", self.aggregation, Aggregation)
-
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for every group.
 
@@ -58,8 +55,9 @@ class Oracle:
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg in every group."""
         label = rnd.fed.group[rnd.cohort]
-        local = clients.train(state.models, label, rnd.cohort, self.solver)
-        models, cost = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
+        models, _, cost = train_and_average(
+            clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
+        )
         return self.State(models=models), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:

@@ -27,19 +27,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import Aggregation, arrived, average, check_choice, clients_with_data
+from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
 from fedclust.algorithms.subspaces import principal_angles, signatures
 from fedclust.errors import require
 from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, ClusterMethod
+from fedclust.verbs import Clients, ClusterMethod, Method
 
 Angle = Literal["smallest", "sum"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PACFL:
+class PACFL(Method):
     """One clustering by the clients' inputs before the first round, then FedAvg in every cluster.
 
     Attributes:
@@ -73,18 +73,12 @@ class PACFL:
 
     def __post_init__(self) -> None:
         require(self.num_vectors >= 1, "algorithm.num_vectors", self.num_vectors, "at least 1")
-        check_choice("algorithm.angle", self.angle, Angle)
-        check_choice("algorithm.aggregation", self.aggregation, Aggregation)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Clusters by the data, and the same fresh model for each."""
         ids, features = clients_with_data(rnd), math.prod(rnd.fed.pool.shape)
-        require(
-            self.num_vectors <= features,
-            "algorithm.num_vectors",
-            self.num_vectors,
-            f"at most the {features} features of an example",
-        )
+        allowed = f"at most the {features} features of an example"
+        require(self.num_vectors <= features, "algorithm.num_vectors", self.num_vectors, allowed)
         sent = signatures(ids, self.num_vectors, rnd)
         distance = self.distance(sent, sent)
         # a product of matrices need not be symmetric to the last bit
@@ -103,8 +97,9 @@ class PACFL:
         """One round of FedAvg in every cluster, newcomers first."""
         state, sent = self._admit(state, rnd)
         label = state.label[rnd.cohort]
-        local = clients.train(state.models, label, rnd.cohort, self.solver)
-        models, cost = average(local, state.models, label, rnd.cohort, rnd, self.aggregation)
+        models, _, cost = train_and_average(
+            clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
+        )
         notes = {**cost.notes, "signature_bytes": 4 * sent} if sent else cost.notes
         return replace(state, models=models), replace(cost, notes=notes)
 

@@ -10,63 +10,38 @@ Differs from the paper:
   join the cluster of least training loss. With everybody in every round this is the paper's method.
 - Newcomers do not descend the tree of splits, which needs the updates of every split kept.
 - The mean of the updates is that of `aggregation`; the paper weights by examples.
-Differs from the released code (felisat/clustered-federated-learning):
-- Splits are the optimal ones of Algorithm 1, which is single linkage; `bipartition: complete` is
-  the code's.
-- The code has no criterion on gamma; that is `gamma_max: 0`.
+More in `fedclust.algorithms.splitting`.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
-import numpy as np
 import torch
-from scipy.cluster.hierarchy import cut_tree, linkage
-from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from fedclust.algorithms import (
-    Aggregation,
-    arrived,
-    average,
-    check_choice,
-    clients_with_data,
-    join_cheapest,
-    weights,
-)
+from fedclust.algorithms.cheapest import join_cheapest
+from fedclust.algorithms.splitting import Splitting, norms
+from fedclust.algorithms.steps import Aggregation, arrived, average, clients_with_data, weights
 from fedclust.errors import require
-from fedclust.ops import cluster_mean, cosine
-from fedclust.ranges import AtLeastOne, BelowOne, NonNegative
+from fedclust.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
 
-Bipartition = Literal["optimal", "complete"]
-
 
 @dataclass(frozen=True, kw_only=True)
-class SattlerCFL:
-    """FedAvg in clusters that split; keeps the last update of all M clients in memory.
+class SattlerCFL(Splitting):
+    """FedAvg in clusters that split; keeps M updates in memory.
 
     Attributes:
         solver: local work.
-        eps1: a cluster may split when the norm of its mean update is below.
-        eps2: and some member's update has a norm above.
-        gamma_max: least separation: a split needs sqrt((1 - a) / 2) > gamma_max, where a is the
-            largest cosine across it; 0 takes every split.
-        bipartition: `optimal`, the one with the least a, or by `complete` linkage.
+        eps1, eps2, gamma_max, bipartition: of splits, see `Splitting`.
         memory: rounds for which an update counts.
         aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
     """
 
     solver: Solver
-    eps1: NonNegative
-    eps2: NonNegative
-    gamma_max: BelowOne = 0.5
-    bipartition: Bipartition = "optimal"
     memory: AtLeastOne = 5
     aggregation: Aggregation = "uniform"
 
@@ -89,24 +64,14 @@ class SattlerCFL:
         updated: Tensor
 
     def __post_init__(self) -> None:
-        require(self.eps1 >= 0, "algorithm.eps1", self.eps1, "at least 0; 0 never splits")
-        require(self.eps2 >= 0, "algorithm.eps2", self.eps2, "at least 0")
-        require(0 <= self.gamma_max < 1, "algorithm.gamma_max", self.gamma_max, "in [0, 1)")
+        super().__post_init__()
         require(self.memory >= 1, "algorithm.memory", self.memory, "at least 1 round")
-        check_choice("algorithm.bipartition", self.bipartition, Bipartition)
-        check_choice("algorithm.aggregation", self.aggregation, Aggregation)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One cluster with a fresh model."""
-        state = self.State(
-            models=clients.init(rnd.stream("init"), 1),
-            born=torch.full_like(rnd.cohort[:1], -1),
-            label=torch.full_like(rnd.fed.group, -1),
-            update=torch.zeros(
-                rnd.fed.num_clients, clients.layout.num_params, device=rnd.fed.group.device
-            ),
-            updated=torch.full_like(rnd.fed.group, -1),
-        )
+        model, label = clients.init(rnd.stream("init"), 1), torch.full_like(rnd.fed.group, -1)
+        update = model.new_zeros(rnd.fed.num_clients, model.shape[1])
+        state = self.State(models=model, born=label[:1], label=label, update=update, updated=label)
         return state, Cost()
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
@@ -121,18 +86,17 @@ class SattlerCFL:
             update=state.update.index_copy(0, cohort, update),
             updated=state.updated.index_fill(0, cohort, rnd.t),
         )
-        state, norms = self._split(state, rnd)
+        state, notes = self._split(state, rnd)
         label = state.label[cohort]
         models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
         label, asked_again = join_cheapest(models, state.label, ids, clients)
-        cost = replace(
-            cost,
-            models_down=cost.models_down + asked + asked_again,
+        joining = Cost(
+            models_down=asked + asked_again,
             # whoever was sent all models says which it chose
             scalars_up=asked // len(state.models) + asked_again // len(models),
-            notes={**cost.notes, **norms, "num_clusters_found": len(models)},
+            notes={**notes, "num_clusters_found": len(models)},
         )
-        return replace(state, models=models, label=label), cost
+        return replace(state, models=models, label=label), cost.plus(joining)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The model of the client's cluster."""
@@ -141,61 +105,26 @@ class SattlerCFL:
     def _split(self, state: State, rnd: Round) -> tuple[State, dict[str, float]]:
         """The state with every cluster split that should be, and the norms that decided.
 
-        A new cluster begins as a copy of the one it leaves. Members that did not decide lose their
-        label.
+        A new cluster begins as a copy of the old one. Members that did not decide lose their label.
         """
-        known = (state.label >= 0) & (state.updated > state.born[state.label.clamp(min=0)])
-        known &= rnd.present & (state.updated > rnd.t - self.memory)
-        models, born, label, count = [state.models], state.born, state.label, len(state.models)
+        fresh = state.updated > state.born[state.label.clamp(min=0)].clamp(min=rnd.t - self.memory)
+        known = rnd.present & (state.label >= 0) & fresh
+        models, born, label = [state.models], state.born.clone(), state.label
         means, most = list[float](), list[float]()
         for cluster in range(len(state.models)):
             members = (known & (state.label == cluster)).nonzero().squeeze(1)
             if not len(members):
                 continue
             update = state.update[members]
-            mean, largest = _norms(update, weights(members, rnd, self.aggregation))
+            mean, largest = norms(update, weights(members, rnd, self.aggregation))
             means.append(mean)
             most.append(largest)
-            if len(members) < 2 or mean >= self.eps1 or largest <= self.eps2:
-                continue
-            side, across = bipartition(cosine(update, update), self.bipartition)
-            if math.sqrt((1 - across) / 2) <= self.gamma_max:
+            if (side := self.sides(update, mean, largest)) is None:
                 continue
             label = label.masked_fill(state.label == cluster, -1)
-            label = label.index_copy(0, members, torch.where(side, count, cluster))
+            label = label.index_copy(0, members, torch.where(side, len(born), cluster))
             models.append(state.models[cluster : cluster + 1])
-            place = torch.arange(len(born), device=born.device)
-            born = torch.cat(
-                [born.masked_fill(place == cluster, rnd.t), torch.full_like(born[:1], rnd.t)]
-            )
-            count += 1
+            born[cluster] = rnd.t
+            born = torch.cat([born, torch.full_like(born[:1], rnd.t)])
         notes = {"mean_update_norm": min(means), "max_update_norm": max(most)} if means else {}
         return replace(state, models=torch.cat(models), born=born, label=label), notes
-
-
-def _norms(update: Tensor, weight: Tensor | None) -> tuple[float, float]:
-    """Norm of the mean of the updates [C, P] with weights [C], and the largest norm of an
-    update.
-    """
-    one = torch.zeros(len(update), dtype=torch.int64, device=update.device)
-    mean = cluster_mean(update, one, weight, empty=update.new_zeros(1, update.shape[1]))
-    return float(mean.norm()), float(torch.linalg.vector_norm(update, dim=1).max())
-
-
-def bipartition(similarity: Tensor, how: Bipartition) -> tuple[Tensor, float]:
-    """Which of two sides every row is on, [C] bool with False first, and the largest similarity
-    across.
-
-    Args:
-        similarity: [C, C] cosines, at least two rows.
-        how: `optimal` makes the largest similarity across as small as it can be (Algorithm 1:
-            joining the most similar pairs until two sets are left, that is single linkage), or
-            `complete` linkage.
-    """
-    distance = (1 - similarity).double().cpu().numpy()
-    distance = np.maximum(distance, distance.T)  # a product need not be symmetric to the last bit
-    np.fill_diagonal(distance, 0)
-    tree = linkage(squareform(distance), "single" if how == "optimal" else "complete")
-    found = cut_tree(tree, 2).squeeze(1)
-    side = torch.from_numpy(found != found[0]).to(similarity.device)
-    return side, float(similarity[~side][:, side].max())

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import arrived, zeros
+from fedclust.algorithms.steps import arrived, zeros
 from fedclust.errors import require
 from fedclust.ops import on_host
 from fedclust.ranges import Positive
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaffold:
+class Scaffold(Method):
     """One model for everybody, and a control variate per client; keeps M rows in memory.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import check_choice, clients_with_data
+from fedclust.algorithms.steps import clients_with_data
 from fedclust.errors import require
 from fedclust.federation import label_histogram
 from fedclust.ranges import NonNegative
@@ -44,7 +44,6 @@ class ShiftTest:
     fraction: NonNegative = 0.2
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.shift.distance", self.distance, ShiftDistance)
         require(self.fraction >= 0, "algorithm.shift.fraction", self.fraction, "at least 0")
 
     def start(self, rnd: Round, joined: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import check_choice, zeros
+from fedclust.algorithms.steps import zeros
 from fedclust.errors import require
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
@@ -24,7 +24,6 @@ _log = logging.getLogger(__name__)
 def check_start(start: Start, restart_fraction: float | None, num_clusters: int) -> None:
     """Raise `ConfigError` unless `initial_models` can carry the options out."""
     require(num_clusters >= 1, "num_clusters", num_clusters, "at least 1")
-    check_choice("algorithm.start", start, Start)
     if restart_fraction is not None:
         require(
             0 < restart_fraction <= 1 / num_clusters and start == "independent",
@@ -37,7 +36,6 @@ def check_start(start: Start, restart_fraction: float | None, num_clusters: int)
 def initial_models(
     clients: Clients,
     rnd: Round,
-    *,
     num_clusters: int,
     start: Start,
     restart_fraction: float | None,

@@ -1,7 +1,7 @@
 """Distances to labels, one file each; here what every method does before and after.
 
-Each is a frozen dataclass with `__call__(distance [C, C], stream) -> [C]` int64 labels that are
-consecutive from 0 in the order of each cluster's first client. Same distances and stream, same
+Each is a frozen dataclass that does what `fedclust.verbs.ClusterMethod` asks for, with labels that
+are consecutive from 0 in the order of each cluster's first client. Same distances and stream, same
 labels.
 """
 

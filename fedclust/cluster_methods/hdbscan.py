@@ -5,6 +5,7 @@ itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sklearn.cluster import HDBSCAN
 from torch import Tensor
@@ -28,6 +29,8 @@ class Hdbscan:
 
     min_cluster_size: AtLeastTwo = 5
     min_samples: AtLeastOne | None = None
+
+    num_clusters: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         require(

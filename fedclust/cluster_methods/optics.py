@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sklearn.cluster import OPTICS
 from torch import Tensor
@@ -28,6 +29,8 @@ class Optics:
 
     min_samples: AtLeastTwo = 5
     xi: InnerFraction = 0.05
+
+    num_clusters: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         require(self.min_samples >= 2, "cluster_method.min_samples", self.min_samples, "at least 2")

@@ -9,7 +9,7 @@ client's model after that training.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -36,6 +36,8 @@ class GradCosine:
 
     gradient: Where = "common"
     batch_size: AtLeastOne | None = None
+
+    num_components: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         size = self.batch_size

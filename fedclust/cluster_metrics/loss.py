@@ -8,7 +8,7 @@ only, so that its cost grows with the number of clients and no longer with its s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -44,6 +44,8 @@ class Loss:
 
     landmarks: AtLeastTwo | None = None
     data: Data = "train"
+
+    num_components: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         require(

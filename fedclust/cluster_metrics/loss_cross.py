@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -17,6 +18,8 @@ class LossCross:
     The paper discusses it and does not run it. Where every v_i minimises L_i, d <= d~ with d of
     `Loss`.
     """
+
+    num_components: ClassVar[None] = None
 
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ class MADC:
     The paper clusters by it with complete linkage: cluster_method=agglomerative with
     `linkage: complete`, which is not that method's default.
     """
+
+    num_components: ClassVar[None] = None
 
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round

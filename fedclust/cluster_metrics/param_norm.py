@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from fedclust.verbs import Clients
 @dataclass(frozen=True, kw_only=True)
 class ParamNorm:
     """d(i, j) = ||v_i - v_j||_2 over all parameters."""
+
+    num_components: ClassVar[None] = None
 
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ class UpdateDistance:
     """
 
     norm: Norm = "l2"
+
+    num_components: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         allowed = "one of " + ", ".join(get_args(Norm))

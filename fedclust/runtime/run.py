@@ -151,9 +151,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ran
                 "continued by other means than begun, so equal to rounding only, which can grow: "
                 f"{folder.changes}"
             )
-        remark = getattr(job.algorithm, "remark", None)  # most methods have none
-        if remark is not None and remark(job.rounds):
-            progress.warn(remark(job.rounds))
+        if remark := job.algorithm.remark(job.rounds):
+            progress.warn(remark)
         for t in range(first, job.rounds):
             with short_of_memory(f"round {t + 1} of {job.rounds} was computed"):
                 seeds.round(t, recorder, progress)

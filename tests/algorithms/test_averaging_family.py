@@ -21,7 +21,7 @@ from planted import (
     simulate,
 )
 
-from fedclust.algorithms import average
+from fedclust.algorithms.steps import average
 from fedclust.calls import LocalResult
 from fedclust.errors import ConfigError
 

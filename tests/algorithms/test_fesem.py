@@ -145,14 +145,15 @@ def test_with_one_cluster_it_is_fedavg() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "key"),
+    ("override", "key"),
     [
-        ({"k": 0}, "num_clusters"),
-        ({"first_assignment": "random"}, "algorithm.first_assignment"),
-        ({"aggregation": "median"}, "algorithm.aggregation"),
+        ("num_clusters=0", "num_clusters"),
+        ("algorithm.first_assignment=random", "algorithm.first_assignment"),
+        ("algorithm.aggregation=median", "algorithm.aggregation"),
+        ("algorithm.cold_start.grouping=best", "algorithm.cold_start.grouping"),
     ],
 )
-def test_wrong_options_name_their_key(options: dict[str, Any], key: str) -> None:
+def test_wrong_options_name_their_key(override: str, key: str) -> None:
     with pytest.raises(ConfigError, match=key) as error:
-        fesem(**options)
+        configured("fesem", override)
     assert "\n" not in str(error.value)

@@ -14,7 +14,8 @@ from torch import Tensor
 from toy_engine import SOLVER, ToyEngine, total_cost, toy_federation, toy_round
 
 from fedclust.algorithms.cold_start import ColdStart
-from fedclust.algorithms.flexcfl import FlexCFL, InterGroup
+from fedclust.algorithms.flexcfl import FlexCFL
+from fedclust.algorithms.inter_group import InterGroup
 from fedclust.algorithms.shift import ShiftTest
 from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.cluster_methods.kmeans import KMeans
@@ -140,7 +141,7 @@ def test_joining_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     rnd = toy_round(fed, list(range(12)))
     whole, report = algorithm.round(state, clients.at(rnd), rnd)
     monkeypatch.setattr(
-        "fedclust.algorithms.cold_start._CPU_BLOCK", 4
+        "fedclust.algorithms.joining._CPU_BLOCK", 4
     )  # two clients of two parameters
     blocks, again = algorithm.round(state, clients.at(rnd), rnd)
     assert torch.equal(whole.label, blocks.label)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from planted import CLIENTS, LR, STEPS, configured, engine_for, federation, rounds_of, simulate
 
-from fedclust.algorithms import serve_cheapest
+from fedclust.algorithms.cheapest import serve_cheapest
 from fedclust.errors import ConfigError
 from fedclust.types import Federation
 

@@ -9,12 +9,12 @@ import torch
 from planted import configured, federation, rounds_of, simulate
 from toy_engine import SOLVER, ToyEngine, total_cost, toy_federation, toy_round
 
-from fedclust.algorithms.ifca import IFCA
+from fedclust.algorithms.ifca_memory import IFCAMemory
 from fedclust.errors import ConfigError
 
 
-def ifca(k: int = 2, **options: Any) -> IFCA:
-    return IFCA(solver=SOLVER, num_clusters=k, cluster_choice="last", **options)
+def ifca(k: int = 2, **options: Any) -> IFCAMemory:
+    return IFCAMemory(solver=SOLVER, num_clusters=k, **options)
 
 
 def toy(ids: int = 4) -> tuple[Any, ToyEngine]:
@@ -23,6 +23,11 @@ def toy(ids: int = 4) -> tuple[Any, ToyEngine]:
     start = torch.tensor([[0.0], [8.0]])
     pull = (target - start.repeat(ids // 2, 1)) / 2
     return toy_federation([[0]] * ids), ToyEngine(pull=pull, start=start, target=target)
+
+
+def swapped(clients: set[int], ids: int = 4) -> Any:
+    """The toy's federation after these clients got examples of another class."""
+    return toy_federation([[1] if i in clients else [0] for i in range(ids)])
 
 
 def test_only_the_cohort_is_assigned_anew() -> None:
@@ -57,7 +62,7 @@ def test_migration_asks_shifted_clients_at_once() -> None:
     state, _ = algorithm.round(state, clients.at(toy_round(fed, [0, 1])), toy_round(fed, [0, 1]))
     assert clients.target is not None
     clients.target[0] = 7.0
-    rnd = toy_round(fed, [1, 2], t=1, shifted=[0, 1, 3])  # client 3 has no cluster to leave
+    rnd = toy_round(swapped({0, 1, 3}), [1, 2], t=1)  # client 3 has no cluster to leave
     after, report = algorithm.round(state, clients.at(rnd), rnd)
     assert after.label.tolist() == [1, 1, 0, -1]
     assert report.notes["migrated"] == 1, "client 1 was asked and stays"
@@ -82,23 +87,21 @@ def test_communication_is_that_of_the_paper() -> None:
     fed, clients = toy()
     cohorts = [[0, 1], [2, 3], [0, 3]]
     assert total_cost(ifca(), clients, fed, cohorts) == 2 * 3 * 3
-    state, _ = ifca().init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
-    state, _ = ifca().round(
+    migrating = ifca(migration=True)
+    state, _ = migrating.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    state, _ = migrating.round(
         state, clients.at(toy_round(fed, [0, 1, 2, 3])), toy_round(fed, [0, 1, 2, 3])
     )
-    for shifted in ([], [1], [0, 1, 3]):
-        _, report = ifca(migration=True).round(
-            state,
-            clients.at(toy_round(fed, [0, 2], shifted=shifted)),
-            toy_round(fed, [0, 2], shifted=shifted),
-        )
+    for shifted in (set[int](), {1}, {0, 1, 3}):
+        rnd = toy_round(swapped(shifted), [0, 2], t=1)
+        _, report = migrating.round(state, clients.at(rnd), rnd)
         assert report.models_down + report.models_up == 2 * 3 + 2 * len(shifted)
 
 
 def test_migration_without_memory_is_one_line() -> None:
-    with pytest.raises(
-        ConfigError, match=r"algorithm\.migration=true .* algorithm\.cluster_choice=last"
-    ) as error:
-        configured("ifca", "algorithm.migration=true")
+    with pytest.raises(ConfigError, match=r"algorithm\.migration=True .* has the keys") as error:
+        configured("ifca", "+algorithm.migration=true")
     assert "\n" not in str(error.value)
-    assert isinstance(configured("ifca_mig"), IFCA)
+    with pytest.raises(ConfigError, match=r"cluster_choice=last .* train_loss, test_loss"):
+        configured("ifca", "algorithm.cluster_choice=last")
+    assert isinstance(configured("ifca_mig"), IFCAMemory)

@@ -13,6 +13,7 @@ from planted import CLIENTS, GROUPS, LR, configured, engine_for, federation, rou
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedclust.algorithms.empty_clusters import occupied
 from fedclust.errors import ConfigError
 from fedclust.ops import cluster_mean
 from fedclust.types import Round
@@ -207,11 +208,10 @@ def test_an_empty_cluster(empty: str) -> None:
 
 def test_refilling_moves_random_devices_of_clusters_that_can_spare_them() -> None:
     fed = federation()
-    algorithm: Any = configured("jgl")
     chosen = torch.tensor([0] * 10 + [2, 2])
     taken = set()
     for rnd in rounds_of(fed, 120):
-        label = algorithm._filled(chosen, rnd)
+        label = occupied(chosen, 3, "refill", rnd)
         moved = (label != chosen).nonzero().squeeze(1).tolist()
         assert len(moved) == 1
         assert label[moved[0]] == 1
@@ -219,14 +219,17 @@ def test_refilling_moves_random_devices_of_clusters_that_can_spare_them() -> Non
         taken |= set(moved)
     assert taken == set(range(CLIENTS))
     rnd = rounds_of(fed, 1)[0]
-    assert torch.equal(algorithm._filled(torch.arange(12) % 3, rnd), torch.arange(12) % 3)
-    assert algorithm._filled(torch.tensor([2, 2]), rnd).bincount(minlength=3).tolist() == [1, 0, 1]
+    assert torch.equal(occupied(torch.arange(12) % 3, 3, "refill", rnd), torch.arange(12) % 3)
+    assert occupied(torch.tensor([2, 2]), 3, "refill", rnd).bincount(minlength=3).tolist() == [
+        1,
+        0,
+        1,
+    ]
 
 
 def test_anchors_put_one_device_into_every_cluster() -> None:
-    algorithm: Any = configured("jgl", "algorithm.empty_cluster=anchor_all")
     for rnd in rounds_of(federation(), 20):
-        label = algorithm._filled(torch.zeros(12, dtype=torch.int64), rnd)
+        label = occupied(torch.zeros(12, dtype=torch.int64), 3, "anchor_all", rnd)
         assert label.bincount(minlength=3).tolist() == [10, 1, 1]
 
 

@@ -18,10 +18,11 @@ from planted import (
     simulate,
 )
 
+from fedclust.algorithms.cluster_rounds import cluster_cohorts
 from fedclust.cluster_metrics.loss import Loss
 from fedclust.errors import ConfigError
 from fedclust.scenarios.static import Static
-from fedclust.types import Split
+from fedclust.types import Federation, Round, Split
 
 
 def test_clustering_happens_at_the_start_of_the_round_after_the_warmup() -> None:
@@ -72,12 +73,17 @@ def test_clusters_start_from_the_servers_model() -> None:
         assert torch.equal(after.model[0], states[2].models[label])
 
 
+def cohort_of(algorithm: Any, fed: Federation, rnd: Round) -> torch.Tensor:
+    share = rnd.share if algorithm.participation is None else algorithm.participation
+    return cluster_cohorts(fed.group, torch.arange(CLIENTS), share, rnd)
+
+
 def test_every_cluster_samples_its_share() -> None:
     fed = federation()
     for rate, expected in ((1.0, 4), (0.5, 2), (0.1, 1)):
         algorithm: Any = configured("lcfl", f"algorithm.participation={rate}")
         rnd = rounds_of(fed, 1)[0]
-        cohort = algorithm._sample(fed.group, torch.arange(CLIENTS), rnd)
+        cohort = cohort_of(algorithm, fed, rnd)
         assert cohort.tolist() == sorted(set(cohort.tolist()))
         assert fed.group[cohort].bincount().tolist() == [expected] * 3
 
@@ -87,10 +93,7 @@ def test_clusters_sample_as_the_run_does() -> None:
     for scenario in (Static(participation=0.5), Static(clients_per_round=6)):
         rnd = next(iter(scenario.rounds(fed, 0)))
         algorithm: Any = configured("lcfl")
-        assert (
-            fed.group[algorithm._sample(fed.group, torch.arange(CLIENTS), rnd)].bincount().tolist()
-            == [2] * 3
-        )
+        assert fed.group[cohort_of(algorithm, fed, rnd)].bincount().tolist() == [2] * 3
 
 
 def test_clients_the_warmup_missed_train_once() -> None:
@@ -202,6 +205,8 @@ def test_a_run_that_ends_in_the_warmup_is_remarked_on() -> None:
     assert algorithm.remark(6) == ""
     alone: Any = configured("lcfl", "algorithm.warmup.mode=local")
     assert alone.remark(1) == ""
+    assert configured("last_local").remark(5) == algorithm.remark(5), "wrappers say what it says"
+    assert configured("finetune").remark(5) == ""
 
 
 def test_more_directions_than_clients_are_refused_before_the_warmup() -> None:

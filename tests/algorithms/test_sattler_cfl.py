@@ -10,7 +10,7 @@ import pytest
 import torch
 from planted import CLIENTS, configured, federation, partition_of, rounds_of, simulate
 
-from fedclust.algorithms.sattler_cfl import bipartition
+from fedclust.algorithms.splitting import bipartition
 from fedclust.errors import ConfigError
 
 SPLITTING = ("algorithm.eps1=0.3", "algorithm.eps2=0.6")

@@ -63,7 +63,7 @@ def test_nothing_else_of_fedclust_can_be_named() -> None:
         "os.system",
         "fedclust.runtime.folder.torch.load",
         "fedclust.datasets.npz.np.load",
-        "fedclust.engines.fused.compiled._runs",
+        "fedclust.engines.fused.native.compiled._runs",
         "fedclust.trackers.optional",
         "fedclust.trackers.none",
         "fedclust.trackers.none.NoTracker.close",
@@ -267,7 +267,7 @@ def test_what_stands_below_common_is_read_and_checked() -> None:
         "swap_probability",
         "warmup_participation",
     ]
-    check_common({"cluster_choice": "last", "restart_fraction": None}, Objects())
+    check_common({"cluster_choice": "test_loss", "restart_fraction": None}, Objects())
     for name, value, said in (
         ("aggregation", "nonsense", "expected one of uniform, by_samples"),
         ("restart_fraction", 0, r"expected a number in \(0, 1\] or null"),

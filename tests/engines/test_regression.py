@@ -237,11 +237,11 @@ def test_a_compiler_that_hangs_costs_one_short_wait(
     monkeypatch.setattr(compiled, "_LONGEST", 0.2)
     monkeypatch.setattr(compiled, "_hanging", set())
     began = time.monotonic()
-    assert library("regression") is None
+    assert library("softmax") is None
     assert library("convolution") is None
     assert time.monotonic() - began < 2
     assert [record.message for record in caplog.records if "did not answer" in record.message] == [
-        f"{script} did not answer for 0.2 s; going on without a compiled regression.c, set CC to "
+        f"{script} did not answer for 0.2 s; going on without a compiled softmax.c, set CC to "
         "another compiler"
     ]
 
@@ -250,5 +250,5 @@ def test_a_quotation_left_open_is_no_compiler(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CC", "cc 'x")
-    assert library("regression") is None
+    assert library("softmax") is None
     assert "CC=cc 'x is no program" in caplog.text

@@ -19,11 +19,11 @@ from fedclust.errors import require
 from fedclust.ranges import AtLeastZero
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Algorithm, Clients
+from fedclust.verbs import Algorithm, Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTune:
+class FineTune(Method):
     """A method whose models each client adapts to its training data when it uses them.
 
     Training is that of `base` and never sees the adapted models. Adapting happens in `serve`, so at
@@ -46,6 +46,10 @@ class FineTune:
     def State(self) -> type[Any]:
         """That of the base."""
         return self.base.State
+
+    def remark(self, rounds: int) -> str:
+        """That of the base."""
+        return self.base.remark(rounds)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base."""

@@ -16,14 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedclust.algorithms import with_rows
+from fedclust.algorithms.steps import with_rows
 from fedclust.calls import LocalResult
+from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Algorithm, Clients
+from fedclust.verbs import Algorithm, Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastLocal:
+class LastLocal(Method):
     """A method whose participants are also tested with their own last local models.
 
     Training, clusters and all other metrics are those of `base`. Each round adds the metric
@@ -46,6 +47,10 @@ class LastLocal:
         base: Any = self.base.State
         return _extended(base)
 
+    def remark(self, rounds: int) -> str:
+        """That of the base."""
+        return self.base.remark(rounds)
+
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; every client holds one initial model."""
         state, cost = self.base.init(clients, rnd)
@@ -54,7 +59,7 @@ class LastLocal:
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, testing who trained with what it held before."""
-        watched: Any = _Watched(clients, rnd)
+        watched = _Watched(clients, rnd)
         after, cost = self.base.round(state, watched, rnd)
         ids = watched.ids[rnd.fed.test.count[watched.ids] > 0]
         if len(ids):
@@ -81,10 +86,10 @@ def _extended(state: Any) -> type[Any]:
 
 
 class _Watched:
-    """An engine that remembers what was trained last; see `fedclust.verbs.Clients` for the verbs.
+    """Clients who remember what they trained last; see `fedclust.verbs.Clients` for the verbs.
 
     Args:
-        clients: what computes, see `fedclust.verbs.Clients`.
+        clients: who computes.
         rnd: the round.
 
     Attributes:
@@ -93,27 +98,26 @@ class _Watched:
     """
 
     def __init__(self, clients: Clients, rnd: Round) -> None:
-        self._engine: Any = clients
+        self._clients = clients
+        self.layout = clients.layout
+        self.at, self.init = clients.at, clients.init
+        self.loss, self.example_losses = clients.loss, clients.example_losses
+        self.grad, self.evaluate = clients.grad, clients.evaluate
         self.ids = rnd.cohort[:0]
         self.params = torch.empty(0, clients.layout.num_params, device=rnd.cohort.device)
-
-    def __getattr__(self, verb: str) -> Any:
-        return getattr(self._engine, verb)
 
     def train(
         self,
         models: Tensor,
         label: Tensor,
         ids: Tensor,
-        *given: Any,
+        solver: Solver,
+        *,
         purpose: str = "train",
-        **named: Any,
+        **optional: Tensor | None,
     ) -> LocalResult:
-        result: LocalResult = self._engine.train(
-            models, label, ids, *given, purpose=purpose, **named
-        )
-        if (
-            purpose == "train"
-        ):  # not what a method trains besides, such as to get to know its clients
+        result = self._clients.train(models, label, ids, solver, purpose=purpose, **optional)
+        # not what a method trains besides, such as to get to know its clients
+        if purpose == "train":
             self.ids, self.params = ids, result.params
         return result

@@ -75,7 +75,6 @@ class Batches:
         rows: active rows by step; rows are sorted, so these are the first ones.
         width: largest batch of the active rows by step.
         ordered: every batch of a row is its first examples in order.
-        real: examples of all batches, padding not included.
     """
 
     pool: Pool
@@ -91,7 +90,6 @@ class Batches:
     rows: list[int]
     width: list[int]
     ordered: bool
-    real: int
 
     # in every step, besides the data
     _READ: ClassVar[tuple[str, ...]] = ("example", "key", "label", "share", "steps", "first")
@@ -140,7 +138,6 @@ class Batches:
             first=plan.first_epoch(shards.count, solver)[:, :batches],
             rows=(known > 0).sum(0).tolist(),
             width=known.amax(0).tolist() if rows else [],
-            real=int(known.sum()),
             ordered=plan.ordered,
         )
 
@@ -159,11 +156,6 @@ class Batches:
         """Become batches of the same kind, in the same memory."""
         for name in self._READ:
             getattr(self, name).copy_(getattr(other, name))
-
-    @property
-    def computed(self) -> int:
-        """Examples computed, padding included."""
-        return sum(rows * width for rows, width in zip(self.rows, self.width, strict=True))
 
     def inputs(self, step: int, room: Tensor) -> Tensor:
         """What the models see at a step, [R, B, *shape] of the active rows, possibly in `room`."""

@@ -1,0 +1,61 @@
+"""The model of least loss on a client's data: who joins which cluster, and who is served what."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms.steps import clients_with_data
+from fedclust.types import Round, Served
+from fedclust.verbs import Clients
+
+ClusterChoice = Literal["train_loss", "test_loss"]
+
+
+def join_cheapest(
+    models: Tensor, label: Tensor, ids: Tensor, clients: Clients
+) -> tuple[Tensor, int]:
+    """Labels [M] in which those of `ids` without one have that of least training loss, and models
+    sent.
+
+    Args:
+        models: [K, P].
+        label: [M] int64 in [0, K), -1 without a cluster.
+        ids: [A] int64, with training data.
+        clients: what computes, see `fedclust.verbs.Clients`.
+    """
+    new = ids[label[ids] < 0]
+    if not len(new):
+        return label, 0
+    if len(models) == 1:  # nothing to choose, so nothing to send
+        return label.index_fill(0, new, 0), 0
+    return label.index_copy(0, new, clients.loss(models, new).argmin(1)), len(new) * len(models)
+
+
+def serve_cheapest(
+    models: Tensor, clients: Clients, rnd: Round, choose_by: ClusterChoice
+) -> Served:
+    """Every client that is there gets the model of least loss on its own data, ties to the smallest
+    index.
+
+    Args:
+        models: [K, P].
+        clients: what computes, see `fedclust.verbs.Clients`.
+        rnd: the round.
+        choose_by: `train_loss`, or `test_loss`, which looks at test labels as the IFCA code does.
+    """
+    label = torch.full_like(rnd.fed.group, -1)
+    if choose_by == "train_loss":
+        ids = clients_with_data(rnd)
+        label[ids] = clients.loss(models, ids).argmin(1)
+        return Served(models=models, label=label)
+    ids = (rnd.present & (rnd.fed.test.count > 0)).nonzero().squeeze(1)
+    losses = []
+    for cluster in range(len(models)):
+        label[ids] = cluster
+        losses.append(clients.evaluate(Served(models=models, label=label)).loss_sum[ids])
+    chosen = torch.full_like(label, -1)
+    chosen[ids] = torch.stack(losses, 1).argmin(1)
+    return Served(models=models, label=chosen)

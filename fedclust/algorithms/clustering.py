@@ -1,0 +1,56 @@
+"""One clustering of all clients by what a metric makes of their models."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms.steps import clients_with_data
+from fedclust.errors import require
+from fedclust.types import Cost, Round
+from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
+
+
+def check_size(metric: ClusterMetric, method: ClusterMethod, num_clients: int) -> None:
+    """Raise `ConfigError` if there are too few clients; the parts would too, but only later."""
+    k, directions = method.num_clusters, metric.num_components
+    allowed = f"at most the {num_clients} clients to cluster"
+    require(not isinstance(k, int) or k <= num_clients, "num_clusters", k, allowed)
+    fits = directions is None or directions <= num_clients
+    require(fits, "cluster_metric.num_components", directions, allowed)
+
+
+def clustered(
+    metric: ClusterMetric,
+    method: ClusterMethod,
+    local: Tensor,
+    server: Tensor,
+    clients: Clients,
+    rnd: Round,
+) -> tuple[Tensor, int, Cost]:
+    """Labels [M] of the clients that are there, -1 for the others; number of clusters; cost.
+
+    Args:
+        metric: dissimilarity of two clients.
+        method: dissimilarities to clusters.
+        local: [M, P] the clients' models.
+        server: [1, P] the server's model.
+        clients: what computes, see `fedclust.verbs.Clients`.
+        rnd: the round.
+    """
+    ids = clients_with_data(rnd)
+    # picking rows copies them: up to 1.5 GB that the usual case can do without
+    models = local if len(ids) == len(local) else local[ids]
+    distance = metric(clients, models, server, ids, rnd)
+    found = method(distance, rnd.stream("clustering"))
+    num_clusters = int(found.max()) + 1
+    down, up, scalars = metric.transfers(len(ids))
+    cost = Cost(
+        models_down=down,
+        models_up=up,
+        scalars_up=scalars,
+        notes={"num_clusters_found": num_clusters},
+        arrays={"distance": distance},
+    )
+    label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, found)
+    return label, num_clusters, cost

@@ -1,0 +1,101 @@
+"""What a participant of JGL scores clusters by: arXiv:2311.13665, eqs. (1)-(4).
+
+Differs from the paper:
+- Eqs. (2)-(4) as printed prefer the cluster whose last step is most opposed to the device's own:
+  (2) is a step of descent and (3) compares it with a gradient. `sign: consistent` turns it round,
+  for the Euclidean distance also divides it by rate and steps, so that gradients are compared;
+  `literal` is as printed.
+- Eq. (1) sums the loss over the mini-batch, so that it outweighs a similarity by the batch size;
+  `loss_reduction: mean` divides it, `sum` is as printed.
+- A cluster without a last step (at first, or if nobody was in it) has similarity 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import require
+from fedclust.ops import cosine, distances
+from fedclust.ranges import Probability
+from fedclust.solver import Solver
+from fedclust.types import Round
+from fedclust.verbs import Clients, Method
+
+Similarity = Literal["cosine", "euclidean"]
+Sign = Literal["consistent", "literal"]
+LossReduction = Literal["mean", "sum"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring(Method):
+    """The score lambda S_ik - (1 - lambda) l_ik of participant i and cluster k.
+
+    Attributes:
+        solver: its batch size is that of the mini-batch.
+        gradient_weight: lambda in [0, 1]; the loss has the weight 1 - lambda.
+        similarity: of gradient and step: their `cosine`, or minus their `euclidean` distance.
+        sign: `consistent`, or `literal` as printed.
+        loss_reduction: over the mini-batch, `mean`, or `sum` as printed.
+    """
+
+    solver: Solver
+    gradient_weight: Probability = 0.2
+    similarity: Similarity = "cosine"
+    sign: Sign = "consistent"
+    loss_reduction: LossReduction = "mean"
+
+    def __post_init__(self) -> None:
+        inside = 0 <= self.gradient_weight <= 1
+        require(inside, "algorithm.gradient_weight", self.gradient_weight, "a weight in [0, 1]")
+
+    def scores(
+        self,
+        models: Tensor,
+        previous: Tensor,
+        pace: Tensor,
+        loss: Tensor,
+        clients: Clients,
+        rnd: Round,
+    ) -> Tensor:
+        """Scores of the cohort, [C, K].
+
+        Args:
+            models, previous: [K, P] now and a round ago.
+            pace: [K] learning rate times local steps of the last step.
+            loss: [C, K] mean losses on the mini-batch.
+            clients: what computes, see `fedclust.verbs.Clients`.
+            rnd: the round.
+        """
+        score = (self.gradient_weight - 1) * (loss * self.scale(rnd))  # eq. (1)
+        if not self.gradient_weight:  # the gradients are several times the work of the losses
+            return score
+        similarity = torch.zeros_like(score)
+        for cluster in range(len(models)):  # one at a time: all gradients would be [C, K, P]
+            step = models[cluster] - previous[cluster]  # eq. (2)
+            if not bool(step.any()):
+                continue
+            label = torch.full_like(rnd.cohort, cluster)
+            gradient = clients.grad(models, label, rnd.cohort, self.solver.batch_size)
+            gradient = gradient.mul_(self.scale(rnd))
+            similarity[:, cluster] = self._likeness(gradient, step, pace[cluster])
+        return score.add_(self.gradient_weight * similarity)
+
+    def scale(self, rnd: Round) -> Tensor:
+        """What turns a mean over the mini-batch into `loss_reduction`, [C, 1]."""
+        size = rnd.fed.train.count[rnd.cohort].unsqueeze(1)
+        if self.loss_reduction == "mean":
+            return torch.ones_like(size)
+        batch_size = self.solver.batch_size
+        return size if batch_size is None else size.clamp(max=batch_size)
+
+    def _likeness(self, gradient: Tensor, step: Tensor, pace: Tensor) -> Tensor:
+        """Of the participants' gradients [C, P] and a cluster's last step [P], [C]; eq. (3)."""
+        if self.sign == "consistent":
+            step = -step / pace  # the mean gradient of the cluster's participants
+        if self.similarity == "cosine":
+            return cosine(gradient, step.unsqueeze(0)).squeeze(1)
+        return -distances(gradient, step.unsqueeze(0)).squeeze(1)

@@ -1,0 +1,129 @@
+"""How clients get the models that are compared before a one-shot clustering.
+
+LCFL (arXiv:2407.09360), Algorithm 1, lines 1-5.
+
+Differs from the paper: by default the warm-up is what the released code (wenh06/LCFL) does and what
+the published tables contain, rounds of FedAvg that count as rounds. `mode: local` is the printed
+one.
+Differs from the released code: clients never sampled in the warm-up train once before the metric
+(`cover_all`); the code uses their initial model.
+
+Two other papers' methods are LCFL with other parts. FL+HC (arXiv:2004.11791) compares `fresh`
+updates and stops merging at a distance, `method.threshold`; here the number of clusters is given
+unless that is set. One-shot clustering (Ghosh, Hong, Yin, Ramchandran 2019, arXiv:1906.06629)
+solves every client's problem and aggregates robustly in each cluster; here a client takes 100 steps
+and the aggregate is the mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms.steps import clients_with_data, zeros
+from fedclust.errors import require
+from fedclust.ranges import AtLeastOne, Fraction
+from fedclust.solver import Solver
+from fedclust.types import Cost, Round
+from fedclust.verbs import Clients
+
+Mode = Literal["federated", "local"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warmup:
+    """What happens before the clustering.
+
+    Attributes:
+        mode: `federated` rounds of FedAvg, or `local` training alone.
+        rounds: federated: rounds of FedAvg, part of the run's rounds.
+        participation: federated: fraction of the clients per warm-up round; None samples as the run
+            does.
+        cover_all: federated: clients that were never sampled train once before the metric is
+            computed.
+        fresh: federated: everybody trains once from the server's model before the metric is
+            computed, so that it compares updates of one and the same model, as FL+HC does.
+        steps: local: full-gradient steps, T in the paper.
+        own_start: local: every client draws its own initial model; False starts all from the
+            server's.
+    """
+
+    mode: Mode = "federated"
+    rounds: AtLeastOne = 5
+    participation: Fraction | None = None
+    cover_all: bool = True
+    fresh: bool = False
+    steps: AtLeastOne = 10
+    own_start: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.rounds >= 1, "algorithm.warmup.rounds", self.rounds, "at least 1")
+        require(self.steps >= 1, "algorithm.warmup.steps", self.steps, "at least 1")
+        require(
+            self.participation is None or 0 < self.participation <= 1,
+            "algorithm.warmup.participation",
+            self.participation,
+            "a fraction in (0, 1], or null to sample as the run does",
+        )
+
+    def remark(self, rounds: int) -> str:
+        """What to tell of a run of `rounds` rounds that ends before its clustering, or empty."""
+        if self.mode == "local" or rounds > self.rounds:
+            return ""
+        return (
+            f"nobody is clustered: the warm-up takes {self.rounds} rounds and the run has {rounds};"
+            " raise rounds or lower algorithm.warmup.rounds"
+        )
+
+    def cohort(self, rnd: Round) -> Tensor:
+        """Participants of a warm-up round, [C] int64 sorted."""
+        if self.participation is None:
+            return rnd.cohort
+        ids = clients_with_data(rnd)
+        return rnd.sample(max(1, round(self.participation * len(ids))), among=ids)
+
+    def alone(
+        self, common: Tensor, solver: Solver, clients: Clients, rnd: Round
+    ) -> tuple[Tensor, Tensor, Cost]:
+        """Local warm-up: `steps` full-gradient steps of every client, without communication.
+
+        Args:
+            common: [1, P] the server's model.
+            solver: its rate and the like, without its batches and epochs.
+            clients: what computes, see `fedclust.verbs.Clients`.
+            rnd: round 0.
+
+        Returns:
+            Who trained [A] int64, their models [A, P], and what it cost.
+        """
+        ids = clients_with_data(rnd)
+        solver = replace(solver, batch_size=None, epochs=None, steps=self.steps)
+        start, label = common, zeros(ids)
+        if self.own_start:
+            start = clients.init(rnd.stream("warmup"), len(ids))
+            label = torch.arange(len(ids), device=ids.device)
+        local = clients.train(start, label, ids, solver, purpose="warmup")
+        cost = Cost(
+            models_down=0 if self.own_start else len(ids),  # the start comes from the server
+            gradient_steps=int(local.steps.sum()),
+            train_loss=float(local.loss.mean()),
+        )
+        return ids, local.params, cost
+
+    def cover(
+        self, common: Tensor, trained: Tensor, solver: Solver, clients: Clients, rnd: Round
+    ) -> tuple[Tensor, Tensor, Cost]:
+        """Clients whose model is missing train once from the server's; arguments and results are
+        those of `alone`, and `trained` [M] bool says who has trained. The metric counts the way
+        back.
+        """
+        ids = clients_with_data(rnd)
+        missed = ids if self.fresh else ids[~trained[ids]]
+        if self.mode == "local" or not (self.fresh or self.cover_all) or not len(missed):
+            return ids[:0], common[:0], Cost()
+        local = clients.train(common, zeros(missed), missed, solver, purpose="cover")
+        cost = Cost(models_down=len(missed), gradient_steps=int(local.steps.sum()))
+        return missed, local.params, cost

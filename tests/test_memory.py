@@ -49,6 +49,10 @@ SHORT = {
         lambda: fail(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")),
         ": 20 GiB more were needed",
     ),
+    "library": (
+        lambda: fail(ImportError("x.so: failed to map segment from shared object")),
+        "while testing; lower",
+    ),
     "c++": (lambda: fail(RuntimeError("std::bad_alloc")), "while testing; lower"),
 }
 

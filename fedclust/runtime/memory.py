@@ -39,6 +39,8 @@ def keep_freed_memory() -> None:
 
 
 _ASKED = re.compile(r"(?i)(?:tried to|unable to) allocate ([\d.]+) (bytes|[KMGTPE]iB)")
+# of C++, and of a shared library that does not fit
+_TOLD = ("bad_alloc", "failed to map segment", "annot allocate memory")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _LESS = "lower max_rows, seeds, the number of clients or clusters, or the size of the model or data"
 
@@ -63,11 +65,11 @@ def short_of_memory(doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         text = str(error)
         asked = _ASKED.search(text)
         known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-        if not (known or asked or "bad_alloc" in text):
+        if not (known or asked or any(words in text for words in _TOLD)):
             raise
         size = ""
         if asked:

@@ -154,13 +154,16 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ran
         if remark := job.algorithm.remark(job.rounds):
             progress.warn(remark)
         for t in range(first, job.rounds):
-            seeds.round(t, recorder, progress)
+            with short_of_memory(f"round {t + 1} of {job.rounds} was computed"):
+                seeds.round(t, recorder, progress)
             received = ranks.highest(signals.received or 0)
             if received or t == job.rounds - 1 or seeds.is_save_due():
-                seeds.save(t, recorder)
+                with short_of_memory(f"round {t + 1} of {job.rounds} was saved"):
+                    seeds.save(t, recorder)
             if received:
                 seeds.interrupt(t, received)
-        recorder.finish()
+        with short_of_memory("the results were put together"):
+            recorder.finish()
         folder.finish(seeds.standing("done", job.rounds - 1))
     except (UserError, OSError) as error:
         if not seeds.has_begun:
@@ -326,9 +329,7 @@ class _Seeds:
         """Round t of every seed that is alive."""
         evaluated = self._job.is_evaluated(t)
         steps = {s: partial(sim.step, evaluated) for s, sim in self._alive.items()}
-        doing = f"round {t + 1} of {self._job.rounds} was computed"
-        with short_of_memory(doing):
-            turns = self._lockstep.map(steps)
+        turns = self._lockstep.map(steps)
         for seed, turn in turns.items():
             outcome = turn.outcome
             if isinstance(outcome, DivergedError):
@@ -337,8 +338,7 @@ class _Seeds:
                 progress.warn(str(outcome))
                 continue
             if isinstance(outcome, Exception):
-                with short_of_memory(doing):
-                    raise outcome
+                raise outcome
             rnd, reports, evaluation = outcome
             for report in reports:
                 recorder.cost(seed, t, report)

@@ -179,9 +179,8 @@ def main() -> None:
                     comparisons.append(
                         compare(workload, options.against, options.engine, options.seconds)
                     )
-            if (
-                options.json is not None
-            ):  # after each workload, so that an interrupted program leaves some
+            # after each workload, so that an interrupted program leaves some
+            if options.json is not None:
                 rows = [asdict(r) for r in results or comparisons]
                 options.json.write_text(json.dumps(rows, indent=2) + "\n")
     console.print(table_of(results) if results else table_against(comparisons))

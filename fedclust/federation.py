@@ -75,9 +75,8 @@ def label_histogram(fed: Federation, clients: Tensor) -> Tensor:
         clients: [C] int64 client ids.
     """
     start, count = fed.train.start[clients], fed.train.count[clients]
-    row = torch.repeat_interleave(
-        count
-    )  # [total] which of the C rows an example belongs to; never padded
+    # [total] which of the C rows an example belongs to; never padded
+    row = torch.repeat_interleave(count)
     place = torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
     y = fed.pool.y[fed.train.index[start[row] + place].long()]
     num_classes = fed.pool.num_classes

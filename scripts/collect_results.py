@@ -46,12 +46,13 @@ NOT_SHOWN = ("flow_", "contingency", "distance")
 MOST_WIDTH = 1100  # pixels
 TESTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
 ITERATIONS = (5, 10, 15, 30, 60)  # columns of the published tables
+# percent
 REACHED = {
     "accuracy": (80, 85, 90, 95),
     "accuracy_last_local": (80, 85, 90, 95),
     "accuracy_client_mean": (80,),
     "purity": (90, 100),
-}  # percent
+}
 NEVER = "never"
 _BASE = "algorithm@algorithm.base"
 # overrides that say how or how long, or that have a column of their own

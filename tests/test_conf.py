@@ -16,9 +16,10 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 
+# registers the schema and the resolver as the command does
 from fedclust.commands.run import (
     job_folder,
-)  # registers the schema and the resolver as the command does
+)
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
 from fedclust.config.schema import resolve

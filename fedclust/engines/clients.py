@@ -28,9 +28,8 @@ def batch_of(ids: Tensor, rnd: Round, batch_size: int) -> Shards:
     """
     shards = shards_of(rnd.fed.train, ids, rnd, "batch")
     longest = shards.index.shape[1]
-    order = permutations(shards.key, shards.count, longest)[
-        :, :batch_size
-    ]  # the real examples come first
+    # the real examples come first
+    order = permutations(shards.key, shards.count, longest)[:, :batch_size]
     count = shards.count.clamp(max=batch_size)
     inside = torch.arange(order.shape[1], device=count.device) < count.unsqueeze(1)
     return replace(shards, index=shards.index.gather(1, order).masked_fill(~inside, 0), count=count)

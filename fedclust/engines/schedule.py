@@ -56,9 +56,8 @@ def _sizes(count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
     step = torch.arange(int(steps.max()) if len(steps) else 0)
     batch = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
     size = batch.unsqueeze(1)
-    if (
-        solver.batch_size is not None and solver.epochs is not None
-    ):  # the last batch of a pass may be short
+    # the last batch of a pass may be short
+    if solver.batch_size is not None and solver.epochs is not None:
         size = torch.minimum(size, count.unsqueeze(1) - step % _per_pass(count, solver) * size)
     return torch.where(step < steps.unsqueeze(1), size, 0)
 

@@ -126,9 +126,8 @@ def class_counts(
     for u in client:
         for j, c in enumerate(owned[u]):
             more = extra[c, u // num_classes, j]
-            if (
-                used[c] + more < supply[c]
-            ):  # as published: a client whose share does not fit any more gets none
+            # as published: a client whose share does not fit any more gets none
+            if used[c] + more < supply[c]:
                 counts[u, c] += more
                 used[c] += more
     return counts

@@ -109,9 +109,8 @@ class Rotated:
                 f"{num_train} for {parts} clients per rotation",
                 "lower partition.num_clients",
             )
-        first = np.arange(self.num_rotations) * (
-            num_train + num_test
-        )  # pool row where a rotation starts
+        # pool row where a rotation starts
+        first = np.arange(self.num_rotations) * (num_train + num_test)
         train: Rows = np.concatenate(
             [row + stream.fold(r).numpy().permutation(num_train) for r, row in enumerate(first)]
         )

@@ -33,10 +33,11 @@ MOST_PANELS = 24
 _STRETCHED = 4.0  # a curve this many times as high as the common one may leave its panel
 MOST_LINES = 8  # in one panel; more cannot be told apart
 _FEW_ROUNDS = 7  # as many are each a tick
+# rows that the size of a figure has room for; inches of every further one
 _LEGEND_ROWS, _LEGEND_ROW = (
     2,
     0.2,
-)  # rows that the size of a figure has room for; inches of every further one
+)
 
 
 @dataclass(frozen=True)

@@ -148,9 +148,8 @@ def examples(arms: Sequence[Arm]) -> Figure | None:
 def _contingency(
     axes: Axes, table: NDArray[np.int64], labels: NDArray[Any], groups: NDArray[Any]
 ) -> None:
-    share = table / table.sum(
-        axis=0, keepdims=True
-    )  # of the group, so that small groups show as well
+    # of the group, so that small groups show as well
+    share = table / table.sum(axis=0, keepdims=True)
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     axes.grid(visible=False)
     axes.set_xticks(range(len(groups)), [str(g) for g in groups])

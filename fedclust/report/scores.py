@@ -50,9 +50,8 @@ def columns(spec: Spec, arms: Sequence[Arm]) -> list[Column]:
         best = Column(
             "best over rounds", lambda a: a.best(metric), lambda a: a.run.rounds, whole=True
         )
-        if _in_panels(
-            arms
-        ):  # one number per arm and setting; the last ones are in the table over rounds
+        # one number per arm and setting; the last ones are in the table over rounds
+        if _in_panels(arms):
             return [best]
         return [best, Column(last.title, last.values, last.iteration, whole=True, compared=False)]
     wanted = spec.iterations or ()

@@ -47,9 +47,8 @@ def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
     ways = [[str(getattr(arm, part)) for arm, _ in given] for part in ("name", "setting", "label")]
     pairs = [list(zip(way, (value for _, value in given), strict=True)) for way in ways]
     tells = (pair for pair, way in zip(pairs, ways, strict=True) if len(set(pair)) == len(set(way)))
-    clear = next(
-        tells, pairs[-1]
-    )  # arms of one label, such as a run and its copy, cannot be told apart
+    # arms of one label, such as a run and its copy, cannot be told apart
+    clear = next(tells, pairs[-1])
     parts = []
     for value in values:
         names = list(dict.fromkeys(name for name, v in clear if v == value))

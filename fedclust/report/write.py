@@ -74,9 +74,8 @@ def experiments(folder: Path) -> dict[Path, list[Run]]:
     by_name: dict[tuple[str, bool], list[Run]] = {}
     for run in runs:
         name = str(run.config.get("name"))
-        at_home = (
-            run.folder.parent.parts[-len(Path(name).parts) :] == Path(name).parts
-        )  # or a copy elsewhere
+        # or a copy elsewhere
+        at_home = run.folder.parent.parts[-len(Path(name).parts) :] == Path(name).parts
         by_name.setdefault((name, at_home), []).append(run)
     homes = [
         Path(os.path.commonpath([run.folder.parent for run in group])) for group in by_name.values()

@@ -26,9 +26,8 @@ CLIENTS = pa.schema(
         ("correct", pa.int32()),
     ]
 )
-ROW_GROUP = (
-    1 << 18
-)  # rows; fixed, so that the joined file does not depend on how it was cut into parts
+# rows; fixed, so that the joined file does not depend on how it was cut into parts
+ROW_GROUP = 1 << 18
 
 
 def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:

@@ -85,9 +85,8 @@ class Sampling:
         among = (rnd.present & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
         size = self.cohort_size(len(among))
         if self.selection == "round_robin_first" and not bool(seen[among].all()):
-            in_turn = among[
-                seen[among].to(torch.int8).argsort(stable=True)
-            ]  # those never sampled come first
+            # those never sampled come first
+            in_turn = among[seen[among].to(torch.int8).argsort(stable=True)]
             return rnd.staying(in_turn[:size]).sort().values
         return rnd.sample(size, among) if size < len(among) else rnd.staying(among)
 

@@ -65,9 +65,8 @@ def is_swappable(fed: Federation) -> bool:
     """Whether two clients exist that each own a class in both splits which the other does not."""
     owned = labels_owned(fed, torch.arange(fed.num_clients, device=fed.group.device))
     owned = owned[owned.sum(1).argsort(stable=True)]
-    return bool(
-        (owned[:-1] & ~owned[1:]).any()
-    )  # else the sets of classes contain each other in a chain
+    # else the sets of classes contain each other in a chain
+    return bool((owned[:-1] & ~owned[1:]).any())
 
 
 def draw_labels(rnd: Round, pairs: Tensor) -> Tensor:

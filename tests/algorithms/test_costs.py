@@ -100,9 +100,8 @@ def test_momentum_goes_both_ways_and_only_where_there_is_any(averaging: str) -> 
 
 def test_passes_of_variants() -> None:
     step = played(configured("ifca", "algorithm.averaging=gradient"))
-    assert (
-        sum(report.backward_passes for report in step) == N * T
-    )  # each is also the client's one step
+    # each is also the client's one step
+    assert sum(report.backward_passes for report in step) == N * T
     by_loss = played(configured("jgl", "algorithm.gradient_weight=0"))
     assert sum(report.forward_passes for report in by_loss) == N * C * T
     assert sum(report.backward_passes for report in by_loss) == N * T

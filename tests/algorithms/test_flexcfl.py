@@ -140,9 +140,8 @@ def test_joining_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     rnd = toy_round(fed, list(range(12)))
     whole, report = algorithm.round(state, clients.at(rnd), rnd)
-    monkeypatch.setattr(
-        "fedclust.algorithms.joining._CPU_BLOCK", 4
-    )  # two clients of two parameters
+    # two clients of two parameters
+    monkeypatch.setattr("fedclust.algorithms.joining._CPU_BLOCK", 4)
     blocks, again = algorithm.round(state, clients.at(rnd), rnd)
     assert torch.equal(whole.label, blocks.label)
     assert report.gradient_steps == again.gradient_steps

@@ -56,9 +56,8 @@ def test_gradient_averaging_by_hand(denominator: str) -> None:
     divisor = {"all": [12] * 3, "participants": [6] * 3, "cluster": [max(1, s) for s in size]}[
         denominator
     ]
-    expected = state.models.double() - LR / 2 * total / torch.tensor(divisor).unsqueeze(
-        1
-    )  # second round, decay 0.5
+    # second round, decay 0.5
+    expected = state.models.double() - LR / 2 * total / torch.tensor(divisor).unsqueeze(1)
     torch.testing.assert_close(after.models.double(), expected, rtol=1e-5, atol=1e-6)
     assert report.train_loss == pytest.approx(sum(losses) / 6, rel=1e-5)
     assert (report.models_down, report.models_up, report.gradient_steps) == (18, 6, 6)
@@ -159,9 +158,8 @@ def test_restart_gives_up_with_a_warning(
 ) -> None:
     fed = federation()
     monkeypatch.setattr("fedclust.algorithms.start._MAX_DRAWS", 3)
-    rnd = replace(
-        rounds_of(fed, 1)[0], cohort=torch.tensor([0])
-    )  # one client cannot fill two clusters
+    # one client cannot fill two clusters
+    rnd = replace(rounds_of(fed, 1)[0], cohort=torch.tensor([0]))
     algorithm: Any = configured("ifca", "num_clusters=2", "algorithm.restart_fraction=0.5")
     with caplog.at_level(logging.WARNING):
         _, report = algorithm.init(engine_for(fed).at(rnd), rnd)

@@ -108,9 +108,8 @@ def test_clients_the_warmup_missed_train_once() -> None:
     assert with_cover[2].models_down - without[2].models_down == missed
     assert with_cover[2].gradient_steps - without[2].gradient_steps == missed * STEPS
     assert with_cover[2].models_up == without[2].models_up
-    still = without[2].arrays[
-        "distance"
-    ]  # the initial model of those who never trained is one and the same
+    # the initial model of those who never trained is one and the same
+    still = without[2].arrays["distance"]
     outside = [i for i in range(CLIENTS) if i not in rounds[0].cohort.tolist()]
     assert still[outside][:, outside].max() < 1e-6
     assert with_cover[2].arrays["distance"][outside][:, outside].max() > 0.1

@@ -96,9 +96,8 @@ def test_a_lost_rank_ends_the_run_and_any_number_continues_it(
     rank_of(process, rank).kill()
     assert process.wait(60) != 0
     assert lines(tmp_path) == ["fedclust: a rank was lost; the same command continues the run"]
-    assert (
-        "forcefully exiting" not in (tmp_path / "err.txt").read_text()
-    )  # torchrun of a rank that hangs
+    # torchrun of a rank that hangs
+    assert "forcefully exiting" not in (tmp_path / "err.txt").read_text()
     if rank == 1:
         status = json.loads((tmp_path / "job" / "status.json").read_text())
         assert status["state"] == "interrupted"

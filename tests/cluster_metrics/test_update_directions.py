@@ -48,9 +48,8 @@ def same_partition(a: Tensor, b: Tensor) -> bool:
 def test_edc_is_that_of_a_truncated_svd(components: int) -> None:
     updates = drawn(12, 40)
     svd = TruncatedSVD(components, algorithm="arpack", random_state=0)
-    directions = svd.fit_transform(
-        updates.double().numpy().T
-    )  # [P, m], U S of the transposed updates
+    # [P, m], U S of the transposed updates
+    directions = svd.fit_transform(updates.double().numpy().T)
     place = cosine_similarity(updates.double().numpy(), directions.T)
     expected = np.linalg.norm(place[:, None] - place, axis=2) / components
     found = distance_of(EDC(num_components=components), updates)

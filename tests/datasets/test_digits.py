@@ -27,6 +27,5 @@ def test_a_nearest_mean_classifier_reads_the_digits() -> None:
     x = dataset.x_train.flatten(1).float()
     mean = torch.stack([x[dataset.y_train == c].mean(0) for c in range(10)])
     guess = torch.cdist(dataset.x_test.flatten(1).float(), mean).argmin(1)
-    assert (
-        float((guess == dataset.y_test).float().mean()) > 0.85
-    )  # images and labels belong together
+    # images and labels belong together
+    assert float((guess == dataset.y_test).float().mean()) > 0.85

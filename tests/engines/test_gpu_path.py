@@ -261,9 +261,8 @@ def test_when_a_graph_agrees() -> None:
     lost[2, 3] = float("nan")
     assert not _agree(lost, expected, start)
     assert _agree(lost.clone(), lost, start)
-    assert _agree(
-        torch.tensor([2.0, 0.0]), torch.tensor([2.0, 0.0]), torch.zeros(2)
-    )  # losses, one per row
+    # losses, one per row
+    assert _agree(torch.tensor([2.0, 0.0]), torch.tensor([2.0, 0.0]), torch.zeros(2))
 
 
 def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

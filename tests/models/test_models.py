@@ -158,9 +158,8 @@ def test_tf_cifar_initialisation() -> None:
     biases = [value for name, value in values.items() if name.endswith("bias")]
     for weight, std in zip(weights, (0.05, 0.05, 0.04, 0.04, 1 / 192), strict=True):
         assert float(weight.abs().max()) <= 2 * std
-        assert float(weight.std()) == pytest.approx(
-            0.8796 * std, rel=0.05
-        )  # of a normal cut at two std
+        # of a normal cut at two std
+        assert float(weight.std()) == pytest.approx(0.8796 * std, rel=0.05)
     for bias, value in zip(biases, (0, 0.1, 0.1, 0.1, 0), strict=True):
         assert torch.equal(bias, torch.full_like(bias, value))
 

@@ -31,9 +31,8 @@ def test_balanced_data_give_the_printed_sizes(mnist_sized: Dataset) -> None:
     assert fed.group.tolist() == [u // 20 for u in range(80)]
     for group in range(4):
         assert int(fed.train.count[fed.group == group].sum()) == 15_000
-        assert (
-            abs(int(fed.test.count[fed.group == group].sum()) - 2_500) <= 4
-        )  # thirds of 1,000 round
+        # thirds of 1,000 round
+        assert abs(int(fed.test.count[fed.group == group].sum()) - 2_500) <= 4
     assert set(fed.train.count.tolist()) == {750}
     assert set(fed.test.count.tolist()) <= {124, 125, 126}
     assert int(fed.train.count.sum()) == 60_000

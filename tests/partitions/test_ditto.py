@@ -48,9 +48,8 @@ def test_five_classes_in_file_order_from_the_right_set(fashion: Dataset) -> None
     zeros = (fashion.y_train == 0).nonzero().flatten()
     mine = first[fed.pool.y[first] == 0]
     assert torch.equal(mine, zeros[: len(mine)])
-    one = fed.train.of_client(
-        9
-    )  # the second client that reads class 0 or the sixth: it goes on, not back
+    # the second client that reads class 0 or the sixth: it goes on, not back
+    one = fed.train.of_client(9)
     assert set(one.tolist()).isdisjoint(first.tolist())
 
 

@@ -196,9 +196,8 @@ def test_one_metric_keeps_the_shape_of_two_choices(grid: Path) -> None:
     ]
     figure = draw(five, ["accuracy"], "iteration")
     assert figure is not None
-    assert (
-        len({round(axes.get_position().x0, 2) for axes in figure.axes}) == 2
-    )  # scenarios side by side
+    # scenarios side by side
+    assert len({round(axes.get_position().x0, 2) for axes in figure.axes}) == 2
     assert len(figure.axes) == 6
 
 

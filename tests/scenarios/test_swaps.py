@@ -175,9 +175,8 @@ def test_classes_that_contain_each_other_cannot_be_swapped() -> None:
     fed = federation()
     assert is_swappable(fed)
     y = torch.zeros_like(fed.pool.y)
-    y[fed.train.of_client(0)[0]] = y[fed.test.of_client(0)[0]] = (
-        CLASSES - 1
-    )  # client 0 owns one class more
+    # client 0 owns one class more
+    y[fed.train.of_client(0)[0]] = y[fed.test.of_client(0)[0]] = CLASSES - 1
     nested = replace(fed, pool=replace(fed.pool, y=y))
     assert not is_swappable(nested)
 

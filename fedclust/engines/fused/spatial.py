@@ -173,9 +173,8 @@ class PoolStep:
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`."""
         grad = delta.flatten(0, 1)
-        if self.x.is_contiguous(
-            memory_format=_LAST
-        ):  # in two layouts the larger tensor is copied twice
+        # in two layouts the larger tensor is copied twice
+        if self.x.is_contiguous(memory_format=_LAST):
             grad = grad.contiguous(memory_format=_LAST)
         back: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
             grad, self.x, *self.options, self.where

@@ -110,10 +110,11 @@ class Batches:
         shards, solver, weight = call.shards, call.solver, call.example_weight
         rows, longest = shards.index.shape
         batches = 1 if solver.batch_size is None else -(-longest // solver.batch_size)
+        # [S, R, 1], [S, R, B]
         size, position = (
             plan.size.T.unsqueeze(2),
             plan.position.transpose(0, 1),
-        )  # [S, R, 1], [S, R, B]
+        )
         inside = torch.arange(position.shape[2], device=size.device) < size
         example = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
         source, known = shards.index.reshape(-1), plan.known_size

@@ -11,10 +11,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+# of a program: 32 numbers a thread, whose loads are all under way at once
 _ROWS, _COLUMNS = (
     4,
     1024,
-)  # of a program: 32 numbers a thread, whose loads are all under way at once
+)
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 
 
@@ -85,9 +86,8 @@ def _runs(numbers: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, int, int]:
     if not varies:
         return numbers.reshape(-1), 1, 1
     first, last = varies[0], varies[-1] + 1
-    if given[first:last] != tuple(
-        shape[first:last]
-    ):  # for instance by row and by channel, but not by column
+    # for instance by row and by channel, but not by column
+    if given[first:last] != tuple(shape[first:last]):
         return numbers.expand(shape).reshape(-1), 1, math.prod(shape)
     return numbers.reshape(-1), math.prod(shape[last:]), math.prod(given)
 

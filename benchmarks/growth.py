@@ -30,12 +30,12 @@ from rich.table import Table
 from benchmarks.workloads import synthetic_pool
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.cluster_metrics.loss import Loss
+from fedclust.config.job import Job
 from fedclust.engines import make_engine
 from fedclust.engines.clients import SeedClients
 from fedclust.models.mlp import mlp
 from fedclust.rng import Stream
 from fedclust.runtime.folder import RunFolder
-from fedclust.runtime.job import Job
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
 from fedclust.scenarios.static import Static

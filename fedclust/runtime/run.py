@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedclust.config.job import Job
 from fedclust.distributed import Ranks, here
 from fedclust.engines.clients import SeedClients
 from fedclust.engines.lockstep import Lockstep
@@ -32,7 +33,6 @@ from fedclust.errors import (
 )
 from fedclust.federation import digest, pool_digest, summary, write_table
 from fedclust.runtime.folder import RunFolder
-from fedclust.runtime.job import Job
 from fedclust.runtime.memory import check_fits, keep_freed_memory, short_of_memory
 from fedclust.runtime.onlooker import NoRecorder
 from fedclust.runtime.progress import Progress

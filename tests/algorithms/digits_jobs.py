@@ -17,9 +17,9 @@ from hydra import compose, initialize_config_dir
 
 from fedclust.config import schema
 from fedclust.config.build import build
+from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.engines import make_engine
-from fedclust.runtime.job import Job
 from fedclust.types import Cost, Evaluation, Round
 from fedclust.verbs import Engine
 

@@ -15,19 +15,41 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fedclust.engines.fused.training import Batches
 
-if TYPE_CHECKING:
-    from fedclust.engines.fused.chunk import Chunk, Task
-
 _LOG = logging.getLogger(__name__)
 _MOST_STEPS = 2000  # a graph of more would take long to make and much memory
 _KINDS = 8  # graphs of a chunk, and kinds it remembers
+
+
+class Repeatable(Protocol):
+    """A chunk whose training can be begun again; see `fedclust.engines.fused.chunk.Chunk`."""
+
+    @property
+    def span(self) -> object:
+        """The first layer, where it is trained in the span of the examples."""
+        ...
+
+    def load(self, task: Any) -> None:
+        """Take the rows' models."""
+        ...
+
+    def begin(self, task: Any) -> Batches:
+        """The batches of all steps."""
+        ...
+
+    def all_steps(self, batches: Batches) -> Tensor:
+        """Mean losses [R, 2] after all steps."""
+        ...
+
+    def moved(self) -> list[Tensor]:
+        """All that local steps change."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -46,8 +68,8 @@ class Graphs:
         self._met: dict[object, None] = {}  # the last kinds, oldest first
         self._kept: dict[object, _Captured | None] = {}  # None where a graph cannot be used
 
-    def train(self, chunk: Chunk, batches: Batches, task: Task) -> Tensor:
-        """As `Chunk.all_steps`.
+    def train(self, chunk: Repeatable, batches: Batches, task: Any) -> Tensor:
+        """As `Repeatable.all_steps`.
 
         Args:
             chunk: the models, always those of the same chunk.
@@ -70,14 +92,14 @@ class Graphs:
         return captured.losses.clone()
 
 
-def _again(chunk: Chunk, task: Task) -> Batches:
+def _again(chunk: Repeatable, task: Any) -> Batches:
     """The chunk as before its first step."""
     chunk.load(task)
     return chunk.begin(task)
 
 
-def _capture(chunk: Chunk, batches: Batches, task: Task) -> _Captured | None:
-    """A graph that gives what `Chunk.all_steps` gives; None, with a warning, without one."""
+def _capture(chunk: Repeatable, batches: Batches, task: Any) -> _Captured | None:
+    """A graph that gives what `all_steps` gives; None, with a warning, without one."""
     losses = chunk.all_steps(batches)
     expected = [losses, *(x.clone() for x in chunk.moved())]
     own = _again(chunk, task).copied()

@@ -62,12 +62,12 @@ class FedPer(Method):
         allowed = f"below the model's {depth} layers, or nothing would be shared"
         require(self.personal_layers < depth, key, self.personal_layers, allowed)
         model = clients.init(rnd.stream("init"), 1)
-        heads = model[:, self._head(clients.layout)].repeat(rnd.fed.num_clients, 1)
+        heads = model[:, self._head(clients.layout, model.device)].repeat(rnd.fed.num_clients, 1)
         return self.State(model=model, heads=heads), Cost()
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The cohort trains body and heads; the bodies are averaged."""
-        cohort, head = rnd.cohort, self._head(clients.layout)
+        cohort, head = rnd.cohort, self._head(clients.layout, rnd.cohort.device)
         local = self._train(self._models(state, head, cohort), clients, rnd)
         weight = weights(cohort, rnd, self.aggregation)
         model = cluster_mean(local.params, zeros(cohort), weight, empty=state.model)
@@ -83,7 +83,8 @@ class FedPer(Method):
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The body under everybody's own head."""
         everybody = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
-        models = self._models(state, self._head(clients.layout), everybody)
+        head = self._head(clients.layout, everybody.device)
+        models = self._models(state, head, everybody)
         return Served(models=models, label=arrived(everybody, rnd))
 
     def _train(self, models: Tensor, clients: Clients, rnd: Round) -> LocalResult:
@@ -91,9 +92,9 @@ class FedPer(Method):
         own = torch.arange(len(models), device=models.device)
         return clients.train(models, own, rnd.cohort, self.solver)
 
-    def _head(self, layout: Layout) -> Tensor:
+    def _head(self, layout: Layout, device: torch.device) -> Tensor:
         """[P] bool, what a client keeps."""
-        return layout.mask(layout.last_layers(self.personal_layers))
+        return layout.mask(layout.last_layers(self.personal_layers)).to(device)
 
     def _models(self, state: State, head: Tensor, ids: Tensor) -> Tensor:
         """The body under the heads of `ids` [C], [C, P]."""

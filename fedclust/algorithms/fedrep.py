@@ -38,7 +38,8 @@ class FedRep(FedPer):
 
     def _train(self, models: Tensor, clients: Clients, rnd: Round) -> LocalResult:
         """The head under the frozen body, then the body under the frozen head."""
-        own, head = torch.arange(len(models), device=models.device), self._head(clients.layout)
+        own = torch.arange(len(models), device=models.device)
+        head = self._head(clients.layout, models.device)
         solver = replace(self.solver, epochs=self.head_epochs, steps=None)
         heads = clients.train(models, own, rnd.cohort, solver, purpose="head", frozen=~head)
         bodies = clients.train(heads.params, own, rnd.cohort, self.solver, frozen=head)

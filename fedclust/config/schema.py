@@ -254,8 +254,9 @@ def names_folder(name: str) -> bool:
     """Whether an override of this key is in the name of a job's folder."""
     if _top(name) in CHOICES:
         return CHOICES[_top(name)] != "beside"
-    top, _, below = name.partition(".")
-    if below and top == "algorithm":  # an option of the method, not the choice of it
+    # an option of the method, or a part of it as in algorithm@algorithm.base, not the choice of it
+    top, _, below = name.rpartition("@")[2].partition(".")
+    if below and top == "algorithm":
         return True
     if below in _PLACES.get(top, ()):
         return False

@@ -3,6 +3,9 @@
 A call holds the tensors of all its rows. Calls of one `kind` can be merged into one, a call can be
 reduced to some of its rows, and a result can be cut again. The symbols of the shape comments are
 those of `fedclust.types`.
+
+Longer than other files because the four calls obey one protocol and share the helpers that merge,
+reduce and cut them: whoever adds a call reads all of them.
 """
 
 from __future__ import annotations

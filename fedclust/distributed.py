@@ -5,6 +5,9 @@ each rank says where it is and whether it has failed, all hear all, and only the
 exchanged. So ranks that come to differ end with a message instead of waiting for each other, and an
 error of one rank is an error of all. Rank 0 leads: it alone writes and prints, and decides what
 depends on files.
+
+Longer than other files because a meeting and the ways it can fail are one protocol, from the launch
+to the last goodbye, which has to be checked as a whole.
 """
 
 from __future__ import annotations

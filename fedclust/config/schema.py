@@ -11,6 +11,9 @@ A key's part decides where it counts; nothing else in the package lists keys:
 
 What only some methods or scenarios read is no key of its own: it stands below `common`, and the
 groups that read it refer to it, such as `restart_fraction: ${common.restart_fraction}`.
+
+Longer than other files because the keys and every question about a key stand together: a new key is
+one entry here, and no other file is touched.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Run:
 
     @cached_property
     def versions(self) -> Mapping[str, Any]:
-        """What computed it, see `fedclust.runtime.folder`; empty where that is not known."""
+        """What computed it, see `fedclust.runtime.account`; empty where that is not known."""
         try:
             content = json.loads((self.folder / "versions.json").read_text())
         except (OSError, ValueError):

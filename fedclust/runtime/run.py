@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 import time
-import types
-import typing
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
-
-from torch import Tensor
 
 from fedclust.config.job import Job
 from fedclust.distributed import Ranks, here
-from fedclust.engines.clients import SeedClients
 from fedclust.engines.lockstep import Lockstep
 from fedclust.errors import (
-    ConfigError,
     DivergedError,
     Interrupted,
     RankLost,
@@ -37,72 +28,8 @@ from fedclust.runtime.memory import check_fits, keep_freed_memory, short_of_memo
 from fedclust.runtime.onlooker import NoRecorder
 from fedclust.runtime.progress import Progress
 from fedclust.runtime.recorder import Recorder
-from fedclust.types import Cost, Evaluation, Federation, Round
-from fedclust.verbs import Algorithm
-
-
-@dataclass
-class Simulation:
-    """One seed: its rounds, its algorithm and the algorithm's state."""
-
-    seed: int
-    algorithm: Algorithm
-    engine: Lockstep
-    rounds: Iterator[Round]
-    state: Any = None
-
-    @classmethod
-    def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
-        """The simulation of one seed before round 0."""
-        return cls(seed, job.algorithm, engine, job.scenario.rounds(fed, seed))
-
-    def resume(self, t: int, state: dict[str, Any]) -> None:
-        """Continue after round t; data shifts are replayed, they cost no training."""
-        for _ in range(t + 1):
-            next(self.rounds)
-        self.state = self.algorithm.State(**state)
-
-    def step(self, evaluated: bool) -> tuple[Round, list[Cost], Evaluation | None]:
-        """One round: what it cost, and the test results where the round is evaluated."""
-        rnd, costs = next(self.rounds), []
-        clients = SeedClients(self.engine, rnd)
-        if rnd.t == 0:
-            self.state, cost = self.algorithm.init(clients, rnd)
-            costs.append(cost)
-        self.state, cost = self.algorithm.round(self.state, clients, rnd)
-        # what serving needs besides belongs to the test
-        counted = clients.passes
-        passes = Cost(forward_passes=counted.forward, backward_passes=counted.backward)
-        costs += [cost, passes]
-        if not evaluated:
-            return rnd, costs, None
-        return rnd, costs, clients.evaluate(self.algorithm.serve(self.state, clients, rnd))
-
-
-class _Signals:
-    """Remembers the first SIGINT or SIGTERM so that the round can end; a second one acts at
-    once.
-    """
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Signals:
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            self._before[signum] = signal.signal(signum, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._restore()
-
-    def _note(self, signum: int, _: FrameType | None) -> None:
-        self.received = signum
-        self._restore()
-
-    def _restore(self) -> None:
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)
+from fedclust.runtime.signals import Signals
+from fedclust.runtime.simulation import Simulation, check_state, check_values, fields_of
 
 
 def run(job: Job, folder: RunFolder, progress: Progress) -> None:
@@ -119,11 +46,11 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         DivergedError: when every seed has failed.
     """
     ranks = here()
-    with _Signals() as signals, ranks.together():
+    with Signals() as signals, ranks.together():
         _run(job, folder, progress, signals, ranks)
 
 
-def _run(job: Job, folder: RunFolder, progress: Progress, signals: _Signals, ranks: Ranks) -> None:
+def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, ranks: Ranks) -> None:
     keep_freed_memory()
     folder.check()
     if ranks.agree(folder.is_done):
@@ -264,21 +191,6 @@ def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
     check_fits(4 * params * (k + max(1, cohort)) * seeds, what, job.device)
 
 
-def check_state(algorithm: Algorithm) -> None:
-    """Refuse an algorithm whose State declares what no checkpoint can hold.
-
-    Raises:
-        ConfigError: naming the field.
-    """
-    state = algorithm.State
-    for name, hint in typing.get_type_hints(state).items():
-        union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-        kinds = typing.get_args(hint) if union else (hint,)
-        fits = all(kind in (Tensor, int, float, bool, str, type(None)) for kind in kinds)
-        where = f"{type(algorithm).__qualname__}.State.{name}"
-        require(fits, where, hint, "a State holds tensors and numbers, since checkpoints do")
-
-
 class _Seeds:
     """All seeds of a job in lockstep, and what has become of each."""
 
@@ -350,7 +262,7 @@ class _Seeds:
             raise DivergedError(f"every seed has failed; the last one: {last}")
         if not self.has_begun:
             for seed, sim in self._alive.items():
-                _check_values(seed, sim)
+                check_values(seed, sim)
         self.has_begun = True
         progress.round(t, recorder.latest())
 
@@ -364,7 +276,7 @@ class _Seeds:
         remembered = recorder.state()
         contents: dict[int, dict[str, Any]] = {
             seed: {
-                "state": _fields(sim.state),
+                "state": fields_of(sim.state),
                 "recorder": remembered.get(seed, {}),
                 "failed": None,
             }
@@ -393,19 +305,3 @@ class _Seeds:
         """Where the job stands after round t."""
         seeds = {str(s): self._failed.get(s, "ok") for s in sorted([*self._alive, *self._failed])}
         return {"state": state, "rounds_done": t + 1, "rounds": self._job.rounds, "seeds": seeds}
-
-
-def _fields(state: Any) -> dict[str, Any]:
-    """The fields of a state dataclass, shallow: tensors are not copied."""
-    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-
-
-def _check_values(seed: int, sim: Simulation) -> None:
-    """Refuse a state that no checkpoint can hold, before anything depends on it."""
-    for name, value in _fields(sim.state).items():
-        if value is not None and not isinstance(value, Tensor | int | float | str):
-            where = f"{type(sim.algorithm).__qualname__}.State.{name}"
-            raise ConfigError(
-                f"{where} is a {type(value).__name__} in seed {seed}: a State holds tensors and "
-                "numbers only, since a checkpoint can hold nothing else"
-            )

@@ -16,7 +16,7 @@ from fedclust.calls import GradCall, LocalResult, LossCall, TestCall, TestResult
 from fedclust.engines.lockstep import Lockstep
 from fedclust.models.params import Layout
 from fedclust.rng import Stream, uniform
-from fedclust.runtime.run import Simulation
+from fedclust.runtime.simulation import Simulation
 from fedclust.scenarios.static import Static
 from fedclust.scenarios.swap_all import SwapAll
 from fedclust.types import Cost, Federation, Pool, Round, Split

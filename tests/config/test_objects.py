@@ -61,7 +61,7 @@ def test_nothing_else_of_fedclust_can_be_named() -> None:
     "target",
     [
         "os.system",
-        "fedclust.runtime.folder.torch.load",
+        "fedclust.runtime.checkpoints.torch.load",
         "fedclust.datasets.npz.np.load",
         "fedclust.engines.fused.native.compiled._runs",
         "fedclust.trackers.optional",

@@ -1,0 +1,256 @@
+"""The checkpoints of one job: what a round leaves on disk, sealed, and which round is whole.
+
+    round=<t>/seed=<s>.pt        what continues one seed: state, recorder, or why it has failed
+    round=<t>/record.json        their digests, and seals of all other files as they were then
+    latest.json                  a copy of the newest record
+
+A round becomes the newest only when all its files are on disk and `latest.json` has been replaced,
+so a process that dies at any moment leaves either the old or the new round, never half of one. The
+round before is kept too: a job whose newest checkpoint is damaged continues from there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from fedclust.errors import RunFolderError
+from fedclust.files import (
+    Sealed,
+    atomic_write,
+    new_digest,
+    opened_json,
+    sealed_file,
+    sealed_json,
+)
+
+WAY_OUT = "delete the folder, or choose another name=…"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A complete round on disk.
+
+    Attributes:
+        round: the last round that is complete.
+        seeds: digest of the file of every seed.
+        position: where the recorder's files ended.
+        data: digests of the examples and of who owned what, by name.
+        files: seals of all other files as they were then, by path in the job's folder.
+    """
+
+    round: int
+    seeds: Mapping[int, str]
+    position: Mapping[str, Any]
+    data: Mapping[str, str]
+    files: Mapping[str, Sealed]
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one job.
+
+    Attributes:
+        job: the job's folder; they lie in its `checkpoints/`.
+        config: hash of the config they must belong to.
+    """
+
+    job: Path
+    config: str
+
+    @property
+    def _root(self) -> Path:
+        return self.job / "checkpoints"
+
+    def save(
+        self,
+        t: int,
+        seeds: Mapping[int, Mapping[str, Any]],
+        position: Mapping[str, Any],
+        data: Mapping[str, str],
+        files: Mapping[str, Sealed],
+    ) -> None:
+        """Make round t the newest checkpoint and keep the one before.
+
+        Args:
+            t: the last round that is complete.
+            seeds: per seed a mapping of tensors, numbers, strings and None.
+            position: where the recorder's files end at this round, JSON-able, with their seals
+                under `files`.
+            data: digests of the examples and of who owns what, by name.
+            files: seals of all other files, by path in the job's folder.
+        """
+        root = self._root
+        new = root / f"round={t}"
+        partial = root / f"round={t}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        digests = {}
+        whose = {"round": t, "config": self.config}
+        for seed, content in seeds.items():
+            digests[seed] = _save({**content, **whose, "seed": seed}, partial / f"seed={seed}.pt")
+        record = sealed_json(
+            {
+                **whose,
+                "seeds": digests,
+                "position": position,
+                "data": data,
+                "files": {**files, **position.get("files", {})},
+            }
+        )
+        (partial / "record.json").write_text(record)
+        shutil.rmtree(new, ignore_errors=True)
+        partial.rename(new)
+        atomic_write(root / "latest.json", record)
+        before = max((n for n in _rounds(root) if n < t), default=t)
+        for old in root.glob("round=*"):
+            if old.name not in (f"round={t}", f"round={before}"):
+                shutil.rmtree(old, ignore_errors=True)
+
+    def load(self, found: Checkpoint, device: torch.device) -> dict[int, dict[str, Any]]:
+        """What a checkpoint holds, per seed, as it was given to `save`.
+
+        Raises:
+            RunFolderError: naming a file that cannot be read.
+        """
+        seeds: dict[int, dict[str, Any]] = {}
+        for seed in found.seeds:
+            file = self._root / f"round={found.round}" / f"seed={seed}.pt"
+            try:
+                content = torch.load(file, map_location=device, weights_only=True)
+            except Exception as error:  # torch raises many kinds; memory may be short, for one
+                reason = " ".join(str(error).split())[:200]
+                raise RunFolderError(f"{file} cannot be read ({reason}); {WAY_OUT}") from None
+            owner = (content.pop("seed"), content.pop("round"), content.pop("config"))
+            assert owner == (seed, found.round, self.config)
+            seeds[seed] = content
+        return seeds
+
+    def newest(self, remarks: list[str]) -> Checkpoint | None:
+        """The newest checkpoint that is whole, with every other file it needs; None where there is
+        none at all.
+
+        Args:
+            remarks: what else was found damaged; a line is added where a damaged checkpoint is
+                passed over.
+
+        Raises:
+            RunFolderError: naming what is damaged, where nothing is left to continue from.
+        """
+        damage: list[str] = []
+        tried: set[int] = set()
+        for record in self._records():
+            found = self._opened(record)
+            if found is not None and found.round in tried:
+                continue
+            tried |= set() if found is None else {found.round}
+            bad = f"{record} is damaged" if found is None else self._damage(found)
+            if found is not None and bad is None:
+                if damage:
+                    remarks.append(
+                        f"{damage[0]}; continued from the older checkpoint of round {found.round}"
+                    )
+                return found
+            damage.append(str(bad))
+        if not damage:
+            return None
+        damage = [*remarks[:1], *damage]  # a finished job has more to say
+        older = f", and so is the older checkpoint ({damage[-1]})" if len(damage) > 1 else ""
+        raise RunFolderError(f"{damage[0]}{older}; {WAY_OUT}")
+
+    def _records(self) -> Iterator[Path]:
+        """Files that describe a checkpoint, newest first."""
+        root = self._root
+        if (root / "latest.json").is_file():
+            yield root / "latest.json"
+        for t in sorted(_rounds(root), reverse=True):
+            if (root / f"round={t}" / "record.json").is_file():
+                yield root / f"round={t}" / "record.json"
+
+    def _opened(self, record: Path) -> Checkpoint | None:
+        """What a record says; None where it is damaged or of another job."""
+        try:
+            content = opened_json(record.read_bytes())
+        except OSError:
+            return None
+        if content is None or content["config"] != self.config:
+            return None
+        return Checkpoint(
+            round=content["round"],
+            seeds={int(seed): digest for seed, digest in content["seeds"].items()},
+            position=content["position"],
+            data=content["data"],
+            files={name: Sealed(*seal) for name, seal in content["files"].items()},
+        )
+
+    def _damage(self, found: Checkpoint) -> str | None:
+        """The first file that is not what it was at a checkpoint, in words; None if all are."""
+        for seed, digest in found.seeds.items():
+            file = self._root / f"round={found.round}" / f"seed={seed}.pt"
+            there = sealed_file(file)
+            if there is None or there.digest != digest:
+                return f"{file} is damaged" if there is not None else f"{file} is gone"
+        for name, seal in found.position.get("files", {}).items():
+            file = self.job / name
+            if not file.is_file():
+                return f"{file} is gone"
+            if not Sealed(*seal).fits(file):
+                return f"{file} is damaged or was changed by hand"
+        return None
+
+
+def _rounds(root: Path) -> list[int]:
+    """The rounds that have a complete folder of their own."""
+    names = [path.name.removeprefix("round=") for path in root.glob("round=*")]
+    return [int(name) for name in names if name.isdecimal()]
+
+
+class _Digesting:
+    """A file that digests what is written to it, and remembers why it could not be written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.digest = file, new_digest()
+        self.error: OSError | None = None
+
+    def write(self, block: Any) -> int:
+        """As of a file."""
+        self.digest.update(block)
+        try:
+            return self._file.write(block)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """As of a file."""
+        self._file.flush()
+
+
+def _save(content: Mapping[str, Any], file: Path) -> str:
+    """The digest of the file that now holds `content`."""
+    with file.open("wb") as opened:
+        digesting = _Digesting(opened)
+        try:
+            torch.save(_on_cpu(content), digesting)  # type: ignore[arg-type]
+        except RuntimeError:  # PyTorch's word for a full disk is "unexpected pos 960 vs 854"
+            if digesting.error is None:
+                raise
+            raise digesting.error from None
+    return digesting.digest.hexdigest()
+
+
+def _on_cpu(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies of the tensors on the CPU; a view is saved without the storage it looks into."""
+    moved: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, Tensor):
+            value = value.detach().cpu()
+            value = value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
+        moved[name] = dict(_on_cpu(value)) if isinstance(value, Mapping) else value
+    return moved

@@ -95,7 +95,9 @@ def test_a_lost_rank_ends_the_run_and_any_number_continues_it(
     wait_for_round(tmp_path / "job", process, 3)
     rank_of(process, rank).kill()
     assert process.wait(60) != 0
-    assert lines(tmp_path) == ["fedclust: a rank was lost; the same command continues the run"]
+    # torchrun also ends the rank that is left, which may still have time to say so
+    said = [line for line in lines(tmp_path) if "interrupted by SIGTERM" not in line]
+    assert said == ["fedclust: a rank was lost; the same command continues the run"]
     # torchrun of a rank that hangs
     assert "forcefully exiting" not in (tmp_path / "err.txt").read_text()
     if rank == 1:

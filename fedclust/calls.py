@@ -366,30 +366,6 @@ class TestCall:
         return cls(models, _labels(calls), Shards.merge([c.shards for c in calls]))
 
 
-class OneDoor:
-    """Engines that treat all calls alike: the four verbs lead to `answer`."""
-
-    def answer(self, call: Call[R]) -> R:
-        """What the call asks for."""
-        raise NotImplementedError
-
-    def train(self, call: TrainCall) -> LocalResult:
-        """See `Verbs`."""
-        return self.answer(call)
-
-    def loss(self, call: LossCall) -> Tensor:
-        """See `Verbs`."""
-        return self.answer(call)
-
-    def grad(self, call: GradCall) -> Tensor:
-        """See `Verbs`."""
-        return self.answer(call)
-
-    def test(self, call: TestCall) -> TestResult:
-        """See `Verbs`."""
-        return self.answer(call)
-
-
 def on_rows(function: Callable[[Tensor], Tensor], result: R) -> R:
     """A result with `function` applied to each of its tensors [C, ...]."""
     if isinstance(result, Tensor):

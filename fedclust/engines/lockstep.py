@@ -17,12 +17,9 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from greenlet import getcurrent, greenlet
-from torch import Tensor
 
-from fedclust.calls import Call, OneDoor, split
-from fedclust.models.params import Layout
-from fedclust.rng import Stream
-from fedclust.verbs import Engine
+from fedclust.calls import Call, split
+from fedclust.engines.one_door import OneDoor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -57,23 +54,6 @@ class Lockstep(OneDoor):
     Args:
         engine: what computes.
     """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @property
-    def name(self) -> str:
-        """The engine's name."""
-        return self._engine.name
-
-    @property
-    def layout(self) -> Layout:
-        """Names and shapes of the parameters."""
-        return self._engine.layout
-
-    def init(self, stream: Stream) -> Tensor:
-        """Freshly initialised parameters, [P]."""
-        return self._engine.init(stream)
 
     def answer(self, call: Call[R]) -> R:
         """The result of the call's own rows, computed with the calls of others that meet it."""

@@ -10,10 +10,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import Call, OneDoor, on_rows, tensors_of
+from fedclust.calls import Call, on_rows, tensors_of
 from fedclust.distributed import Ranks
-from fedclust.models.params import Layout
-from fedclust.rng import Stream
+from fedclust.engines.one_door import OneDoor
 from fedclust.verbs import Engine
 
 R = TypeVar("R")
@@ -39,21 +38,8 @@ class Sharded(OneDoor):
     """
 
     def __init__(self, engine: Engine, ranks: Ranks) -> None:
-        self._engine, self._ranks = engine, ranks
-
-    @property
-    def name(self) -> str:
-        """The engine's name."""
-        return self._engine.name
-
-    @property
-    def layout(self) -> Layout:
-        """Names and shapes of the parameters."""
-        return self._engine.layout
-
-    def init(self, stream: Stream) -> Tensor:
-        """Freshly initialised parameters, [P]; every rank draws them."""
-        return self._engine.init(stream)
+        super().__init__(engine)
+        self._ranks = ranks
 
     def answer(self, call: Call[R]) -> R:
         """All rows of the result, of which this rank computes its own."""

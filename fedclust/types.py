@@ -70,8 +70,9 @@ class Split:
 
     index: Tensor
     start: Tensor
-    # who was taken last, and what: every test takes the same clients
-    _taken: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+    # who was taken last, and what: every test takes the same clients; a split that is made from
+    # this one begins without
+    _taken: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, rows: list[Tensor]) -> Split:

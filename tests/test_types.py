@@ -49,6 +49,16 @@ def test_a_split_gives_padded_rows_in_the_order_asked() -> None:
     assert split().of_client(0).tolist() == [4, 1]
 
 
+def test_a_split_made_from_another_takes_its_own_rows() -> None:
+    split = Split.of([torch.tensor([5, 7]), torch.tensor([2])])
+    everybody = torch.arange(2)
+    assert split.take(everybody)[0].tolist() == [[5, 7], [2, 0]]
+    other = replace(split, index=split.index + 1)
+    assert other.take(everybody)[0].tolist() == [[6, 8], [3, 0]]
+    assert split.take(everybody)[0].tolist() == [[5, 7], [2, 0]]
+    assert split.take(everybody.flip(0))[1].tolist() == [1, 2]
+
+
 def test_taking_nobody_is_empty() -> None:
     index, count = split().take(torch.tensor([], dtype=torch.int64))
     assert index.shape == (0, 0)

@@ -15,10 +15,7 @@ from rich.console import Console
 
 from fedclust.commands import gpus, sweep
 from fedclust.commands.checks import check_report, check_scale
-from fedclust.commands.surroundings import (
-    importable,
-    own_folder,
-)
+from fedclust.commands.surroundings import importable, own_folder
 from fedclust.commands.sweep_report import save_jobs
 from fedclust.config import schema
 from fedclust.helpers.distributed import here

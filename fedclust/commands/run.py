@@ -27,10 +27,7 @@ from fedclust.commands.failures import TOLD, Stopped, attempt, tell_traceback
 from fedclust.commands.guard import check_hydra
 from fedclust.commands.names import job_folder, user_dir, without_user_dir
 from fedclust.commands.one_job import one_job
-from fedclust.commands.surroundings import (
-    USER_DIR,
-    hydra_of_its_own,
-)
+from fedclust.commands.surroundings import USER_DIR, hydra_of_its_own
 from fedclust.commands.sweep_report import begin_job, fail_job
 from fedclust.commands.sweepers import check_direction, jobs_of
 from fedclust.config import schema

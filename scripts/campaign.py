@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -382,7 +382,7 @@ class Campaign:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C reaches it through this process, once
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                preexec_fn=_in_child if sys.platform == "linux" else None,
             )
             try:
                 return child.wait()
@@ -478,8 +478,13 @@ def _wait_until_free(folder: Path) -> None:
             return
 
 
-def _end_with_parent() -> None:
-    """In a new child: get SIGTERM when the campaign is killed, so that no run is left alone."""
+def _in_child() -> None:
+    """In a new child on Linux: lowest among sessions too, and SIGTERM when the campaign is killed.
+
+    Linux may weigh sessions instead of processes (autogroup), and then nice counts only within one.
+    """
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_LOWEST))
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.rng import Stream
 from fedclust.types import Dataset, Federation, Pool, Split
+from fedclust.validation import cut
 from fedclust.verbs import Partition
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def build(
     *,
     pool: Pool | None = None,
     allow_empty: bool = False,
+    validation: float = 0.0,
 ) -> Federation:
     """The federation of one seed, on the CPU.
 
@@ -43,6 +46,7 @@ def build(
         seed: the run's seed.
         pool: `partition.pool(dataset)` where it has been made already; the seeds of a run share it.
         allow_empty: accept clients without training examples, which an algorithm must never sample.
+        validation: part of each client's training examples that becomes its validation examples.
 
     Raises:
         ConfigError: dataset and partition do not fit together.
@@ -69,7 +73,10 @@ def build(
             f"dataset={dataset.name}: "
             f"lower partition.num_clients or use a larger dataset"
         )
-    return fed
+    if not validation:
+        return fed
+    train, held_out = cut(fed.train, pool.y, validation, seed)
+    return replace(fed, train=train, validation=held_out)
 
 
 def label_histogram(fed: Federation, clients: Tensor) -> Tensor:
@@ -118,10 +125,11 @@ def write_table(path: Path, fed: Federation) -> None:
     their order.
     """
     group = fed.group.cpu().numpy().astype(np.int32)
-    ends = pa.py_buffer(np.array([0, 5, 9], dtype=np.int32))
-    splits = pa.StringArray.from_buffers(2, ends, pa.py_buffer(b"traintest"))
+    ends = np.cumsum([0, *map(len, fed.splits)], dtype=np.int32)
+    text = pa.py_buffer("".join(fed.splits).encode())
+    splits = pa.StringArray.from_buffers(len(fed.splits), pa.py_buffer(ends), text)
     parts = []
-    for name, split in enumerate((fed.train, fed.test)):
+    for name, split in enumerate(fed.splits.values()):
         count = split.count.cpu().numpy()
         client = np.repeat(np.arange(fed.num_clients, dtype=np.int32), count)
         names = column(np.full(len(client), name, dtype=np.int8))
@@ -139,7 +147,8 @@ def read_table(path: Path) -> tuple[Split, Split, Tensor]:
     """Train split, test split and group [M] of a table that `write_table` or a user wrote.
 
     Several clients may own the same row, as with `sharing=prefix` of FEMNIST-10; one client may not
-    own it twice in a split.
+    own it twice in a split. Validation rows are training rows here, the last ones of their client:
+    a job with the same `validation` and seed cuts the same ones off again.
 
     Args:
         path: .parquet or .csv with the columns split, client, row and optionally group, -1 where a
@@ -164,10 +173,11 @@ def read_table(path: Path) -> tuple[Split, Split, Tensor]:
             f"{path} gives client {owner} row {row} twice in its {split} set ({len(twice)} such "
             "rows): remove the second"
         )
-    rows, trains = table["row"].to_numpy(np.int64), (table["split"] == "train").to_numpy()
+    rows, tests = table["row"].to_numpy(np.int64), (table["split"] == "test").to_numpy()
+    late = (table["split"] == "validation").to_numpy()
     splits = []
-    for chosen in (trains, ~trains):
-        order = np.argsort(client[chosen], kind="stable")
+    for chosen in (~tests, tests):
+        order = np.lexsort((late[chosen], client[chosen]))  # keeps the order of equal ones
         start = np.concatenate([[0], np.bincount(client[chosen], minlength=num_clients).cumsum()])
         splits.append(
             Split(
@@ -213,10 +223,11 @@ def _frame(path: Path) -> pd.DataFrame:
             f"{path} lacks the column {missing[0]}: it needs split, client, row and optionally "
             "group"
         )
-    odd = set(table["split"].unique()) - {"train", "test"}
+    odd = set(table["split"].unique()) - {"train", "test", "validation"}
     if odd:
         raise DataError(
-            f"{path} has split={sorted(map(str, odd))[0]}: only train and test are allowed"
+            f"{path} has split={sorted(map(str, odd))[0]}: only train, test and validation are "
+            "allowed"
         )
     if not len(table):
         raise DataError(f"{path} has no rows: it needs one per client and example")
@@ -245,7 +256,7 @@ def describe(fed: Federation) -> dict[str, float]:
         "groups": len(set(fed.group.tolist()) - {-1}),
         "pool": len(fed.pool.y),
     }
-    for name, split in (("train", fed.train), ("test", fed.test)):
+    for name, split in fed.splits.items():
         count = split.count
         numbers[f"{name}_examples"] = int(count.sum())
         numbers[f"{name}_min"] = int(count.min())
@@ -257,11 +268,11 @@ def describe(fed: Federation) -> dict[str, float]:
 def summary(fed: Federation) -> dict[str, Any]:
     """What a report says about a federation, JSON-able.
 
-    clients, groups; `train` and `test`: examples in total and mean, std, min and max per client
-    (ddof=0); `classes`: mean, min and max of the classes a client has training examples of;
-    `examples`: training examples of every class per true group, with the group "-1" for clients
-    without one; without true groups and for up to 1,000 clients also `client_examples`, the same
-    per client.
+    clients, groups; `train`, `test` and, where there are such examples, `validation`: examples in
+    total and mean, std, min and max per client (ddof=0); `classes`: mean, min and max of the
+    classes a client has training examples of; `examples`: training examples of every class per
+    true group, with the group "-1" for clients without one; without true groups and for up to
+    1,000 clients also `client_examples`, the same per client.
     """
     everybody = torch.arange(fed.num_clients, device=fed.group.device)
     some = [everybody[first : first + _AT_ONCE] for first in range(0, fed.num_clients, _AT_ONCE)]
@@ -271,7 +282,7 @@ def summary(fed: Federation) -> dict[str, Any]:
         "clients": fed.num_clients,
         "groups": len(set(fed.group.tolist()) - {-1}),
     }
-    for name, split in (("train", fed.train), ("test", fed.test)):
+    for name, split in fed.splits.items():
         count = split.count.double()
         numbers[name] = {
             "total": int(count.sum()),
@@ -299,7 +310,9 @@ def digest(fed: Federation) -> str:
     device.
     """
     sha = hashlib.sha256()
-    for part in (fed.train.index, fed.train.start, fed.test.index, fed.test.start, fed.group):
+    held_out = () if fed.validation is None else (fed.validation.index, fed.validation.start)
+    both = (fed.train.index, fed.train.start, fed.test.index, fed.test.start)
+    for part in (*both, fed.group, *held_out):
         array = part.cpu().contiguous().numpy()
         sha.update(f"{array.dtype.str}{array.shape}".encode())
         sha.update(array.tobytes())

@@ -132,17 +132,26 @@ class Federation:
         pool: the examples.
         train, test: rows of the pool per client.
         group: [M] int64 true group of every client, or -1 where there is none.
+        validation: rows to choose a hyper-parameter or a round by, which nobody trains on; None
+            without them, and in all that an algorithm sees.
     """
 
     pool: Pool
     train: Split
     test: Split
     group: Tensor
+    validation: Split | None = None
 
     @property
     def num_clients(self) -> int:
         """M."""
         return len(self.group)
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The splits there are, by name."""
+        there = {"train": self.train, "test": self.test}
+        return there if self.validation is None else {**there, "validation": self.validation}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,7 +142,7 @@ def _run(
         console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
         for remark in folder.remarks:
             Aside(title, console).warn(remark)
-        return ranks.agree(lambda: objective(folder.path, resolved["objective"]))
+        return ranks.agree(lambda: objective(folder.path, schema.objective_of(resolved)))
     after, name, jobs = None, "", sweep.jobs()
     if number is not None and not alone:
         name = f"job {number}" if jobs is None else f"job {number}/{jobs}"
@@ -156,7 +156,7 @@ def _run(
     if ranks.leads:
         _hand_over(built.tracker, folder.path, progress)
     sweep.note_seconds(perf_counter() - began)
-    return ranks.agree(lambda: objective(folder.path, resolved["objective"]))
+    return ranks.agree(lambda: objective(folder.path, schema.objective_of(resolved)))
 
 
 def _hand_over(tracker: Tracker, folder: Path, progress: Progress) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedclust.commands.sweep import num_jobs
+from fedclust.config.schema import objective_of
 from fedclust.helpers.errors import require
 from fedclust.metrics import METRICS
 
@@ -43,7 +44,7 @@ def check_direction(composed: DictConfig) -> None:
     """
     sweeper: Any = OmegaConf.to_container(composed.hydra.sweeper, enum_to_str=True)
     direction = sweeper.get("direction")
-    metric = str(composed.objective)
+    metric = objective_of(composed)
     wanted = _DIRECTIONS.get(METRICS[metric].better) if metric in METRICS else None
     if wanted is not None and direction is not None:
         allowed = f"{wanted}, since {metric} is better the {METRICS[metric].better} it is"

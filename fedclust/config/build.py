@@ -12,7 +12,7 @@ import yaml
 from fedclust import federation
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
-from fedclust.config.schema import check_keys, seed_list
+from fedclust.config.schema import check_keys, objective_of, seed_list
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
 from fedclust.engines import make_engine
@@ -44,7 +44,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
         objects.make(config[group], group)
         for group in ("algorithm", "scenario", "partition", "tracker")
     )
-    meaning(config["objective"], "objective")  # now that a method's own metrics are known
+    meaning(objective_of(config), "objective")  # now that a method's own metrics are known
     engine, federations = _computing(config, partition, objects)
     device = next(iter(federations.values())).pool.x.device
     return Job(
@@ -111,7 +111,7 @@ def _computing(
         torch.set_num_threads(config["threads"])
     device = choose_device(config["device"], ranks.local_rank)
     seeds = seed_list(config["seeds"])
-    federations = federate(dataset, partition, seeds, device)
+    federations = federate(dataset, partition, seeds, device, config["validation"])
     pool = federations[seeds[0]].pool
     model = objects.make(
         config["model"], "model", in_shape=pool.shape, num_classes=pool.num_classes
@@ -128,20 +128,28 @@ def load_dataset(loader: Any) -> Dataset:
 
 
 def federate(
-    dataset: Dataset, partition: Partition, seeds: Sequence[int], device: torch.device
+    dataset: Dataset,
+    partition: Partition,
+    seeds: Sequence[int],
+    device: torch.device,
+    validation: float = 0.0,
 ) -> dict[int, Federation]:
-    """The federation of every seed on the device, all on one pool."""
+    """The federation of every seed on the device, all on one pool.
+
+    Args:
+        dataset: the arrays.
+        partition: who owns what.
+        seeds: the seeds.
+        device: where the data go.
+        validation: part of each client's training examples that is for validation.
+    """
     pool = partition.pool(dataset)
     on_device = pool.to(device)
     federations = {}
     for seed in seeds:
-        fed = federation.build(dataset, partition, seed, pool=pool)
-        federations[seed] = Federation(
-            pool=on_device,
-            train=fed.train.to(device),
-            test=fed.test.to(device),
-            group=fed.group.to(device),
-        )
+        fed = federation.build(dataset, partition, seed, pool=pool, validation=validation)
+        splits = {name: split.to(device) for name, split in fed.splits.items()}
+        federations[seed] = Federation(pool=on_device, group=fed.group.to(device), **splits)
     return federations
 
 

@@ -60,6 +60,8 @@ class Key:
         check: what its value must fulfil; None where the type says all, or a group checks itself.
         named: whether a folder is named by it.
         hashed: whether a folder belongs to one value of it only.
+        unhashed: the value that is as if there were no such key, so that folders from before it
+            still fit; None without.
     """
 
     doc: str
@@ -67,6 +69,7 @@ class Key:
     check: Check | None
     named: bool
     hashed: bool
+    unhashed: object = None
 
 
 def key(
@@ -77,6 +80,7 @@ def key(
     *,
     named: bool | None = None,
     hashed: bool | None = None,
+    unhashed: object = None,
 ) -> Any:
     """A dataclass field for a key; by its part it names folders and is hashed, or not."""
     counts = part in ("setting", "method")
@@ -86,6 +90,7 @@ def key(
         check=check,
         named=counts if named is None else named,
         hashed=counts if hashed is None else hashed,
+        unhashed=unhashed,
     )
     if isinstance(default, type):
         return field(default_factory=default, metadata={_KEY: about})
@@ -160,6 +165,13 @@ class RunConfig:
         "a number of clients instead of the fraction",
         between(1, MOST, null=True),
     )
+    validation: float = key(
+        0.0,
+        "setting",
+        "part of each client's training examples that is held out to validate with",
+        Check("a fraction in [0, 1)", Range(0, 1, open_high=True).holds),
+        unhashed=0.0,
+    )
     num_clusters: Any = key(
         4,
         "method",
@@ -216,10 +228,11 @@ class RunConfig:
         named=False,  # the folder above is
         hashed=False,  # what it changes are other keys
     )
-    objective: str = key(
-        "accuracy",
+    objective: str | None = key(
+        None,
         "beside",
-        "what a job returns to hydra/sweeper: the mean over seeds of the metric's last value",
+        "what a job returns to hydra/sweeper: the mean over seeds of the metric's last value; "
+        "null: accuracy, or validation_accuracy where there are validation examples",
     )
     tags: dict[str, Any] = key(
         dict, "beside", "notes for trackers and the report, as in +tags.note=first"
@@ -295,12 +308,24 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         name: value
         for name, value in config.items()
-        if name not in RECORDED and (name not in SCHEMA or SCHEMA[name].hashed)
+        if name not in RECORDED and (name not in SCHEMA or _is_hashed(SCHEMA[name], value))
     }
     for name, places in _PLACES.items():
         if isinstance(kept.get(name), Mapping):
             kept[name] = {k: v for k, v in kept[name].items() if k not in places}
     return kept
+
+
+def _is_hashed(key: Key, value: object) -> bool:
+    return key.hashed and (key.unhashed is None or value != key.unhashed)
+
+
+def objective_of(config: Mapping[str, Any]) -> str:
+    """The metric whose mean over seeds a job returns to a sweeper."""
+    chosen = config["objective"]
+    if chosen is not None:
+        return str(chosen)
+    return "validation_accuracy" if config["validation"] else "accuracy"
 
 
 def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:

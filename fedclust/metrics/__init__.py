@@ -42,6 +42,12 @@ METRICS: dict[str, Meaning] = {
         "higher",
     ),
     "test_loss": Meaning("mean test loss over all test examples", "nats/example", "lower"),
+    "validation_accuracy": Meaning(
+        "correct validation examples of all clients / their number", "fraction", "higher"
+    ),
+    "validation_loss": Meaning(
+        "mean validation loss over all validation examples", "nats/example", "lower"
+    ),
     "train_loss": Meaning(
         "mean over the cohort of the local training loss", "nats/example", "lower"
     ),

@@ -1,4 +1,4 @@
-"""How well the served models do on the clients' test data."""
+"""How well the served models do on the clients' test data, and on their validation data."""
 
 from __future__ import annotations
 
@@ -24,4 +24,21 @@ def accuracy(evaluation: Evaluation, rnd: Round) -> dict[str, float]:  # noqa: A
         "accuracy": float(correct[tested].sum()) / total,
         "accuracy_client_mean": float((correct[tested] / count[tested]).mean()),
         "test_loss": float(evaluation.loss_sum.cpu().double()[tested].sum()) / total,
+    }
+
+
+def validation_accuracy(validation: Evaluation) -> dict[str, float]:
+    """Pooled accuracy and loss on the validation examples; nothing where nobody is served.
+
+    validation_accuracy = sum_i correct_i / sum_i |V_i|; validation_loss likewise, nats per example.
+
+    Args:
+        validation: of what is served, on the validation examples.
+    """
+    total = int(validation.count.sum())
+    if not total:
+        return {}
+    return {
+        "validation_accuracy": int(validation.correct.sum()) / total,
+        "validation_loss": float(validation.loss_sum.sum()) / total,
     }

@@ -106,13 +106,27 @@ class Arm:
 
         Args:
             metric: its name.
-            score: last, the newest value; or max over the rounds that count, see `counted`.
+            score: last, the newest value; max over the rounds that count, see `counted`; or
+                validation, that of the round of best validation accuracy among them, the first
+                where several are equal.
         """
         curve = self.curve(metric) if score == "last" else self.counted(metric)
         if curve is None:
             return {}
+        if score == "validation":
+            return self._at_best_validation(curve)
         values = curve.last() if score == "last" else np.fmax.reduce(curve.values, axis=0)
         return seeds_with_values(curve.seeds, values)
+
+    def _at_best_validation(self, curve: Curve) -> dict[int, float]:
+        """The value of every seed in its round of best validation accuracy; nothing without."""
+        validated = self.counted("validation_accuracy")
+        if validated is None:
+            return {}
+        known = np.nan_to_num(validated.values, nan=-1.0)
+        best = dict(zip(validated.seeds, validated.rounds[known.argmax(axis=0)], strict=True))
+        there = [curve.at(best[seed])[place] for place, seed in enumerate(curve.seeds)]
+        return seeds_with_values(curve.seeds, np.array(there))
 
     def last(self, metric: str) -> NDArray[np.float64]:
         """[S] newest value per seed, without the seeds that have none."""

@@ -29,14 +29,17 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     None where no run wrote `federation.json`.
     """
     rows, records = [], []
+    names = ["train", "test"]
     for arm in _one_per_setting(arms):
         seeds = list(arm.run.federation["seeds"].values())
         record: dict[str, Any] = {"setting": _title(arm)}
         record["clients"] = _mean(seeds, "clients")
         record["groups"] = _mean(seeds, "groups")
-        for split in ("train", "test"):
+        splits = [split for split in ("train", "validation", "test") if split in seeds[0]]
+        names = max(names, splits, key=len)
+        for split in splits:
             record[split] = _mean(seeds, split, "total")
-        record["examples"] = record["train"] + record["test"]
+        record["examples"] = sum(record[split] for split in splits)
         for split in ("train", "test"):
             for name in ("mean", "std", "min", "max"):
                 record[f"{split} {name}"] = _mean(seeds, split, name)
@@ -55,7 +58,10 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
                     detail="; ".join(
                         filter(
                             None,
-                            (f"{record['train']:,.0f} + {record['test']:,.0f}", examples.detail),
+                            (
+                                " + ".join(f"{record[split]:,.0f}" for split in splits),
+                                examples.detail,
+                            ),
                         )
                     ),
                 ),
@@ -74,7 +80,7 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
             "setting",
             "clients",
             "true groups",
-            "examples (train + test)",
+            f"examples ({' + '.join(names)})",
             "train per client",
             "test per client",
             "classes per client",

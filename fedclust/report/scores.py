@@ -16,6 +16,8 @@ from fedclust.report.standings import Standing, rule, standings
 from fedclust.report.table import Cell, Table
 from fedclust.report.wording import factor, meant, plus_minus, title
 
+# of the scores but the last round's
+_TITLES = {"max": "best over rounds", "validation": "at best validation"}
 _FEW = 5  # methods that fit beside each other in any table
 # metrics the papers' tables print; the last one belongs to the method inside `last_local`
 _PRINTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
@@ -41,10 +43,11 @@ class Column:
 
 
 def score_column(spec: Spec, arms: Sequence[Arm]) -> Column:
-    """The column that scores an arm as a whole: its last round, or the best over rounds."""
-    best = spec.score == "max"
+    """The column that scores an arm as a whole: its last round, the best over rounds, or the
+    round of best validation accuracy.
+    """
     return Column(
-        "best over rounds" if best else _last_title(arms),
+        _TITLES.get(spec.score) or _last_title(arms),
         lambda arm: arm.by_seed(spec.metric, spec.score),
         lambda arm: arm.run.rounds,
         whole=True,
@@ -55,16 +58,20 @@ def columns(spec: Spec, arms: Sequence[Arm]) -> list[Column]:
     """The columns a report has: the rounds that were reached, or the score of the whole run."""
     metric = spec.metric
     score = score_column(spec, arms)
-    if spec.score == "max":
+    if in_panels(arms) and spec.score != "last":
         # one number per arm and setting; the last ones are in the table over rounds
-        if in_panels(arms):
-            return [score]
+        return [score]
+    if spec.score != "last":
         last = score_column(replace(spec, score="last"), arms)
         return [score, replace(last, compared=False)]
     wanted = spec.rounds or ()
     reached = [i for i in wanted if any(_at(arm, metric, i) for arm in arms)]
     found = [_iteration(metric, i) for i in reached]
-    return found if reached and len(reached) == len(wanted) else [*found, score]
+    shown = found if reached and len(reached) == len(wanted) else [*found, score]
+    if in_panels(arms) or not any(arm.curve("validation_accuracy") for arm in arms):
+        return shown
+    early = score_column(replace(spec, score="validation"), arms)
+    return [*shown, replace(early, compared=False)]
 
 
 def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
@@ -304,5 +311,10 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
             "Best over rounds is chosen on test data and therefore optimistic; it is the "
             "published score. "
             "Rounds before every client was served once do not count."
+        )
+    if any(record["column"] == _TITLES["validation"] for record in records):
+        notes.append(
+            "At best validation: in the round, of every seed its own, in which the accuracy on "
+            "validation examples is highest. The test data take no part in the choice."
         )
     return notes

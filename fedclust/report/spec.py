@@ -13,6 +13,7 @@ from fedclust.report.statements import Claim
 
 AXES = ("round", "models", "bytes")
 AXES_ALLOWED = "round, models or bytes"
+SCORES = ("last", "max", "validation")
 _TEXTS = ("title", "published", "case", "dataset")
 # what the folders of version 0.1.0 call keys, kinds of claims and axes
 _FORMER = {"iterations": "rounds", "iteration": "round", "fewer_iterations": "fewer_rounds"}
@@ -91,7 +92,8 @@ class Spec:
         published: "<paper>/<table>" as in published.csv, or None.
         metric: the metric of the headline table.
         rounds: 1-based columns of the headline table; None for the last one only.
-        score: last, or max over rounds (from the first round on in which every client is served).
+        score: last; or of the rounds from the first one on in which every client is served, max,
+            or the one of best validation accuracy: validation.
         order: names of arms in row order; the others follow.
         claims: statements to check.
         figure: the curves.
@@ -115,7 +117,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         meaning(self.metric, "report.metric")
-        require(self.score in ("last", "max"), "report.score", self.score, "last or max")
+        require(self.score in SCORES, "report.score", self.score, "last, max or validation")
         require(
             self.target is None or METRICS[self.metric].better == "higher",
             "report.target",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
@@ -45,7 +46,7 @@ def _print(report: Contents, console: Console) -> None:
         pad_edge=False,
     )
     grid.add_column("arm")
-    best = "best " if report.spec.score == "max" else ""
+    best = {"max": "best ", "validation": "validated "}.get(report.spec.score, "")
     beside = [
         name for name in ("purity", "ari") if name != metric and report.arms[0].curve("purity")
     ]
@@ -54,9 +55,7 @@ def _print(report: Contents, console: Console) -> None:
     grid.add_column("seeds", justify="right")
     found = standing(report.arms, score_column(report.spec, report.arms), metric)
     for arm in report.arms:
-        score = factor(metric) * (
-            arm.best(metric) if report.spec.score == "max" else arm.last(metric)
-        )
+        score = factor(metric) * np.array(list(arm.by_seed(metric, report.spec.score).values()))
         others = (plus_minus(arm.last(name)) for name in beside)
         bold = "bold" if arm.label in found and found[arm.label].leads else ""
         cells = [Text(plus_minus(score), style=bold), *map(Text, others), Text(str(len(score)))]

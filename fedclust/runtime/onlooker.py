@@ -57,6 +57,9 @@ class NoRecorder(Recorder):
         """No metrics."""
         return {}
 
+    def validate(self, rnd: Round, validation: Evaluation) -> None:
+        """Nothing."""
+
     def change(self, rnd: Round, untrained: Evaluation) -> None:
         """Nothing."""
 

@@ -27,7 +27,7 @@ from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import Sealed, atomic_write, new_digest, replacing, sync_folder
 from fedclust.helpers.ops import on_host
 from fedclust.metrics import OURS, meaning
-from fedclust.metrics.accuracy import accuracy
+from fedclust.metrics.accuracy import accuracy, validation_accuracy
 from fedclust.metrics.after_change import AfterChange
 from fedclust.metrics.recovery import recovery, share_error, sizes
 from fedclust.metrics.summary import write_summary
@@ -125,6 +125,10 @@ class Recorder:
         self._put(rnd.seed, rnd.t, values)
         self._clients[rnd.t, rnd.seed] = client_rows(rnd, evaluation)
         return values
+
+    def validate(self, rnd: Round, validation: Evaluation) -> None:
+        """Records what is served on the validation examples."""
+        self._put(rnd.seed, rnd.t, validation_accuracy(validation))
 
     def change(self, rnd: Round, untrained: Evaluation) -> None:
         """Records how the clients fare whose data have just changed, before the round trains."""

@@ -219,7 +219,10 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
     share = int(config.get("participation", 0) * num_clients)
     cohort = max(1, config.get("clients_per_round") or share)
     kept = models_per_client(job.algorithm) * num_clients
-    longest = max(int(fed.test.count.max()) for fed in job.federations.values())
+    longest = max(
+        max(int(split.count.max()) for name, split in fed.splits.items() if name != "train")
+        for fed in job.federations.values()
+    )
     params, seeds = job.engine.layout.num_params, len(job.federations)
     each = f"with {params:,} parameters each"
     bytes_of = {
@@ -302,6 +305,8 @@ class _Seeds:
                 recorder.change(outcome.rnd, outcome.untrained)
             if outcome.evaluation is not None:
                 recorder.evaluate(outcome.rnd, outcome.evaluation)
+            if outcome.validation is not None:
+                recorder.validate(outcome.rnd, outcome.validation)
         if not self._alive:
             last = next(reversed(self._failed.values()))
             raise DivergedError(f"every seed has failed; the last one: {last}")

@@ -6,7 +6,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from fedclust.engines.clients import SeedClients
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.metrics import METRICS
-from fedclust.types import PER_CLIENT, Cost, Evaluation, Federation, Round, Served
+from fedclust.types import PER_CLIENT, Cost, Evaluation, Federation, Round, Served, Split
 from fedclust.verbs import Algorithm
 
 
@@ -29,6 +29,7 @@ class Step:
         rnd: the round.
         costs: what it cost.
         evaluation: the test results after it; None where it is not evaluated.
+        validation: likewise those on validation examples; None where there are none, too.
         untrained: the test results of what is served before it trains, on the data of the round;
             None unless the round is a change.
     """
@@ -36,6 +37,7 @@ class Step:
     rnd: Round
     costs: list[Cost]
     evaluation: Evaluation | None
+    validation: Evaluation | None
     untrained: Evaluation | None
 
 
@@ -62,7 +64,7 @@ class Simulation:
 
     def step(self, evaluated: bool) -> Step:
         """One round: what it cost, and the test results where the round is evaluated."""
-        rnd, costs = next(self.rounds), list[Cost]()
+        (rnd, held_out), costs = _without_validation(next(self.rounds)), list[Cost]()
         clients = SeedClients(self.engine, rnd)
         untrained = None
         if rnd.is_change:
@@ -78,9 +80,14 @@ class Simulation:
         passes = Cost(forward_passes=counted.forward, backward_passes=counted.backward)
         costs += [cost, passes]
         if not evaluated:
-            return Step(rnd, costs, None, untrained)
-        result = clients.evaluate(self._served(clients, rnd))
-        return Step(rnd, costs, result, untrained)
+            return Step(rnd, costs, None, None, untrained)
+        served = self._served(clients, rnd)
+        result = clients.evaluate(served)
+        validation = None
+        if held_out is not None:
+            there = replace(rnd, fed=replace(rnd.fed, test=held_out))
+            validation = clients.at(there).evaluate(served)
+        return Step(rnd, costs, result, validation, untrained)
 
     def _served(self, clients: SeedClients, rnd: Round) -> Served:
         """What the algorithm serves.
@@ -134,6 +141,14 @@ class Simulation:
                     f'fedclust.metrics.document("{name}", …) in the file of {kind}'
                 )
         return state, cost
+
+
+def _without_validation(rnd: Round) -> tuple[Round, Split | None]:
+    """The round as an algorithm may see it, and the validation examples apart."""
+    held_out = rnd.fed.validation
+    if held_out is None:
+        return rnd, None
+    return replace(rnd, fed=replace(rnd.fed, validation=None)), held_out
 
 
 def check_state(algorithm: Algorithm) -> None:

@@ -73,7 +73,8 @@ class Drift(Sampling):
         new_data: whether every step has its own part of a client's training examples; the last one
             stays.
         test: concept of the test examples: `now`: that of the training examples; `next`: that of
-            the next step, so that the last row of the table is for testing only.
+            the next step, so that the last row of the table is for testing only. Validation
+            examples have the concept of the training examples.
         participation, clients_per_round, selection: see `Sampling`.
     """
 
@@ -147,10 +148,11 @@ class Drift(Sampling):
         _one_concept_each(fed)
         table = self._table(fed, seed)
         last = len(table) - 1 - (self.test == "next")
-        train, test = (
-            _Examples.of(split, concepts, Stream.of(seed, name))
-            for name, split in (("drift_train", fed.train), ("drift_test", fed.test))
-        )
+        examples = {
+            name: _Examples.of(split, concepts, Stream.of(seed, f"drift_{name}"))
+            for name, split in fed.splits.items()
+        }
+        train, test, held_out = examples["train"], examples["test"], examples.get("validation")
         if self.new_data:
             fewest = int(train.count.min())
             allowed = f"a client has {fewest} training examples for {last + 1} steps"
@@ -168,7 +170,11 @@ class Drift(Sampling):
             ahead = table[step + 1] if self.test == "next" else None
             tested = test.under(old, new, share) if ahead is None else test.under(ahead, ahead, 1.0)
             changed = replace(
-                rnd.fed, train=trained, test=tested, group=new if share >= 0.5 else old
+                rnd.fed,
+                train=trained,
+                test=tested,
+                group=new if share >= 0.5 else old,
+                validation=None if held_out is None else held_out.under(old, new, share),
             )
             if rnd.t == 0:
                 return replace(rnd, fed=changed, is_change=False)

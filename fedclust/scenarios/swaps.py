@@ -37,8 +37,8 @@ def exchanged(fed: Federation, pairs: Tensor) -> Federation:
     """
     owner = torch.arange(fed.num_clients, device=pairs.device)  # whose data a client gets
     owner[pairs[:, 0]], owner[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
-    train, test = _of_owners(fed.train, owner), _of_owners(fed.test, owner)
-    return Federation(pool=fed.pool, train=train, test=test, group=fed.group[owner])
+    moved = {name: _of_owners(split, owner) for name, split in fed.splits.items()}
+    return Federation(pool=fed.pool, group=fed.group[owner], **moved)
 
 
 def _of_owners(split: Split, owner: Tensor) -> Split:
@@ -90,10 +90,11 @@ def exchanged_labels(fed: Federation, pairs: Tensor, label: Tensor) -> Federatio
         pairs: [S, 2] int64 clients, no client twice.
         label: [S, 2] int64 class that each of them gives.
     """
-    train, test = (
-        _with_labels_given(split, fed.pool.y, pairs, label) for split in (fed.train, fed.test)
-    )
-    return Federation(pool=fed.pool, train=train, test=test, group=fed.group)
+    moved = {
+        name: _with_labels_given(split, fed.pool.y, pairs, label)
+        for name, split in fed.splits.items()
+    }
+    return Federation(pool=fed.pool, group=fed.group, **moved)
 
 
 def _with_labels_given(split: Split, y: Tensor, pairs: Tensor, label: Tensor) -> Split:

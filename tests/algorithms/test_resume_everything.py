@@ -10,6 +10,7 @@ import signal
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -59,7 +60,10 @@ def _anew(job: Job, folder: RunFolder) -> Job:
 
 
 def check(algorithm: str, scenario: str, folder: Path, after: Collection[int]) -> None:
-    config = config_in(algorithm, scenario)
+    check_config(config_in(algorithm, scenario), folder, after)
+
+
+def check_config(config: Mapping[str, Any], folder: Path, after: Collection[int]) -> None:
     job = build(config)
     run(job, RunFolder(folder / "whole", config), Silent())
     run_in_pieces(job, RunFolder(folder / "pieces", config), after)

@@ -47,6 +47,14 @@ def test_a_job_returns_the_mean_over_seeds_of_the_last_accuracy(returned: list[A
     assert returned == last["bytes"].mean().loc[["fedavg", "local"]].tolist()
 
 
+def test_with_validation_examples_a_job_returns_their_accuracy(returned: list[Any]) -> None:
+    result = package.sweep(*TINY, algorithm=["fedavg"], validation=0.2)
+    last = result.rounds.query("round == 1")
+    assert returned == pytest.approx(last["validation_accuracy"].tolist())
+    assert returned != pytest.approx(last["accuracy"].tolist())
+    assert next(iter(result.folder.glob("fedavg*"))).name.endswith("validation=0.2")
+
+
 def test_a_job_that_cannot_run_returns_nothing(returned: list[Any]) -> None:
     with pytest.raises(SweepError, match="rounds=0 is not allowed"):
         package.sweep("progress=false", "partition.num_clients=8", rounds=[0, 1])
@@ -71,8 +79,10 @@ def test_an_objective_that_a_job_has_not_recorded_is_told(fedclust: Callable[...
 
 
 def composed(**sweeper: Any) -> Any:
-    objective = sweeper.pop("objective", "accuracy")
-    return OmegaConf.create({"objective": objective, "hydra": {"sweeper": sweeper}})
+    objective = sweeper.pop("objective", None)
+    return OmegaConf.create(
+        {"objective": objective, "validation": 0.0, "hydra": {"sweeper": sweeper}}
+    )
 
 
 def test_a_sweeper_looks_for_the_better_value() -> None:

@@ -384,3 +384,24 @@ def test_runs_that_differ_in_what_is_no_part_of_their_name(tmp_path: Path, job: 
         job(tmp_path / where, "fedavg", rounds=2, config={"threads": threads})
     (row,) = [row for row in table(tmp_path, "settings") if row["key"] == "threads"]
     assert row["value"] == "fedavg (job): 1; fedavg (job): 2"
+
+
+def test_the_round_of_best_validation_is_chosen_by_validation_alone(
+    tmp_path: Path, plain: Job
+) -> None:
+    curves = {
+        "accuracy": [[0.5, 0.9], [0.6, 0.3], [0.9, 0.4], [0.7, 0.5]],
+        "validation_accuracy": [[0.9, 0.9], [0.7, 0.8], [0.6, 0.6], [0.7, 0.8]],
+        "served": [[0.5, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]],
+    }
+    for score in ("last", "validation"):
+        folder = tmp_path / score
+        plain(
+            folder / "job", curves, choices={"algorithm": "x"}, config={"report": {"score": score}}
+        )
+        means = {row["column"]: float(row["mean"]) for row in table(folder, "table")}
+        # seed 0 is first served in full in its second round, which ties with the fourth
+        assert means == pytest.approx({"last (round 4)": 60.0, "at best validation": 75.0})
+    assert list(means) == ["at best validation", "last (round 4)"]
+    assert "validated accuracy" in summary(tmp_path / "validation")
+    assert "75.0" in summary(tmp_path / "validation")

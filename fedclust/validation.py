@@ -1,0 +1,83 @@
+"""Each client's training examples cut in two: what it trains on, and what it is validated on.
+
+A hyper-parameter or a round may be chosen by validation examples, so that the test examples are
+looked at once.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedclust.helpers.errors import counted, require
+from fedclust.helpers.rng import Stream, fold, uniform
+from fedclust.types import Split
+
+
+def cut(train: Split, y: Tensor, share: float, seed: int) -> tuple[Split, Split]:
+    """The training rows of every client without its validation rows, and the validation rows.
+
+    Client i with n_i examples gives round(share * n_i) of them away, at least one, and keeps at
+    least one. Every class gives its part, as far as it has examples enough. A smaller share takes
+    some of the rows that a larger one takes. What a client gives depends on its own rows and the
+    seed alone. Both splits keep the order of the rows.
+
+    Args:
+        train: rows of the pool per client.
+        y: [N] int64 classes of the pool's examples.
+        share: of each client's rows, in (0, 1).
+        seed: the run's seed.
+
+    Raises:
+        ConfigError: a client has a single example.
+    """
+    count = train.count
+    fewest = int(count.argmin())
+    require(
+        int(count[fewest]) >= 2,
+        "validation",
+        share,
+        f"client {fewest} has {counted(int(count[fewest]), 'training example')}, and needs one to "
+        "train on and one to validate with; 0, or a partition that gives every client two",
+    )
+    wanted = torch.minimum((share * count.double()).round().clamp(min=1).long(), count - 1)
+    owner, _ = train.owner_and_place()
+    given = _place_in_line(train, y, Stream.of(seed, "validation")) < wanted[owner]
+    return _some(train, ~given, count - wanted), _some(train, given, wanted)
+
+
+def _place_in_line(split: Split, y: Tensor, stream: Stream) -> Tensor:
+    """The place of every row, [total] int64, in a random line of its client's rows.
+
+    The j-th of the n examples of a class stands at (j + u) / n of the line, u in [0, 1) random, so
+    that any beginning of the line has about the classes of the whole.
+    """
+    owner, _ = split.owner_and_place()
+    rows = split.index.long()
+    classes = int(y.max()) + 1
+    kind = owner * classes + y[rows]  # a client's class
+    sizes = torch.bincount(kind, minlength=len(split.count) * classes)
+    drawn = (fold(stream.keys(owner), rows) >> 1).argsort(stable=True)
+    among = _places(drawn, kind, sizes)
+    start = uniform(stream.fold(0).keys(kind), 1).squeeze(1).double()
+    return _places(((among + start) / sizes[kind]).argsort(stable=True), owner, split.count)
+
+
+def _places(order: Tensor, part: Tensor, sizes: Tensor) -> Tensor:
+    """The place of every row within its part when all rows stand in an order, [total] int64.
+
+    Args:
+        order: [total] int64 the rows.
+        part: [total] int64 the part of every row.
+        sizes: rows of every part.
+    """
+    order = order[part[order].argsort(stable=True)]
+    begin = sizes.cumsum(0) - sizes
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order), device=order.device) - begin[part[order]]
+    return place
+
+
+def _some(split: Split, kept: Tensor, count: Tensor) -> Split:
+    """Some rows of a split, [total] bool, `count` [M] of each client."""
+    return Split(split.index[kept], torch.cat([count.new_zeros(1), count.cumsum(0)]))

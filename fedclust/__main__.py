@@ -106,7 +106,8 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror or _one_line(error)}", 2)
+        where, why = error.filename or "a file", error.strerror or _one_line(error)
+        _fail(f"{where} cannot be written or read: {why}", 2)
     except RankLost:  # the rank that noticed has printed it
         sys.exit(1)
     except (DivergedError, JobLost, RankFailed) as error:

@@ -246,6 +246,40 @@ def test_a_finished_job_is_done_as_long_as_its_results_are_whole(tmp_path: Path)
         run.acquire({})
 
 
+def test_a_finished_job_tells_of_arrays_that_are_gone(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    run = saved(path, 1)
+    for name in ("clients.parquet", "summary.csv", "rounds.csv"):
+        (path / name).write_text(name)
+    (path / "arrays").mkdir()
+    for name in "abc":
+        (path / "arrays" / f"{name}.npy").write_text(name)
+    run.finish({"state": "done", "rounds_done": 2})
+    assert folder(path).is_done()
+    (path / "arrays" / "b.npy").unlink()
+    again = folder(path)
+    assert again.is_done()
+    assert again.remarks == [f"{path / 'arrays/b.npy'} is gone; the results are whole"]
+    shutil.rmtree(path / "arrays")
+    assert again.is_done()
+    assert again.remarks == [
+        f"{path / 'arrays/a.npy'} and 2 files more are gone; the results are whole"
+    ]
+
+
+def test_another_sealed_file_under_a_name_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    done(path)
+    records = path / "checkpoints"
+    (records / "done.json").write_bytes((path / "status.json").read_bytes())
+    run = folder(path)
+    assert run.is_done()
+    assert "done.json is damaged" in run.remarks[0]
+    (records / "latest.json").write_bytes((path / "status.json").read_bytes())
+    with pytest.raises(RunFolderError, match=r"latest\.json is damaged"):
+        folder(path).load(CPU)
+
+
 def test_a_damaged_seal_of_the_results_is_told(tmp_path: Path) -> None:
     path = tmp_path / "run"
     done(path)

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from fedclust.helpers.errors import MemoryShort
-from fedclust.runtime.memory import available, check_fits, readable, short_of_memory
+from fedclust.helpers.memory import readable, short_of_memory
+from fedclust.runtime.memory import available, check_fits
 
 PROGRAM = """
 import resource, torch

@@ -73,9 +73,11 @@ class Warmup:
         """What to tell of a run of `rounds` rounds that ends before its clustering, or empty."""
         if self.mode == "local" or rounds > self.rounds:
             return ""
+        shorter = f", or a shorter warm-up with algorithm.warmup.rounds={rounds - 1}"
         return (
-            f"nobody is clustered: the warm-up takes {counted(self.rounds, 'round')} and the run "
-            f"has {rounds}; raise rounds or lower algorithm.warmup.rounds"
+            f"nobody is clustered: that comes after {counted(self.rounds, 'round')} of warm-up, "
+            f"and the run has {rounds}; take rounds={self.rounds + 1} or more"
+            f"{shorter if rounds > 1 else ''}"
         )
 
     def cohort(self, rnd: Round) -> Tensor:

@@ -10,9 +10,25 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from fedclust.commands.list import groups
+from fedclust.commands.list import choices, groups
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, require
+
+
+def check_form(overrides: Sequence[str], own: Path | None) -> None:
+    """Refuse what is no KEY=VALUE, for which Hydra has no words either.
+
+    Raises:
+        ConfigError: with the choice that may have been meant.
+    """
+    for text in overrides:
+        key, equals, _ = text.partition("=")
+        if key and (equals or key.startswith("~")):
+            continue
+        roots = [CONF] if own is None else [CONF, own]
+        meant = [f"{group}={text}" for group in groups(roots) if text in choices(group, roots)]
+        allowed = f"did you mean {' or '.join(meant)}?" if meant else "KEY=VALUE, as in rounds=20"
+        raise ConfigError(f"{text!r} is not allowed: {allowed}")
 
 
 def check_choices(overrides: Sequence[str], own: Path | None) -> None:

@@ -78,7 +78,7 @@ def _versions() -> Rows:
 def _machine() -> Rows:
     import torch
 
-    from fedclust.runtime.memory import readable
+    from fedclust.helpers.memory import readable
 
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     yield "system", platform.platform()
@@ -103,7 +103,7 @@ def _processor() -> str:
 def _devices(missing: list[str]) -> Rows:
     import torch
 
-    from fedclust.runtime.memory import readable
+    from fedclust.helpers.memory import readable
 
     yield "cpu", f"{_rate(torch.device('cpu')):.0f} GFLOP/s in products of float32"
     for i in range(torch.cuda.device_count()):
@@ -179,7 +179,7 @@ def _first_line(command: Sequence[str]) -> str:
 def _data_sets(missing: list[str]) -> Rows:
     """Which data sets can be read."""
     from fedclust.commands.data import load
-    from fedclust.runtime.memory import readable
+    from fedclust.helpers.memory import readable
 
     root = Path(os.environ.get("FEDCLUST_DATA", "data"))
     why = "FEDCLUST_DATA" if "FEDCLUST_DATA" in os.environ else "FEDCLUST_DATA is not set"

@@ -27,6 +27,7 @@ from fedclust.helpers.errors import (
     RunFolderError,
     UserError,
 )
+from fedclust.helpers.memory import short_of_memory
 
 T = TypeVar("T")
 # what the command line says in one line
@@ -139,8 +140,6 @@ def tell_traceback(error: Exception, console: Console, folder: Path | None) -> s
 
 
 def _naming_files(work: Callable[[], T], folder: Path) -> T:
-    from fedclust.runtime.memory import short_of_memory  # PyTorch; --cfg does without
-
     try:
         with short_of_memory("the data and the model were loaded"):
             return work()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 
@@ -10,7 +9,7 @@ from fedclust.commands.known import EXTRA_OF, all_keys, composed, names_of, node
 from fedclust.commands.list import groups
 from fedclust.commands.names import user_dir, without_user_dir
 from fedclust.config.schema import GONE, MOVED, SCHEMA, moved
-from fedclust.helpers.errors import did_you_mean
+from fedclust.helpers.errors import closest, did_you_mean
 
 _NO_KEY = re.compile(r"Could not override '([^']+)'")
 
@@ -72,9 +71,9 @@ def _meant_key(key: str, arguments: Sequence[str]) -> str:
     parent = key.removesuffix(last)
     beside = [one for one in there if one.startswith(parent) and "." not in one[len(parent) :]]
     elsewhere = [one for one in there if one.rpartition(".")[2] == last and one[:6] != "hydra."]
-    close = difflib.get_close_matches(last, [one[len(parent) :] for one in beside], n=1)
+    close = closest(last, [one[len(parent) :] for one in beside])
     if below and close:
-        return f"did you mean {parent}{close[0]}?"
+        return f"did you mean {parent}{close}?"
     if elsewhere:
         return f"did you mean {' or '.join(elsewhere[:3])}?"
     shown = f"hydra.{below[0]}" if top == "hydra" and below else ""

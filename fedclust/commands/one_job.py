@@ -49,6 +49,7 @@ def one_job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) 
         )
         check_scale(choices, resolved["scale"])
         schema.check_keys(resolved)
+        schema.check_sampling(resolved, list(hydra_config.overrides.task))
         resolved["seeds"] = schema.seed_list(resolved["seeds"])
         title = _title(choices, resolved)
         number = None
@@ -116,7 +117,9 @@ def _run(
         import torch
 
         from fedclust.config.build import build
+        from fedclust.metrics import meaning
         from fedclust.metrics.summary import objective
+        from fedclust.metrics.told import read_meanings
         from fedclust.runtime.folder import RunFolder
         from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
         from fedclust.runtime.progress import Aside, Shown, Sweep
@@ -136,8 +139,13 @@ def _run(
             if not alone:
                 device = afterwards.enter_context(gpus.dealt(device))
             built = build({**resolved, "device": device}, own)
-            if resolved["report"] is not None:
-                check_report(resolved)
+        else:
+            read_meanings(path)  # no file of a user's was imported
+            meaning(resolved["objective"], "objective")
+        if resolved["report"] is not None:
+            check_report(resolved)
+        if built is None:
+            folder.renew()
     if built is None:
         console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
         for remark in folder.remarks:

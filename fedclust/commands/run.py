@@ -22,7 +22,7 @@ from rich.console import Console
 from yaml import YAMLError
 
 from fedclust.commands import gpus, sweep
-from fedclust.commands.checks import check_choices
+from fedclust.commands.checks import check_choices, check_form
 from fedclust.commands.failures import TOLD, Stopped, attempt, tell_traceback
 from fedclust.commands.guard import check_hydra
 from fedclust.commands.names import job_folder, user_dir, without_user_dir
@@ -152,6 +152,7 @@ def _start(overrides: list[str], own: Path | None, notes: Path, *, multirun: boo
     Returns:
         The folder of the job, or of the sweep.
     """
+    check_form(overrides, own)
     check_choices(overrides, own)
     path = create_config_search_path(str(CONF))
     if own is not None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.helpers.errors import ConfigError, UserError, require
+from fedclust.helpers.memory import short_of_memory
 from fedclust.helpers.ranges import Range
 
 _FROM_DATA = ("in_shape", "num_classes")  # arguments that no config gives
@@ -149,7 +150,8 @@ class Objects:
         }
         part = self._locate(node["_target_"], key, None)
         try:
-            return part(**given, **from_data)
+            with short_of_memory(f"{key} was made"):
+                return part(**given, **from_data)
         except UserError:
             raise
         except Exception as error:  # a user's code can raise anything
@@ -172,8 +174,8 @@ class Objects:
             allowed = bool(module) and (self._is_users(module) or _is_plug_in(module))
         kind = wanted if wanted in GROUPS else getattr(wanted, "__name__", "part")
         what = (
-            f"a {kind} of fedclust, of a file in the folder given with --config-dir, or of an "
-            "installed plug-in"
+            f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind} of fedclust, of a file in the "
+            "folder given with --config-dir, or of an installed plug-in"
         )
         require(allowed, f"{key}._target_", target, what)
         try:
@@ -336,7 +338,9 @@ def _misfit(value: Any, hint: Any, numbers: Range | None = None) -> str:
 def _misfit_list(value: Any, entries: tuple[Any, ...]) -> str:
     """`_misfit` of a list, whose entries have an annotation each, or all the same."""
     if not isinstance(value, list):
-        return "a list"
+        inside = typing.get_origin(entries[0]) if entries else None
+        nested = inspect.isclass(inside) and issubclass(inside, Sequence)
+        return "a list of lists" if nested else "a list"
     wanted = [_misfit(entry, entries[0] if entries else object) for entry in value]
     wrong = [one for one in wanted if one]
     return f"a list, each entry {wrong[0]}" if wrong else ""

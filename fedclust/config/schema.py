@@ -124,7 +124,7 @@ def _is_inside(name: object) -> bool:
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
-NAME = Check("a folder below outputs/", _is_inside)
+NAME = Check("a folder below outputs/, as in name=mine", _is_inside)
 
 
 @dataclass
@@ -358,6 +358,26 @@ def check_keys(config: Mapping[str, Any]) -> None:
         if about.check is not None:
             value = config[name]
             require(about.check.holds(value), name, value, about.check.allowed)
+
+
+def check_sampling(config: Mapping[str, Any], typed: Sequence[str]) -> None:
+    """Refuse a fraction that nobody would read, since a number of clients is set.
+
+    Args:
+        config: checked.
+        typed: overrides of the job; what an experiment sets may be passed over.
+
+    Raises:
+        ConfigError: naming both keys.
+    """
+    number = config["clients_per_round"]
+    asked = any(one.lstrip("+").partition("=")[0] == "participation" for one in typed)
+    require(
+        number is None or not asked,
+        "participation",
+        config["participation"],
+        f"clients_per_round={number} is set, which takes its place; add clients_per_round=null",
+    )
 
 
 def check_known(config: Mapping[str, Any]) -> None:

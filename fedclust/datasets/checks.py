@@ -76,7 +76,8 @@ def checked(dataset: Dataset) -> Dataset:
     """The dataset, once its arrays fit together.
 
     Raises:
-        DataError: no examples, lengths or shapes that differ, or labels outside [0, num_classes).
+        DataError: no examples, one class only, lengths or shapes that differ, or labels outside
+            [0, num_classes).
     """
     name = dataset.name
     if len(dataset.x_train) == 0:
@@ -99,6 +100,11 @@ def checked(dataset: Dataset) -> Dataset:
                 "needed"
             )
         _check_labels(f"{name}: {part} labels", y, dataset.num_classes)
+    if dataset.num_classes < 2:
+        raise DataError(
+            f"{name}: all training examples have one label, so there is nothing to learn: give "
+            "at least two classes"
+        )
     if not all(
         bool(torch.isfinite(x).all())
         for x in (dataset.x_train, dataset.x_test)

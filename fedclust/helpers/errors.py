@@ -97,13 +97,21 @@ def require(condition: bool, key: str, got: object, allowed: str) -> None:
         allowed: what would be accepted, in words.
     """
     if not condition:
-        raise ConfigError(f"{key}={got} is not allowed: {allowed}")
+        shown = "''" if isinstance(got, str) and not got else got
+        raise ConfigError(f"{key}={shown} is not allowed: {allowed}")
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """The known word that is most like the one given, in capitals or not; "" where none is."""
+    small = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(word.lower(), list(small), n=1)
+    return small[close[0]] if close else ""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A question for the known word that is most like the one given; "" where none is."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {close[0]}?" if close else ""
+    close = closest(word, known)
+    return f"did you mean {close}?" if close else ""
 
 
 def counted(number: int, noun: str) -> str:

@@ -115,15 +115,20 @@ def sealed_json(content: Mapping[str, Any]) -> str:
     return json.dumps({**plain, "seal": _seal(plain)}, indent=2) + "\n"
 
 
-def opened_json(text: str | bytes) -> dict[str, Any] | None:
-    """What `sealed_json` wrote, without the seal; None where a value has changed."""
+def opened_json(text: str | bytes, *keys: str) -> dict[str, Any] | None:
+    """What `sealed_json` wrote, without the seal; None where a value has changed.
+
+    Args:
+        text: of the file.
+        keys: what it has to hold, or it is another file under this name.
+    """
     try:
         content = json.loads(text)
     except ValueError:
         return None
     if not isinstance(content, dict) or content.pop("seal", None) != _seal(content):
         return None
-    return content
+    return content if set(keys) <= set(content) else None
 
 
 def _seal(plain: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.errors import ConfigError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -206,9 +206,7 @@ def meaning(name: str, key: str) -> Meaning:
         ConfigError: for a name that nobody documented.
     """
     if str(name) not in METRICS:  # a config may give anything
-        allowed = ", ".join(METRICS)
-        raise ConfigError(
-            f"{key}={name} is not allowed: one of {allowed}, or one added by "
-            "fedclust.metrics.document"
-        )
+        others = f"one of {', '.join(METRICS)}, or one added by fedclust.metrics.document"
+        meant = did_you_mean(str(name), METRICS) or others
+        raise ConfigError(f"{key}={name} is not allowed: {meant}")
     return METRICS[name]

@@ -19,13 +19,13 @@ _WHILE_IT_RUNS = ("config.yaml", "federation.json", "rounds.csv")  # what then s
 def broken(run: Run) -> list[str]:
     """The files of a job that somebody or something has changed, by their paths in its folder."""
     done = run.folder / "checkpoints" / "done.json"
-    content = _opened(done)
+    content = _opened(done, "files", "status")
     if content is not None:
         changed = _changed(run.folder, content["files"], tuple(content["files"]))
         same = _opened(run.folder / "status.json") == content["status"]
         return changed if same else [*changed, "status.json"]
     lost = ["checkpoints/done.json"] if done.is_file() else []
-    newest = _opened(run.folder / "checkpoints" / "latest.json")
+    newest = _opened(run.folder / "checkpoints" / "latest.json", "files")
     return [*lost, *(_changed(run.folder, newest["files"], _WHILE_IT_RUNS) if newest else ())]
 
 
@@ -36,9 +36,9 @@ def _changed(folder: Path, seals: dict[str, Any], names: tuple[str, ...]) -> lis
     ]
 
 
-def _opened(file: Path) -> dict[str, Any] | None:
-    """What a sealed file says; None where there is none, or it was changed."""
+def _opened(file: Path, *keys: str) -> dict[str, Any] | None:
+    """What a sealed file says; None where there is none, it was changed, or it lacks a key."""
     try:
-        return opened_json(file.read_bytes())
+        return opened_json(file.read_bytes(), *keys)
     except OSError:
         return None

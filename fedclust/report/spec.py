@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from types import UnionType
 from typing import Any
 
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.metrics import METRICS, meaning
 from fedclust.report.claims import claim
-from fedclust.report.statements import Claim
+from fedclust.report.published import table
+from fedclust.report.statements import Claim, check_value
 
 AXES = ("round", "models", "bytes")
 AXES_ALLOWED = "round, models or bytes"
@@ -69,7 +71,8 @@ class Target:
             f"{{value: {self.value}, arm: {self.arm or None}}}",
             "one of value and arm, as in {value: 0.9} or {arm: oracle, share: 0.95}",
         )
-        require(0 < self.share <= 1, "report.target.share", self.share, "in (0, 1]")
+        plain = isinstance(self.share, int | float)
+        require(plain and 0 < self.share <= 1, "report.target.share", self.share, "in (0, 1]")
 
     @classmethod
     def of(cls, node: Mapping[str, Any]) -> Target:
@@ -124,18 +127,18 @@ class Spec:
             f"one of {self.metric}",
             "only with a metric of which more is better",
         )
+        if self.target is not None and self.target.value is not None:
+            check_value(self.target.value, self.metric, "report.target.value")
+        if self.published is not None:
+            table(self.published)
         require(
-            self.published is None or self.published.count("/") == 1,
-            "report.published",
-            self.published,
-            "<paper>/<table>, e.g. LCFL/Table II, or null",
-        )
-        require(
-            self.rounds is None or all(isinstance(i, int) and i >= 1 for i in self.rounds),
+            self.rounds is None or all(type(i) is int and i >= 1 for i in self.rounds),
             "report.rounds",
             self.rounds,
             "rounds from 1 on, or null for the last",
         )
+        for name in self.order:
+            require(isinstance(name, str), "report.order", name, "names of arms")
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Spec:
@@ -150,7 +153,9 @@ class Spec:
         node = {str(key): value for key, value in asked.items() if value is not None}
         _only_known(cls, node, "report")
         node.setdefault("title", config.get("name", ""))
-        node |= {key: str(node[key]) for key in _TEXTS if key in node}
+        for key in _TEXTS:
+            _check_kind(node.get(key, ""), str | int | float, f"report.{key}", "text")
+            node |= {key: str(node[key])} if key in node else {}
         for key in ("rounds", "order", "claims"):
             if key in node:
                 _check_kind(node[key], list, f"report.{key}", "a list")
@@ -165,7 +170,7 @@ class Spec:
         return cls(**node)
 
 
-def _check_kind(value: object, kind: type, key: str, allowed: str) -> None:
+def _check_kind(value: object, kind: type | UnionType, key: str, allowed: str) -> None:
     """Refuse a part of a config that is not of a kind."""
     require(isinstance(value, kind), key, value, allowed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -102,6 +103,18 @@ def judged(
     return Verdict(claimed, measured, test(means), sum(alone), len(alone))
 
 
+def check_value(value: Any, metric: str, key: str) -> None:
+    """Refuse what a metric cannot reach.
+
+    Raises:
+        ConfigError: for anything but a number, and for a fraction outside of [0, 1].
+    """
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    require(plain and math.isfinite(value), key, value, "a number")
+    if metric in METRICS and METRICS[metric].unit == "fraction":
+        require(0 <= value <= 1, key, value, f"in [0, 1], {metric} is a fraction")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """What every claim has.
@@ -128,6 +141,9 @@ class Statement:
             self.metric,
             f"one of {', '.join(self.metrics)}",
         )
+        value = getattr(self, "value", None)
+        if value is not None:
+            check_value(value, self.metric, "report.claims: value")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ from fedclust.helpers.files import (
 )
 
 WAY_OUT = "delete the folder, or choose another name=…"
+_KEYS = ("round", "config", "seeds", "position", "data", "files")  # of a record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +177,7 @@ class Checkpoints:
     def _opened(self, record: Path) -> Checkpoint | None:
         """What a record says; None where it is damaged or of another job."""
         try:
-            content = opened_json(record.read_bytes())
+            content = opened_json(record.read_bytes(), *_KEYS)
         except OSError:
             return None
         if content is None or content["config"] != self.config:

@@ -24,7 +24,7 @@ import torch
 from omegaconf import OmegaConf
 
 from fedclust.config.schema import MOVED, relevant
-from fedclust.helpers.errors import RunFolderError
+from fedclust.helpers.errors import RunFolderError, counted
 from fedclust.helpers.files import (
     Sealed,
     atomic_write,
@@ -82,7 +82,7 @@ class RunFolder:
             text = (self.path / "status.json").read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return {"state": "pending"}
-        return opened_json(text) or {"state": "unknown"}
+        return opened_json(text, "state") or {"state": "unknown"}
 
     def is_done(self) -> bool:
         """Whether the job is finished and its results are as it left them.
@@ -93,13 +93,14 @@ class RunFolder:
         status, file = self.status, self.path / "checkpoints" / "done.json"
         self.remarks.clear()
         try:
-            sealed = opened_json(file.read_bytes())
+            sealed = opened_json(file.read_bytes(), *_SEALED)
         except OSError:
             sealed = None
         if sealed is None:
             if file.is_file():
                 self.remarks.append(f"{file} is damaged, so the results were not compared with it")
             return status["state"] == "done" and all((self.path / n).is_file() for n in _NEEDED)
+        gone = []
         for name, seal in sealed["files"].items():
             file = self.path / name
             if Sealed(*seal).fits(file):
@@ -112,6 +113,11 @@ class RunFolder:
                 self.remarks.append(f"{file} {_AGAIN}")
             elif file.is_file():
                 self.remarks.append(f"{file} is damaged or was changed by hand")
+            else:
+                gone.append(name)
+        if gone:
+            more = f" and {counted(len(gone) - 1, 'file')} more are" if gone[1:] else " is"
+            self.remarks.append(f"{self.path / gone[0]}{more} gone; the results are whole")
         if status["state"] != "done":
             if status["state"] == "unknown":
                 self.remarks.append(f"{self.path / 'status.json'} {_AGAIN}")
@@ -150,6 +156,33 @@ class RunFolder:
                 f"{MOVED[old[0]]} now; {WAY_OUT}"
             )
         raise RunFolderError(f"{self.path} belongs to another config; {WAY_OUT}")
+
+    def renew(self) -> None:
+        """Make a finished job's report what its config asks for now; the rest stays as it was run.
+
+        Raises:
+            OSError: if the folder cannot be written.
+        """
+        file, done = self.path / "config.yaml", self.path / "checkpoints" / "done.json"
+        text = self._text_renewed()
+        sealed = opened_json(done.read_bytes(), *_SEALED) if done.is_file() else None
+        if text is None or (sealed and not Sealed(*sealed["files"][file.name]).fits(file)):
+            return  # as before, or changed by hand, which the report says
+        seal = _written(file, text)
+        if sealed:
+            sealed["files"][file.name] = seal
+            atomic_write(done, sealed_json(sealed))
+
+    def _text_renewed(self) -> str | None:
+        """The config on the disk with what the report is asked for now; None where it asks for the
+        same.
+        """
+        there = OmegaConf.to_container(OmegaConf.load(self.path / "config.yaml"))
+        assert isinstance(there, dict)
+        asked = {name: self.config.get(name) for name in _REPORTED}
+        if all(there.get(name) == value for name, value in asked.items()):
+            return None
+        return OmegaConf.to_yaml(OmegaConf.create({**there, **asked}))
 
     def _check_foreign(self) -> None:
         """Refuse a folder with files that no job has written."""
@@ -196,7 +229,13 @@ class RunFolder:
         text = OmegaConf.to_yaml(
             OmegaConf.create({**self.config, "hash": config_hash(self.config)})
         )
-        self.keep("config.yaml", lambda file: file.write_text(text))
+        file = self.path / "config.yaml"
+        found = self._found.files.get(file.name) if self._found else None
+        renewed = self._text_renewed() if found is not None and found.fits(file) else None
+        if renewed is None:
+            self.keep(file.name, lambda file: file.write_text(text))
+        else:
+            self._files[file.name] = _written(file, renewed)
         users = {} if self.user_dir is None else {"user_files": digest_of_code(self.user_dir)}
         self.changes = write_account(self.path / "versions.json", {**versions, **users})
 
@@ -323,7 +362,17 @@ class RunFolder:
         shutil.rmtree(self.path / "clients", ignore_errors=True)
 
 
+def _written(file: Path, text: str) -> Sealed:
+    """The seal of a file, now that the text stands in it."""
+    atomic_write(file, text)
+    sealed = sealed_file(file)
+    assert sealed is not None
+    return sealed
+
+
 _AGAIN = "was damaged, changed by hand or gone, and is written again"
+_SEALED = ("files", "status")  # in done.json
+_REPORTED = ("report", "tags")  # what only a report reads of a config
 _NEEDED = ("rounds.csv", "clients.parquet")  # of a job that is done, for its report
 # what a process that was killed at once can have left, or Hydra makes
 _BEFORE_CONFIG = (".lock", "multirun.yaml")

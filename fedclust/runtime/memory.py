@@ -1,19 +1,16 @@
-"""What the process does with memory: what it keeps, what there is, and what is said when it is
-short.
-"""
+"""What the process does with memory: what it keeps, what there is, and whether a job fits."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
-import re
 import resource
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedclust.helpers.errors import MemoryShort
+from fedclust.helpers.memory import LESS, readable
 
 if TYPE_CHECKING:  # the command line does without until a job begins
     import torch
@@ -38,46 +35,6 @@ def keep_freed_memory() -> None:
         mallopt(_TRIM_THRESHOLD, _NEVER)
 
 
-_ASKED = re.compile(r"(?i)(?:tried to|unable to) allocate ([\d.]+) (bytes|[KMGTPE]iB)")
-# of C++, and of a shared library that does not fit
-_TOLD = ("bad_alloc", "failed to map segment", "annot allocate memory")
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_LESS = "lower max_rows, seeds, the number of clients or clusters, or the size of the model or data"
-
-
-def readable(size: float) -> str:
-    """A number of bytes, as a person reads it."""
-    power = 0
-    while size >= 1024 and power < len(_UNITS) - 1:
-        size, power = size / 1024, power + 1
-    return f"{size:.3g} {_UNITS[power]}" if size < 1000 else f"{size:.0f} {_UNITS[power]}"
-
-
-@contextmanager
-def short_of_memory(doing: str) -> Iterator[None]:
-    """Turns every way to run out of memory into one line.
-
-    Args:
-        doing: what the block does, in words that follow "out of memory while".
-
-    Raises:
-        MemoryShort: with what was asked for, where that is known.
-    """
-    try:
-        yield
-    except (MemoryError, RuntimeError, ImportError) as error:
-        text = str(error)
-        asked = _ASKED.search(text)
-        known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-        if not (known or asked or any(words in text for words in _TOLD)):
-            raise
-        size = ""
-        if asked:
-            power = [unit.lower() for unit in _UNITS].index(asked[2].lower())
-            size = f": {readable(float(asked[1]) * 1024**power)} more were needed"
-        raise MemoryShort(f"out of memory while {doing}{size}; {_LESS}") from error
-
-
 def check_fits(needs: Mapping[str, int], device: torch.device, data: int) -> None:
     """Refuse what cannot fit before any work is done.
 
@@ -95,7 +52,7 @@ def check_fits(needs: Mapping[str, int], device: torch.device, data: int) -> Non
         each = "; ".join(f"{what}: {readable(needs[what])}" for what in largest if needs[what])
         raise MemoryShort(
             f"the job needs at least {readable(needed)} besides its data of {readable(data)}, and "
-            f"{readable(there)} are free ({each}); {_LESS}"
+            f"{readable(there)} are free ({each}); {LESS}"
         )
 
 

@@ -20,6 +20,9 @@ class SeenFolder(RunFolder):
     def check(self) -> None:
         """Nothing."""
 
+    def renew(self) -> None:
+        """Nothing."""
+
     def acquire(self, versions: Mapping[str, Any]) -> None:
         """Nothing."""
 

@@ -24,8 +24,9 @@ from fedclust.helpers.errors import (
     counted,
     require,
 )
+from fedclust.helpers.memory import short_of_memory
 from fedclust.runtime.folder import RunFolder
-from fedclust.runtime.memory import check_fits, keep_freed_memory, short_of_memory
+from fedclust.runtime.memory import check_fits, keep_freed_memory
 from fedclust.runtime.onlooker import NoRecorder
 from fedclust.runtime.progress import Progress
 from fedclust.runtime.recorder import Recorder
@@ -72,9 +73,10 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
     seeds = _Seeds(job, folder)
     recorder: Recorder = NoRecorder()
     try:
-        if ranks.leads:
-            recorder = begin_files(job, folder)
-        first = ranks.in_turn(lambda: seeds.load(recorder))
+        with short_of_memory("the files were begun"):
+            if ranks.leads:
+                recorder = begin_files(job, folder)
+            first = ranks.in_turn(lambda: seeds.load(recorder))
         ranks.same(
             "the checkpoint it reads (is the results' folder on a shared file system?)", first
         )

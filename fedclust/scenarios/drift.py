@@ -50,6 +50,12 @@ _PUBLISHED = {
 }
 
 
+def _shape(rows: Sequence[int]) -> str:
+    """A table in a few words, by the lengths of its rows."""
+    lengths = " and ".join(str(length) for length in sorted(set(rows)))
+    return f"[{counted(len(rows), 'row')} of {lengths} entries]" if rows else "[]"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Drift(Sampling):
     """Step s, `every` rounds long, gives client i its examples under concept table[s, i].
@@ -100,8 +106,9 @@ class Drift(Sampling):
             require(
                 len(rows) >= least and rows[0] >= 1 and len(set(rows)) == 1,
                 "scenario.table",
-                f"a table with rows of {rows} entries",
-                f"at least {least} rows of equal length, a step each, with a concept per client",
+                _shape(rows),
+                f"at least {counted(least, 'row')}, a step each, of equal length: a concept for "
+                "every client, as in [[0,0,1],[0,1,1]]",
             )
 
     @property
@@ -192,7 +199,7 @@ class Drift(Sampling):
             rows = [[int(digit) for digit in row] for row in _PUBLISHED[self.table].split()]
         else:
             return self._drawn(fed, seed).to(fed.group.device)
-        named = self.table if isinstance(self.table, str) else f"{len(rows)} x {len(rows[0])}"
+        named = self.table if isinstance(self.table, str) else _shape([len(row) for row in rows])
         allowed = f"it is for {len(rows[0])} clients, and the federation has {fed.num_clients}"
         require(len(rows[0]) == fed.num_clients, "scenario.table", named, allowed)
         highest, concepts = max(map(max, rows)), fed.pool.concepts

@@ -21,6 +21,7 @@ from fedclust.config.build import build
 from fedclust.config.job import Job
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import Interrupted, UserError
+from fedclust.helpers.memory import short_of_memory
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
@@ -98,7 +99,8 @@ def played(
     """
     progress = Listening(after)
     try:
-        run(make(), folder, progress)
+        with short_of_memory("the job was made"):  # as the command line does
+            run(make(), folder, progress)
     except (UserError, OSError) as error:
         return Ended("refused", str(error), tuple(progress.warnings))
     except Interrupted as error:

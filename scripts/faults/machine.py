@@ -17,21 +17,34 @@ from faults.jobs import CHEAP, SMALL, expected, judged, play, signature
 
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000  # of unshare(2)
 _REMOUNT, _PRIVATE = 32, (1 << 18) | (1 << 14)  # of mount(2); private with all below
+_ENDED_BY_A_LIBRARY = (-signal.SIGABRT, 127)  # by C++; by the loader of libraries
 _COMMAND = ("run", *SMALL, "algorithm=ifca", "progress=false", "hydra.run.dir=job")
 
 
-def limited(name: str, limit: Callable[[], None], folder: Path) -> tuple[str, str]:
-    """Run a job under a limit of the system, then again without."""
+def limited(
+    name: str, limit: Callable[[], None], folder: Path, *, may_die: bool = False
+) -> tuple[str, str]:
+    """Run a job under a limit of the system, then again without.
+
+    Args:
+        name: one of `JOBS`.
+        limit: sets the limit.
+        folder: an empty one.
+        may_die: whether a library may end the process, which counts as a kill: where C++ gets no
+            memory while it handles that it got none, nobody is asked.
+    """
 
     def first() -> Ended:
         limit()
         return play(name, folder / "job")
 
     ended = forked(first)
-    if ended.kind in ("crashed", "killed") or "\n" in ended.said:
-        return "crashed", ended.said[-500:]
+    died = ended.kind == "killed"
+    if ended.kind == "crashed" or (died and not may_die) or "\n" in ended.said:
+        return "crashed", f"{ended.kind}: {ended.said[-500:]}"
     end, said = judged(name, folder / "job", may_refuse=False)
-    return ("refused" if end == "survived" and ended.kind == "refused" else end), ended.said or said
+    said = "ended by a library" if died else ended.said or said
+    return ("refused" if end == "survived" and ended.kind == "refused" else end), said
 
 
 def small_files(size: int) -> None:
@@ -41,16 +54,20 @@ def small_files(size: int) -> None:
 
 
 def short_command(mib: int, folder: Path) -> tuple[str, str]:
-    """Call the command line with little memory, so that loading may fail too; then without."""
+    """Call the command line with little memory, so that loading may fail too; then without.
+
+    A library may end the process, see `limited`.
+    """
     first = called(_COMMAND, folder, memory=mib << 20)
-    if first.status != 0 and not first.line:
+    died = "Traceback" not in first.err and first.status in _ENDED_BY_A_LIBRARY
+    if first.status != 0 and not first.line and not died:
         return "crashed", first.end
     again = called(_COMMAND, folder)
     if again.status != 0:
         return "crashed", again.end
     same = signature(folder / "job", states=False) == whole_command()
-    end = "survived" if first.status == 0 else "refused"
-    return (end if same else "wrong"), first.line
+    end = "refused" if first.line else "survived"
+    return (end if same else "wrong"), "ended by a library" if died else first.line
 
 
 @cache
@@ -152,7 +169,7 @@ def cases(quick: bool) -> Iterator[Case]:
             if can_mount():
                 yield Case("full disk", f"{name} {kib} KiB", partial(full_disk, name, kib << 10))
         for mib in range(0, 64, 16 if quick else 1):
-            work = partial(limited, name, partial(limit_memory, mib << 20))
+            work = partial(limited, name, partial(limit_memory, mib << 20), may_die=True)
             yield Case("little memory", f"{name} {mib} MiB", work)
         for signum in (signal.SIGINT, signal.SIGTERM):
             for number in range(2 if quick else 25):

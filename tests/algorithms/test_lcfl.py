@@ -238,7 +238,9 @@ def test_the_metric_can_look_at_test_data_as_the_released_code_does() -> None:
 
 def test_a_run_that_ends_in_the_warmup_is_remarked_on() -> None:
     algorithm: Any = configured("lcfl")
-    assert "the warm-up takes 5 rounds and the run has 5" in algorithm.remark(5)
+    assert "after 5 rounds of warm-up, and the run has 5; take rounds=6" in algorithm.remark(5)
+    assert "with algorithm.warmup.rounds=4" in algorithm.remark(5)
+    assert "algorithm.warmup" not in algorithm.remark(1), "there is no shorter one"
     assert algorithm.remark(6) == ""
     alone: Any = configured("lcfl", "algorithm.warmup.mode=local")
     assert alone.remark(1) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import signal
 import subprocess
@@ -17,6 +18,11 @@ BAD = [
     (["rouns=3"], "did you mean rounds?"),
     (["--nonsense"], "unrecognized arguments: --nonsense"),
     (["--cfg", "foo"], "invalid choice: 'foo'"),
+    (["algorithm=CLOVE"], "did you mean clove?"),
+    (["dataset=MNIST"], "did you mean mnist?"),
+    (["solver.Lr=1"], "did you mean solver.lr?"),
+    (["objective=accuracyy"], "objective=accuracyy is not allowed: did you mean accuracy?"),
+    (["algorithm._target_=os.system"], "is not allowed: an algorithm of fedclust"),
     # keys of the last version
     (["restart_fraction=0.2"], "restart_fraction is common.restart_fraction now"),
     (["aggregation=by_samples"], "aggregation is common.aggregation now"),
@@ -36,6 +42,22 @@ BAD = [
     (["+common.foo=1"], "common.foo=1 is not allowed: no group reads it"),
     (["scenario=newcomers", "scenario.arrive_at=[1.5]"], "each entry an integer in"),
     (["partition=class_subsets", "partition.subsets=3"], "partition.subsets=3"),
+    (
+        ["scenario=drift", "partition=label_map", "scenario.table=3"],
+        "or a list of lists",
+    ),
+    (
+        ["scenario=drift", "partition=label_map", "scenario.table=[[0,1],[0]]"],
+        "scenario.table=[2 rows of 1 and 2 entries] is not allowed: at least 1 row, a step each",
+    ),
+    (
+        ["scenario=drift", "partition=label_map", "scenario.table=[[0,1]]"],
+        "[1 row of 2 entries] is not allowed: it is for 2 clients, and the federation has 100",
+    ),
+    (
+        ["model=mlp", "model.hidden=[1000000,1000000]"],
+        "out of memory while model was made: 3.64 TiB more were needed",
+    ),
     (["solver.lr=1e300"], "solver.lr=1e+300"),
     (["dataset=synthetic", "dataset.alpha=inf"], "dataset.alpha=inf"),
     (["partition.num_clients=1000000000000"], "partition.num_clients=1000000000000"),
@@ -81,6 +103,7 @@ BAD = [
     (["threads=100000"], "threads=100000"),
     (["seeds=[18446744073709551616]"], "seeds=[18446744073709551616]"),
     (["name=../elsewhere"], "name=../elsewhere"),
+    (["name="], "name='' is not allowed: a folder below outputs/, as in name=mine"),
     (["name=/elsewhere"], "name=/elsewhere"),
     (["algorithm=pacfl", "algorithm.num_vectors=9999"], "algorithm.num_vectors=9999"),
     (["max_rows=0"], "max_rows=0"),
@@ -105,6 +128,14 @@ BAD = [
     (["partition.num_rotations=3"], "partition.num_rotations=3"),
     (["partition=dirichlet", "partition.alpha=0"], "partition.alpha=0"),
     # values that do not go together
+    (
+        ["participation=0.5", "clients_per_round=3"],
+        "participation=0.5 is not allowed: clients_per_round=3 is set",
+    ),
+    (
+        ["experiment=flexcfl/fig1", "participation=0.5"],
+        "clients_per_round=20 is set, which takes its place; add clients_per_round=null",
+    ),
     (["solver.epochs=null"], "solver.epochs=None"),
     (["solver.steps=5"], "solver.steps"),
     (["clients_per_round=41"], "clients_per_round=41"),
@@ -134,13 +165,24 @@ BAD = [
     (["report={metric: nonsense}"], "report.metric=nonsense is not allowed"),
     (["report={metrik: accuracy}"], "report.metrik is not allowed"),
     (["report=3"], "report=3 is not allowed: a mapping"),
+    (["report={target: {value: 2}}"], "report.target.value=2 is not allowed: in [0, 1]"),
+    (["report={target: {arm: a, share: b}}"], "report.target.share=b is not allowed"),
+    (["report={order: [3]}"], "report.order=3 is not allowed"),
+    (["report={title: [3]}"], "report.title=[3] is not allowed: text"),
+    (["report={published: LCFL/Table X}"], "report.published=LCFL/Table X is not allowed"),
+    (
+        ["report={claims: [{kind: at_least, arm: a, value: 95}]}"],
+        "report.claims: value=95 is not allowed: in [0, 1], accuracy is a fraction",
+    ),
     (
         ["report={claims: [{kind: at_least, arm: a, value: abc}]}"],
         "report.claims: at_least.value=abc is not allowed: a number",
     ),
     (["scale.name=laptop"], "scale.name=laptop is not allowed"),
     # what Hydra has no words for
-    (["=3"], "is every override KEY=VALUE"),
+    (["=3"], "'=3' is not allowed: KEY=VALUE, as in rounds=20"),
+    (["rounds"], "'rounds' is not allowed: KEY=VALUE"),
+    (["quickstart"], "'quickstart' is not allowed: did you mean experiment=quickstart?"),
     (["name=${name}"], "Recursive interpolation"),
     (
         ["-m", "hydra/launcher=submitit_slurm", "rounds=1,2"],
@@ -262,6 +304,46 @@ def test_a_damaged_checkpoint_is_named(fedclust: Callable[..., object], tmp_path
     saved = next((tmp_path / "here" / "checkpoints").glob("round=*/seed=0.pt"))
     saved.write_bytes(saved.read_bytes()[:100])
     assert_one_line(fedclust(*run), "seed=0.pt is damaged")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    fedclust: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    done = fedclust("run", "progress=false", "rounds=1", "partition.num_clients=8")
+    assert_one_line(done, "cannot be written or read: Permission denied")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_that_cannot_be_made_is_told_of_a_finished_job_too(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
+    small = ["progress=false", "rounds=1", "partition.num_clients=8", "algorithm=fedavg"]
+    assert fedclust("run", *small).status == 0  # type: ignore[attr-defined]
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    for more in ([], ["-m"]):
+        done = fedclust("run", *more, *small, "report={metrik: accuracy}")
+        assert_one_line(done, "report.metrik is not allowed")
+        assert_one_line(fedclust("run", *more, *small, "objective=acuracy"), "mean accuracy?")
+    assert before == {p: p.read_bytes() for p in before}
+
+
+def test_a_finished_job_is_reported_as_asked_last(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
+    small = ["progress=false", "rounds=1", "partition.num_clients=8", "algorithm=fedavg"]
+    job = ["run", *small, "hydra.run.dir=job"]
+    assert fedclust(*job).status == 0  # type: ignore[attr-defined]
+    for metric in ("purity", "ari"):
+        again = fedclust(*job, f"report={{metric: {metric}}}", "threads=1")
+        assert again.err == "job is done already\n"  # type: ignore[attr-defined]
+        config = (tmp_path / "job" / "config.yaml").read_text()
+        assert f"  metric: {metric}\n" in config
+        assert "threads: null\n" in config  # it was computed so
+    assert "changed" not in fedclust(*job).err  # type: ignore[attr-defined]
 
 
 def test_outputs_that_is_no_folder_is_one_line(

@@ -83,6 +83,7 @@ X = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
         ),
         ({"y_train": np.arange(12) % 3 - 1}, "train labels span -1 to 1"),
         ({"x_train": X[:0], "y_train": np.arange(0)}, "no training examples"),
+        ({"y_train": np.zeros(12, int), "y_test": np.zeros(6, int)}, "nothing to learn"),
         ({"x_train": np.array(["a"] * 12)[:, None]}, "has x_train of type"),
         ({"x_train": np.array([{}] * 12, dtype=object)[:, None]}, "cannot read"),
     ],

@@ -41,6 +41,12 @@ def change(file: Path, old: bytes, new: bytes) -> None:
     file.write_bytes(content.replace(old, new, 1))
 
 
+def test_another_sealed_file_in_the_place_of_the_seals_is_told(job: Path) -> None:
+    (job / "checkpoints" / "done.json").write_bytes((job / "status.json").read_bytes())
+    (said,) = warnings(job)
+    assert "checkpoints/done.json" in said
+
+
 def test_a_job_as_it_was_left_needs_no_word(job: Path) -> None:
     assert warnings(job) == []
 

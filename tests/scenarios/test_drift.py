@@ -117,13 +117,13 @@ def test_a_table_for_other_clients_is_one_line(name: str) -> None:
 def test_a_table_of_concepts_that_are_not_there_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"feddrift_b .* names concept 3, .* has 0 to 1"):
         Drift(table="feddrift_b").rounds(bank(10, 2), 0)
-    with pytest.raises(ConfigError, match=r"scenario.table=2 x 3 .* for 3 clients, .* has 10"):
+    with pytest.raises(ConfigError, match=r"=.2 rows of 3 entries. .* for 3 clients, .* has 10"):
         Drift(table=[[0, 0, 0], [1, 1, 1]]).rounds(bank(10), 0)
 
 
 @pytest.mark.parametrize("table", [[], [[]], [[0, 1], [0]]])
 def test_a_ragged_table_is_refused_at_once(table: list[list[int]]) -> None:
-    with pytest.raises(ConfigError, match=r"scenario.table=a table with rows of"):
+    with pytest.raises(ConfigError, match=r"at least 1 row, a step each, of equal length"):
         Drift(table=table)
 
 

@@ -196,8 +196,14 @@ def describe(arm: Arm) -> dict[str, str]:
         "commit": next((m["commit"] for m in made if m), str(versions.get("commit") or "")),
         "machine": str(versions.get("device", "")),
         "date": f"{datetime.fromtimestamp(ended, UTC):%Y-%m-%d}",
-        "command": next((m["command"] for m in made if m), " ".join(["fedclust run", *kept])),
+        "command": next((m["command"] for m in made if m), _command(kept)),
     }
+
+
+def _command(overrides: Sequence[str]) -> str:
+    """What made a run, wherever its data lay."""
+    here = [text for text in overrides if not text.startswith("data.root=")]
+    return " ".join(["fedclust run", *here])
 
 
 def _is_known(override: str, base: str) -> bool:

@@ -3,9 +3,9 @@
     make results            or: python -m scripts.results
 
 Reads docs/results/runs (written by `scripts/collect_results.py --runs`), docs/results/causes.yaml
-(filled by hand) and scripts/campaign.yaml (which experiment gives a number, in how many hours).
-The same files give the same page. Longer than other files because it is that page, section by
-section.
+and statements.yaml (filled by hand) and scripts/campaign.yaml (which experiment gives a number, in
+how many hours). The same files give the same page. Longer than other files because it is that page,
+section by section.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Any
 
 import yaml
 
-from fedclust.helpers.errors import UserError
+from fedclust.helpers.errors import UserError, require
 from fedclust.helpers.files import atomic_write
+from fedclust.report.arms import SEPARATOR
 from scripts.campaign import Entry, read_list
 from scripts.cells import (
     EXPLAINED,
@@ -44,18 +45,33 @@ from scripts.cells import (
 
 ROOT = Path(__file__).resolve().parent.parent
 _LARGEST = 10
+_PAPERS = {  # folders of experiments
+    "lcfl": "LCFL",
+    "cfl_mgd": "CFL-MGD",
+    "jgl": "Joint gradient+loss CFL",
+    "flexcfl": "FlexCFL",
+    "cfl_gp": "CFL-GP",
+    "clove": "CLoVE",
+    "stocfl": "StoCFL",
+    "feddrift": "FedDrift",
+}
+_VERDICTS = ("holds", "does not hold", "cannot tell", NOT_RUN)
+_SAID = ("paper", "where", "claim")
+_SCENARIOS = ("swap all", "swap part", "incremental")
 _ARTICLES = {
     "LCFL": "lcfl.md",
     "CFL-MGD": "cfl_mgd.md",
     "Joint gradient+loss CFL": "jgl.md",
     "FlexCFL": "flexcfl.md",
+    "CFL-GP": "cfl_gp.md",
 }
 _RULE = """\
 A number counts as reproduced within one printed standard deviation or 1 point, whichever is more;
 an iteration within one; a number of devices or parameters exactly, of examples (which are drawn)
 within 1 %; another quantity within 5 %. What is printed as a lower bound or as a saving is also
-met by more. A number is explained where a run has shown the cause, which
-stands beside it. Everything else is open. Numbers of other data than the paper's (digits for
+met by more. What is read off a figure (CFL-GP's two curves) may be half a point farther. CLoVE's
+numbers are quoted from notes on the paper. A number is explained where a run has shown the cause,
+which stands beside it. Everything else is open. Numbers of other data than the paper's (digits for
 EMNIST's letters, JPEG copies of CIFAR-10) are shown and never counted as reproduced."""
 _BEST = """\
 FlexCFL prints the best test accuracy over the rounds, which is chosen on test data. The value of
@@ -79,7 +95,7 @@ def page(results: Path, campaign: Path, conf: Path) -> str:
     runs = read_runs(results, conf)
     cells = judge(runs, read_causes(results / "causes.yaml"))
     entries = read_list(campaign)
-    claims = prose(results, conf)
+    claims = prose(results, conf, entries)
     parts = [
         "# The papers at full size",
         "Made by `make results` from the files in [runs](runs); not written by hand.",
@@ -94,7 +110,7 @@ def page(results: Path, campaign: Path, conf: Path) -> str:
         *_figures(results, conf),
         *_left(cells, entries),
         *_made(runs),
-        *_laptop(results),
+        *_articles(results),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -125,8 +141,7 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
 
 
 def _counted(verdicts: Mapping[str, int]) -> str:
-    order = ("holds", "does not hold", "cannot tell", NOT_RUN)
-    return ", ".join(f"{verdicts.get(name, 0)} {name}" for name in order)
+    return ", ".join(f"{verdicts.get(name, 0)} {name}" for name in _VERDICTS)
 
 
 def _largest(cells: Sequence[Cell]) -> list[str]:
@@ -275,37 +290,135 @@ def first_entry(cell: Cell, entries: Sequence[Entry]) -> Entry | None:
     return next(wanted, None)
 
 
-def prose(results: Path, conf: Path) -> list[dict[str, str]]:
-    """Every claim that an experiment checks, with its verdict or that it was not run yet."""
+def prose(results: Path, conf: Path, entries: Sequence[Entry]) -> list[dict[str, str]]:
+    """Every statement of the papers' prose with its verdict, or with the hours it needs.
+
+    Those that experiments check, then those of `statements.yaml`. A figure that is printed in parts
+    (fig6a) says what the whole of it says.
+    """
+    titles = _titles(conf)
     found = []
     for file in sorted((conf / "experiment").rglob("*.yaml")):
         name = file.relative_to(conf / "experiment").with_suffix("").as_posix()
+        paper = _PAPERS.get(name.partition("/")[0])
+        parts = [part for part in file.parent.glob(f"{file.stem}[a-c].yaml") if part != file]
+        if paper is None or parts:
+            continue
         report: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("report") or {}
-        claims = report.get("claims") or []
-        checked = results / "runs" / name / "claims.csv"
-        rows: list[dict[str, str]] = []
-        if checked.is_file():
-            with checked.open(newline="") as lines:
-                rows = list(csv.DictReader(lines))
-        found += [{"experiment": name, **row} for row in rows]
+        rows = _checked(results / "runs" / name / "claims.csv")
+        where = {"paper": paper, "where": name}
+        found += [where | row for row in rows]
         found += [
-            {
-                "experiment": name,
+            where
+            | {
                 "claim": str(claim.get("text") or claim["kind"]),
                 "measured": "",
                 "verdict": NOT_RUN,
                 "seeds": "",
+                "needs": _needs(name, claim, entries, titles),
             }
-            for claim in claims
+            for claim in report.get("claims") or []
             if not any(row["claim"].startswith(str(claim.get("text"))) for row in rows)
         ]
+    return found + _statements(results / "statements.yaml", entries)
+
+
+def _checked(file: Path) -> list[dict[str, str]]:
+    """The lines of a collected `claims.csv`."""
+    if not file.is_file():
+        return []
+    with file.open(newline="") as lines:
+        # a report puts an apostrophe before a sign, for programs that would read a formula
+        return [
+            {key: value.removeprefix("'") for key, value in row.items()} | {"needs": ""}
+            for row in csv.DictReader(lines)
+        ]
+
+
+def _titles(conf: Path) -> dict[str, str]:
+    """What reports call the cases, by their names."""
+    titles = {}
+    for file in (conf / "case").rglob("*.yaml"):
+        report = yaml.safe_load(file.read_text()).get("report") or {}
+        name = file.relative_to(conf / "case").with_suffix("").as_posix()
+        titles[name] = str(report.get("case") or "")
+    return titles
+
+
+def _needs(
+    experiment: str, claim: Mapping[str, Any], entries: Sequence[Entry], titles: Mapping[str, str]
+) -> str:
+    """The first entry of the list whose runs decide on a claim, with its hours.
+
+    One that is cut short counts for claims about its rounds, or where there is no other.
+    """
+    about = [
+        piece
+        for piece in str(claim.get("setting") or "").split(SEPARATOR)
+        if piece and piece not in _SCENARIOS
+    ]
+    latest = float(claim.get("round") or max(claim.get("between") or [math.inf]))
+    short = ""
+    for entry in entries:
+        given = dict(text.partition("=")[::2] for text in entry.overrides)
+        cases = [titles[case] for case in given.get("case", "").split(",") if case]
+        fits = not cases or any(all(_begins(one, title) for one in about) for title in cases)
+        if entry.experiment != experiment or not fits:
+            continue
+        needs = f"{entry.hours:g} h (`{entry.name}`)"
+        if float(given.get("rounds", math.inf)) >= latest:
+            return needs
+        short = short or needs
+    return short
+
+
+def _begins(piece: str, title: str) -> bool:
+    return any(part.startswith(piece) for part in title.split(SEPARATOR))
+
+
+def _statements(file: Path, entries: Sequence[Entry]) -> list[dict[str, str]]:
+    """What no curve decides: a statement, its verdict, and what shows it.
+
+    Raises:
+        ConfigError: for an entry without one of these, or that names no entry of the list.
+    """
+    nodes = (yaml.safe_load(file.read_text()) if file.is_file() else None) or []
+    require(isinstance(nodes, list), str(file), type(nodes).__name__, "a list")
+    hours = {entry.name: entry.hours for entry in entries}
+    found = []
+    for number, node in enumerate(nodes, 1):
+        label = f"{file.name}, entry {number}"
+        keys = set(node) if isinstance(node, dict) else set()
+        fine = keys in ({*_SAID, "verdict", "shown"}, {*_SAID, "needs"})
+        allowed = "a mapping with paper, where, claim, and verdict and shown or needs"
+        require(fine, label, node, allowed)
+        require(node["paper"] in _PAPERS.values(), label, node["paper"], "one of the papers")
+        verdict, needs = node.get("verdict", NOT_RUN), node.get("needs", "")
+        require(verdict in _VERDICTS, label, verdict, f"one of {', '.join(_VERDICTS)}")
+        require(not needs or needs in hours, label, needs, "an entry of the campaign")
+        said = {key: str(node[key]) for key in _SAID}
+        rest = {"measured": str(node.get("shown", "")), "verdict": verdict, "seeds": ""}
+        found.append(said | rest | {"needs": needs and f"{hours[needs]:g} h (`{needs}`)"})
     return found
 
 
 def _claims(claims: Sequence[Mapping[str, str]]) -> list[str]:
-    names = ["experiment", "claim", "measured", "verdict", "seeds"]
-    rows = [[claim[name] for name in names] for claim in claims]
-    return ["## Every statement in prose", _table(names, rows, len(names))]
+    parts = ["## Every statement in prose"]
+    for paper in dict.fromkeys(claim["paper"] for claim in claims):
+        rows = [
+            [
+                claim["where"],
+                claim["claim"],
+                claim["measured"],
+                ", needs ".join(text for text in (claim["verdict"], claim["needs"]) if text),
+                claim["seeds"],
+            ]
+            for claim in claims
+            if claim["paper"] == paper
+        ]
+        head = ["where", "claim", "measured", "verdict", "seeds"]
+        parts += [f"### {paper}: prose", _table(head, rows, len(head))]
+    return parts
 
 
 def _figures(results: Path, conf: Path) -> list[str]:
@@ -372,8 +485,8 @@ def _made(runs: Runs) -> list[str]:
     return ["## What made these numbers", _table(head, rows, 1, left=3), note]
 
 
-def _laptop(results: Path) -> list[str]:
-    """Links to the pages of smaller runs."""
+def _articles(results: Path) -> list[str]:
+    """Links to the pages about the papers, and to smaller runs."""
     links = [
         f"- [{paper}]({page})" for paper, page in _ARTICLES.items() if (results / page).is_file()
     ]
@@ -381,8 +494,8 @@ def _laptop(results: Path) -> list[str]:
         links.append("- [comparison of methods](compare.md)")
     if not links:
         return []
-    note = "Smaller runs, for orderings and mechanisms, not for values:"
-    return ["## Laptop scale", note, "\n".join(links)]
+    note = "What was run besides, most of it smaller: for orderings and mechanisms, not for values."
+    return ["## Paper by paper, and laptop scale", note, "\n".join(links)]
 
 
 def _table(

@@ -12,14 +12,22 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.report.arms import SEPARATOR, Arm
+from fedclust.report.courses import (
+    BestAtEnd,
+    BestEarly,
+    SettlesFirst,
+    SpreadShrinks,
+    Steadiest,
+    WorstAtEnd,
+)
 from fedclust.report.orders import EqualUntil, OrderAtEnd, Overtakes
 from fedclust.report.statements import Claim, Verdict
 from fedclust.report.values import AtLeast, CostRatio, FewerRounds, Gain, Reaches
 
-KINDS: dict[str, type[Any]] = {
-    c.kind: c
-    for c in (EqualUntil, OrderAtEnd, Overtakes, Reaches, AtLeast, FewerRounds, Gain, CostRatio)
-}
+_ORDERS = (EqualUntil, OrderAtEnd, Overtakes)
+_COURSES = (BestAtEnd, WorstAtEnd, BestEarly, Steadiest, SettlesFirst, SpreadShrinks)
+_VALUES = (Reaches, AtLeast, FewerRounds, Gain, CostRatio)
+KINDS: dict[str, type[Any]] = {c.kind: c for c in (*_ORDERS, *_COURSES, *_VALUES)}
 
 _PLAIN: dict[type, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number"),

@@ -62,6 +62,7 @@ def sent(reports: list[Cost]) -> int:
         ("ifca_random", 2 * K + K * (C + 1) * (T - 1)),
         ("jgl", K * (C + 1) * T),
         ("clove", K * (C + 1) * T),
+        ("clove_random", 2 * K + K * (C + 1) * (T - 1)),
         ("fedclust", 2 * K * T + N),  # down the initial model, up no whole one
         ("cfl_mgd", K * (C + 3) * T),
         ("lcfl", 2 * K * WARMUP + N**2 + 2 * K * (T - WARMUP)),

@@ -107,6 +107,37 @@ def test_linear_regression_in_closed_form() -> None:
     torch.testing.assert_close(distance[0, 1], 2 * excess)
 
 
+def test_the_triangle_inequality_does_not_hold() -> None:
+    """Squared loss around 0, 1 and 2: the distances are 2, 2 and 8 (the paper's II-A says no)."""
+    clients = LeastSquares(torch.ones(3, 1, 1).double(), torch.arange(3.0).double().unsqueeze(1))
+    distance = call(Loss(), clients, clients.minimisers())
+    assert distance[0, 1] == distance[1, 2] == 2
+    assert distance[0, 2] == 8
+
+
+def test_one_vector_for_all_classes_moves_parameters_only() -> None:
+    """Softmax regression: losses, and so eq. (2), do not see it; distances of parameters do."""
+    x, classes = drawn(4, 30, 5), 3
+    label = drawn(4, 30, classes, seed=1).argmax(2)
+
+    @dataclass
+    class Softmax(LeastSquares):
+        def loss(self, models: Tensor, ids: Tensor) -> Tensor:
+            weight = models.view(-1, 5, classes)
+            score = torch.einsum("cnd,kdy->cnky", self.x[ids], weight).log_softmax(3)
+            place = self.y[ids, :, None, None].expand(-1, -1, len(models), 1)
+            return -score.gather(3, place).squeeze(3).mean(1)
+
+    clients, models = Softmax(x, label), drawn(4, 5 * classes, seed=2)
+    moved = models.clone().view(4, 5, classes)
+    moved[0] += drawn(5, 1, seed=3)
+    shifted = moved.view(4, -1)
+    assert torch.allclose(call(Loss(), clients, shifted), call(Loss(), clients, models))
+    change = call(ParamNorm(), clients, shifted) - call(ParamNorm(), clients, models)
+    assert change[0, 1:].abs().min() > 0.05
+    assert change[1:, 1:].abs().max() == 0
+
+
 def test_entries_equal_their_definitions() -> None:
     clients = least_squares()
     models = drawn(5, 4, seed=2)

@@ -59,6 +59,52 @@ def test_overtakes_needs_to_be_behind_first() -> None:
     assert verdict(entry | {"between": [2, 9]}, LEFT, RIGHT) == (None, 0, 0)
 
 
+def test_the_best_and_the_worst_at_the_end_are_so_among_all() -> None:
+    third = arm("c", [[0.0, 0.0], [0.0, 0.0], [0.6, 0.85]])
+    entry = {"arm": "b", "others": ["a", "c"]}
+    assert verdict({"kind": "best_at_end", **entry}, RIGHT, LEFT, third) == (False, 1, 2)
+    entry = {"arm": "c", "others": ["a", "b"]}
+    assert verdict({"kind": "worst_at_end", **entry}, third, LEFT, RIGHT) == (True, 2, 2)
+    low = arm("a", [[0.2]], metric="train_loss")
+    high = arm("b", [[0.3]], metric="train_loss")
+    loss = {"metric": "train_loss", "arm": "b", "others": ["a"]}
+    assert verdict({"kind": "worst_at_end", **loss}, high, low) == (True, 1, 1)
+    ((_, said),) = check([claim({"kind": "worst_at_end", **loss})], [high, low])
+    assert said.measured == "b 0.300, a 0.200"
+
+
+def test_better_at_first_is_the_mean_of_the_first_rounds() -> None:
+    entry = {"kind": "best_early", "arm": "b", "others": ["a"]}
+    assert verdict(entry | {"round": 2}, RIGHT, LEFT) == (True, 1, 2)  # 0.3 and 0.35 against 0.3
+    assert verdict(entry | {"round": 3}, RIGHT, LEFT) == (True, 1, 2)  # 0.433, 0.55 and 0.467
+    assert verdict(entry | {"round": 4}, RIGHT, LEFT) == (None, 0, 0)
+
+
+def test_the_steadiest_goes_up_and_down_least() -> None:
+    smooth, rough = arm("a", [[0.1], [0.2], [0.3]]), arm("b", [[0.1], [0.5], [0.3]])
+    entry = {"kind": "steadiest", "arm": "a", "others": ["b"]}
+    assert verdict(entry, smooth, rough) == (True, 1, 1)
+    ((_, said),) = check([claim(entry)], [smooth, rough])
+    assert said.measured == "a ±10, b ±30"
+
+
+def test_who_settles_first_stays_near_its_end() -> None:
+    early = arm("a", [[0.5], [0.8], [0.805], [0.8]])
+    late = arm("b", [[0.8], [0.5], [0.7], [0.8]])
+    entry = {"kind": "settles_first", "arm": "a", "others": ["b"]}
+    ((_, said),) = check([claim(entry)], [early, late])
+    assert (said.holds, said.measured) == (True, "a round 2, b round 4")
+    ((_, said),) = check([claim(entry | {"within": 1.0})], [early, late])
+    assert (said.holds, said.measured) == (False, "a round 1, b round 1")
+
+
+def test_seeds_that_come_together() -> None:
+    entry = {"kind": "spread_shrinks", "arm": "a"}
+    assert verdict(entry, arm("a", [[0.1, 0.5], [0.2, 0.5], [0.6, 0.7], [0.8, 0.8]]))[0] is True
+    assert verdict(entry, arm("a", [[0.5, 0.5], [0.2, 0.6]]))[0] is False
+    assert verdict(entry, arm("a", [[0.5], [0.2]]))[0] is None
+
+
 @pytest.mark.parametrize(("number", "holds"), [(1, False), (2, True), (3, True)])
 def test_reaches_allows_one_round_more(number: int, holds: bool) -> None:
     entry = {"kind": "reaches", "arm": "a", "value": 0.8, "round": number}

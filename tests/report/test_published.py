@@ -44,7 +44,26 @@ def test_an_iteration_that_is_not_printed_has_no_number() -> None:
 )
 def test_cfl_gp_notebook(algorithm: str, iteration: int, mean: float) -> None:
     found = lookup("CFL-GP/Released notebook", algorithm, {}, iteration, whole=True)
-    assert found == Published(mean, None)
+    assert found == Published(mean, None, 0.0 if algorithm == "fedavg" else 0.5)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "case", "algorithm", "mean"),
+    [
+        ("mnist", "mnist_skew_1", "clove_random", 99.8),
+        ("mnist", "mnist_skew_1", "ifca_random", 99.1),
+        ("cifar10", "cifar10_skew_2", "sattler_cfl", 62.1),
+        ("cifar10", "cifar10_skew_1", "clove", 90.5),
+    ],
+)
+def test_clove_is_told_apart_by_the_case(
+    dataset: str, case: str, algorithm: str, mean: float
+) -> None:
+    choices = {"dataset": dataset, "scenario": "static", "case": f"clove/{case}"}
+    name = "CLoVE/Label skew"
+    assert lookup(name, algorithm, choices, 100, whole=True) == Published(mean, None)
+    choices["case"] = f"clove/{dataset}_skew_3"  # nothing is printed
+    assert lookup(name, algorithm, choices, 100, whole=True) is None
 
 
 def test_data_sets_of_one_table_are_told_apart() -> None:
@@ -95,6 +114,8 @@ def test_agreement() -> None:
     assert not Published(90.0, 0.5).agrees(91.01)
     assert Published(90.0, None).agrees(89.0)
     assert not Published(90.0, None).agrees(88.9)
+    assert Published(90.0, None, 0.5).agrees(88.6)
+    assert not Published(90.0, None, 0.5).agrees(88.4)
 
 
 def test_an_unknown_table_is_refused() -> None:

@@ -4,6 +4,11 @@ The tables `feddrift_a`, `feddrift_b`, `feddrift_c` and `feddrift_w` are those o
 released code (Jothimurugesan et al., AISTATS 2023, https://arxiv.org/abs/2206.00799,
 microsoft/FedDrift, data/changepoints), for ten clients: there, a step lasts many rounds, trains on
 new data and is tested on the data of the step after it, which `new_data` and `test=next` do.
+
+ANDA's dynamic modes: training data that do not change, that drift, or that drift and add up
+(trND, trDR, trDA) are `train=first`, `now` and `all`; test data that do not change or drift (teND,
+teDR) are `test=first` and `now`, unseen ones `test=next`. Stages are steps; its divergence without
+return is `table=diverging`. Its repetition of a client's data is not offered.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +36,7 @@ Table = Literal[
     "gradual",
     "staggered",
     "recurring",
+    "diverging",
     "random",
 ]
 
@@ -61,8 +68,9 @@ class Drift(Sampling):
     """Step s, `every` rounds long, gives client i its examples under concept table[s, i].
 
     A client keeps its examples; only the concept they are seen under changes, in training and in
-    test data. After the last step nothing changes any more. Group of a client: its concept; while a
-    change is under way, the new one from the round on in which half of its examples have it.
+    test data, unless `train` or `test` say otherwise. After the last step nothing changes any more.
+    Group of a client: its concept; while a change is under way, the new one from the round on in
+    which half of its examples have it.
 
     Attributes:
         table: a row per step with a concept for every client; or a published one, or one that is
@@ -78,9 +86,12 @@ class Drift(Sampling):
             examples that have changed stay so.
         new_data: whether every step has its own part of a client's training examples; the last one
             stays.
-        test: concept of the test examples: `now`: that of the training examples; `next`: that of
-            the next step, so that the last row of the table is for testing only. Validation
-            examples have the concept of the training examples.
+        train: a client trains on its examples under the concept of the step (`now`); on those of
+            all steps so far, each under the concept of its step (`all`, with `new_data`); or as in
+            step 0 for ever (`first`), which then is its group.
+        test: concept of the test examples: `now`: that of the step; `next`: that of the next step,
+            so that the last row of the table is for testing only; `first`: that of step 0.
+            Validation examples have the concept of the step, or that of step 0 with `train: first`.
         participation, clients_per_round, selection: see `Sampling`.
     """
 
@@ -89,7 +100,8 @@ class Drift(Sampling):
     steps: AtLeastTwo = 10
     width: AtLeastOne | None = None
     new_data: bool = False
-    test: Literal["now", "next"] = "now"
+    train: Literal["now", "all", "first"] = "now"
+    test: Literal["now", "next", "first"] = "now"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,6 +111,10 @@ class Drift(Sampling):
         ahead = self.test == "next"
         allowed = "changes at once only, since clients are tested on the next concept anyway"
         require(not ahead or self.rounds_of_change == 1, "scenario.test", self.test, allowed)
+        adds_up = self.train == "all"
+        allowed = "with scenario.new_data=true and changes at once only"
+        fits = self.new_data and self.rounds_of_change == 1
+        require(not adds_up or fits, "scenario.train", self.train, allowed)
         require(self.steps >= 2, "scenario.steps", self.steps, "at least 2")
         if not isinstance(self.table, str):
             rows = [len(row) for row in self.table]
@@ -172,15 +188,19 @@ class Drift(Sampling):
                 return replace(rnd, is_change=False)
             share = min(1.0, (into + 1) / self.rounds_of_change) if step else 1.0
             old, new = table[max(step - 1, 0)], table[step]
-            part = (step, last + 1) if self.new_data else (0, 1)
-            trained = train.under(old, new, share, part)
-            ahead = table[step + 1] if self.test == "next" else None
-            tested = test.under(old, new, share) if ahead is None else test.under(ahead, ahead, 1.0)
+            trained = self._trained(train, table, step, share, last + 1)
+            other = {"next": step + 1, "first": 0}.get(self.test)
+            fixed = None if other is None else table[other]
+            tested = test.under(old, new, share) if fixed is None else test.under(fixed, fixed, 1.0)
+            if self.train == "first":
+                old = new = group = table[0]
+            else:
+                group = new if share >= 0.5 else old
             changed = replace(
                 rnd.fed,
                 train=trained,
                 test=tested,
-                group=new if share >= 0.5 else old,
+                group=group,
                 validation=None if held_out is None else held_out.under(old, new, share),
             )
             if rnd.t == 0:
@@ -190,6 +210,17 @@ class Drift(Sampling):
             return replace(rnd, fed=changed, shifted=shifted, is_change=begins)
 
         return self.play(fed, seed, drift)
+
+    def _trained(
+        self, train: _Examples, table: Tensor, step: int, share: float, steps: int
+    ) -> Split:
+        """The training examples of a step of so many, of which `share` has changed."""
+        part, parts = (step, steps) if self.new_data else (0, 1)
+        if self.train == "all":
+            return train.of_steps(table[: step + 1], parts)
+        if self.train == "first":
+            return train.under(table[0], table[0], 1.0, (0, parts))
+        return train.under(table[max(step - 1, 0)], table[step], share, (part, parts))
 
     def _table(self, fed: Federation, seed: int) -> Tensor:
         """Concept of every client in every step, [steps, M] int64 on the federation's device."""
@@ -220,6 +251,12 @@ class Drift(Sampling):
         if self.table == "random":
             drawn = torch.from_numpy(rng.integers(0, concepts, (self.steps, num_clients)))
             return torch.where(step < 2, begin, drawn[step.squeeze(1) // 2 * 2])
+        if self.table == "diverging":
+            away = np.tile(np.arange(concepts), (num_clients, 1))
+            away[:, 1:] = rng.permuted(away[:, 1:], axis=1)
+            return (begin + torch.from_numpy(away).T[step.squeeze(1).clamp(max=concepts - 1)]) % (
+                concepts
+            )
         other = (begin + torch.from_numpy(rng.integers(1, concepts, num_clients))) % concepts
         at = torch.full((num_clients,), self.steps // 2)
         if self.table == "staggered":
@@ -293,6 +330,22 @@ class _Examples:
         concept = torch.where(place < changed[owner], new[owner], old[owner])
         index = (self.example[among] * self.concepts + concept).to(torch.int32)
         return Split(index, torch.cat([size.new_zeros(1), size.cumsum(0)]))
+
+    def of_steps(self, concept: Tensor, steps: int) -> Split:
+        """The split with the examples of the first steps, each under the concept of its step.
+
+        Args:
+            concept: [S, M] int64 concepts of the first S steps.
+            steps: equal parts, one per step, that a client's examples are cut into.
+        """
+        part = torch.arange(1, len(concept) + 1, device=self.count.device).unsqueeze(1)
+        end = self.count * part // steps  # [S, M]
+        step = (self.place >= end[:, self.owner]).sum(0)
+        among = step < len(concept)
+        owner = self.owner[among]
+        index = self.example[among] * self.concepts + concept[step[among], owner]
+        size = end[-1]
+        return Split(index.to(torch.int32), torch.cat([size.new_zeros(1), size.cumsum(0)]))
 
 
 def _differ(before: Split, after: Split) -> Tensor:

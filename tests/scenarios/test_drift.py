@@ -213,6 +213,54 @@ def test_new_data_in_every_step_are_all_the_data() -> None:
         scenario.rounds(bank(4, train=2), 0)
 
 
+def test_data_that_add_up_keep_the_concept_of_their_step() -> None:
+    fed = bank(4, train=14)
+    table = [[0] * 4, [1, 2, 3, 0], [2] * 4]
+    scenario = Drift(table=table, every=2, new_data=True, train="all")
+    rounds = play(scenario, fed, 8)
+    alone = play(Drift(table=table, every=2, new_data=True), fed, 8)
+    for step, size in enumerate((4, 9, 14)):
+        rnd = rounds[2 * step]
+        assert rnd.fed.train.count.tolist() == [size] * 4
+        seen = [alone[2 * s].fed.train for s in range(step + 1)]
+        for i in range(4):
+            rows = torch.cat([split.of_client(i) for split in seen])
+            assert torch.equal(rnd.fed.train.of_client(i).sort().values, rows.sort().values)
+        assert rnd.fed.group.tolist() == table[step]
+        assert [float(share(rnd.fed, rnd.fed.test, table[step][i])[i]) for i in range(4)] == [1] * 4
+    assert rounds[2].shifted.all()
+    assert torch.equal(rounds[7].fed.train.index, rounds[4].fed.train.index)
+    for options in ({}, {"new_data": True, "width": 2}):
+        with pytest.raises(ConfigError, match=r"scenario.train=all .* scenario.new_data=true"):
+            Drift(train="all", **options)  # type: ignore[arg-type]
+
+
+def test_training_or_test_data_that_do_not_change() -> None:
+    fed, table = bank(3), [[0, 0, 0], [0, 1, 2], [3, 1, 2]]
+    still = play(Drift(table=table, every=1, train="first"), fed, 4)
+    for rnd, row in zip(still, [*table, table[2]], strict=True):
+        assert torch.equal(rnd.fed.train.index, still[0].fed.train.index)
+        assert rnd.fed.group.tolist() == [0, 0, 0]
+        assert not rnd.shifted.any()
+        assert [float(share(rnd.fed, rnd.fed.test, g)[i]) for i, g in enumerate(row)] == [1] * 3
+    tested = play(Drift(table=table, every=1, test="first"), fed, 4)
+    for rnd, row in zip(tested, [*table, table[2]], strict=True):
+        assert share(rnd.fed, rnd.fed.test, 0).tolist() == [1] * 3
+        assert rnd.fed.group.tolist() == row
+    assert tested[1].shifted.tolist() == [False, True, True]
+    fresh = play(Drift(table=table, every=1, train="first", new_data=True), fed, 3)
+    assert fresh[2].fed.train.count.tolist() == [4, 4, 4], "the first part alone"
+
+
+def test_diverging_clients_have_every_concept_once() -> None:
+    rows = torch.tensor(table_of(Drift(table="diverging", every=1, steps=7), bank(60, 5), 7))
+    assert rows[0].tolist() == [0] * 60
+    assert (rows[:5].sort(0).values == torch.arange(5).unsqueeze(1)).all()
+    assert torch.equal(rows[4], rows[6]), "then they stay"
+    counts = rows[1].bincount(minlength=5)[1:]
+    assert (counts - 15).abs().max() < 5 * (60 * 3 / 16) ** 0.5
+
+
 def test_the_next_step_is_tested_where_that_is_asked_for() -> None:
     fed = bank(3)
     scenario = Drift(table=[[0, 0, 0], [0, 1, 2], [3, 1, 2]], every=2, test="next")

@@ -7,9 +7,12 @@ EXTRA := .venv-sklearn-extra
 RAY := .venv-ray
 PFL := .venv-pfl
 FLOWER := .venv-flower
+# for check-gpu on another machine: its Python, and the packages it lacks
+FOR := 3.12
+CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock benchmark benchmark-pfl benchmark-flower reproduce results clean
+.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock benchmark benchmark-pfl benchmark-flower check-gpu carried reproduce results clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -93,6 +96,13 @@ benchmark-pfl: $(PFL)/.ready  ## whole rounds against pfl-research, in an enviro
 
 benchmark-flower: $(FLOWER)/.ready  ## whole rounds against Flower on Ray, in an environment of its own
 	$(BIN)/python -m benchmarks --against flower
+
+check-gpu:  ## ten minutes on a GPU: is every fast path right, and faster? needs PyTorch, no set-up
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.check_gpu
+
+carried: setup  ## .carried, what check-gpu needs on a machine with PyTorch but no network: make carried FOR=3.12
+	rm -rf .carried
+	$(BIN)/uv pip install --quiet --target .carried --no-deps --python-version $(FOR) --python-platform x86_64-manylinux_2_28 --python $(BIN)/python --constraint requirements.lock $(CARRY)
 
 reproduce: setup  ## LCFL Table II at laptop scale on MNIST (half an hour on two cores)
 	$(BIN)/fedclust run experiment=lcfl/table2 scale=laptop

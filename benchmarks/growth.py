@@ -154,7 +154,7 @@ def _rounds(job: Job, seconds: float) -> float:
 
 def _play(job: Job, rounds: int) -> float:
     """Median time of the rounds of a whole job but the first and the last."""
-    progress = _Watch()
+    progress = Watch()
     with tempfile.TemporaryDirectory() as folder:
         run(
             replace(job, rounds=rounds),
@@ -180,7 +180,7 @@ def _metric(job: Job, landmarks: int) -> float:
     return time.perf_counter() - began
 
 
-class _Watch(Silent):
+class Watch(Silent):
     """Notes when rounds end."""
 
     def __init__(self) -> None:

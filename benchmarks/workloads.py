@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +47,7 @@ class Case:
         memory: bytes that one unit must move to and from memory, see `step_bytes`; None where not
             counted.
         engine: the engine, for its padding.
+        starts: [K, P] models that rows may begin with; None where nothing is trained.
         single: one seed of a workload with several, or None.
     """
 
@@ -55,7 +58,16 @@ class Case:
     flops: float
     engine: Engine
     memory: float | None = None
+    starts: Tensor | None = None
     single: Callable[[], object] | None = None
+
+
+class Prepare(Protocol):
+    """Builds a case."""
+
+    def __call__(self, engine: str, device: torch.device, precision: str = "highest") -> Case:
+        """The case of an engine, by its name."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +78,7 @@ class Workload:
         name: W1, W2, …
         title: the workload in words, and how much of it one call does.
         unit: what is counted per second.
-        prepare: builds the case for an engine's name and a device.
+        prepare: builds the case for an engine's name, a device, and a precision.
         total: units of the whole workload, where a call is a part of it that is worth projecting.
         rounds: the same work as rounds that other simulators can run too; see `Rounds`.
     """
@@ -74,13 +86,17 @@ class Workload:
     name: str
     title: str
     unit: str
-    prepare: Callable[[str, torch.device], Case]
+    prepare: Prepare
     total: int | None = None
     rounds: Rounds | None = None
 
 
+@lru_cache(maxsize=2)
 def synthetic_pool(num_examples: int, shape: tuple[int, ...], device: torch.device) -> Pool:
-    """Random bytes of a data set's shape; speed does not depend on what they show."""
+    """Random bytes of a data set's shape; speed does not depend on what they show.
+
+    Engines that are measured in turn share them.
+    """
     generator = torch.Generator().manual_seed(0)
     return Pool(
         x=torch.randint(0, 256, (num_examples, *shape), generator=generator, dtype=torch.uint8).to(
@@ -144,11 +160,11 @@ class Training:
     plain_rows: int
     seeds: int = 1
 
-    def __call__(self, engine: str, device: torch.device) -> Case:
+    def __call__(self, engine: str, device: torch.device, precision: str = "highest") -> Case:
         """The case."""
         model = self.model()
         pool = synthetic_pool(60000, model.shapes[0], device)
-        engine = make_engine(engine, model, pool)
+        engine = make_engine(engine, model, pool, precision=precision)
         solver = Solver(lr=0.01, batch_size=self.batch, epochs=self.epochs)
         start = torch.stack([engine.init(Stream.of(seed, "init")) for seed in range(self.seeds)])
         data = shards(self.rows * self.seeds, self.count, 60000, device)
@@ -165,6 +181,7 @@ class Training:
             plain_units=self.plain_rows * steps,
             flops=examples * step_flops(model),
             engine=engine,
+            starts=start,
             memory=step_bytes(
                 model, self.count, steps, 1 if device.type == "cpu" else len(label), device
             ),
@@ -176,11 +193,11 @@ class Training:
         )
 
 
-def _ifca(engine: str, device: torch.device) -> Case:
+def _ifca(engine: str, device: torch.device, precision: str = "highest", rows: int = 240) -> Case:
     """W4: every client takes the best of four models, then ten full-batch steps from it."""
-    rows, count, clusters, steps, plain_rows = 240, 100, 4, 10, 24
+    count, clusters, steps, plain_rows = 100, 4, 10, min(24, rows)
     pool, model = synthetic_pool(60000, _MNIST, device), _mlp200()
-    engine = make_engine(engine, model, pool)
+    engine = make_engine(engine, model, pool, precision=precision)
     solver = Solver(lr=0.1, batch_size=None, epochs=steps)
     models = torch.stack([engine.init(Stream.of(j, "init")) for j in range(clusters)])
     data = shards(rows, count, 60000, device)
@@ -209,15 +226,16 @@ def _ifca(engine: str, device: torch.device) -> Case:
         plain_units=plain_rows * steps,
         flops=flops,
         engine=engine,
+        starts=models,
         memory=step_bytes(model, count, steps, 1 if device.type == "cpu" else rows, device),
     )
 
 
-def _table(engine: str, device: torch.device) -> Case:
+def _table(engine: str, device: torch.device, precision: str = "highest", rows: int = 120) -> Case:
     """W5: the loss of every client's model on every client's data."""
-    rows, count, columns, plain_rows = 120, 200, 48, 12
+    count, columns, plain_rows = 200, 48, min(12, rows)
     pool, model = synthetic_pool(60000, _MNIST, device), _mlp200()
-    engine = make_engine(engine, model, pool)
+    engine = make_engine(engine, model, pool, precision=precision)
     models = torch.stack([engine.init(Stream.of(j, "init")) for j in range(columns)])
     data = shards(rows, count, 60000, device)
     local: list[nn.Module] = [_loaded(_mlp200().to(device), flat) for flat in models]

@@ -18,7 +18,11 @@ from hydra.utils import get_object
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
 from fedclust.config.tree import CONF
+from fedclust.engines import simulated
 from fedclust.engines.fused import FusedEngine
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.progress import Silent
+from fedclust.runtime.run import run
 
 GROUPS = (
     "algorithm",
@@ -198,3 +202,15 @@ def test_only_what_is_asked_for_is_rounded(precision: str, tf32: bool, bf16: boo
     assert torch.backends.cudnn.allow_tf32 is tf32
     assert isinstance(engine, FusedEngine)
     assert engine.products.rounds is bf16
+
+
+@pytest.mark.parametrize(("precision", "warnings"), [("bf16", 1), ("highest", 0)])
+def test_a_run_says_that_a_cpu_only_simulates_bfloat16(
+    precision: str, warnings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed(f"precision={precision}", "rounds=1", "algorithm=fedavg", "model=linear")
+    said: list[str] = []
+    monkeypatch.setattr(Silent, "warn", lambda _, line: said.append(line))
+    run(build(config), RunFolder(tmp_path / "job", config), Silent())
+    assert ["only simulated on a CPU" in line for line in said] == [True] * warnings
+    assert not simulated(precision, torch.device("cuda"))

@@ -2,6 +2,6 @@
 fastest).
 """
 
-from fedclust.engines.choose import ENGINES, describe, make_engine
+from fedclust.engines.choose import ENGINES, describe, make_engine, simulated
 
-__all__ = ["ENGINES", "describe", "make_engine"]
+__all__ = ["ENGINES", "describe", "make_engine", "simulated"]

@@ -54,6 +54,16 @@ def make_engine(
     return engine
 
 
+def simulated(precision: str, device: torch.device) -> str:
+    """A remark where a device only simulates a precision; empty where it computes in it."""
+    if precision != "bf16" or device.type != "cpu":
+        return ""
+    return (
+        "precision=bf16 is only simulated on a CPU: factors are rounded, and multiplied in "
+        "float32, so the results are those of a GPU, to rounding, but nothing is faster"
+    )
+
+
 def describe(engine: str, device: torch.device) -> dict[str, Any]:
     """What computes on a device: the engine's name, whether C is compiled, and Triton's version
     where its kernels are used.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.config.job import Job
+from fedclust.engines import simulated
 from fedclust.engines.lockstep import Lockstep
 from fedclust.federation import digest, pool_digest, summary, write_table
 from fedclust.helpers.distributed import Ranks, here
@@ -89,8 +90,10 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
                 "continued by other means than begun, so equal to rounding only, which can grow: "
                 f"{folder.changes}"
             )
-        for part in (job.algorithm, job.scenario):
-            if remark := part.remark(job.rounds):
+        device = next(iter(job.federations.values())).pool.x.device
+        remarks = [part.remark(job.rounds) for part in (job.algorithm, job.scenario)]
+        for remark in (*remarks, simulated(folder.config.get("precision", "highest"), device)):
+            if remark:
                 progress.warn(remark)
         for t in range(first, job.rounds):
             signals.answer = partial(progress.finishing, t, seeds.saved)

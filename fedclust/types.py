@@ -36,8 +36,11 @@ class Dataset:
         y_train, y_test: [N] int64 in [0, num_classes).
         num_classes: number of classes.
         scale, shift: float32, broadcastable to `shape`; a model sees `x * scale + shift`.
-        owner: [N_train] int64 natural device of every training example, or None where there is
-            none.
+        owner: [N_train] int64 natural client of every training example, in [0, M); None where there
+            are no natural clients.
+        test_owner: [N_test] int64 natural client of every test example; None where nobody owns
+            them.
+        group: [M] int64 true group of every natural client; None where there are no groups.
         view: what a model sees of an image besides; None for all of it as it is.
     """
 
@@ -50,6 +53,8 @@ class Dataset:
     scale: Tensor
     shift: Tensor
     owner: Tensor | None = None
+    test_owner: Tensor | None = None
+    group: Tensor | None = None
     view: View | None = None
 
     @property

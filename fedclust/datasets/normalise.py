@@ -58,6 +58,12 @@ def affine(
     return scale.to(torch.float32), shift.to(torch.float32)
 
 
+def unchanged(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale and shift under which a model sees examples x [N, *shape] as they are."""
+    one = torch.ones([1] * (x.dim() - 1))
+    return one, one * 0
+
+
 def moments(x: Tensor, *, per_channel: bool) -> tuple[Tensor, Tensor]:
     """Mean and population standard deviation over the examples, float64.
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedclust.datasets.checks import checked, read
-from fedclust.datasets.normalise import WORDS, affine, check_word
+from fedclust.datasets.normalise import WORDS, affine, check_word, unchanged
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import Side
@@ -91,8 +91,7 @@ class Npz:
             "mean_std, pixel or none when x_train is not uint8",
         )
         if self.normalise == "none":
-            one = torch.ones([1] * (x_train.dim() - 1))
-            return one, one * 0
+            return unchanged(x_train)
         return affine(self.normalise, x_train)
 
 

@@ -1,29 +1,36 @@
-"""Clients that the dataset itself brings along, e.g. the devices of Synthetic(alpha, beta)."""
+"""Clients that the dataset itself brings along: devices, writers, persons, hospitals."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from fedclust.helpers.errors import ConfigError, require
-from fedclust.helpers.ranges import InnerFraction
+from fedclust.helpers.errors import ConfigError, DataError, require
+from fedclust.helpers.ranges import AtLeastOne, InnerFraction
 from fedclust.helpers.rng import Stream
-from fedclust.partitions.cut import hold_out, labels, no_group, plain_pool, too_few
+from fedclust.partitions.cut import grouped, hold_out, labels, no_group, plain_pool, too_few
 from fedclust.types import Dataset, Pool, Split
 
 
 @dataclass(frozen=True, kw_only=True)
 class Natural:
-    """Client i owns the examples of device i, cut into training and test set at random; no true
-    groups.
+    """Client i owns the examples of natural client i.
+
+    Where the dataset says whose its test examples are, every client has those. Else the examples of
+    a client are cut into a training and a test set, anew for every seed. Group of a client: the one
+    that the dataset names.
 
     Attributes:
-        train_fraction: share of the training set, rounded down.
+        train_fraction: share of the training set where it is cut here, rounded down.
+        min_train: clients with fewer training examples are left out, and those behind them move up;
+            None where every client has to have some.
     """
 
     train_fraction: InnerFraction = 0.9
+    min_train: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -34,29 +41,55 @@ class Natural:
         )
 
     def pool(self, dataset: Dataset) -> Pool:
-        """The training examples (and the test examples, which no client owns)."""
+        """The training examples, then the test examples; nobody owns those whose owner the dataset
+        does not name.
+        """
         return plain_pool(dataset)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
-        """Train split, test split and group [M], all -1.
+        """Train split, test split and group [M], -1 where the dataset names none.
 
         Raises:
             ConfigError: the dataset does not say who owns its examples.
-            DataError: a device has too few examples.
+            DataError: a client has too few examples.
         """
         if dataset.owner is None:
             raise ConfigError(
-                f"partition=natural needs devices, which dataset={dataset.name} lacks: use "
-                "partition=iid"
+                f"partition=natural needs clients, which dataset={dataset.name} lacks: use "
+                "partition=iid, or name their column where the dataset has the option client"
             )
-        owner = labels(dataset.owner)
-        sizes = np.bincount(owner)
-        train, test = hold_out(
-            np.argsort(owner, kind="stable"), sizes, self.train_fraction, stream.numpy()
-        )
-        if int(train.count.min()) < 1:
-            device = int(train.count.argmin())
+        train, test = self._cut(dataset, stream)
+        group = no_group(len(train.count)) if dataset.group is None else dataset.group
+        if self.min_train is not None:
+            kept = train.count >= self.min_train
+            if not bool(kept.any()):
+                raise DataError(
+                    f"{dataset.name} has no client with {self.min_train} training examples: lower "
+                    "partition.min_train"
+                )
+            train, test, group = _only(train, kept), _only(test, kept), group[kept]
+        elif int(train.count.min()) < 1:
+            client = int(train.count.argmin())
             raise too_few(
-                dataset, f"device {device} has {sizes[device]}", "raise partition.train_fraction"
+                dataset,
+                f"client {client} has {int(test.count[client])}, none of them to train on",
+                "partition.min_train=1 leaves such clients out",
             )
-        return train, test, no_group(len(sizes))
+        return train, test, group
+
+    def _cut(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split]:
+        """Train and test split of all natural clients."""
+        assert dataset.owner is not None
+        owner = labels(dataset.owner)
+        if dataset.test_owner is None:
+            rows, sizes = np.argsort(owner, kind="stable"), np.bincount(owner)
+            return hold_out(rows, sizes, self.train_fraction, stream.numpy())
+        tests = labels(dataset.test_owner)
+        clients = 1 + max(int(part.max(initial=-1)) for part in (owner, tests))
+        behind = np.arange(len(tests)) + len(owner)
+        return grouped(np.arange(len(owner)), owner, clients), grouped(behind, tests, clients)
+
+
+def _only(split: Split, kept: Tensor) -> Split:
+    """The rows of some clients, [M] bool."""
+    return Split.of([split.of_client(client) for client in torch.nonzero(kept).flatten().tolist()])

@@ -103,10 +103,32 @@ def test_natural_reads_its_fraction(fake: Callable[..., Dataset]) -> None:
 def test_natural_errors(fake: Callable[..., Dataset]) -> None:
     dataset = fake(20, 5)
     with pytest.raises(
-        ConfigError, match=r"partition=natural needs devices, which dataset=fake lacks"
+        ConfigError, match=r"partition=natural needs clients, which dataset=fake lacks"
     ):
         build(dataset, Natural(), 0)
-    with pytest.raises(DataError, match=r"device 1 has 1: raise partition.train_fraction"):
+    with pytest.raises(DataError, match=r"client 1 has 1, .*: partition.min_train=1 leaves such"):
         build(replace(dataset, owner=(torch.arange(20) == 3).long()), Natural(), 0)
     with pytest.raises(ConfigError, match=r"partition.train_fraction=1 is not allowed"):
         Natural(train_fraction=1)
+
+
+def test_natural_keeps_the_test_examples_and_groups_that_the_dataset_names(
+    fake: Callable[..., Dataset],
+) -> None:
+    named = replace(
+        fake(6, 4),
+        owner=torch.tensor([2, 0, 2, 1, 0, 2]),
+        test_owner=torch.tensor([1, 3, 2, 1]),
+        group=torch.tensor([1, 0, 1, 0]),
+    )
+    with pytest.raises(DataError, match=r"client 3 has 1, none of them to train on"):
+        build(named, Natural(), 0)
+    for least, kept in ((1, [0, 1, 2]), (2, [0, 2])):
+        fed = build(named, Natural(min_train=least), seed=least)
+        assert fed.group.tolist() == [[1, 0, 1, 0][i] for i in kept]
+        train = [fed.train.of_client(i).tolist() for i in range(len(kept))]
+        test = [fed.test.of_client(i).tolist() for i in range(len(kept))]
+        assert train == [[[1, 4], [3], [0, 2, 5]][i] for i in kept]
+        assert test == [[[], [6, 9], [8]][i] for i in kept]  # the pool's rows 6 to 9 are for tests
+    with pytest.raises(DataError, match=r"no client with 4 training examples: lower partition.min"):
+        build(named, Natural(min_train=4), 0)

@@ -1,0 +1,109 @@
+"""A user's own table: one row per example, features, label, client and group in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedclust.datasets.checks import read
+from fedclust.datasets.columns import Columns, check_parts, drawn_test, parted, shown
+from fedclust.datasets.normalise import check_word
+from fedclust.helpers.errors import DataError
+from fedclust.helpers.ranges import BelowOne, Seed
+from fedclust.types import Dataset
+
+_PARTS = ("train", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Csv:
+    """A table of numbers, as CSV or parquet; classes and clients are numbered in sorted order.
+
+    Attributes:
+        path: the file; the first line of a CSV names the columns.
+        label: column of the class, words or whole numbers.
+        features: columns of the inputs, None for all that are not used otherwise.
+        client: column of the natural client, for partition=natural; None where there are none.
+        group: column of the client's true group, None where there is none.
+        split: column that holds train or test; None where a share is drawn.
+        test_share: share of the test set, drawn by `data_seed` from the rows of every client, or
+            from all; not used with `split`. 0 leaves it to partition=natural.
+        data_seed: seed of that draw, the same for all seeds of a run.
+        normalise: mean_std (per feature, of the training examples) or none.
+    """
+
+    path: str
+    label: str = "label"
+    features: Sequence[str] | None = None
+    client: str | None = None
+    group: str | None = None
+    split: str | None = None
+    test_share: BelowOne = 0.2
+    data_seed: Seed = 0
+    normalise: str = "mean_std"
+
+    def __post_init__(self) -> None:
+        check_word(self.normalise, ("mean_std", "none"))
+        check_parts(self.client, self.group, self.test_share, self.split is not None)
+
+    def load(self) -> Dataset:
+        """The arrays, [N, F] float32.
+
+        Raises:
+            DataError: the file is missing or unreadable, lacks a column, or a column holds what it
+                may not.
+        """
+        path = Path(self.path)
+        if not path.is_file():
+            raise DataError(f"csv: {path} not found: set dataset.path to a .csv or .parquet file")
+        table = read("csv", path, lambda: _table(path), key="dataset.path")
+        if table.size == 0:
+            raise DataError(f"csv: {path} holds no row below its first line: give one that does")
+        others = (self.label, self.client, self.group, self.split)
+        classes, whose = table.classes(self.label), table.clients(self.client, self.group)
+        x = torch.from_numpy(table.numbers(self.features, others))
+        tests = self._tests(table, whose[0])
+        return parted(table, path.stem, x, classes, whose, tests, self.normalise)
+
+    def _tests(self, table: Columns, owner: Tensor | None) -> Tensor:
+        """Which rows are for testing, [N] bool."""
+        if self.split is None:
+            return drawn_test(owner, table.size, self.test_share, self.data_seed)
+        values = table.values("dataset.split", self.split)
+        odd = np.flatnonzero(~np.isin(values, _PARTS))
+        if len(odd):
+            raise DataError(
+                f"{table.what} has {shown(values[odd[0]])} in column {self.split}, row "
+                f"{odd[0] + 1}: train or test is needed there"
+            )
+        return torch.from_numpy(values == "test")
+
+
+def _table(path: Path) -> Columns:
+    """The columns of a file."""
+    import pandas as pd
+
+    table: Any = (
+        pd.read_parquet(path)
+        if path.suffix == ".parquet"
+        else pd.read_csv(path, low_memory=False)  # else the kind of a column may change within it
+    )
+    table.columns = [str(name) for name in table.columns]
+    return Columns(
+        what=f"csv: {path}",
+        names=list(table.columns),
+        read=lambda name: _plain(table[name]),
+        size=len(table),
+    )
+
+
+def _plain(column: Any) -> Any:
+    """A column's values as NumPy's own numbers, or objects."""
+    values = column.to_numpy()
+    return values if values.dtype.kind in "buif" else values.astype(object)

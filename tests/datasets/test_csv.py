@@ -1,0 +1,146 @@
+"""A user's own table, and what is said of one that will not do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedclust.datasets.csv import Csv
+from fedclust.federation import build
+from fedclust.helpers.errors import ConfigError, DataError, UserError
+from fedclust.partitions.natural import Natural
+
+TABLE = """age,label,height,who,land,part
+1,yes,10,b,north,train
+2,no,20,a,south,train
+3,yes,30,b,north,test
+4,maybe,40,a,south,train
+5,no,50,c,north,test
+6,no,60,c,north,train
+"""
+COLUMNS = {"client": "who", "group": "land", "split": "part"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "own.csv").write_text(TABLE)
+    return tmp_path / "own.csv"
+
+
+def test_every_column_has_its_meaning(path: Path) -> None:
+    dataset = Csv(path=str(path), normalise="none", **COLUMNS).load()
+    assert (dataset.name, dataset.num_classes, dataset.shape) == ("own", 3, (2,))
+    assert dataset.x_train.tolist() == [[1, 10], [2, 20], [4, 40], [6, 60]]
+    assert dataset.x_test.tolist() == [[3, 30], [5, 50]]
+    assert dataset.y_train.tolist() == [2, 1, 0, 1]  # maybe, no, yes
+    assert dataset.y_test.tolist() == [2, 1]
+    assert dataset.owner is not None
+    assert dataset.owner.tolist() == [1, 0, 0, 2]
+    fed = build(dataset, Natural(), 0)
+    assert fed.group.tolist() == [1, 0, 0]
+    assert [fed.train.of_client(i).tolist() for i in range(3)] == [[1, 2], [0], [3]]
+    assert [fed.test.of_client(i).tolist() for i in range(3)] == [[], [4], [5]]
+
+
+def test_parquet_holds_the_same_and_features_can_be_chosen(path: Path, tmp_path: Path) -> None:
+    pd.read_csv(path).to_parquet(tmp_path / "own.parquet")
+    one, two = (
+        Csv(path=str(file), features=["height"], **COLUMNS).load()
+        for file in (path, tmp_path / "own.parquet")
+    )
+    assert torch.equal(one.x_train, two.x_train)
+    assert torch.equal(one.y_test, two.y_test)
+    assert two.x_train.flatten().tolist() == [10, 20, 40, 60]
+    seen = two.x_train * two.scale + two.shift
+    # mean 32.5, variance (22.5² + 12.5² + 7.5² + 27.5²) / 4 = 368.75
+    torch.testing.assert_close(seen[:, 0], (two.x_train[:, 0] - 32.5) / 368.75**0.5)
+
+
+def test_a_share_is_drawn_from_every_client_and_rounded_up(tmp_path: Path) -> None:
+    sizes = {"a": 10, "b": 5, "c": 2, "d": 1}
+    who = [name for name, size in sizes.items() for _ in range(size)]
+    table = pd.DataFrame({"x": np.arange(18), "label": np.arange(18) % 2, "who": who})
+    table.to_csv(tmp_path / "own.csv", index=False)
+    given = {"path": str(tmp_path / "own.csv"), "features": ["x"], "normalise": "none"}
+    drawn = [Csv(**given, client="who", data_seed=seed).load() for seed in (0, 0, 1)]
+    assert drawn[0].test_owner is not None
+    assert drawn[0].test_owner.bincount().tolist() == [2, 1, 1, 1]
+    both = torch.cat([drawn[0].x_train, drawn[0].x_test]).flatten().sort().values
+    assert both.tolist() == list(range(18))
+    assert torch.equal(drawn[0].x_test, drawn[1].x_test)
+    assert not torch.equal(drawn[0].x_test, drawn[2].x_test)
+    with pytest.raises(DataError, match=r"client 3 has 1, none of them to train on: partition.min"):
+        build(drawn[0], Natural(), 0)
+    assert build(drawn[0], Natural(min_train=1), 0).num_clients == 3
+    whole = Csv(**given).load()
+    assert (len(whole.x_train), len(whole.x_test), whole.owner) == (14, 4, None)
+    left = Csv(**given, client="who", test_share=0).load()
+    assert (len(left.x_train), len(left.x_test), left.test_owner) == (18, 0, None)
+    fed = build(left, Natural(train_fraction=0.5, min_train=1), 0)
+    assert fed.train.count.tolist() == [5, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "says"),
+    [
+        (TABLE, {"label": "klass"}, "no column klass, which dataset.label names: it has age, lab"),
+        (TABLE, {"client": "owner"}, "no column owner, which dataset.client names"),
+        (TABLE, {"features": ["weight"]}, "no column weight, which dataset.features names"),
+        (TABLE, {"features": []}, "no column left for features"),
+        (TABLE, {"features": ["age", "label"]}, "column label among its features"),
+        (TABLE, {}, "has b in column who: features must be numbers"),
+        (TABLE, {"features": ["age"], "split": "land"}, "north in column land, row 1: train or"),
+        (TABLE, {"client": "part", "group": "land"}, "client train in the groups north and south"),
+        (TABLE.replace("yes,10", "yes,"), COLUMNS, "no value in column height, row 1"),
+        (TABLE.replace("6,no", "6,"), COLUMNS, "no value in column label, row 6"),
+        (TABLE.replace("20,a,", "20,,"), COLUMNS, "no value in column who, row 2"),
+        (TABLE.replace("yes,10", "yes,inf"), COLUMNS, "inf in column height, row 1: features must"),
+        (TABLE.replace("yes,10", "yes,1e300"), COLUMNS, "1e+300 in column height, row 1"),
+        (TABLE.replace("yes,10", "yes,ten"), COLUMNS, "has ten in column height"),
+        (TABLE.replace("yes,10", "yes,1.5"), {**COLUMNS, "label": "height"}, "has 1.5 in column h"),
+        (TABLE.replace("train", "test"), COLUMNS, "leaves no row to train on"),
+        (TABLE.splitlines()[0], COLUMNS, "holds no row below its first line"),
+        ("", {}, "cannot read"),
+        ("\x00\x01\x02\n\x00,,,", {}, "no column label"),
+        ("a;label\n1;2\n", {}, "no column label, which dataset.label names: it has a;label"),
+        ('age,label\n1,"2\n', {}, "cannot read"),
+    ],
+)
+def test_a_table_that_will_not_do_is_one_line(
+    table: str, options: dict[str, object], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.csv").write_text(table)
+    with pytest.raises(DataError, match=r"csv: .*own.csv") as error:
+        Csv(path=str(tmp_path / "own.csv"), **options).load()  # type: ignore[arg-type]
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"group": "land"}, r"dataset.group=land is not allowed: null without dataset.client"),
+        ({"test_share": 0}, r"dataset.test_share=0 is not allowed: above 0 without dataset.client"),
+        ({"normalise": "unit"}, r"dataset.normalise=unit is not allowed: one of mean_std, none"),
+    ],
+)
+def test_options_that_do_not_go_together(options: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Csv(path="own.csv", **options)  # type: ignore[arg-type]
+
+
+def test_missing_and_odd_files_are_one_line(tmp_path: Path) -> None:
+    for name, says in (("no.csv", "not found: set dataset.path"), ("mixed.parquet", "cannot read")):
+        if name != "no.csv":
+            (tmp_path / name).write_text("no parquet")
+        with pytest.raises(UserError, match=says) as error:
+            Csv(path=str(tmp_path / name)).load()
+        assert "\n" not in str(error.value)
+    odd = pd.DataFrame({"x": [1.0, 2.0], "label": [[0, 1], [1]], "who": [1, 2]})
+    odd.to_parquet(tmp_path / "odd.parquet")
+    with pytest.raises(DataError, match=r"several kinds in column label|features must be numbers"):
+        Csv(path=str(tmp_path / "odd.parquet")).load()

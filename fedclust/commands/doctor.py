@@ -30,6 +30,8 @@ _FOR = {
     "tensorboard": "tracker=tensorboard",
     "mlflow": "tracker=mlflow",
     "wandb": "tracker=wandb",
+    "hf": "dataset=hf",
+    "watch": "dataset=watch",
     "sklearn-extra": "cluster_method=kmedoids_sklearn_extra (NumPy 1 and Python 3.11)",
 }
 Rows = Iterator[tuple[str, str]]

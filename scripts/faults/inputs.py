@@ -28,7 +28,7 @@ GROUPS = (
     "solver",
     "tracker",
 )
-HERE = ("digits", "synthetic")  # data sets that need no file
+HERE = ("digits", "synthetic", "watch")  # data sets that need no file
 QUICK = ("progress=false", "rounds=1", "partition.num_clients=8", "threads=1")
 HUGE = "1000000000000000000000000000000"
 METHOD = """

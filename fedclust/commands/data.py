@@ -60,7 +60,9 @@ def main(arguments: Sequence[str]) -> None:
 def downloadable() -> dict[str, Path]:
     """The data sets that can be downloaded, each with its config file."""
     found = choices("dataset").items()
-    return {name: file for name, file in found if "download: ${data.download}" in file.read_text()}
+    # others that have `download` name what is to be downloaded themselves
+    both = ("root: ${data.root} ", "download: ${data.download}")
+    return {name: file for name, file in found if all(one in file.read_text() for one in both)}
 
 
 def load(name: str, root: str, *, download: bool) -> Dataset:

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import torchvision
-from PIL import Image
 from torch import Tensor
 
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.normalise import affine, check_word
+from fedclust.datasets.pictures import picture
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import Side
 from fedclust.types import Dataset
@@ -82,10 +82,7 @@ class ImageFolder:
         channels = 1 if self.grayscale else 3
         images = np.empty((len(found.samples), self.size, self.size, channels), dtype=np.uint8)
         for row, (file, _) in enumerate(found.samples):
-            images[row] = read("image_folder", Path(file), partial(self._image, file))
+            images[row] = read(
+                "image_folder", Path(file), partial(picture, file, self.size, self.grayscale)
+            )
         return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
-
-    def _image(self, file: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-        with Image.open(file) as image:
-            small = image.convert("L" if self.grayscale else "RGB").resize((self.size, self.size))
-        return np.asarray(small, dtype=np.uint8).reshape(self.size, self.size, -1)

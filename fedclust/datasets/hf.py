@@ -1,0 +1,185 @@
+"""Data sets of the Hugging Face library `datasets`: saved to disk, or from its Hub.
+
+`datasets` from version 4 on runs no code that comes with data; nothing here asks it to. Of a saved
+folder only its Arrow tables are read, and pictures are decoded here, from bytes or from files in
+that folder alone.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedclust.datasets.checks import read
+from fedclust.datasets.columns import Columns, check_parts, drawn_test, parted
+from fedclust.datasets.extra import installed
+from fedclust.datasets.normalise import WORDS, check_word
+from fedclust.datasets.pictures import picture
+from fedclust.helpers.errors import DataError, require
+from fedclust.helpers.ranges import BelowOne, Seed, Side
+from fedclust.types import Dataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuggingFace:
+    """Pictures of one column, or numbers of several; classes and clients are numbered in sorted
+    order.
+
+    Attributes:
+        path: folder written by `save_to_disk`, or a name on the Hub, such as flwrlabs/femnist.
+        download: whether a name may be fetched from the Hub; `datasets` keeps it in its own cache.
+        config: configuration of a data set of the Hub, None for its only one.
+        revision: commit or branch of a data set of the Hub, None for the newest.
+        train, test: names of the splits; without `test` a share is drawn.
+        image: column of pictures; None for features.
+        features: columns of the inputs, None for all that are not used otherwise.
+        label: column of the class.
+        client: column of the natural client, for partition=natural; None where there are none.
+        group: column of the client's true group, None where there is none.
+        test_share: share of the test set, drawn by `data_seed` from the rows of every client, or
+            from all; not used with `test`. 0 leaves it to partition=natural.
+        data_seed: seed of that draw, the same for all seeds of a run.
+        size: side of the pictures after resizing, pixels; None leaves pictures that are all alike.
+        grayscale: one channel instead of three.
+        normalise: mean_std (per channel or feature, of the training examples); of pictures also
+            unit, pixel or inverted, of features also none.
+    """
+
+    path: str
+    download: bool = False
+    config: str | None = None
+    revision: str | None = None
+    train: str = "train"
+    test: str | None = "test"
+    image: str | None = None
+    features: Sequence[str] | None = None
+    label: str = "label"
+    client: str | None = None
+    group: str | None = None
+    test_share: BelowOne = 0.2
+    data_seed: Seed = 0
+    size: Side | None = None
+    grayscale: bool = False
+    normalise: str = "mean_std"
+
+    def __post_init__(self) -> None:
+        check_word(self.normalise, WORDS if self.image is not None else ("mean_std", "none"))
+        check_parts(self.client, self.group, self.test_share, self.test is not None)
+        require(
+            self.image is None or self.features is None,
+            "dataset.features",
+            self.features,
+            "null with dataset.image, since an example is a picture or numbers",
+        )
+
+    def load(self) -> Dataset:
+        """The arrays: [N, C, H, W] uint8 of pictures, [N, F] float32 of features.
+
+        Raises:
+            ConfigError: the package is missing.
+            DataError: the data are missing or unreadable, lack a split or column, or a column holds
+                what it may not.
+        """
+        installed("datasets", "hf", "hf")
+        table, first = self._tables()
+        others = (self.label, self.client, self.group)
+        classes, whose = table.classes(self.label), table.clients(self.client, self.group)
+        x = (
+            torch.from_numpy(table.numbers(self.features, others))
+            if self.image is None
+            else self._pictures(table, self.image)
+        )
+        tests = (
+            drawn_test(whose[0], table.size, self.test_share, self.data_seed)
+            if self.test is None
+            else torch.arange(table.size) >= first
+        )
+        return parted(table, Path(self.path).name, x, classes, whose, tests, self.normalise)
+
+    def _tables(self) -> tuple[Columns, int]:
+        """The rows of both splits, one behind the other, and how many the first has."""
+        where = Path(self.path)
+        data = read("hf", where, self._found, key="dataset.path")
+        whole = data if isinstance(data, dict) else {self.train: data}
+        wanted = [self.train] if self.test is None else [self.train, self.test]
+        for key, name in zip(("dataset.train", "dataset.test"), wanted, strict=False):
+            if name not in whole:
+                hint = "; null draws dataset.test_share" if key == "dataset.test" else ""
+                raise DataError(
+                    f"hf: {self.path} has no split {name}, which {key} names: it has "
+                    f"{', '.join(map(str, whole))}{hint}"
+                )
+        parts = [whole[name].with_format("arrow") for name in wanted]
+
+        def column(name: str) -> npt.NDArray[Any]:
+            return np.concatenate([_values(part, name) for part in parts])
+
+        names = [name for name in parts[0].column_names if name in parts[-1].column_names]
+        sizes = [len(part) for part in parts]
+        return Columns(what=f"hf: {self.path}", names=names, read=column, size=sum(sizes)), sizes[0]
+
+    def _found(self) -> Any:
+        """What `datasets` makes of the path."""
+        import datasets
+
+        datasets.disable_progress_bars()
+        if Path(self.path).is_dir():
+            return datasets.load_from_disk(self.path)
+        if not self.download:
+            raise DataError(
+                f"hf: {self.path} not found: set dataset.path to a folder that save_to_disk wrote; "
+                "data.download=true takes a name from the Hugging Face Hub"
+            )
+        return datasets.load_dataset(self.path, self.config, revision=self.revision)
+
+    def _pictures(self, table: Columns, name: str) -> Tensor:
+        """All pictures, [N, 1 or 3, H, W] uint8."""
+        images: npt.NDArray[np.uint8] | None = None
+        for row, value in enumerate(table.values("dataset.image", name)):
+            what = f"{table.what}, column {name}, row {row + 1}"
+            if not isinstance(value, dict) or not {"bytes", "path"} <= set(value):
+                raise DataError(f"{what} holds no picture: dataset.image must name some")
+            one = read("hf", Path(what), partial(self._picture, value), key="dataset.image")
+            if images is None:
+                images = np.empty((table.size, *one.shape), dtype=np.uint8)
+            if one.shape != images.shape[1:]:
+                raise DataError(
+                    f"{what} has {one.shape[0]} x {one.shape[1]} pixels, the first "
+                    f"{images.shape[1]} x {images.shape[2]}: set dataset.size"
+                )
+            images[row] = one
+        if images is None:
+            raise DataError(f"{table.what} holds no example: see dataset.train")
+        return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+
+    def _picture(self, value: dict[str, Any]) -> npt.NDArray[np.uint8]:
+        """One picture; its path is followed inside the saved folder only."""
+        if value["bytes"] is not None:
+            return picture(io.BytesIO(value["bytes"]), self.size, self.grayscale)
+        folder = Path(self.path).resolve()
+        file = (folder / str(value["path"])).resolve()
+        if not file.is_relative_to(folder):
+            raise DataError(
+                f"hf: {self.path} names the picture {value['path']} outside of its folder: save "
+                "the data set with its pictures embedded"
+            )
+        return picture(str(file), self.size, self.grayscale)
+
+
+def _values(part: Any, name: str) -> npt.NDArray[Any]:
+    """The values of a column, numbers as NumPy's own; a class that is not known is missing."""
+    column = part.select_columns([name])[:].column(name).combine_chunks()
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    if type(part.features[name]).__name__ == "ClassLabel" and (values < 0).any():
+        values = values.astype(object)
+        values[values < 0] = None  # as `datasets` writes labels that are kept back
+    return values

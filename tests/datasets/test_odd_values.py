@@ -1,0 +1,65 @@
+"""Odd values of every option of a user's own data: they are one line, or the data are read."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from fedclust.config.objects import Objects
+from fedclust.config.tree import CONF
+from fedclust.helpers.errors import UserError
+from fedclust.types import Dataset
+
+ODD = (None, -1, 0, 0.5, 1e300, float("inf"), float("nan"), 10**30, "abc", "", "a\nb", "x", True)
+ODD_LISTS: tuple[Any, ...] = ([], ["x"], [1], [None], ["x", "x"], {"a": 1})
+
+
+@cache
+def series(_: Path) -> tuple[list[np.ndarray], torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Three series in the place of seglearn's."""
+    ones = torch.arange(3)
+    return [np.zeros((500, 6))] * 3, ones, ones // 2, ones % 2
+
+
+def node(name: str, folder: Path) -> dict[str, Any]:
+    """The options of conf/, on a table of four columns where a file is needed."""
+    found: dict[str, Any] = yaml.safe_load((CONF / "dataset" / f"{name}.yaml").read_text())
+    table = {"x": [1, 2, 3, 4], "label": [0, 1, 0, 1], "who": list("aabb"), "land": list("ccdd")}
+    given: dict[str, Any] = {"client": "who", "group": "land"}
+    if name == "csv":
+        given["path"] = str(folder / "t.csv")
+        pd.DataFrame(table).to_csv(given["path"], index=False)
+    elif name == "hf":
+        given |= {"path": str(folder / "t"), "download": False, "test": None}
+        datasets.Dataset.from_dict(table).save_to_disk(given["path"])
+    return found if name == "watch" else found | given
+
+
+@pytest.mark.parametrize("name", ["csv", "hf", "watch"])
+def test_an_odd_value_is_one_line_or_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedclust.datasets.watch._series", series)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    given = node(name, tmp_path)
+    read, told = 0, []
+    for key in set(given) - {"_target_", "download"}:
+        for value in (*ODD, *ODD_LISTS)[:: 2 if name == "hf" else 1]:
+            try:
+                found = Objects().make(given | {key: value}, "dataset").load()
+            except UserError as error:
+                told.append(str(error).replace("a\nb", ""))
+            else:
+                read += 1
+                assert isinstance(found, Dataset), f"{key}={value!r}"
+                assert bool(torch.isfinite(found.x_train * found.scale + found.shift).all())
+    assert [line for line in told if "\n" in line] == []
+    assert len(told) > 3 * read > 0

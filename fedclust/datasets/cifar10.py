@@ -49,27 +49,43 @@ class CIFAR10:
             DataError: a file is missing, corrupt (torchvision compares checksums) or cannot be
                 downloaded.
         """
-        root, kind = Path(self.root), torchvision.datasets.CIFAR10
-        folder = root / kind.base_folder
-        files = [folder / name for name, _ in kind.train_list + kind.test_list]
-        fetch("CIFAR10", files, root, self.download, lambda: kind(root, download=True))
-        train = read("CIFAR10", folder, lambda: kind(root, train=True))
-        test = read("CIFAR10", folder, lambda: kind(root, train=False))
-        x_train = _channels_first(train)
+        x_train, y_train, x_test, y_test = arrays("CIFAR10", Path(self.root), self.download)
         scale, shift = affine(self.normalise, x_train, MEAN, STD)
         return checked(
             Dataset(
                 name="CIFAR10",
                 x_train=x_train,
-                y_train=torch.tensor(train.targets),
-                x_test=_channels_first(test),
-                y_test=torch.tensor(test.targets),
+                y_train=y_train,
+                x_test=x_test,
+                y_test=y_test,
                 num_classes=10,
                 scale=scale,
                 shift=shift,
                 view=view_of((3, 32, 32), self.normalise, self.crop, self.augment),
             )
         )
+
+
+def arrays(name: str, root: Path, download: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x_train [N, 3, 32, 32] uint8, y_train [N] int64, x_test and y_test of torchvision's CIFAR10
+    or CIFAR100.
+
+    Raises:
+        DataError: a file is missing, corrupt (torchvision compares checksums) or cannot be
+            downloaded.
+    """
+    kind = getattr(torchvision.datasets, name)
+    folder = root / kind.base_folder
+    files = [folder / file for file, _ in kind.train_list + kind.test_list]
+    fetch(name, files, root, download, lambda: kind(root, download=True))
+    train = read(name, folder, lambda: kind(root, train=True))
+    test = read(name, folder, lambda: kind(root, train=False))
+    return (
+        _channels_first(train),
+        torch.tensor(train.targets),
+        _channels_first(test),
+        torch.tensor(test.targets),
+    )
 
 
 def _channels_first(part: torchvision.datasets.CIFAR10) -> Tensor:

@@ -6,14 +6,19 @@ import hashlib
 import pickle
 import struct
 import urllib.error
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torchvision
+import yaml
 
+from fedclust.config.tree import CONF
 from fedclust.datasets.cifar10 import CIFAR10
+from fedclust.datasets.cifar100 import CIFAR100
 from fedclust.datasets.emnist import EMNIST
 from fedclust.datasets.fashion_mnist import FashionMNIST
 from fedclust.datasets.mnist import MNIST
@@ -94,6 +99,7 @@ def test_pixel_statistics_come_from_all_of_mnist_but_from_the_training_set_of_fa
         (MNIST, "MNIST/raw/train-images-idx3-ubyte"),
         (FashionMNIST, "FashionMNIST/raw/train-images-idx3-ubyte"),
         (CIFAR10, "cifar-10-batches-py/data_batch_1"),
+        (CIFAR100, "cifar-100-python/train"),
         (EMNIST, "EMNIST/raw/emnist-byclass-train-images-idx3-ubyte"),
     ],
 )
@@ -214,32 +220,88 @@ def test_an_unknown_emnist_split_is_a_config_error() -> None:
 
 
 def test_cifar10_is_channels_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = torchvision.datasets.CIFAR10
-    folder = tmp_path / kind.base_folder
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    planes = rng.integers(0, 256, (20, 3, 32, 32), dtype=np.uint8)
-    sums = {}
-    contents = {
-        "data_batch_1": {"data": planes.reshape(20, -1), "labels": [i % 10 for i in range(20)]},
-        "test_batch": {"data": planes[:10].reshape(10, -1), "labels": list(range(10))},
-        "batches.meta": {"label_names": [str(i) for i in range(10)]},
-    }
-    for name, content in contents.items():
-        data = pickle.dumps(content)
-        (folder / name).write_bytes(data)
-        sums[name] = hashlib.md5(data).hexdigest()
-    monkeypatch.setattr(kind, "train_list", [["data_batch_1", sums["data_batch_1"]]])
-    monkeypatch.setattr(kind, "test_list", [["test_batch", sums["test_batch"]]])
-    meta = {"filename": "batches.meta", "key": "label_names", "md5": sums["batches.meta"]}
-    monkeypatch.setattr(kind, "meta", meta)
+    names = [str(i) for i in range(10)]
+    parts = (
+        ("data_batch_1", {"labels": [i % 10 for i in range(20)]}),
+        ("test_batch", {"labels": list(range(10))}),
+        ("batches.meta", {"label_names": names}),
+    )
+    planes = write_cifar(tmp_path, monkeypatch, "CIFAR10", "label_names", parts)
     dataset = CIFAR10(root=str(tmp_path)).load()
     check(dataset, 20, 10)
     np.testing.assert_array_equal(dataset.x_train, planes)
     expected = (planes[0, 2, 0, 0] / 255 - 0.44653124) / 0.26158768
     seen = float(dataset.x_train[0, 2, 0, 0] * dataset.scale[2, 0, 0] + dataset.shift[2, 0, 0])
     assert seen == pytest.approx(expected, abs=1e-5)
-    (folder / "data_batch_1").write_bytes(b"other")
+    (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(b"other")
     with pytest.raises(DataError, match=r"cannot read .*cifar-10-batches-py") as error:
         CIFAR10(root=str(tmp_path)).load()
     assert line(error)
+
+
+def write_cifar(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    key: str,
+    parts: Sequence[tuple[str, dict[str, Any]]],
+) -> np.ndarray:
+    """A small CIFAR in the files of the real one, whose checksums torchvision then expects; the
+    images of the first part.
+    """
+    kind = getattr(torchvision.datasets, name)
+    (root / kind.base_folder).mkdir()
+    sums, planes = {}, []
+    for part, content in parts:
+        count = len(next(iter(content.values())))
+        planes.append(np.random.default_rng(0).integers(0, 256, (count, 3, 32, 32), dtype=np.uint8))
+        data = pickle.dumps({**content, "data": planes[-1].reshape(count, -1)})
+        (root / kind.base_folder / part).write_bytes(data)
+        sums[part] = hashlib.md5(data).hexdigest()
+    train, test, meta = sums
+    monkeypatch.setattr(kind, "train_list", [[train, sums[train]]])
+    monkeypatch.setattr(kind, "test_list", [[test, sums[test]]])
+    monkeypatch.setattr(kind, "meta", {"filename": meta, "key": key, "md5": sums[meta]})
+    return planes[0]
+
+
+SUPERCLASSES = """
+beaver dolphin otter seal whale, aquarium_fish flatfish ray shark trout,
+orchid poppy rose sunflower tulip, bottle bowl can cup plate,
+apple mushroom orange pear sweet_pepper, clock keyboard lamp telephone television,
+bed chair couch table wardrobe, bee beetle butterfly caterpillar cockroach,
+bear leopard lion tiger wolf, bridge castle house road skyscraper,
+cloud forest mountain plain sea, camel cattle chimpanzee elephant kangaroo,
+fox porcupine possum raccoon skunk, crab lobster snail spider worm,
+baby boy girl man woman, crocodile dinosaur lizard snake turtle,
+hamster mouse rabbit shrew squirrel, maple_tree oak_tree palm_tree pine_tree willow_tree,
+bicycle bus motorcycle pickup_truck train, lawn_mower rocket streetcar tank tractor
+"""  # in their order on the page of CIFAR-100, which is the alphabetical one of their names
+
+
+def test_cifar100_in_classes_and_superclasses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = (
+        ("train", {"fine_labels": [i % 100 for i in range(200)]}),
+        ("test", {"fine_labels": list(range(100))}),
+        ("meta", {"fine_label_names": [str(i) for i in range(100)]}),
+    )
+    planes = write_cifar(tmp_path, monkeypatch, "CIFAR100", "fine_label_names", parts)
+    fine, coarse = (
+        CIFAR100(root=str(tmp_path), labels=labels).load() for labels in ("fine", "coarse")
+    )
+    check(fine, 200, 100)
+    check(coarse, 200, 100)
+    np.testing.assert_array_equal(fine.x_train, planes)
+    assert fine.y_train.tolist() == [i % 100 for i in range(200)]
+    families = [family.split() for family in SUPERCLASSES.split(",")]
+    names = sorted(name for family in families for name in family)
+    members = [[names.index(name) for name in family] for family in families]
+    assert [coarse.y_test[classes].unique().tolist() for classes in members] == [
+        [i] for i in range(20)
+    ]
+    subsets = yaml.safe_load((CONF / "partition" / "superclasses.yaml").read_text())["subsets"]
+    assert subsets == members
+    seen = float(fine.x_train[0, 0, 0, 0] * fine.scale[0, 0, 0] + fine.shift[0, 0, 0])
+    assert seen == pytest.approx((planes[0, 0, 0, 0] / 255 - 0.50707516) / 0.26733429, abs=1e-5)

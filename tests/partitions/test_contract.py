@@ -41,6 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dirichlet_label_groups": {"min_examples": 3},
     "majority_class": {"num_clients": 20},
     "class_pairs": {"num_clients": 10},
+    "superclasses": {"num_clients": 20, "subsets": [[c % 10] for c in range(20)]},
     **{
         key: {"num_clients": 10, "min_per_cluster": 200}
         for key in ("class_missing", "class_overlap")

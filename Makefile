@@ -78,7 +78,7 @@ format: setup  ## apply ruff's fixes and format
 	$(BIN)/ruff format .
 
 lock: setup  ## pin the newest allowed versions
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra hf --extra watch pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --generate-hashes --no-header --extra dev --extra sklearn-extra pyproject.toml -o requirements-sklearn-extra.lock
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --no-annotate --no-header --extra dev --extra ray pyproject.toml -o requirements-ray.lock
 

@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -19,15 +18,23 @@ from fedclust.federation import build
 from fedclust.helpers.errors import ConfigError, DataError, UserError
 from fedclust.partitions.natural import Natural
 
+
+def library() -> Any:
+    """`datasets`, imported here since environments of other tests lack it."""
+    import datasets
+
+    return datasets
+
+
 GREY = np.random.default_rng(0).integers(0, 256, (7, 6, 6), dtype=np.uint8)
 WRITERS = ["f2", "f1", "f2", "f3", "f1", "f3", "f2"]
 
 
 def saved(path: Path, columns: dict[str, list[Any]], **kinds: Any) -> Path:
-    table = datasets.Dataset.from_dict(columns)
+    table = library().Dataset.from_dict(columns)
     for name, kind in kinds.items():
         table = table.cast_column(name, kind)
-    datasets.DatasetDict({"train": table}).save_to_disk(str(path))
+    library().DatasetDict({"train": table}).save_to_disk(str(path))
     return path
 
 
@@ -39,8 +46,8 @@ def letters(tmp_path: Path) -> Path:
         "writer_id": WRITERS,
         "character": [0, 2, 1, 2, 0, 1, 1],
     }
-    names = datasets.ClassLabel(names=["a", "b", "c"])
-    return saved(tmp_path / "letters", columns, image=datasets.Image(), character=names)
+    names = library().ClassLabel(names=["a", "b", "c"])
+    return saved(tmp_path / "letters", columns, image=library().Image(), character=names)
 
 
 def test_pictures_of_writers(letters: Path) -> None:
@@ -63,11 +70,13 @@ def test_pictures_of_writers(letters: Path) -> None:
 
 
 def test_a_table_with_both_splits(tmp_path: Path) -> None:
-    def part(rows: range) -> datasets.Dataset:
+    def part(rows: range) -> Any:
         columns = {"x": [float(i) for i in rows], "n": list(rows), "label": ["u", "v"] * 2}
-        return datasets.Dataset.from_dict(columns | {"who": ["p", "q"] * 2, "land": ["s", "t"] * 2})
+        return library().Dataset.from_dict(
+            columns | {"who": ["p", "q"] * 2, "land": ["s", "t"] * 2}
+        )
 
-    parts = datasets.DatasetDict({"train": part(range(4)), "valid": part(range(4, 8))})
+    parts = library().DatasetDict({"train": part(range(4)), "valid": part(range(4, 8))})
     parts.save_to_disk(str(tmp_path / "table"))
     given = {"path": str(tmp_path / "table"), "client": "who", "group": "land"}
     dataset = HuggingFace(**given, test="valid", normalise="none").load()
@@ -112,12 +121,12 @@ def test_pictures_of_several_sizes_damaged_ones_and_kept_back_classes(tmp_path: 
     ):
         pictures = [{"bytes": file.getvalue(), "path": None}]
         pictures.append(None if second is None else {"bytes": second, "path": None})
-        path = saved(tmp_path / name, {"image": pictures, "label": [0, 1]}, image=datasets.Image())
+        path = saved(tmp_path / name, {"image": pictures, "label": [0, 1]}, image=library().Image())
         with pytest.raises(DataError) as error:
             HuggingFace(path=str(path), image="image", test=None).load()
         assert says in str(error.value)
         assert "\n" not in str(error.value)
-    classes = datasets.ClassLabel(names=["a", "b"])
+    classes = library().ClassLabel(names=["a", "b"])
     path = saved(tmp_path / "back", {"x": [1.0, 2.0], "label": [0, -1]}, label=classes)
     with pytest.raises(DataError, match="no value in column label, row 2"):
         HuggingFace(path=str(path), test=None).load()
@@ -144,7 +153,7 @@ def test_nothing_outside_the_folder_is_read_and_nothing_is_run(
         asked.append((given, more))
         raise ConnectionError("no\nnetwork")
 
-    monkeypatch.setattr(datasets, "load_dataset", fetch)
+    monkeypatch.setattr(library(), "load_dataset", fetch)
     with pytest.raises(DataError, match=r"cannot read flwrlabs/femnist .no network") as error:
         HuggingFace(**given | {"path": "flwrlabs/femnist"}, download=True).load()
     assert asked == [(("flwrlabs/femnist", None), {"revision": None})]

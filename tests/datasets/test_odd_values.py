@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,6 +37,8 @@ def node(name: str, folder: Path) -> dict[str, Any]:
         given["path"] = str(folder / "t.csv")
         pd.DataFrame(table).to_csv(given["path"], index=False)
     elif name == "hf":
+        import datasets  # environments of other tests lack it
+
         given |= {"path": str(folder / "t"), "download": False, "test": None}
         datasets.Dataset.from_dict(table).save_to_disk(given["path"])
     return found if name == "watch" else found | given

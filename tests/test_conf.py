@@ -117,8 +117,9 @@ def test_every_scaled_experiment_or_case_changes_sizes_only(scaled: str) -> None
         assert set(paper[group]) == set(small[group]), f"{scaled} adds keys to {group}"
 
 
-def test_the_comparison_of_every_method_forgets_none() -> None:
-    text = (CONF / "experiment" / "compare" / "mnist.yaml").read_text()
+@pytest.mark.parametrize("experiment", ["compare/mnist", "benchmark"])
+def test_a_comparison_of_every_method_forgets_none(experiment: str) -> None:
+    text = (CONF / "experiment" / f"{experiment}.yaml").read_text()
     node = yaml.safe_load(text)
     listed = node["hydra"]["sweeper"]["params"]["algorithm"].split(",")
     (reasons,) = (line for line in text.splitlines() if line.startswith("# left out: "))

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
 from scripts import campaign
 from scripts.campaign import Campaign, Entry, finished, is_done, read_list, take_over
@@ -56,6 +57,20 @@ def test_the_shipped_list_has_every_experiment_of_the_papers() -> None:
     first = [e.name for e in entries].index("flexcfl-table3-mnist-cnn-seed0")
     must = sum(e.hours for e in entries[:first])
     assert 15 < must < 22  # hours of what comes before the convolutional networks
+
+
+def test_the_list_of_the_benchmark_has_every_federation_within_ten_hours() -> None:
+    text = (CONF / "experiment" / "benchmark.yaml").read_text()
+    swept = yaml.safe_load(text)["hydra"]["sweeper"]["params"]
+    entries = read_list(LIST.with_name("benchmark.yaml"))
+    assert sorted(f"case={case}" for case in swept["case"].split(",")) == sorted(
+        entry.overrides[0] for entry in entries
+    )
+    assert sum(entry.hours for entry in entries) < 10
+    # no oracle where there are no true groups
+    (dirichlet,) = (entry for entry in entries if entry.name == "dirichlet")
+    methods = dirichlet.overrides[1].removeprefix("algorithm=").split(",")
+    assert [*methods, "oracle"] == [*swept["algorithm"].split(",")[1:], "oracle"]
 
 
 @pytest.mark.parametrize(

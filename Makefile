@@ -12,7 +12,7 @@ FOR := 3.12
 CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock benchmark benchmark-pfl benchmark-flower check-gpu carried reproduce results clean
+.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock benchmark benchmark-pfl benchmark-flower check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -109,6 +109,11 @@ reproduce: setup  ## LCFL Table II at laptop scale on MNIST (half an hour on two
 
 results: setup  ## docs/results/README.md: every published number and ours at full size
 	$(BIN)/python -m scripts.results
+
+# RUNS: the folder of its jobs, of one size
+RUNS ?= outputs/benchmark
+leaderboard: setup  ## docs/benchmark.md: methods and kinds of shift, from the runs of experiment=benchmark
+	$(BIN)/python -m scripts.benchmark $(RUNS)
 
 clean:  ## delete the environments and caches, keep outputs
 	rm -rf $(VENV) $(EXTRA) $(RAY) $(PFL) $(FLOWER) .mypy_cache .pytest_cache .ruff_cache build dist

@@ -122,7 +122,7 @@ def _figures(source: Path, target: Path) -> list[str]:
     for file in sorted(source.glob("*.png")):
         if file.name.startswith(NOT_SHOWN):
             continue
-        (target / file.name).write_bytes(_small(file))
+        (target / file.name).write_bytes(small(file))
         lines += [f"![{file.stem.replace('_', ' ')}]({target.name}/{file.name})", ""]
     return lines
 
@@ -151,7 +151,7 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
         shutil.copyfile(report / "claims.csv", target / "claims.csv")
     drawn = _main_figure(report / "figures", Spec.of(runs[0].config))
     if drawn is not None:
-        atomic_write(target / "figure.png", _small(drawn))
+        atomic_write(target / "figure.png", small(drawn))
     return target
 
 
@@ -298,7 +298,7 @@ def _json(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _small(file: Path) -> bytes:
+def small(file: Path) -> bytes:
     """A picture at half size, or less, with few colours."""
     picture = Image.open(file).convert("RGB")
     factor = min(0.5, MOST_WIDTH / picture.width)

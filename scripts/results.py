@@ -136,7 +136,7 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
         f"printed, and {count[NOT_PRINTED]} is a cell of a table that is left out.",
         "Statements in prose: " + _counted(verdicts) + ".",
         f"Computing behind the runs below: {sum(hours.values()):.1f} hours.",
-        _table(["paper", "table or figure", "numbers", *STATES], rows, 3),
+        table(["paper", "table or figure", "numbers", *STATES], rows, 3),
     ]
 
 
@@ -153,7 +153,7 @@ def _largest(cells: Sequence[Cell]) -> list[str]:
         return []
     rows = [[_place(c), _what(c), _printed(c), _ours(c), _signed(c.difference)] for c in far]
     head = ["where", "what", "printed", "ours", "difference"]
-    return ["## Largest differences without a tested cause", _table(head, rows, 2)]
+    return ["## Largest differences without a tested cause", table(head, rows, 2)]
 
 
 def _orders(cells: Sequence[Cell]) -> list[str]:
@@ -178,7 +178,7 @@ def _orders(cells: Sequence[Cell]) -> list[str]:
     if not rows:
         return []
     head = ["setting", "printed", "ours, best round", "ours, last round", "same order"]
-    return ["## Best round or last round", _BEST, _table(head, rows, 5)]
+    return ["## Best round or last round", _BEST, table(head, rows, 5)]
 
 
 def _setting_of(cell: Cell) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ def _data_seeds(runs: Runs) -> list[str]:
     return [
         "## FlexCFL's Synthetic(1,1) over data seeds",
         "Best accuracy over rounds, mean over the runs' seeds, for every seed of the data.",
-        _table(["method", "data seeds", "mean", "lowest to highest"], rows, 2),
+        table(["method", "data seeds", "mean", "lowest to highest"], rows, 2),
         f"FlexCFL and RAC agree to two decimals for {equal} of {len(common)} data seeds.",
     ]
 
@@ -229,7 +229,7 @@ def _tables(cells: Sequence[Cell], entries: Sequence[Entry]) -> list[str]:
             seeds = c.measured.n or "" if c.measured else ""
             found = [_what(c), _printed(c), _ours(c), *([end] if ends else [])]
             rows.append([*found, seeds, _signed(c.difference), _state(c, entries)])
-        parts.append(_table(head, rows, 1, left=len(head) - 1))
+        parts.append(table(head, rows, 1, left=len(head) - 1))
     return parts
 
 
@@ -417,7 +417,7 @@ def _claims(claims: Sequence[Mapping[str, str]]) -> list[str]:
             if claim["paper"] == paper
         ]
         head = ["where", "claim", "measured", "verdict", "seeds"]
-        parts += [f"### {paper}: prose", _table(head, rows, len(head))]
+        parts += [f"### {paper}: prose", table(head, rows, len(head))]
     return parts
 
 
@@ -459,7 +459,7 @@ def _left(cells: Sequence[Cell], entries: Sequence[Entry]) -> list[str]:
     return [
         "## Not yet run",
         f"About {total:.0f} hours of two quiet cores; `python scripts/campaign.py run` does it.",
-        _table(head, rows, 2, left=4),
+        table(head, rows, 2, left=4),
     ]
 
 
@@ -482,7 +482,7 @@ def _made(runs: Runs) -> list[str]:
         )
     head = ["experiment", "jobs", "hours", "commit", "machine", "last run"]
     note = "The command, seeds and rounds of every job are in the linked files."
-    return ["## What made these numbers", _table(head, rows, 1, left=3), note]
+    return ["## What made these numbers", table(head, rows, 1, left=3), note]
 
 
 def _articles(results: Path) -> list[str]:
@@ -498,7 +498,7 @@ def _articles(results: Path) -> list[str]:
     return ["## Paper by paper, and laptop scale", note, "\n".join(links)]
 
 
-def _table(
+def table(
     head: Sequence[str], rows: Sequence[Sequence[object]], numbers: int, left: int | None = None
 ) -> str:
     """A Markdown table; the columns from `numbers` to `left` are set to the right."""

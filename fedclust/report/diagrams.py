@@ -1,4 +1,6 @@
-"""Figures of a comparison over federations: mean ranks with bars, performance profiles."""
+"""Figures of a comparison over federations: all methods under all shifts at one glance, mean ranks
+with bars, performance profiles.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -15,6 +18,7 @@ from fedclust.report import style
 from fedclust.report.arms import Arm
 from fedclust.report.comparison import Overall, scale
 from fedclust.report.curves import MOST_LINES
+from fedclust.report.relative import BELOW, Relative, percent
 from fedclust.report.spec import Spec
 from fedclust.report.statistics.ranks import bars
 from fedclust.report.statistics.scores import profile
@@ -26,6 +30,61 @@ _LETTER = 0.075  # inches
 _PER_ROW = 5
 _LEVELS = 200
 _FAINT: dict[str, Any] = {"color": "#C7CCD4", "linewidth": 0.7, "zorder": 1}
+
+_CELL, _ROW = 0.62, 0.205  # inches of a federation's column and of a method's row
+_DIVERGING = "PuOr"  # orange below the middle, purple above: told apart by colour-blind readers
+_LEAST_SPAN, _MOST_SPAN = 0.05, 0.5  # from 1 to the end of the colours
+_DARK = 0.62  # a colour this far from the middle has light figures
+
+
+def at_a_glance(found: Relative) -> Figure:
+    """Methods by federations, each cell the share of what knowing the true groups gives.
+
+    White is as good as that, orange worse, purple better; equal distances from 1 have equally
+    strong colours, and the strongest one stands for the farthest tenth of the cells.
+    """
+    shares = found.shares
+    gaps = np.abs(shares[np.isfinite(shares)] - 1)
+    span = float(np.clip(np.quantile(gaps, 0.9), _LEAST_SPAN, _MOST_SPAN))
+    high, wide = shares.shape
+    left = max(map(len, found.names)) * _LETTER + 0.15
+    top = max(map(len, found.settings)) * _LETTER * 0.75 + 0.3
+    right, below = 0.95, 0.62
+    size = (left + _CELL * wide + right, top + _ROW * high + below)
+    figure = Figure(figsize=size)
+    figure.set_layout_engine("none")  # every place is given here
+    place = (left / size[0], below / size[1], _CELL * wide / size[0], _ROW * high / size[1])
+    axes = figure.add_axes(place)
+    image = axes.imshow(
+        shares, cmap=_DIVERGING, norm=Normalize(1 - span, 1 + span), aspect="auto", zorder=2
+    )
+    axes.grid(visible=False)
+    axes.set_xticks(np.arange(1, wide) - 0.5, minor=True)
+    axes.set_yticks(np.arange(1, high) - 0.5, minor=True)
+    axes.set_axisbelow(False)
+    axes.grid(which="minor", color=style.PAPER, linewidth=1.0)
+    axes.tick_params(which="both", length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.set_yticks(range(high), found.names, fontsize=8.5)
+    axes.set_xticks(range(wide), [f"{base:.0f}" for base in found.base], fontsize=8)
+    known = "score with the true groups known, the 100 % of its column"
+    axes.set_xlabel(f"{known}     {BELOW} below one model for all", fontsize=8)
+    for column, setting in enumerate(found.settings):
+        axes.text(column - 0.25, -0.75, setting, rotation=40, ha="left", va="bottom", fontsize=8.5)
+    for (row, column), share in np.ndenumerate(shares):
+        if np.isfinite(share):
+            text = percent(share) + (BELOW if share < found.common[column] else "")
+            colour = style.PAPER if abs(share - 1) > _DARK * span else style.INK
+            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour)
+    for row, mean in enumerate(found.means):
+        axes.text(wide - 0.4, row, percent(mean), va="center", fontsize=8, fontweight="bold")
+    axes.text(wide - 0.4, -0.75, "mean", va="bottom", fontsize=8, fontweight="bold")
+    bar = figure.add_axes(((size[0] - 0.52) / size[0], place[1], 0.1 / size[0], place[3] * 0.5))
+    ticks = [1 - span, 1, 1 + span]
+    figure.colorbar(image, cax=bar, ticks=ticks).outline.set_visible(False)
+    bar.set_yticklabels([f"{percent(tick)} %" for tick in ticks], fontsize=7)
+    return figure
 
 
 def critical_difference(found: Overall) -> Figure | None:

@@ -21,6 +21,7 @@ from fedclust.report import curves, diagrams, flow, heatmaps, panels, style
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.comparison import overall, scale, significance
 from fedclust.report.pivot import pivots
+from fedclust.report.relative import explained, relative
 from fedclust.report.spec import AXES, AXES_ALLOWED, Spec
 from fedclust.report.wording import in_percent, meant
 
@@ -95,7 +96,11 @@ def figure(spec: Spec, arms: Sequence[Arm], metric: str, x: str) -> Figure:
 
 def _figures(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure]]:
     candidates = itertools.chain(
-        _grids(spec, arms), _lines(spec, arms), _comparisons(spec, arms), _matrices(spec, arms)
+        _glance(spec, arms),
+        _grids(spec, arms),
+        _lines(spec, arms),
+        _comparisons(spec, arms),
+        _matrices(spec, arms),
     )
     yield from (
         (file, caption, figure) for file, caption, figure in candidates if figure is not None
@@ -166,6 +171,12 @@ def _curve(
     hollow = " Hollow marks: published." if compared else ""
     figure = curves.draw(few, metrics, x, compared)
     return file, f"{named}, {along}. {_BAND}{hollow}{left_out}", figure
+
+
+def _glance(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
+    found = relative(spec, arms)
+    if found is not None:
+        yield "at_a_glance", explained(found), diagrams.at_a_glance(found)
 
 
 def _grids(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedclust.metrics.contingency import contingency
 from fedclust.report import style
 from fedclust.report.arms import Arm, settings_of
+from fedclust.report.statistics.separation import separation
 
 _PER_ROW = 4
 _MOST_PANELS = 12
@@ -185,6 +186,15 @@ def _grid(arms: Sequence[Arm], width: float, height: float) -> tuple[Figure, lis
     for axes in grid[len(arms) :]:
         axes.set_axis_off()
     return figure, grid[: len(arms)]
+
+
+def separation_of(arm: Arm) -> float:
+    """See `fedclust.report.statistics.separation`, first seed; NaN without distances or groups."""
+    matrix = _distance(arm)
+    known = None if matrix is None else _when_clustered(arm)
+    if matrix is None or known is None or len(known[0]) != len(matrix):
+        return math.nan
+    return separation(matrix, known[0])
 
 
 def _distance(arm: Arm) -> NDArray[np.float64] | None:

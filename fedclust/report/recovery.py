@@ -21,20 +21,30 @@ def words(arm: Arm) -> str:
 
     Empty where the federation has no groups or no client rows were written.
     """
+    found = verdicts(arm)
+    if not found:
+        return ""
+    purity = _listed(arm.last("purity"))
+    if set(found) <= {ONE, OWN, ALONE}:
+        return f"{arm.label}: {' / '.join(found)} (purity {purity})"
+    total = counted(found.total(), "seed")
+    where = ", ".join(f"{what} in {count} of {total}" for what, count in found.most_common())
+    return f"{arm.label} {where} (purity {purity})"
+
+
+def verdicts(arm: Arm) -> Counter[str]:
+    """What the clusters do to the groups, with the number of seeds in which they do; empty where
+    `words` is.
+    """
     clients = arm.run.final_clients
     clients = (
         clients[(clients["group"] >= 0) & (clients["label"] >= 0)] if len(clients) else clients
     )
-    if not len(clients):
-        return ""
-    verdicts = [_verdict(rows) for _, rows in clients.groupby("seed")]
-    purity = _listed(arm.last("purity"))
-    found = Counter(verdicts)
-    if set(found) <= {_ONE, _OWN, _ALONE}:
-        return f"{arm.label}: {' / '.join(found)} (purity {purity})"
-    total = counted(len(verdicts), "seed")
-    where = ", ".join(f"{what} in {count} of {total}" for what, count in found.most_common())
-    return f"{arm.label} {where} (purity {purity})"
+    return (
+        Counter(_verdict(rows) for _, rows in clients.groupby("seed"))
+        if len(clients)
+        else Counter()
+    )
 
 
 def _listed(values: NDArray[np.float64]) -> str:
@@ -47,9 +57,13 @@ def _listed(values: NDArray[np.float64]) -> str:
     return f"mean {values.mean():.2f}, {low:.2f} to {high:.2f}"
 
 
-_ONE = "everybody is in one cluster, so groups cannot be told apart"
-_OWN = "every client has its own model, so purity says nothing"
-_ALONE = "there is one group only"
+ONE = "everybody is in one cluster, so groups cannot be told apart"
+OWN = "every client has its own model, so purity says nothing"
+ALONE = "there is one group only"
+EXACT = "recovers the true groups exactly"
+SPLITS = "splits true groups"
+MERGES = "merges true groups"
+MISPLACES = "misplaces some clients"
 
 
 def _verdict(rows: pd.DataFrame) -> str:
@@ -60,15 +74,15 @@ def _verdict(rows: pd.DataFrame) -> str:
     clusters, groups = table.shape
     home = table.argmax(axis=0)  # [groups] the cluster that holds most of each group
     if groups == 1:
-        return _ALONE
+        return ALONE
     if clusters == 1:
-        return _ONE
+        return ONE
     if clusters == len(rows):
-        return _OWN
+        return OWN
     if len(set(home)) < groups:
-        return "merges true groups"
+        return MERGES
     if (table > 0).sum() == groups == clusters:
-        return "recovers the true groups exactly"
+        return EXACT
     if (table > 0).sum(axis=1).max() == 1:
-        return "splits true groups"
-    return "misplaces some clients"
+        return SPLITS
+    return MISPLACES

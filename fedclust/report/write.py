@@ -22,6 +22,7 @@ from fedclust.report.page import Page, Section, render, render_index
 from fedclust.report.pivot import pivot_tables
 from fedclust.report.pooling import pool_seeds
 from fedclust.report.reading import read_runs
+from fedclust.report.relative import relative_table
 from fedclust.report.runs import Run
 from fedclust.report.scores import headline
 from fedclust.report.settings import made_table, settings_table
@@ -40,7 +41,7 @@ from fedclust.report.targets import target_table
 _overflowing = np.errstate(over="ignore", invalid="ignore")
 _LONG = 24  # rows; a longer table is folded away
 _SUMMED_UP = ("table", "claims", "made")  # what the page of several experiments shows of each
-_OPEN = (*_SUMMED_UP, "comparison", "overall")  # never folded away
+_OPEN = (*_SUMMED_UP, "comparison", "overall", "relative")  # never folded away
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +117,7 @@ def _contents(folder: Path, read: Sequence[Run]) -> Contents:
         *([] if len(settings_of(found)) > 1 else pivot_tables(spec, found)),
         comparison_table(spec, found),
         overall_table(spec, found),
+        relative_table(spec, found),
         target_table(spec, found),
         fairness_table(found),
         recovery_table(found)

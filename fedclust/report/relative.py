@@ -1,0 +1,141 @@
+"""Every method in every federation, as a share of what knowing the true groups gives there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.metrics import METRICS
+from fedclust.report.arms import Arm, settings_of
+from fedclust.report.scores import in_panels, score_column
+from fedclust.report.spec import Spec
+from fedclust.report.table import Cell, Table
+from fedclust.report.wording import factor, title
+
+# what a score is divided by: the first of these that ran; with one group for all, knowing the
+# groups is FedAvg
+_KNOWING = ("oracle", "fedavg")
+_ONE_FOR_ALL = "fedavg"
+BELOW = "▾"  # behind a share that one model for all exceeds
+
+
+@dataclass(frozen=True)
+class Relative:
+    """Scores over those of the method that knows the groups.
+
+    Attributes:
+        names: [k] methods, the best mean first; those that did not run everywhere at the end.
+        settings: [F] federations.
+        knowing: [F] the method whose score the others of a federation are divided by.
+        base: [F] that score, mean over its seeds, as shown.
+        shares: [k, F] mean over the seeds of both, 1 as good as knowing the groups; NaN where a
+            method did not run to its end.
+        common: [F] the share of one model for all, FedAvg's; NaN where that did not run.
+    """
+
+    names: tuple[str, ...]
+    settings: tuple[str, ...]
+    knowing: tuple[str, ...]
+    base: NDArray[np.float64]
+    shares: NDArray[np.float64]
+    common: NDArray[np.float64]
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """[k] mean over the federations; NaN for a method that did not run in all of them."""
+        mean: NDArray[np.float64] = self.shares.mean(axis=1)
+        return mean
+
+
+def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
+    """The shares of a sweep over several federations; None where nothing ran that knows the groups,
+    or where less of the metric is better.
+    """
+    if not in_panels(arms) or METRICS[spec.metric].better != "higher":
+        return None
+    column = score_column(spec, arms)
+    scores = {(arm.setting, arm.name): column.values(arm) for arm in arms if arm.finished}
+    scores = {key: values for key, values in scores.items() if values}
+    knowing = {
+        setting: next((name for name in _KNOWING if (setting, name) in scores), "")
+        for setting in settings_of(arms)
+    }
+    settings = tuple(setting for setting, name in knowing.items() if name)
+    names = tuple(dict.fromkeys(arm.name for arm in arms))
+    if "oracle" not in knowing.values():
+        return None
+
+    def share(setting: str, name: str) -> float:
+        own, best = scores.get((setting, name), {}), scores[setting, knowing[setting]]
+        common = [seed for seed in own if seed in best]
+        below = sum(best[seed] for seed in common)
+        return sum(own[seed] for seed in common) / below if below > 0 else np.nan
+
+    # a row of its own would be 100 all along
+    names = tuple(n for n in names if any(n != k and (s, n) in scores for s, k in knowing.items()))
+    shares = np.array([[share(setting, name) for setting in settings] for name in names])
+    complete = np.isfinite(shares).all(axis=1)
+    order = np.lexsort((-np.nan_to_num(shares).mean(axis=1), ~complete))
+    return Relative(
+        names=tuple(names[i] for i in order),
+        settings=settings,
+        knowing=tuple(knowing[setting] for setting in settings),
+        base=np.array(
+            [
+                factor(spec.metric) * np.mean(list(scores[setting, knowing[setting]].values()))
+                for setting in settings
+            ]
+        ),
+        shares=shares[order],
+        common=np.array([share(setting, _ONE_FOR_ALL) for setting in settings]),
+    )
+
+
+def relative_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
+    """A row per method, a column per federation; None as for `relative`."""
+    found = relative(spec, arms)
+    if found is None:
+        return None
+    rows, records = [], []
+    for name, shares, mean in zip(found.names, found.shares, found.means, strict=True):
+        record: dict[str, Any] = {"arm": name, "mean": mean}
+        record |= dict(zip(found.settings, shares.tolist(), strict=True))
+        records.append({key: "" if value != value else value for key, value in record.items()})
+        cells = [
+            Cell(text=percent(share) + (f" {BELOW}" if share < common else ""))
+            for share, common in zip(shares, found.common, strict=True)
+        ]
+        rows.append((Cell(text=name), Cell(text=percent(mean)), *cells))
+    return Table(
+        name="relative",
+        title=f"{title(spec.metric)} in percent of what knowing the true groups gives",
+        columns=("arm", "mean", *found.settings),
+        rows=tuple(rows),
+        records=tuple(records),
+        notes=(explained(found),),
+    )
+
+
+def explained(found: Relative) -> str:
+    """What the numbers mean, in words."""
+    others = [s for s, name in zip(found.settings, found.knowing, strict=True) if name != "oracle"]
+    without = (
+        f" In {' and '.join(others)} there is no oracle; the scores are divided by FedAvg's, which "
+        "is the oracle of a single group."
+        if others
+        else ""
+    )
+    return (
+        "Score over the oracle's in the same federation and seeds, in percent: 100 is as good as "
+        f"FedAvg inside the true groups.{without} {BELOW}: below FedAvg, one model for all. "
+        "Methods by their mean over the federations; those that did not run in all of them last."
+    )
+
+
+def percent(share: float) -> str:
+    """A share as tables and figures show it."""
+    return "–" if np.isnan(share) else f"{100 * share:.0f}"

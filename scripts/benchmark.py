@@ -1,0 +1,544 @@
+"""Makes docs/benchmark.md: the leaderboard of `experiment=benchmark`, from the files of its runs.
+
+    make leaderboard RUNS=outputs/benchmark        or: python -m scripts.benchmark outputs/benchmark
+
+A federation is in the tables as soon as every method of the experiment has run there; the page says
+which ones are not. A method of your own that ran in the same federations is a row like any other.
+The same files give the same page. Longer than other files because it is that page, section by
+section.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import matplotlib as mpl
+import numpy as np
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
+
+from fedclust.config import schema
+from fedclust.config.tree import CONF
+from fedclust.helpers.errors import ConfigError, UserError, counted
+from fedclust.helpers.files import atomic_write
+from fedclust.report import diagrams, flow, heatmaps, recovery, style
+from fedclust.report.arms import Arm
+from fedclust.report.comparison import Overall, overall, significance
+from fedclust.report.relative import Relative, explained, percent, relative
+from fedclust.report.scores import score_column, standing
+from fedclust.report.spec import Spec
+from fedclust.report.standings import Standing
+from fedclust.report.statistics.scores import improvement, iqm, stratified
+from fedclust.report.wording import byte_unit
+from fedclust.report.write import contents
+from scripts.collect_results import small
+from scripts.results import table
+
+ROOT = Path(__file__).resolve().parent.parent
+EXPERIMENT = "benchmark"
+_REFERENCE = "fedavg"
+_KNOWING = "oracle"
+_ALONE = "local"
+_GOOD, _POOR = 0.97, 0.90  # shares of the oracle's accuracy that are called good and poor
+_COSTS = {"bytes": "sent", "gradient_steps": "local steps", "seconds": "seconds"}
+_OVER = ("done", "failed")  # states of a job that will not go on
+
+
+@dataclass(frozen=True)
+class Federation:
+    """One federation of the experiment.
+
+    Attributes:
+        case: its choice, as in conf/case.
+        title: what reports call it.
+        about: its config's first line.
+        arms: the jobs with results, by method.
+        missing: methods that have not run to their end.
+    """
+
+    case: str
+    title: str
+    about: str
+    arms: Mapping[str, Arm]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that the page says, before it is written.
+
+    Attributes:
+        spec: what the experiment asks for.
+        arms: the jobs with results, of other federations too.
+        federations: of the experiment, in its order.
+        scale: the name of its size.
+    """
+
+    spec: Spec
+    arms: Sequence[Arm]
+    federations: Sequence[Federation]
+    scale: str
+
+    @property
+    def complete(self) -> list[Federation]:
+        """The federations in which every method ran."""
+        return [one for one in self.federations if not one.missing]
+
+    @cached_property
+    def counted(self) -> list[Arm]:
+        """The jobs of complete federations."""
+        return [arm for one in self.complete for arm in one.arms.values()]
+
+    @cached_property
+    def shares(self) -> Relative:
+        """Scores over the oracle's.
+
+        Raises:
+            ConfigError: where no federation is complete.
+        """
+        found = relative(self.spec, self.counted)
+        if found is None:
+            begun = ", ".join(f"{f.title} lacks {len(f.missing)}" for f in self.federations)
+            raise ConfigError(f"no federation has every method yet: {begun}")
+        return found
+
+    @cached_property
+    def competing(self) -> list[Arm]:
+        """Those of methods that are not told the groups."""
+        return [arm for arm in self.counted if arm.algorithm != _KNOWING]
+
+    @cached_property
+    def overall(self) -> Overall | None:
+        """Ranks over the federations; None for one."""
+        return overall(self.spec, self.competing)
+
+    @cached_property
+    def standing(self) -> Mapping[str, Standing]:
+        """Every arm against the best of its federation, by label."""
+        column = score_column(self.spec, self.competing)
+        return standing(self.competing, column, self.spec.metric)
+
+
+def results(folder: Path) -> Results:
+    """What the runs of a folder say.
+
+    Raises:
+        UserError: for a folder without runs, or of another experiment.
+    """
+    report = contents(folder)
+    scales = {arm.run.scale for arm in report.arms}
+    names = {str(arm.run.choices.get("experiment")) for arm in report.arms}
+    if names != {EXPERIMENT} or len(scales) > 1:
+        what = ", ".join(sorted(names | (scales if len(scales) > 1 else set())))
+        raise ConfigError(
+            f"{folder} holds {what}: it must hold experiment={EXPERIMENT} in one size"
+        )
+    (scale,) = scales
+    swept = _composed([f"experiment={EXPERIMENT}", f"scale={scale}"])["hydra"]["sweeper"]["params"]
+    methods = str(swept["algorithm"]).split(",")
+    federations = []
+    for case in str(swept["case"]).split(","):
+        title = str(_composed([f"case={case}"])["report"]["case"])
+        # a single federation has no name in a report
+        here = {
+            arm.name: replace(arm, setting=title)
+            for arm in report.arms
+            if arm.run.asked.get("case") == title
+        }
+        over = {name for name, arm in here.items() if arm.run.status.get("state") in _OVER}
+        grouped = any(arm.curve("purity") for arm in here.values())
+        wanted = [name for name in methods if grouped or name != _KNOWING or not here]
+        lines = (CONF / "case" / f"{case}.yaml").read_text().splitlines()
+        about = next(line for line in lines if line.startswith("# ") and "@package" not in line)
+        missing = tuple(name for name in wanted if name not in over)
+        federations.append(Federation(case, title, about.removeprefix("# "), here, missing))
+    return Results(report.spec, report.arms, federations, scale)
+
+
+def _composed(overrides: Sequence[str]) -> dict[str, Any]:
+    schema.register()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        config = compose("config", overrides=list(overrides), return_hydra_config=True)
+    plain = OmegaConf.to_container(
+        OmegaConf.masked_copy(config, ["hydra", "report"]), resolve=False
+    )
+    assert isinstance(plain, dict)
+    return cast(dict[str, Any], plain)
+
+
+def page(found: Results, pictures: Path) -> str:
+    """The page as Markdown; its pictures go to a folder beside it.
+
+    Raises:
+        ConfigError: where no federation is complete.
+    """
+    shares = found.shares
+    beside = pictures.name
+    pictures.mkdir(parents=True, exist_ok=True)
+    for old in pictures.glob("*.png"):
+        old.unlink()
+
+    def draw(name: str, figure: Figure | None) -> list[str]:
+        if figure is None:
+            return []
+        with mpl.rc_context(cast(Any, style.RC)):
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format="png", metadata={"Software": None})
+        file = pictures / f"{name}.png"
+        file.write_bytes(drawn.getvalue())
+        file.write_bytes(small(file))
+        return [f"![{name.replace('_', ' ')}]({beside}/{file.name})"]
+
+    with mpl.rc_context(cast(Any, style.RC)):
+        parts = [
+            "# The benchmark",
+            "Made by `make leaderboard` from the files of the runs; not written by hand.",
+            *_what_ran(found),
+            "## Every method under every shift",
+            *draw("at_a_glance", diagrams.at_a_glance(shares)),
+            explained(shares),
+            "## Leaderboard",
+            *_leaderboard(found),
+            *_ranks(found, draw),
+            "## What each kind of shift asks for",
+            *_shifts(found),
+            "## What each method is good at, and where it fails",
+            *_methods(found),
+            "## Distances of clients under every shift",
+            *_separations(found),
+            *_federations(found, draw),
+            "## How to run it",
+            _how(found),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _what_ran(found: Results) -> list[str]:
+    complete = found.complete
+    config = complete[0].arms[next(iter(complete[0].arms))].run.config
+    hours = sum(float(arm.total("seconds").sum()) for arm in found.arms) / 3600
+    commits = sorted({str(arm.run.versions.get("commit") or "unknown") for arm in found.counted})
+    machines = sorted({str(arm.run.versions.get("device")) for arm in found.counted})
+    failed = [arm.label for arm in found.counted if not arm.finished]
+    lines = [
+        f"Size: `scale={found.scale}`; {counted(len(complete), 'federation')}, "
+        f"{len({arm.name for arm in found.counted})} methods, {len(config['seeds'])} seeds, "
+        f"{config['rounds']} rounds; test accuracy in the last round. Every method has its default "
+        "settings and the same local training; nothing is tuned on these runs.",
+        f"{hours:.1f} hours of computing so far, on a machine that did other work too "
+        f"({', '.join(machines)}; commit {', '.join(commits)}).",
+        "\n".join(f"- **{one.title}**: {one.about}" for one in complete),
+    ]
+    if found.scale != "paper":
+        lines[-1] += f"\n\nThese are the full sizes; `scale={found.scale}` has smaller ones."
+    left = [
+        f"{one.title} ("
+        + ("not run" if not one.arms else f"{counted(len(one.missing), 'job')} left")
+        + ")"
+        for one in found.federations
+        if one.missing
+    ]
+    if left:
+        lines.append(f"Not in the tables: {', '.join(left)}.")
+    if failed:
+        lines.append(f"Failed, as their job says: {', '.join(failed)}.")
+    return lines
+
+
+def _leaderboard(found: Results) -> list[str]:
+    """A row per method, the best mean rank first."""
+    over, shares = found.overall, found.shares
+    complete = found.complete
+    names = [_KNOWING, *shares.names]
+    means = dict(zip(shares.names, shares.means.tolist(), strict=True)) | {_KNOWING: 1.0}
+    ranks = dict(zip(over.names, over.ranks.tolist(), strict=True)) if over else {}
+    best = min(ranks.values(), default=np.nan)
+    rows = []
+    for name in sorted(names, key=lambda name: (ranks.get(name, np.inf), -means[name])):
+        leads = sum(
+            found.standing[one.arms[name].label].leads
+            for one in complete
+            if name in one.arms and one.arms[name].label in found.standing
+        )
+        row: list[object] = [name]
+        if over is not None:
+            rank = ranks.get(name)
+            strong = rank is not None and rank - best < over.difference < np.inf
+            text = "–" if rank is None else f"{rank:.1f}"
+            row += [f"**{text}**" if strong else text, *_gain(over, name)]
+        ran = sum(name in one.arms for one in complete)
+        row.append("–" if np.isnan(means[name]) else f"{100 * means[name]:.1f}")
+        row.append("–" if name == _KNOWING else f"{leads} of {ran}")
+        row += [_ratio(complete, name, cost) for cost in _COSTS]
+        rows.append(row)
+    head = ["method", *(["mean rank", "IQM", "95 % interval", "ahead of FedAvg"] if over else [])]
+    head += ["of the oracle's (%)", "among the best", *_COSTS.values()]
+    notes = [
+        "Of the oracle's: the mean of a row of the figure. Among the best: federations in which it "
+        "has the best mean, or no difference to that is shown (exact sign-flip test over seeds "
+        "after Holm, and half a point).",
+        "Sent, local steps, seconds: of a whole run, over FedAvg's in the same federation, "
+        "geometric mean. Bytes and steps are exact; the seconds were taken beside other work and "
+        "say little. FedAvg itself: " + _absolute(complete) + ".",
+    ]
+    if over is not None:
+        notes.insert(
+            0,
+            "Mean rank: methods ranked in every federation by their mean over seeds, 1 the best. "
+            "IQM: interquartile mean of all runs, in points of accuracy above FedAvg in the same "
+            "seed, with a bootstrap interval over seeds. Ahead of FedAvg: share of runs, ties "
+            "half. Methods that ran in every federation have a rank, but for the oracle, which is "
+            f"told the groups. {significance(over)}"
+            + (" Bold: not significantly behind the best." if np.isfinite(over.difference) else ""),
+        )
+    else:
+        notes.insert(0, "Mean ranks need two federations or more.")
+    return [table(head, rows, 1), *notes]
+
+
+def _gain(over: Overall, name: str) -> list[str]:
+    """IQM above FedAvg, its interval and how often it is ahead; dashes where there is none."""
+    if name not in over.names or not over.reference or name == over.reference:
+        return ["–", "–", "–"]
+    runs = over.runs[name]
+    low, high = stratified(runs)
+    share = improvement(runs, over.runs[over.reference])
+    middle = float(iqm(np.concatenate(runs)))
+    return [_signed(middle), f"{_signed(low)} to {_signed(high)}", f"{100 * share:.0f} %"]
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def _ratio(complete: Sequence[Federation], name: str, cost: str) -> str:
+    """A cost over FedAvg's, geometric mean over the federations."""
+    ratios = []
+    for one in complete:
+        own, base = (one.arms[n].total(cost) if n in one.arms else [] for n in (name, _REFERENCE))
+        if len(own) and len(base) and np.mean(base) > 0:
+            ratios.append(float(np.mean(own) / np.mean(base)))
+    if not ratios:
+        return "–"
+    return "0" if min(ratios) == 0 else f"{np.exp(np.mean(np.log(ratios))):.2g}"
+
+
+def _absolute(complete: Sequence[Federation]) -> str:
+    """What FedAvg costs, mean over the federations and seeds."""
+    arms = [one.arms[_REFERENCE] for one in complete if _REFERENCE in one.arms]
+    spent = {cost: float(np.mean([arm.total(cost).mean() for arm in arms])) for cost in _COSTS}
+    size, unit = byte_unit(spent["bytes"])
+    return (
+        f"{spent['bytes'] / size:.3g} {unit}, {spent['gradient_steps']:,.0f} local steps, "
+        f"{spent['seconds']:.0f} seconds a seed"
+    )
+
+
+def _ranks(found: Results, draw: Any) -> list[str]:
+    over = found.overall
+    figure = diagrams.critical_difference(over) if over is not None else None
+    if figure is None:
+        return []
+    return [
+        "### Do the ranks differ?",
+        *draw("critical_difference", figure),
+        "Bars join methods whose mean ranks do not differ significantly. The diagram depends on "
+        "who else is in it; the paired tests within each federation do not.",
+    ]
+
+
+def _shifts(found: Results) -> list[str]:
+    """A line per federation: what knowing the groups, one model, and training alone reach there."""
+    rows = []
+    shares = found.shares
+    for one in found.complete:
+        place = shares.settings.index(one.title)
+        column = shares.shares[:, place]
+        leads = [
+            name
+            for name, arm in one.arms.items()
+            if arm.label in found.standing and found.standing[arm.label].leads
+        ]
+        below = int((column < shares.common[place]).sum())
+        known = int(np.isfinite(column).sum())
+        accuracy = [_accuracy(one, name) for name in (_KNOWING, _REFERENCE, _ALONE)]
+        shown = ", ".join(leads[:8]) + (f" and {len(leads) - 8} more" if len(leads) > 8 else "")
+        rows.append([one.title, *accuracy, f"{below} of {known}", shown])
+    head = ["shift", "oracle", "FedAvg", "Local", "below FedAvg", "among the best"]
+    note = (
+        "Accuracy in percent, mean ± standard deviation over seeds. Below FedAvg: methods of all "
+        "that ran. The gap from FedAvg to the oracle is what knowing the groups is worth."
+    )
+    return [table(head, rows, 1, left=5), note]
+
+
+def _accuracy(one: Federation, name: str) -> str:
+    values = 100 * one.arms[name].last("accuracy") if name in one.arms else np.empty(0)
+    return f"{values.mean():.1f} ± {values.std():.1f}" if len(values) else "–"
+
+
+def _methods(found: Results) -> list[str]:
+    """A line per method: where it is good, where it fails, what became of the groups."""
+    shares = found.shares
+    lines = []
+    for name, row in zip(shares.names, shares.shares, strict=True):
+        ranked = [(s, t, c) for s, t, c in zip(row, shares.settings, shares.common, strict=True)]
+        ranked = sorted((entry for entry in ranked if np.isfinite(entry[0])), reverse=True)
+        good = [f"{title} ({percent(share)} %)" for share, title, _ in ranked if share >= _GOOD]
+        poor = [
+            f"{title} ({percent(share)} %)" for share, title, _ in reversed(ranked) if share < _POOR
+        ]
+        below = [title for share, title, common in ranked if share < common]
+        said = [
+            f"good at {_few(good)}" if good else "nowhere good",
+            *([f"poor at {_few(poor)}"] if poor else []),
+            *([f"below FedAvg in {_few(below)}"] if below and name != _REFERENCE else []),
+        ]
+        groups = _groups(found, name)
+        lines.append(f"- **{name}**: {'; '.join(said)}.{' ' + groups if groups else ''}")
+    note = (
+        f"Good: at least {100 * _GOOD:.0f} % of the oracle's accuracy; poor: less than "
+        f"{100 * _POOR:.0f} %. What became of the true groups is counted over seeds."
+    )
+    return [note, "\n".join(lines)]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _groups(found: Results, name: str) -> str:
+    """What a method's clusters do to the groups, federation by federation, in one sentence."""
+    usual: dict[str, list[str]] = {}
+    for one in found.complete:
+        if name not in one.arms:
+            continue
+        counts = recovery.verdicts(one.arms[name])
+        if not counts:
+            continue
+        (what, number), total = counts.most_common(1)[0], counts.total()
+        often = "" if number == total else f" ({number} of {total} seeds)"
+        usual.setdefault(what, []).append(f"{one.title}{often}")
+    if set(usual) <= {recovery.ONE}:
+        return "One model for all, so there are no clusters." if usual else ""
+    if set(usual) <= {recovery.OWN}:
+        return "A model for every client, so there are no clusters."
+    said = "; ".join(f"{what}: {', '.join(where)}" for what, where in usual.items())
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _separations(found: Results) -> list[str]:
+    """How well the distances that methods cluster by tell the groups apart."""
+    values = {
+        (name, one.title): value
+        for one in found.complete
+        for name, arm in one.arms.items()
+        if not np.isnan(value := heatmaps.separation_of(arm))
+    }
+    if not values:
+        return ["No method here kept its distances."]
+    names = dict.fromkeys(name for name, _ in values)
+    titles = [one.title for one in found.complete if any(t == one.title for _, t in values)]
+    rows = [
+        [name, *(f"{values[name, t]:.2f}" if (name, t) in values else "–" for t in titles)]
+        for name in names
+    ]
+    return [
+        "The probability that two clients of different groups are farther apart than two of one "
+        "group, by the distance that the method clusters by, first seed: 1 where a threshold "
+        "divides the groups without a mistake, 0.5 where the distance says nothing of them. A "
+        "method with a high number that still mixes groups fails in the clustering; one with a "
+        "low number never saw them.",
+        table(["method", *titles], rows, 1),
+    ]
+
+
+def _federations(found: Results, draw: Any) -> list[str]:
+    """Distance matrices of every federation, and who moved where in those that shift."""
+    parts = []
+    for one in found.complete:
+        stem = one.case.rpartition("/")[2]
+        arms = list(one.arms.values())
+        shown = draw(f"{stem}_distances", heatmaps.distances(arms))
+        if arms[0].run.choices.get("scenario") != "static":
+            shown += [
+                line
+                for which, arm in zip(("best", "worst"), _moving(arms), strict=False)
+                for line in draw(f"{stem}_flow_{which}", flow.flow(arm))
+            ]
+        if shown:
+            parts += [f"### {one.title[0].upper()}{one.title[1:]}", *shown]
+    note = (
+        "Distances: first seed, clients in the order of their groups, then clusters. Flows: which "
+        "clients are in which cluster over rounds, of the method with the best and of the one with "
+        "the worst accuracy among those whose clients move."
+    )
+    return [note, *parts] if parts else []
+
+
+def _moving(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms with the best and the worst accuracy of those that have a flow."""
+    flows = [arm for arm in arms if arm.algorithm != _KNOWING and flow.flow(arm) is not None]
+    ranked = sorted(flows, key=lambda arm: -float(arm.last("accuracy").mean()))
+    return ranked if len(ranked) < 2 else [ranked[0], ranked[-1]]
+
+
+def _how(found: Results) -> str:
+    scale = "" if found.scale == "paper" else f" scale={found.scale}"
+    return "\n".join(
+        [
+            "```",
+            f"fedclust run experiment={EXPERIMENT}{scale}",
+            f"fedclust run experiment={EXPERIMENT}{scale} algorithm=mine --config-dir DIR",
+            f"make leaderboard RUNS=outputs/{EXPERIMENT}{'' if not scale else '-' + found.scale}",
+            "```",
+            "",
+            "The second command adds a method of your own (`fedclust example own_algorithm` writes "
+            "one) to the same folder, and so to every table and figure here. "
+            "`scripts/campaign.py run --list scripts/benchmark.yaml` runs it federation by "
+            "federation in the background, through any interruption. CIFAR-10 as a file of your "
+            "own: `dataset=npz dataset.path=FILE` with the two cases that use it.",
+        ]
+    )
+
+
+def scores(found: Results) -> str:
+    """The score of every seed as CSV: federation, method, seed, accuracy."""
+    lines = ["federation,method,seed,accuracy"]
+    for one in found.complete:
+        for name, arm in one.arms.items():
+            values = arm.by_seed(found.spec.metric, found.spec.score)
+            lines += [f"{one.title},{name},{s},{v:.6f}" for s, v in sorted(values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def main(given: Sequence[str]) -> int:
+    """Write the page, its pictures and numbers; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("runs", type=Path, help="of the experiment, such as outputs/benchmark")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "benchmark.md")
+    asked = parser.parse_args(list(given))
+    try:
+        found = results(asked.runs)
+        text = page(found, asked.to.with_suffix(""))
+    except UserError as error:
+        print(f"benchmark: {error}", file=sys.stderr)
+        return UserError.exit_status
+    atomic_write(asked.to.with_suffix("") / "scores.csv", scores(found))
+    atomic_write(asked.to, text)
+    print(asked.to)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

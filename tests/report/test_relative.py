@@ -1,0 +1,134 @@
+"""Shares of what knowing the groups gives, on made-up runs; the figure that shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from fedclust.report import diagrams
+from fedclust.report.relative import Relative, relative, relative_table
+from fedclust.report.write import Contents, contents
+
+Plain = Callable[..., Path]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, plain: Plain) -> Callable[[dict[str, dict[str, list[float]]]], Contents]:
+    """Writes a job per case and method with these scores of the seeds; returns the report."""
+
+    def write(cases: dict[str, dict[str, list[float]]]) -> Contents:
+        for case, methods in cases.items():
+            for name, scores in methods.items():
+                plain(
+                    tmp_path / f"{name}-{case}",
+                    {"accuracy": [[0.1] * len(scores), scores]},
+                    choices={"algorithm": name, "case": f"x/{case}"},
+                    overrides=[f"case=x/{case}"],
+                )
+        return contents(tmp_path)
+
+    return write
+
+
+def drawn(found: Relative) -> Figure:
+    return diagrams.at_a_glance(found)
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+TWO = {
+    "one": {
+        "oracle": [0.8, 0.8],
+        "fedavg": [0.4, 0.4],
+        "a": [0.6, 0.84],
+        "b": [0.2, 0.4],
+    },
+    "two": {"fedavg": [0.5, 0.5], "a": [0.6, 0.6], "b": [0.5, 0.5], "late": [0.5, 0.5]},
+}
+
+
+def test_scores_are_divided_by_the_oracles_or_fedavgs(sweep: Callable[..., Contents]) -> None:
+    report = sweep(TWO)
+    found = relative(report.spec, report.arms)
+    assert found is not None
+    assert found.settings == ("one", "two")
+    assert found.knowing == ("oracle", "fedavg")
+    assert found.names == ("a", "fedavg", "b", "late")  # late did not run everywhere
+    assert found.base.tolist() == pytest.approx([80, 50])
+    shares = np.array([[0.9, 1.2], [0.5, 1.0], [0.375, 1.0], [np.nan, 1.0]])
+    assert found.shares == pytest.approx(shares, nan_ok=True)
+    assert found.means == pytest.approx(np.array([1.05, 0.75, 0.6875, np.nan]), nan_ok=True)
+    assert found.common.tolist() == pytest.approx([0.5, 1.0])
+
+
+def test_the_table_marks_what_is_below_one_model_for_all(sweep: Callable[..., Contents]) -> None:
+    report = sweep(TWO)
+    (table,) = [one for one in report.tables if one.name == "relative"]
+    rows = [[cell.text for cell in row] for row in table.rows]
+    assert rows == [
+        ["a", "105", "90", "120"],
+        ["fedavg", "75", "50", "100"],
+        ["b", "69", "38 ▾", "100"],
+        ["late", "–", "–", "100"],
+    ]
+    assert "In two there is no oracle" in table.notes[0]
+    assert table.records[0]["one"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        {"one": {"fedavg": [0.4], "a": [0.6]}, "two": {"fedavg": [0.4], "a": [0.6]}},
+        {"one": {"oracle": [0.4], "a": [0.6]}},
+    ],
+    ids=["without an oracle", "of one federation"],
+)
+def test_there_is_nothing_to_show(
+    sweep: Callable[..., Contents], cases: dict[str, dict[str, Sequence[float]]]
+) -> None:
+    report = sweep(cases)
+    assert relative(report.spec, report.arms) is None
+    assert relative_table(report.spec, report.arms) is None
+
+
+def test_the_figure_prints_every_share_and_is_white_at_the_oracles(
+    sweep: Callable[..., Contents],
+) -> None:
+    report = sweep(TWO)
+    found = relative(report.spec, report.arms)
+    assert found is not None
+    figure = drawn(found)
+    axes = figure.axes[0]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == list(found.names)
+    assert {"one", "two", "90", "120", "38▾", "105", "mean"} <= set(texts(figure))
+    image = axes.images[0]
+    colours = image.cmap(image.norm(np.array([0.5, 1.0, 1.5])))[:, :3]
+    assert min(colours[1]) > 0.95
+    assert colours[0][0] > colours[0][2] + 0.4  # orange
+    assert colours[2][2] > colours[2][0] + 0.1  # purple
+
+
+def test_forty_methods_stay_legible() -> None:
+    names = tuple(f"method_{i}" for i in range(41))
+    shares = np.linspace(1.1, 0.4, 410).reshape(41, 10)
+    found = Relative(
+        names=names,
+        settings=tuple(f"shift {i}" for i in range(10)),
+        knowing=("oracle",) * 10,
+        base=np.full(10, 90.0),
+        shares=shares,
+        common=np.full(10, 0.5),
+    )
+    figure = drawn(found)
+    figure.canvas.draw()
+    boxes = [t.get_window_extent() for t in figure.axes[0].get_yticklabels()]
+    assert all(a.y0 >= b.y1 for a, b in pairwise(boxes))  # none overlaps
+    assert all(box.x0 >= 0 for box in boxes)
+    assert len(texts(figure)) == 410 + 41 + 10 + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ KNOWN = (
     nn.Dropout,
 )
 Shape = tuple[int, ...]
+Built = TypeVar("Built", bound=nn.Module)
 
 
 class Model(nn.Sequential):
@@ -86,7 +88,7 @@ class Model(nn.Sequential):
         return x
 
 
-class _TooSmallError(Exception):
+class TooSmallError(Exception):
     """An input whose height or width a layer reduces to nothing."""
 
 
@@ -226,16 +228,16 @@ class Stack:
 
     def _check(self, kernel: int, padding: int) -> None:
         if min(self.shape[1:]) + padding < kernel:
-            raise _TooSmallError
+            raise TooSmallError
 
 
-def of_images(what: str, in_shape: Shape, build: Callable[[Shape], Model]) -> Model:
+def of_images(what: str, in_shape: Shape, build: Callable[[Shape], Built]) -> Built:
     """The model `build` makes for images of shape `in_shape`.
 
     Args:
         what: the architecture in words, for the message.
         in_shape: (channels, height, width).
-        build: makes the model for a shape.
+        build: makes the model for a shape, or raises `TooSmallError`.
 
     Raises:
         ConfigError: when the examples are no images, or too small ones.
@@ -248,13 +250,13 @@ def of_images(what: str, in_shape: Shape, build: Callable[[Shape], Model]) -> Mo
         )
     try:
         return build(in_shape)
-    except _TooSmallError:
+    except TooSmallError:
         pass
     for side in range(min(in_shape[1:]) + 1, 512):
         smallest = (in_shape[0], side, side)
         try:
             build(smallest)
-        except _TooSmallError:
+        except TooSmallError:
             continue
         raise ConfigError(
             f"model: {what} needs images of at least {smallest}, the dataset has {in_shape}; "

@@ -1,0 +1,63 @@
+"""Residual networks in the general engines."""
+
+from __future__ import annotations
+
+import hydra
+import pytest
+import torch
+from engine_toys import (
+    CONF,
+    NUM_CLASSES,
+    RESNETS,
+    SOLVERS,
+    labels,
+    ragged_shards,
+    starts,
+    toy_pool,
+)
+from omegaconf import OmegaConf
+from torch import nn
+
+from fedclust.calls import GradCall, LossCall, TestCall, TrainCall
+from fedclust.engines import make_engine
+from fedclust.engines.loop import LoopEngine
+from fedclust.engines.vmap import VmapEngine
+from fedclust.helpers.errors import ConfigError
+
+SHAPE = (3, 8, 8)
+
+
+def narrow(name: str) -> nn.Module:
+    config = OmegaConf.load(CONF / "model" / f"{name}.yaml")
+    config.channels = [4, 6, 8, 10]
+    model: nn.Module = hydra.utils.instantiate(config, in_shape=SHAPE, num_classes=NUM_CLASSES)
+    return model
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_vmap_equals_the_loop(name: str) -> None:
+    pool, shards, how = toy_pool(SHAPE), ragged_shards((3, 0, 6)), SOLVERS["everything"]
+    loop, fast = LoopEngine(narrow(name), pool), VmapEngine(narrow(name), pool)
+    models, label = starts(loop), labels(len(shards))
+    assert torch.equal(starts(fast), models)
+    want, got = (
+        engine.train(TrainCall(models, label, shards, how, how.lr)) for engine in (loop, fast)
+    )
+    assert (want.params - models[label]).abs().amax(1)[shards.count > 0].min() > 1e-3
+    torch.testing.assert_close(got.params, want.params, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(got.loss, want.loss, rtol=1e-4, atol=1e-5)
+    for call in (LossCall(models, shards), GradCall(models, label, shards)):
+        verb = "loss" if isinstance(call, LossCall) else "grad"
+        read = [getattr(engine, verb)(call) for engine in (fast, loop)]
+        torch.testing.assert_close(*read, rtol=1e-3, atol=1e-5)
+    tests = [engine.test(TestCall(models, label, shards)) for engine in (fast, loop)]
+    torch.testing.assert_close(tests[0].loss_sum, tests[1].loss_sum, rtol=1e-5, atol=1e-5)
+    assert torch.equal(tests[0].correct, tests[1].correct)
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_auto_takes_vmap_and_fused_refuses_in_one_line(name: str) -> None:
+    pool = toy_pool(SHAPE)
+    assert make_engine("auto", narrow(name), pool).name == "vmap"
+    with pytest.raises(ConfigError, match=r"^engine=fused is not allowed: .*; use engine=auto$"):
+        make_engine("fused", narrow(name), pool)

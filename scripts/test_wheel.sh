@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Build the wheel, install it into an empty environment and use it in an empty folder.
+# Build the sdist, and the wheel from it, install that into an empty environment and use it in an
+# empty folder: [PYTHON=python3.13] [UV=uv] scripts/test_wheel.sh
 set -euo pipefail
+PYTHON=${PYTHON:-python3}
+UV=${UV:-uv}
 root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$UV" build --quiet --wheel --out-dir "$work/dist" --python "$PYTHON" "$root"
+"$UV" build --quiet --out-dir "$work/dist" --python "$PYTHON" "$root"
 "$UV" venv --quiet --python "$PYTHON" "$work/venv"
 # the versions of the lock, so that what is tested today is what is tested tomorrow
 sed -E '/^ +--hash/d; s/ \\$//' "$root/requirements.lock" > "$work/constraints.txt"
@@ -16,6 +19,9 @@ cd "$work/elsewhere"
 "$work/venv/bin/fedclust" run --config-dir ../mine algorithm=server_momentum rounds=2 progress=false name=mine
 test -f "$work"/venv/lib/python3*/site-packages/fedclust/py.typed
 "$work/venv/bin/fedclust" run rounds=6 progress=false
+printf 'x,who,label\n1,a,u\n2,a,v\n3,b,u\n4,b,v\n' > ../own.csv
+"$work/venv/bin/fedclust" run dataset=csv dataset.path=../own.csv dataset.client=who \
+    partition=natural model=linear algorithm=fedavg rounds=1 progress=false name=csv
 "$work/venv/bin/fedclust" report outputs/default
 test -s outputs/default/report/report.html
 test "$(ls)" = outputs

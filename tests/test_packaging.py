@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import yaml
+from packaging.requirements import Requirement
 
 import fedclust
 
@@ -21,5 +22,17 @@ def test_what_is_to_be_packed_is_there(root: Path) -> None:
     build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     packed = [*build["targets"]["sdist"]["include"], *build["targets"]["wheel"]["force-include"]]
     assert [name for name in packed if not (root / name.lstrip("/")).exists()] == []
-    assert {"/tests", "/docs", "/examples"} <= set(packed)
+    assert {"/tests", "/docs", "/examples", "/notebooks"} <= set(packed)
     assert (root / "fedclust" / "py.typed").read_text() == ""
+
+
+def test_an_extra_that_needs_an_older_python_brings_nothing_elsewhere(root: Path) -> None:
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    needs = [Requirement(one) for one in extras["sklearn-extra"]]
+    for version, brought in (("3.11", True), ("3.12", False), ("3.13", False)):
+        there = {"python_version": version, "python_full_version": f"{version}.0"}
+        assert {one.marker is None or one.marker.evaluate(there) for one in needs} == {brought}
+    # a dataset or tracker that names an extra in its message finds it
+    assert {"hf", "watch", "mlflow", "wandb", "tensorboard"} <= set(extras)

@@ -161,6 +161,11 @@ BAD = [
     (["dataset=npz", "dataset.path=missing.npz"], "missing.npz"),
     (["partition=from_file", "partition.path=missing.csv"], "missing.csv"),
     (["dataset=image_folder", "dataset.path=nowhere"], "nowhere"),
+    (["dataset=csv", "dataset.path=missing.csv"], "missing.csv not found: set dataset.path"),
+    (["dataset=csv", "dataset.features=3"], "dataset.features=3 is not allowed: expected a list"),
+    (["dataset=hf", "dataset.group=land"], "dataset.group=land is not allowed: null without"),
+    (["dataset=watch", "dataset.length=5000"], "dataset.length=5000 is not allowed: at most 236"),
+    (["model=resnet9", "model.groups=3"], "model.groups=3 is not allowed: a divisor"),
     # what no report can be made of
     (["report={metric: nonsense}"], "report.metric=nonsense is not allowed"),
     (["report={metrik: accuracy}"], "report.metrik is not allowed"),

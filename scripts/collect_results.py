@@ -37,6 +37,7 @@ from fedclust.helpers.files import atomic_write
 from fedclust.report import make_report
 from fedclust.report.arms import Arm, arms
 from fedclust.report.pooling import pool_seeds
+from fedclust.report.published import table
 from fedclust.report.reading import read_runs
 from fedclust.report.runs import Run
 from fedclust.report.spec import Spec
@@ -45,7 +46,7 @@ TABLES = ("table", "over_rounds", "claims", "federation", "recovery", "cost")
 NOT_SHOWN = ("flow_", "contingency", "distance")
 MOST_WIDTH = 1100  # pixels
 TESTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
-ITERATIONS = (5, 10, 15, 30, 60)  # columns of the published tables
+ITERATIONS = (5, 10, 15, 30, 60)  # columns of LCFL's tables
 # percent
 REACHED = {
     "accuracy": (80, 85, 90, 95),
@@ -233,7 +234,7 @@ def seed_rows(arm: Arm) -> list[dict[str, str]]:
         add(f"{metric} last", curve.seeds, 100 * curve.last())
         add(f"{metric} max", curve.seeds, 100 * np.fmax.reduce(counted.values, axis=0))
         add(f"{metric} median", curve.seeds, 100 * np.nanmedian(curve.values, axis=0))
-        for i in ITERATIONS:
+        for i in _iterations(arm):
             if i - 1 in curve.rounds:
                 add(f"{metric} at {i}", curve.seeds, 100 * curve.at(i - 1))
     for metric, thresholds in REACHED.items():
@@ -261,6 +262,13 @@ def seed_rows(arm: Arm) -> list[dict[str, str]]:
         | {name: _number(column.get(seed, np.nan)) for name, column in columns.items()}
         for seed in seeds
     ]
+
+
+def _iterations(arm: Arm) -> list[int]:
+    """Those at which some paper's tables print numbers, and those of the arm's own table."""
+    name = Spec.of(arm.run.config).published
+    own = {int(row["round"]) for row in (table(name) if name else ()) if row["round"].isdigit()}
+    return sorted(own.union(ITERATIONS))
 
 
 def _number(value: float) -> str:

@@ -62,8 +62,5 @@ class LabelNoise:
         train, test, group = dealt(self.base, count, self.assignment, dataset, stream)
         # from row r * count + g to the g-th rate, or to the right label, of r * (count + 1)
         noisy = train.index // count * (count + 1) + 1 + train.index % count
-        return (
-            Split(noisy, train.start),
-            Split(test.index // count * (count + 1), test.start),
-            group,
-        )
+        right = test.index // count * (count + 1)
+        return Split(noisy, train.start), Split(right, test.start), group

@@ -75,7 +75,8 @@ def test_the_best_and_the_worst_at_the_end_are_so_among_all() -> None:
 
 def test_better_at_first_is_the_mean_of_the_first_rounds() -> None:
     entry = {"kind": "best_early", "arm": "b", "others": ["a"]}
-    assert verdict(entry | {"round": 2}, RIGHT, LEFT) == (True, 1, 2)  # 0.3 and 0.35 against 0.3
+    assert verdict(entry | {"round": 2}, RIGHT, LEFT) == (True, 1, 2)  # 0.3, 0.35 and 0.3, 0.25
+    assert verdict(entry | {"round": 1}, RIGHT, LEFT) == (False, 0, 2)  # 0.1 each
     assert verdict(entry | {"round": 3}, RIGHT, LEFT) == (True, 1, 2)  # 0.433, 0.55 and 0.467
     assert verdict(entry | {"round": 4}, RIGHT, LEFT) == (None, 0, 0)
 

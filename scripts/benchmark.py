@@ -99,17 +99,9 @@ class Results:
         return [arm for one in self.complete for arm in one.arms.values()]
 
     @cached_property
-    def shares(self) -> Relative:
-        """Scores over the oracle's.
-
-        Raises:
-            ConfigError: where no federation is complete.
-        """
-        found = relative(self.spec, self.counted)
-        if found is None:
-            begun = ", ".join(f"{f.title} lacks {len(f.missing)}" for f in self.federations)
-            raise ConfigError(f"no federation has every method yet: {begun}")
-        return found
+    def shares(self) -> Relative | None:
+        """Scores over the oracle's; None where no federation with true groups is complete."""
+        return relative(self.spec, self.counted)
 
     @cached_property
     def competing(self) -> list[Arm]:
@@ -177,11 +169,7 @@ def _composed(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def page(found: Results, pictures: Path) -> str:
-    """The page as Markdown; its pictures go to a folder beside it.
-
-    Raises:
-        ConfigError: where no federation is complete.
-    """
+    """The page as Markdown; its pictures go to a folder beside it."""
     shares = found.shares
     beside = pictures.name
     pictures.mkdir(parents=True, exist_ok=True)
@@ -199,26 +187,31 @@ def page(found: Results, pictures: Path) -> str:
         file.write_bytes(small(file))
         return [f"![{name.replace('_', ' ')}]({beside}/{file.name})"]
 
+    head = [
+        "# The benchmark",
+        "Made by `make leaderboard` from the files of the runs; not written by hand.",
+    ]
+    tail = ["## How to run it", _how(found)]
+    if shares is None:
+        return "\n\n".join([*head, *_so_far(found), *tail]) + "\n"
     with mpl.rc_context(cast(Any, style.RC)):
         parts = [
-            "# The benchmark",
-            "Made by `make leaderboard` from the files of the runs; not written by hand.",
+            *head,
             *_what_ran(found),
             "## Every method under every shift",
             *draw("at_a_glance", diagrams.at_a_glance(shares)),
             explained(shares),
             "## Leaderboard",
-            *_leaderboard(found),
+            *_leaderboard(found, shares),
             *_ranks(found, draw),
             "## What each kind of shift asks for",
-            *_shifts(found),
+            *_shifts(found, shares),
             "## What each method is good at, and where it fails",
-            *_methods(found),
+            *_methods(found, shares),
             "## Distances of clients under every shift",
             *_separations(found),
             *_federations(found, draw),
-            "## How to run it",
-            _how(found),
+            *tail,
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -241,23 +234,47 @@ def _what_ran(found: Results) -> list[str]:
     ]
     if found.scale != "paper":
         lines[-1] += f"\n\nThese are the full sizes; `scale={found.scale}` has smaller ones."
-    left = [
-        f"{one.title} ("
-        + ("not run" if not one.arms else f"{counted(len(one.missing), 'job')} left")
-        + ")"
-        for one in found.federations
-        if one.missing
-    ]
-    if left:
-        lines.append(f"Not in the tables: {', '.join(left)}.")
+    if left := _left(found):
+        lines.append(left)
     if failed:
         lines.append(f"Failed, as their job says: {', '.join(failed)}.")
     return lines
 
 
-def _leaderboard(found: Results) -> list[str]:
+def _so_far(found: Results) -> list[str]:
+    """The jobs that are done, where no federation is."""
+    rows = []
+    for one in found.federations:
+        for name, arm in one.arms.items():
+            if name not in one.missing and len(arm.last("accuracy")):
+                purity = arm.last("purity")
+                said = f"{purity.mean():.2f}" if len(purity) else "–"
+                rows.append([one.title, name, _accuracy(one, name), said])
+    return [
+        f"Size: `scale={found.scale}`. No federation has every method yet, so there is no "
+        "leaderboard: ranks of some methods change with the others. " + _left(found),
+        "## Jobs that are done",
+        "Accuracy in percent, mean ± standard deviation over seeds, and the purity of the "
+        "clusters, both in the last round. Every method has its default settings.",
+        table(["shift", "method", "accuracy", "purity"], rows, 2),
+    ]
+
+
+def _left(found: Results) -> str:
+    """Which federations are not in the tables, and why; "" where all are."""
+    left = [
+        f"{one.title} ({counted(len(one.missing), 'job')} left)"
+        if one.arms
+        else f"{one.title} (not run)"
+        for one in found.federations
+        if one.missing
+    ]
+    return f"Not in the tables: {', '.join(left)}." if left else ""
+
+
+def _leaderboard(found: Results, shares: Relative) -> list[str]:
     """A row per method, the best mean rank first."""
-    over, shares = found.overall, found.shares
+    over = found.overall
     complete = found.complete
     names = [_KNOWING, *shares.names]
     means = dict(zip(shares.names, shares.means.tolist(), strict=True)) | {_KNOWING: 1.0}
@@ -357,10 +374,9 @@ def _ranks(found: Results, draw: Any) -> list[str]:
     ]
 
 
-def _shifts(found: Results) -> list[str]:
+def _shifts(found: Results, shares: Relative) -> list[str]:
     """A line per federation: what knowing the groups, one model, and training alone reach there."""
     rows = []
-    shares = found.shares
     for one in found.complete:
         place = shares.settings.index(one.title)
         column = shares.shares[:, place]
@@ -387,9 +403,8 @@ def _accuracy(one: Federation, name: str) -> str:
     return f"{values.mean():.1f} ± {values.std():.1f}" if len(values) else "–"
 
 
-def _methods(found: Results) -> list[str]:
+def _methods(found: Results, shares: Relative) -> list[str]:
     """A line per method: where it is good, where it fails, what became of the groups."""
-    shares = found.shares
     lines = []
     for name, row in zip(shares.names, shares.shares, strict=True):
         ranked = [(s, t, c) for s, t, c in zip(row, shares.settings, shares.common, strict=True)]

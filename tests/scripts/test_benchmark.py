@@ -59,6 +59,13 @@ def test_a_method_from_outside_is_a_row_like_any_other(
     assert benchmark.main([str(runs), "--to", str(target)]) == 0
     assert "drift (1 job left)" in target.read_text()
     assert set(rows(target.read_text(), "shift")) == {"rotation"}
+    # nor is there a leaderboard before the first one is complete
+    job = next(runs.glob("ifca,case=benchmark_rotation*"))
+    (job / "status.json").write_text(status.replace('"done"', '"interrupted"'))
+    assert benchmark.main([str(runs), "--to", str(target)]) == 0
+    assert "no leaderboard" in target.read_text().replace("\n", " ")
+    assert set(rows(target.read_text(), "shift")) == {"rotation", "drift"}
+    assert "| ifca |" not in target.read_text()
     capsys.readouterr()
 
 

@@ -89,7 +89,8 @@ def sweep(
 
     Raises:
         SweepError: if jobs could not run; the others have, and `load` reads them.
-        UserError, Interrupted: as `run`.
+        UserError: as `run`.
+        Interrupted: as `run`.
     """
     return Result.of(_start(overrides, keys, config_dir, many=True))
 

@@ -165,7 +165,8 @@ class Clients(Protocol):
         frozen: Tensor | None = None,
         each_step: bool = False,
     ) -> LocalResult:
-        """Local training of the clients `ids` [C], client i from models[label[i]] [K, P].
+        """Local training of the clients `ids` [C], client i from model label[i] of
+        `models` [K, P].
 
         What is optional is that of `fedclust.calls.TrainCall`; `purpose` names the randomness.
         """

@@ -98,7 +98,7 @@ def page(results: Path, campaign: Path, conf: Path) -> str:
     claims = prose(results, conf, entries)
     parts = [
         "# The papers at full size",
-        "Made by `make results` from the files in [runs](runs); not written by hand.",
+        "Made by `make results` from the files in `runs`; not written by hand.",
         *_score(cells, claims, runs),
         _RULE,
         *_largest(cells),

@@ -171,7 +171,9 @@ def document(
 
     Args:
         name: as it will stand in `rounds.csv`.
-        text, unit, better: see `Meaning`.
+        text: as of `Meaning`.
+        unit: likewise.
+        better: likewise.
 
     Raises:
         ConfigError: when the name already means something else.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from torch import Tensor
 
 from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.ops import discrepancy
 from fedclust.metrics import METRICS, document, meaning
 from fedclust.metrics.accuracy import accuracy
 from fedclust.metrics.contingency import contingency
@@ -111,6 +114,26 @@ def test_without_groups_there_is_no_recovery_but_there_are_sizes() -> None:
         "smallest_cluster": 1.0,
     }
     assert sizes(*case([-1, -1], [0, 1])) == {}
+
+
+def test_the_page_on_metrics_prints_what_is_computed(root: Path) -> None:
+    page = (root / "docs" / "metrics.md").read_text()
+    group = [0, 0, 1, 1, 1, 1]
+    for name, label in (
+        ("the example", [0, 0, 0, 1, 1, 1]),
+        ("one cluster for all six", [0] * 6),
+        ("a cluster for each client", [0, 1, 2, 3, 4, 5]),
+    ):
+        scores = recovery(*case(label, group))
+        row = [f"{scores[key]:.3f}" for key in ("purity", "ari", "nmi", "matched_accuracy")]
+        cells = [cell.removesuffix(".000") for cell in row]
+        assert f"| {name} | {' | '.join(cells)} |" in page
+    two = accuracy(*case([0, 0], [0, 0], correct=[9, 1], count=[10, 2]))
+    said = f"{two['accuracy']:.3f} and a client mean of {two['accuracy_client_mean']:.1f}"
+    assert f"10 / 12 = {said}" in page
+    models = torch.tensor([[0.0, 0.0], [6.0, 8.0]])
+    gap = discrepancy(models, models.mean(0, keepdim=True), torch.zeros(2, dtype=torch.int64))
+    assert f"discrepancy {float(gap):.0f}." in page
 
 
 def test_scores_by_hand() -> None:

@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRA := .venv-sklearn-extra
 RAY := .venv-ray
+DOCS := .venv-docs
 PFL := .venv-pfl
 FLOWER := .venv-flower
 # for check-gpu on another machine: its Python, and the packages it lacks
@@ -12,7 +13,7 @@ FOR := 3.12
 CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock benchmark benchmark-pfl benchmark-flower check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock docs docs-serve benchmark benchmark-pfl benchmark-flower check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -77,10 +78,24 @@ format: setup  ## apply ruff's fixes and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# it reads the package's files and imports no PyTorch, so it has an environment of its own
+$(DOCS)/.ready: requirements-docs.lock | setup
+	$(PYTHON) -m venv $(DOCS)
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(DOCS)/bin/python --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: $(DOCS)/.ready  ## the documentation site in site/, without a network
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+	@echo "open site/index.html"
+
+docs-serve: $(DOCS)/.ready  ## the site at http://127.0.0.1:8000, built again after every change
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
+
 lock: setup  ## pin the newest allowed versions
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra hf --extra watch pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --generate-hashes --no-header --extra dev --extra sklearn-extra pyproject.toml -o requirements-sklearn-extra.lock
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --no-annotate --no-header --extra dev --extra ray pyproject.toml -o requirements-ray.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --group docs -o requirements-docs.lock
 
 benchmark: setup  ## client steps per second against the plain loop, with the machine's limit
 	$(BIN)/python -m benchmarks
@@ -116,4 +131,4 @@ leaderboard: setup  ## docs/benchmark.md: methods and kinds of shift, from the r
 	$(BIN)/python -m scripts.benchmark $(RUNS)
 
 clean:  ## delete the environments and caches, keep outputs
-	rm -rf $(VENV) $(EXTRA) $(RAY) $(PFL) $(FLOWER) .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(EXTRA) $(RAY) $(DOCS) $(PFL) $(FLOWER) site .mypy_cache .pytest_cache .ruff_cache build dist

@@ -17,6 +17,10 @@ cd "$work/elsewhere"
 "$work/venv/bin/fedclust" list algorithm
 "$work/venv/bin/fedclust" example own_algorithm ../mine
 "$work/venv/bin/fedclust" run --config-dir ../mine algorithm=server_momentum rounds=2 progress=false name=mine
+"$work/venv/bin/python" -c 'import importlib.metadata, re, sys
+text = importlib.metadata.metadata("fedclust").get_payload()
+assert text.startswith("# fedclust")
+sys.exit(re.search(r"\]\((?!https?:|#)\S+", text) and "the readme of the wheel has a relative link")'
 test -f "$work"/venv/lib/python3*/site-packages/fedclust/py.typed
 "$work/venv/bin/fedclust" run rounds=6 progress=false
 printf 'x,who,label\n1,a,u\n2,a,v\n3,b,u\n4,b,v\n' > ../own.csv

@@ -36,3 +36,14 @@ def test_an_extra_that_needs_an_older_python_brings_nothing_elsewhere(root: Path
         assert {one.marker is None or one.marker.evaluate(there) for one in needs} == {brought}
     # a dataset or tracker that names an extra in its message finds it
     assert {"hf", "watch", "mlflow", "wandb", "tensorboard"} <= set(extras)
+
+
+def test_the_public_address_stands_in_one_place(root: Path) -> None:
+    """`[project.urls]`; the README of the package, the site and the citation follow."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((root / "CITATION.cff").read_text())
+    urls = project.get("urls", {})
+    assert set(urls) in (set(), {"Documentation", "Source", "Changelog", "Issues"})
+    assert citation.get("repository-code") == urls.get("Source")
+    assert citation.get("url") == urls.get("Documentation")
+    assert "http" not in (root / "mkdocs.yml").read_text()

@@ -1,4 +1,4 @@
-"""The site's navigation: that of mkdocs.yml, with folders of pages that commands make filled in."""
+"""The site's navigation: that of mkdocs.yml, with folders filled in."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ DOCS = ROOT / "docs"
 
 
 def filled(nav: Sequence[Any]) -> list[Any]:
-    """A navigation in which an entry that ends in / is replaced by the pages of that folder."""
+    """A navigation in which an entry that ends in / is replaced by the pages of that folder that
+    no entry names.
+    """
+    return _filled(nav, set(pages_of(nav)))
+
+
+def _filled(nav: Sequence[Any], named: set[str]) -> list[Any]:
     found: list[Any] = []
     for entry in nav:
         if isinstance(entry, str) and entry.endswith("/"):
-            found += _folder(DOCS / entry)
+            found += _folder(DOCS / entry, named)
         elif isinstance(entry, dict):
             found += [
-                {title: filled(below) if isinstance(below, list) else below}
+                {title: _filled(below, named) if isinstance(below, list) else below}
                 for title, below in entry.items()
             ]
         else:
@@ -28,12 +34,14 @@ def filled(nav: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _folder(folder: Path) -> list[Any]:
+def _folder(folder: Path, named: set[str]) -> list[Any]:
     """The index, then every page with the pages of the folder of its name."""
     entries: list[Any] = []
     for file in sorted(folder.glob("*.md"), key=lambda file: (file.stem != "README", file.stem)):
         inner = sorted((folder / file.stem).glob("*.md"))
         place = file.relative_to(DOCS).as_posix()
+        if place in named:
+            continue
         if not inner:
             entries.append(place)
             continue

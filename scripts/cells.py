@@ -19,7 +19,6 @@ from statistics import fmean, median, pstdev
 import yaml
 
 from fedclust.helpers.errors import ConfigError, require
-from fedclust.report.published import READ_OFF
 
 Row = Mapping[str, str]
 REPRODUCED, EXPLAINED, OUTSIDE = "reproduced", "explained", "outside"
@@ -275,8 +274,7 @@ def agrees(row: Row, value: float) -> bool:
 
     Accuracies and differences of them within one printed standard deviation or 1 point, iterations
     within one, devices and parameters exactly, numbers of examples (which are drawn) within 1 %,
-    everything else within 5 %. A printed lower bound, and a printed saving, are met by more. What
-    is read off a figure may be half a point farther.
+    everything else within 5 %. A printed lower bound, and a printed saving, are met by more.
     """
     if math.isnan(value):
         return False
@@ -289,8 +287,6 @@ def agrees(row: Row, value: float) -> bool:
         allowed = max(allowed, float(row["std"]))
     if row["variant"] == "lower bound":
         return value >= printed
-    if row["variant"] == "read off":
-        allowed += READ_OFF
     if row["metric"].startswith("iteration_reduction"):
         return value >= printed - allowed
     return abs(value - printed) <= allowed + 1e-9

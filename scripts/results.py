@@ -69,9 +69,9 @@ _RULE = """\
 A number counts as reproduced within one printed standard deviation or 1 point, whichever is more;
 an iteration within one; a number of devices or parameters exactly, of examples (which are drawn)
 within 1 %; another quantity within 5 %. What is printed as a lower bound or as a saving is also
-met by more. What is read off a figure (CFL-GP's two curves) may be half a point farther. CLoVE's
-numbers are quoted from notes on the paper. A number is explained where a run has shown the cause,
-which stands beside it. Everything else is open. Numbers of other data than the paper's (digits for
+met by more. CFL-GP's two curves are read off a figure, to about half a point. CLoVE's numbers are
+quoted from notes on the paper. A number is explained where a run has shown the cause, which stands
+beside it. Everything else is open. Numbers of other data than the paper's (digits for
 EMNIST's letters, JPEG copies of CIFAR-10) are shown and never counted as reproduced."""
 _BEST = """\
 FlexCFL prints the best test accuracy over the rounds, which is chosen on test data. The value of

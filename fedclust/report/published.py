@@ -32,7 +32,6 @@ _SYNONYMS = {
 }
 
 
-READ_OFF = 0.5  # points to which a number is read off a figure
 _FIRST = re.compile(r"first_round_test_acc_ge_(\d+)")
 
 
@@ -43,19 +42,14 @@ class Published:
     Attributes:
         mean: its value, in the unit of the table (percent for accuracies).
         std: its standard deviation, or None where none is printed.
-        read_off: how far off it may be, where it is read off a figure.
     """
 
     mean: float
     std: float | None
-    read_off: float = 0.0
 
     def agrees(self, mean: float) -> bool:
-        """Whether a measured mean lies within 2 printed std, or within 1 point where none is
-        printed; what is read off may be farther by the precision of that.
-        """
-        allowed = 2 * self.std if self.std is not None else 1.0
-        return abs(mean - self.mean) <= allowed + self.read_off
+        """Whether a measured mean lies within 2 printed std, or 1 point where none is printed."""
+        return abs(mean - self.mean) <= (2 * self.std if self.std is not None else 1.0)
 
 
 @cache
@@ -109,11 +103,11 @@ def lookup(
         rows = [r for r in rows if _matches("setting", r["setting"], choices)]
     if not whole or len({r["round"] for r in rows}) > 1:
         rows = [r for r in rows if r["round"] == str(iteration)]
-    values = {(r["mean"], r["std"], r["variant"] == "read off") for r in rows if r["mean"]}
+    values = {(r["mean"], r["std"]) for r in rows if r["mean"]}
     if len(values) != 1:
         return None
-    mean, std, is_read_off = values.pop()
-    return Published(float(mean), float(std) if std else None, READ_OFF if is_read_off else 0.0)
+    mean, std = values.pop()
+    return Published(float(mean), float(std) if std else None)
 
 
 def thresholds(name: str | None) -> list[int]:

@@ -6,9 +6,13 @@ import logging
 
 import pytest
 import torch
+from engine_toys import toy_pool
 from torch import Tensor
 
 from fedclust.engines.chunks import auto_rows, cpu_cache, each_chunk
+from fedclust.engines.fused.network import Network
+from fedclust.engines.fused.row_plan import RowPlan
+from fedclust.models.mlp import mlp
 
 
 def test_every_row_comes_once_sorted_by_size() -> None:
@@ -53,3 +57,10 @@ def test_rows_on_a_cpu_fit_its_cache() -> None:
     assert auto_rows(1, cpu) == 64
     assert auto_rows(1 << 50, cpu) == 1
     assert auto_rows(cpu_cache() // 8, cpu) == 8
+
+
+def test_blocks_of_examples_suit_the_products_of_a_processor() -> None:
+    """48 models of 784 features: 64 MiB hold 445.8 examples of each."""
+    pool = toy_pool((1, 28, 28))
+    plan = RowPlan(Network.of(mlp((1, 28, 28), 10, hidden=[200])), pool, None)
+    assert [plan.block(models) for models in (1, 48, 100, 9999)] == [1024, 448, 256, 128]

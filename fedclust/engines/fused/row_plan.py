@@ -17,7 +17,7 @@ from fedclust.pool import Pool
 _BLOCK_CPU = 64 << 20  # bytes of the widest activation of one block
 _BLOCK_CUDA = 1 << 30
 # examples: fewer make poor products, more leave the cache
-_BLOCK_LEAST, _BLOCK_MOST_CPU = 128, 1024
+_BLOCK_LEAST, _BLOCK_MOST_CPU, _BLOCK_OF = 128, 1024, 64
 # examples of a row at once that are counted as memory; more are taken in blocks where possible
 _BATCH = 256
 _WASTE = 0.1
@@ -89,7 +89,9 @@ class RowPlan:
         each = 4 * self._network.widest * models  # bytes
         if self._pool.x.device.type == "cuda":
             return max(_BLOCK_LEAST, _BLOCK_CUDA // each)
-        return min(max(_BLOCK_LEAST, _BLOCK_CPU // each), _BLOCK_MOST_CPU)
+        # a product of 445 columns is a tenth slower than one of 448
+        size = -(-_BLOCK_CPU // each // _BLOCK_OF) * _BLOCK_OF
+        return min(max(_BLOCK_LEAST, size), _BLOCK_MOST_CPU)
 
 
 def _among(work: Callable[[Tensor], None], bucket: Tensor, rows: Tensor) -> None:

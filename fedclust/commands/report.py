@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedclust.commands.sweep_report import report
 from fedclust.helpers.errors import ConfigError, UserError
 
 
@@ -39,3 +38,18 @@ def main(arguments: Sequence[str]) -> None:
 
 def _say(message: str) -> None:
     print(f"fedclust: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
+def report(folder: Path, console: Console) -> None:
+    """Make the report of a folder, print its summary and where the page is.
+
+    Raises:
+        UserError: if the folder holds no run, or one that cannot be read.
+    """
+    # matplotlib and pandas cost a second; a run that never reports does not pay it
+    from fedclust.report import all_contents, make_report, print_summary
+
+    contents = all_contents(folder)
+    page = make_report(folder, contents)
+    print_summary(folder, console, contents)
+    console.print(f"report: {page}", highlight=False, soft_wrap=True)

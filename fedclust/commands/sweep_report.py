@@ -12,6 +12,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.console import Console
 
+from fedclust.commands.report import report
 from fedclust.commands.sweep import note, note_not_run, noted
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import UserError
@@ -75,18 +76,3 @@ class ReportAfterSweep(Callback):
                 line, style="red", highlight=False, soft_wrap=True, markup=False
             )
             note_not_run(1, line)
-
-
-def report(folder: Path, console: Console) -> None:
-    """Make the report of a folder, print its summary and where the page is.
-
-    Raises:
-        UserError: if the folder holds no run, or one that cannot be read.
-    """
-    # matplotlib and pandas cost a second; a run that never reports does not pay it
-    from fedclust.report import all_contents, make_report, print_summary
-
-    contents = all_contents(folder)
-    page = make_report(folder, contents)
-    print_summary(folder, console, contents)
-    console.print(f"report: {page}", highlight=False, soft_wrap=True)

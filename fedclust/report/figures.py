@@ -6,6 +6,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +30,7 @@ _MOST_FLOWS = 8
 _MOST_SETTINGS = 1  # whose single runs are drawn
 _MOST_BESIDE = 8
 _MOST_GRIDS = 4  # beside each other
+_LAYOUT = ("GDEF", "GPOS", "GSUB", "MATH")  # tables of a font
 _BAND = "Lines: mean over seeds; bands: ± 1 standard deviation."
 _FLOW = (
     "which clients are in which cluster, over rounds. Bars: clusters; bands: clients, in the "
@@ -56,7 +58,7 @@ class Picture:
 def draw(folder: Path, spec: Spec, arms: Sequence[Arm]) -> list[Picture]:
     """The figures that the data allow, written to `folder` as PNG and PDF."""
     pictures = []
-    with mpl.rc_context(cast(Any, style.RC)):
+    with mpl.rc_context(cast(Any, style.RC)), _plain_fonts():
         for name, caption, figure in _figures(spec, arms):
             png, pdf = io.BytesIO(), io.BytesIO()
             figure.savefig(png, format="png", metadata={"Software": None})
@@ -71,6 +73,24 @@ def draw(folder: Path, spec: Spec, arms: Sequence[Arm]) -> list[Picture]:
             atomic_write(folder / f"{name}.pdf", pdf.getvalue())
             pictures.append(Picture(name, caption, png.getvalue()))
     return pictures
+
+
+@contextmanager
+def _plain_fonts() -> Iterator[None]:
+    """PDFs embed fonts without tables of layout, which take longer to cut down than all the rest.
+
+    No viewer reads them: which glyph stands where is said in the file. Where fontTools keeps its
+    list elsewhere, they are embedded too.
+    """
+    from fontTools.subset import Options  # only figures need it, and it takes long to import
+
+    options: Any = Options
+    before = getattr(options, "_drop_tables_default", [])
+    options._drop_tables_default = [*before, *_LAYOUT]
+    try:
+        yield
+    finally:
+        options._drop_tables_default = before
 
 
 def figure(spec: Spec, arms: Sequence[Arm], metric: str, x: str) -> Figure:

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,17 @@ def summary(folder: Path) -> str:
     return console.file.getvalue()
 
 
+def embedded_fonts(pdf: bytes) -> list[set[str]]:
+    """The names of the tables of every TrueType font in a PDF."""
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL)
+    fonts = [zlib.decompress(x) for x in streams if x[:1] == b"x"]
+    return [
+        {font[at : at + 4].decode() for at in range(12, 12 + 16 * int.from_bytes(font[4:6]), 16)}
+        for font in fonts
+        if font[:4] == b"\0\1\0\0"
+    ]
+
+
 def test_the_whole_report_of_a_sweep(sweep: Path) -> None:
     page = make_report(sweep)
     folder = sweep / "report"
@@ -63,6 +75,11 @@ def test_the_whole_report_of_a_sweep(sweep: Path) -> None:
     assert {
         f"{name}.{ending}" for name in (*expected, "flow_ifca") for ending in ("png", "pdf")
     } == figures
+    fonts = embedded_fonts((folder / "figures" / "accuracy.pdf").read_bytes())
+    assert len(fonts) >= 2
+    for tables in fonts:
+        assert {"glyf", "hmtx"} < tables
+        assert not {"GDEF", "GPOS", "GSUB", "MATH"} & tables  # not read, and slow to cut down
     text = page.read_text()
     assert re.findall(r"<(?:link|script |iframe)", text) == []
     assert set(re.findall(r"src=\W*(\w+)", text)) == {"data"}

@@ -114,6 +114,11 @@ def test_a_sweep_has_an_arm_per_job_and_shows_itself(tmp_path: Path) -> None:
         result.figure("moved")
 
 
+def test_a_sweep_over_no_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rounds=\[\] is not allowed: at least one value"):
+        fedclust.sweep(rounds=[])
+
+
 @pytest.mark.parametrize(
     ("given", "kind", "said"),
     [

@@ -62,6 +62,8 @@ def _meant_key(key: str, arguments: Sequence[str]) -> str:
     own = [".".join(below[i:]) for i in range(len(below)) if below[i] in known]
     if own:
         return f"{own[0]} is a key by itself: did you mean {own[0]}=…?"
+    if below and top == "tags":  # the only key that a user may name freely
+        return f"did you mean +{key}=…?"
     if not below and (meant := did_you_mean(top, known)):
         return meant
     others = [a for a in without_user_dir(arguments) if "=" in a and key not in a.partition("=")[0]]

@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
-from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.errors import ConfigError, require
 
 
 def as_typed(
@@ -42,6 +42,7 @@ def as_typed(
 def _choices(key: str, value: Any, many: bool) -> str:
     """The right side of an override."""
     if many and _is_list(value):
+        require(len(value) > 0, key, value, "at least one value to try")
         return ",".join(_value(key, one) for one in value)
     return _value(key, value)
 

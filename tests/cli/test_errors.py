@@ -21,6 +21,7 @@ BAD = [
     (["algorithm=CLOVE"], "did you mean clove?"),
     (["dataset=MNIST"], "did you mean mnist?"),
     (["solver.Lr=1"], "did you mean solver.lr?"),
+    (["tags.note=first"], "did you mean +tags.note=…?"),
     (["objective=accuracyy"], "objective=accuracyy is not allowed: did you mean accuracy?"),
     (["algorithm._target_=os.system"], "is not allowed: an algorithm of fedclust"),
     # keys of the last version

@@ -4,6 +4,7 @@ one.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -86,6 +87,43 @@ def test_a_job_that_cannot_run_elsewhere_is_told_here(tmp_path: Path) -> None:
     left = list(results.rglob("rounds.csv"))
     assert len(left) == 2  # one of each algorithm
     assert all("participation=1.0" in file.parent.name for file in left)
+
+
+LONG = ("rounds=300", "seeds=2", "checkpoint_seconds=0")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_sweep_under_joblib_that_is_interrupted_continues(tmp_path: Path) -> None:
+    status, whole = swept(tmp_path / "whole", *LONG)
+    assert status == 0
+    for to_all in (True, False):  # as a terminal does, or kill
+        folder = tmp_path / f"to all {to_all}"
+        folder.mkdir()
+        sweep = subprocess.Popen(
+            [sys.executable, "-m", "fedclust", "run", *SWEEP, *LONG, *LAUNCHERS["joblib"]],
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        (job, *_) = job_folders(folder / "outputs" / "default", sweep)
+        wait_for_round(job, sweep, 3)
+        workers = psutil.Process(sweep.pid).children(recursive=True)
+        (os.killpg if to_all else os.kill)(sweep.pid, signal.SIGINT)
+        said = sweep.communicate(timeout=120)[1].decode()
+        assert sweep.returncode == 130
+        line = "fedclust: interrupted by SIGINT; the same command continues the run\n"
+        assert said.endswith(line)
+        assert psutil.wait_procs(workers, timeout=30)[1] == [], "a worker lives on"
+        left = list(folder.rglob("rounds.csv"))
+        assert not all((file.parent / "summary.csv").is_file() for file in left)
+        again = [sys.executable, "-m", "fedclust", "run", *SWEEP, *LONG, *LAUNCHERS["joblib"]]
+        assert subprocess.run(again, cwd=folder, timeout=300, check=False).returncode == 0
+        found = rounds(folder / "outputs" / "default")
+        for name, table in rounds(whole).items():
+            pd.testing.assert_frame_equal(
+                found[name].reset_index(drop=True), table.reset_index(drop=True)
+            )
 
 
 QUEUED = (

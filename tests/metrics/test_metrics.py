@@ -178,8 +178,10 @@ def test_every_metric_is_documented_and_others_are_refused() -> None:
     evaluation, rnd = case([0, 1], [0, 1], correct=[1, 1])
     names = {**accuracy(evaluation, rnd), **recovery(evaluation, rnd), **sizes(evaluation, rnd)}
     assert set(names) <= set(METRICS)
-    with pytest.raises(ConfigError, match=r"report.metric=acuracy is not allowed: one of accuracy"):
+    with pytest.raises(ConfigError, match=r"report.metric=acuracy is .* did you mean accuracy\?"):
         meaning("acuracy", "report.metric")
+    with pytest.raises(ConfigError, match=r"report.metric=xyz is not allowed: one of accuracy, "):
+        meaning("xyz", "report.metric")
 
 
 def test_a_method_can_document_a_number_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """How time and memory grow, a process per point so that its memory is its own.
 
-python -m benchmarks.growth [clients cohort model seeds landmarks …] [--seconds 20] [--json FILE]
+python -m benchmarks.growth [clients cohort large model seeds landmarks …] [--seconds 20]
 
 Every point is a whole job with its files: FedAvg with one local epoch on random bytes of MNIST's
 shape, 20 examples and 2 test examples a client, tested once at the end. Time is the median over
@@ -85,11 +85,18 @@ AXES: Mapping[str, Sequence[Point]] = {
     "clients": [Point(clients=m, cohort=100) for m in (1_000, 10_000, 100_000, 1_000_000)]
     + [Point(clients=100_000, cohort=1_000)],
     "cohort": [Point(clients=10_000, cohort=c) for c in (10, 100, 1_000, 10_000)],
+    "large": [Point(clients=100_000, cohort=c, hidden=200) for c in (1_000, 10_000)],
     "model": [Point(cohort=50, hidden=h) for h in (0, 16, 64, 256, 1_024, 3_776)],
     "seeds": [Point(seeds=s) for s in (1, 2, 4, 8, 16, 32)],
     "landmarks": [Point(clients=m, landmarks=n) for m in (250, 500, 1_000, 2_000) for n in (64, 0)],
 }
-GROWING = {"clients": "clients", "cohort": "cohort", "model": "parameters", "seeds": "seeds"}
+GROWING = {
+    "clients": "clients",
+    "cohort": "cohort",
+    "large": "cohort",
+    "model": "parameters",
+    "seeds": "seeds",
+}
 
 
 def parameters(point: Point) -> int:
@@ -236,7 +243,9 @@ def table(axis: str, points: Sequence[Point], costs: Sequence[Cost]) -> Table:
         )
     if axis in GROWING:
         line = points[:4] if axis == "clients" else points  # without the large cohort at the end
-        sizes = [float(parameters(p) if axis == "model" else getattr(p, axis)) for p in line]
+        sizes = [
+            float(parameters(p) if axis == "model" else getattr(p, GROWING[axis])) for p in line
+        ]
         times = [cost.seconds for cost in costs[: len(line)]]
         memory = [cost.peak_mib for cost in costs[: len(line)]]
         shown.caption = (

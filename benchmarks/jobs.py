@@ -41,8 +41,10 @@ JOBS = {
 # what is timed: a module, a class or nothing, a function, and the part it belongs to
 _PARTS = (
     ("fedclust.engines.fused", "FusedEngine", "train", "work"),
+    ("fedclust.engines.fused", "FusedEngine", "sums", "work"),
     ("fedclust.engines.fused", "FusedEngine", "loss", "work"),
     ("fedclust.engines.fused", "FusedEngine", "grad", "work"),
+    ("fedclust.engines.fused", "FusedEngine", "grad_sums", "work"),
     ("fedclust.engines.fused", "FusedEngine", "align", "work"),
     ("fedclust.engines.fused", "FusedEngine", "test", "tests"),
     ("fedclust.engines.lockstep", "Lockstep", "map", "method"),

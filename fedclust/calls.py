@@ -1,24 +1,26 @@
-"""What is asked of an engine, as values: local training, losses, gradients, their alignment with
-directions, and tests of C rows.
+"""What is asked of an engine, as values: local training, sums of it, losses, gradients, their
+alignment with directions, and tests of C rows.
 
 A call holds the tensors of all its rows. Calls of one `kind` can be merged into one, a call can be
 reduced to some of its rows, and a result can be cut again. The symbols of the shape comments are
 those of `fedclust.types`.
 
-Longer than other files because the five calls obey one protocol and share the helpers that merge,
+Longer than other files because the seven calls obey one protocol and share the helpers that merge,
 reduce and cut them: whoever adds a call reads all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from operator import itemgetter
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fedclust.helpers.ops import cluster_mean
 from fedclust.solver import Solver
 
 R = TypeVar("R")
@@ -45,6 +47,13 @@ class Shards:
     def __len__(self) -> int:
         """C."""
         return len(self.count)
+
+    @property
+    def share(self) -> Tensor:
+        """What each example is of its row's mean, [C, n] float32, 0 past the count."""
+        inside = torch.arange(self.index.shape[1], device=self.count.device)
+        share = 1 / self.count.clamp(min=1).to(torch.float32).unsqueeze(1)
+        return share * (inside < self.count.unsqueeze(1))
 
     def num_steps(self, solver: Solver) -> Tensor:
         """Local steps of every row, [C] int64: ceil(work * all its steps)."""
@@ -99,6 +108,89 @@ class LocalResult:
     step_loss: Tensor | None = None
 
 
+_OF_MODELS = {"of": "models"}  # of a result's tensors with a row per model, not per client
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """What local training adds up to, model by model.
+
+    Attributes:
+        params: [K, P] summed parameters of the rows of every model, times their weights; float64,
+            or float32 where the engine adds in the order of the rows.
+        slots: [K, P] likewise of the momenta; None where the call gave none to begin with.
+        loss, first_loss, steps: [C] of every row, see `LocalResult`.
+    """
+
+    params: Tensor = field(metadata=_OF_MODELS)
+    slots: Tensor | None = field(metadata=_OF_MODELS)
+    loss: Tensor
+    first_loss: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanResult:
+    """Means of what local training makes of every model.
+
+    Attributes:
+        models: [K, P] mean parameters of the rows of every model; the model itself without rows.
+        slots: [K, P] likewise of the momenta; None where none were given.
+        loss, first_loss, steps: [C] of every row, see `LocalResult`.
+        params: [C, P] parameters of every row, None where they were not kept.
+    """
+
+    models: Tensor
+    slots: Tensor | None
+    loss: Tensor
+    first_loss: Tensor
+    steps: Tensor
+    params: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        local: LocalResult,
+        models: Tensor,
+        label: Tensor,
+        weight: Tensor | None,
+        slots: Tensor | None = None,
+        *,
+        keep: bool,
+    ) -> MeanResult:
+        """The means of what training returned, with the rows themselves if they are to be kept.
+
+        Args:
+            local: of the participants.
+            models: [K, P] models it started from.
+            label: [C] int64 in [0, K).
+            weight: [C] of the participants in the means, None = equal.
+            slots: [K, P] momenta it started with; None where their means are not asked for.
+        """
+        moved = None
+        if slots is not None and local.slots is not None:
+            moved = cluster_mean(local.slots, label, weight, empty=slots)
+        return cls(
+            models=cluster_mean(local.params, label, weight, empty=models),
+            slots=moved,
+            loss=local.loss,
+            first_loss=local.first_loss,
+            steps=local.steps,
+            params=local.params if keep else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradSums:
+    """What gradients add up to, model by model.
+
+    Attributes:
+        total: [K, P] summed gradients of the rows of every model, times their weights.
+    """
+
+    total: Tensor = field(metadata=_OF_MODELS)
+
+
 class TestResult(NamedTuple):
     """Test results of the rows.
 
@@ -135,12 +227,20 @@ class Verbs(Protocol):
         """Local training of the rows."""
         ...
 
+    def sums(self, call: SumCall, /) -> Sums:
+        """Sums of what local training of the rows makes of every model."""
+        ...
+
     def loss(self, call: LossCall, /) -> Tensor:
         """Losses of all models on every row."""
         ...
 
     def grad(self, call: GradCall, /) -> Tensor:
         """Gradients of the rows."""
+        ...
+
+    def grad_sums(self, call: GradSumCall, /) -> GradSums:
+        """Sums of the gradients of every model's rows."""
         ...
 
     def align(self, call: AlignCall, /) -> Alignment:
@@ -160,6 +260,11 @@ class Call(Protocol, Generic[R_co]):
     """
 
     doing: ClassVar[str]
+
+    @property
+    def models(self) -> Tensor:
+        """The models, [K, P]."""
+        ...
 
     @property
     def shards(self) -> Shards:
@@ -277,9 +382,62 @@ class TrainCall:
         )
 
 
+@dataclass(frozen=True)
+class SumCall:
+    """Local training of which only the sum over the rows of every model is asked for.
+
+    The models of single rows need not be kept, nor sent from rank to rank.
+
+    Attributes:
+        train: what to train.
+        weight: [C] factor of each row in the sum of its model; None for 1.
+    """
+
+    doing: ClassVar[str] = TrainCall.doing
+    train: TrainCall
+    weight: Tensor | None = None
+
+    @property
+    def models(self) -> Tensor:
+        """See `Call`."""
+        return self.train.models
+
+    @property
+    def shards(self) -> Shards:
+        """See `Call`."""
+        return self.train.shards
+
+    @property
+    def kind(self) -> Hashable:
+        """See `Call`."""
+        return "sum", self.train.kind, self.weight is None
+
+    @property
+    def work(self) -> Tensor:
+        """See `Call`."""
+        return self.train.work
+
+    def on(self, engine: Verbs) -> Sums:
+        """See `Call`."""
+        return engine.sums(self)
+
+    def take(self, rows: Tensor) -> SumCall:
+        """See `Call`."""
+        return SumCall(self.train.take(rows), _rows(self.weight, rows))
+
+    @classmethod
+    def merge(cls, calls: Sequence[SumCall]) -> SumCall:
+        """See `Call`."""
+        return cls(
+            TrainCall.merge([c.train for c in calls]),
+            _joined([c.weight for c in calls]),
+        )
+
+
 class _OnAllRows:
     """A call in which every model looks at every row."""
 
+    models: Tensor
     shards: Shards
 
     @property
@@ -365,6 +523,53 @@ class GradCall:
 
 
 @dataclass(frozen=True)
+class GradSumCall:
+    """Gradients of which only the sum over the rows of every model is asked for.
+
+    Attributes:
+        grad: which gradients.
+        weight: [C] factor of each row in the sum of its model; None for 1.
+    """
+
+    doing: ClassVar[str] = GradCall.doing
+    grad: GradCall
+    weight: Tensor | None = None
+
+    @property
+    def models(self) -> Tensor:
+        """See `Call`."""
+        return self.grad.models
+
+    @property
+    def shards(self) -> Shards:
+        """See `Call`."""
+        return self.grad.shards
+
+    @property
+    def kind(self) -> Hashable:
+        """See `Call`."""
+        return "grad sum", self.weight is None
+
+    @property
+    def work(self) -> Tensor:
+        """See `Call`."""
+        return self.grad.work
+
+    def on(self, engine: Verbs) -> GradSums:
+        """See `Call`."""
+        return engine.grad_sums(self)
+
+    def take(self, rows: Tensor) -> GradSumCall:
+        """See `Call`."""
+        return GradSumCall(self.grad.take(rows), _rows(self.weight, rows))
+
+    @classmethod
+    def merge(cls, calls: Sequence[GradSumCall]) -> GradSumCall:
+        """See `Call`."""
+        return cls(GradCall.merge([c.grad for c in calls]), _joined([c.weight for c in calls]))
+
+
+@dataclass(frozen=True)
 class AlignCall(_OnAllRows):
     """Full-batch gradients of every model on every row, seen along one direction per model.
 
@@ -433,35 +638,51 @@ class TestCall:
         return cls(models, _labels(calls), Shards.merge([c.shards for c in calls]))
 
 
-def on_rows(function: Callable[[Tensor], Tensor], result: R) -> R:
-    """A result with `function` applied to each of its tensors [C, ...]."""
+def on_rows(
+    function: Callable[[Tensor], Tensor],
+    result: R,
+    on_models: Callable[[Tensor], Tensor] | None = None,
+) -> R:
+    """A result with `function` applied to each of its tensors [C, ...].
+
+    Args:
+        function: what to do.
+        result: of a call.
+        on_models: what to do with its tensors [K, ...] of one row per model, where it has any.
+    """
     if isinstance(result, Tensor):
         return cast(R, function(result))
     if isinstance(result, tuple):
         return cast(R, type(result)(*map(function, result)))
     assert is_dataclass(result)
     assert not isinstance(result, type)
-    values = {f.name: getattr(result, f.name) for f in fields(result)}
-    return replace(result, **{k: None if v is None else function(v) for k, v in values.items()})
+    values: dict[str, Tensor | None] = {}
+    for one in fields(result):
+        change = on_models if one.metadata == _OF_MODELS else function
+        value = getattr(result, one.name)
+        assert change is not None
+        values[one.name] = None if value is None else change(value)
+    return replace(result, **values)
 
 
-def split(result: R, rows: Sequence[int]) -> list[R]:
-    """Consecutive pieces of a result, as views; `rows` says how many rows each has."""
-    pieces, first = [], 0
-    for length in rows:
-        piece = slice(first, first + length)
-        pieces.append(on_rows(lambda x, piece=piece: x[piece], result))  # type: ignore[misc]
-        first += length
+def split(result: R, calls: Sequence[Call[R]]) -> list[R]:
+    """What of the result of merged calls belongs to each, as views."""
+    pieces, row, model = [], 0, 0
+    for call in calls:
+        rows = slice(row, row + len(call.shards))
+        models = slice(model, model + len(call.models))
+        pieces.append(on_rows(itemgetter(rows), result, itemgetter(models)))
+        row, model = rows.stop, models.stop
     return pieces
 
 
 def tensors_of(call: object) -> list[Tensor | None]:
-    """All tensors of a call in the order of its fields, those of its shards included."""
+    """All tensors of a call in the order of its fields, those of its parts included."""
     found: list[Tensor | None] = []
     assert is_dataclass(call)
-    for field in fields(call):
-        value = getattr(call, field.name)
-        if isinstance(value, Shards):
+    for one in fields(call):
+        value = getattr(call, one.name)
+        if isinstance(value, Shards | TrainCall | GradCall):
             found += tensors_of(value)
         elif value is None or isinstance(value, Tensor):
             found.append(value)

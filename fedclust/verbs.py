@@ -69,7 +69,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from fedclust.calls import Alignment, LocalResult, Verbs
+from fedclust.calls import Alignment, LocalResult, MeanResult, Verbs
 from fedclust.helpers.rng import Stream
 from fedclust.models.params import Layout
 from fedclust.solver import Solver
@@ -125,6 +125,11 @@ class Engine(Verbs, Protocol):
         ...
 
     @property
+    def exact(self) -> bool:
+        """Whether a row has the same bits in any company, not only the same value to rounding."""
+        ...
+
+    @property
     def layout(self) -> Layout:
         """Names and shapes of the parameters of a row [P]."""
         ...
@@ -136,6 +141,11 @@ class Engine(Verbs, Protocol):
 
 class Clients(Protocol):
     """What an algorithm computes with: the clients of one seed in one round, by their ids."""
+
+    @property
+    def discrepancy(self) -> bool:
+        """Whether it is asked how far local models lie from their mean, which needs every one."""
+        ...
 
     @property
     def layout(self) -> Layout:
@@ -172,6 +182,27 @@ class Clients(Protocol):
         """
         ...
 
+    def train_mean(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        solver: Solver,
+        weight: Tensor | None = None,
+        *,
+        slots: Tensor | None = None,
+    ) -> MeanResult:
+        """Local training as that of `train`, and the mean of what it makes of every model.
+
+        The models of single clients are kept where `discrepancy` is asked for only.
+
+        Args:
+            models, label, ids, solver: see `train`.
+            weight: [C] of the clients in the means, None = equal.
+            slots: [K, P] momenta that clients start with, whose means are then computed too.
+        """
+        ...
+
     def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
         """Mean training loss of every model [K, P] for every client, [C, K] nats per example.
 
@@ -191,6 +222,19 @@ class Clients(Protocol):
         self, models: Tensor, label: Tensor, ids: Tensor, batch_size: int | None = None
     ) -> Tensor:
         """Gradient [C, P] of the mean training loss of models[label[i]] for client i."""
+        ...
+
+    def grad_sum(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        batch_size: int | None = None,
+        weight: Tensor | None = None,
+    ) -> Tensor:
+        """Sum [K, P] of the gradients, as of `grad`, of every model's clients, by the weights [C]
+        of the clients if there are any.
+        """
         ...
 
     def align(

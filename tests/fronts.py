@@ -19,13 +19,14 @@ class Front:
     """What tests of several rounds hold; `at` gives the clients of one."""
 
     engine: Engine
+    discrepancy: bool = False
 
     @property
     def layout(self) -> Layout:
         return self.engine.layout
 
     def at(self, rnd: Round) -> SeedClients:
-        return SeedClients(self.engine, rnd)
+        return SeedClients(self.engine, rnd, self.discrepancy)
 
     def init(self, stream: Stream, k: int) -> Tensor:
         return torch.stack([self.engine.init(stream.fold(j)) for j in range(k)])

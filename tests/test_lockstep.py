@@ -14,15 +14,20 @@ from fedclust.calls import (
     AlignCall,
     Alignment,
     GradCall,
+    GradSumCall,
+    GradSums,
     LocalResult,
     LossCall,
     Shards,
+    SumCall,
+    Sums,
     TestCall,
     TestResult,
     TrainCall,
 )
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.lockstep import Lockstep
+from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream
 from fedclust.models.params import Layout
 from fedclust.solver import Solver
@@ -33,7 +38,7 @@ class Doubling:
     calls.
     """
 
-    name = "doubling"
+    name, exact = "doubling", True
     layout = Layout(names=("weight",), shapes=((2,),))
 
     def __init__(self) -> None:
@@ -54,6 +59,9 @@ class Doubling:
             params=params, slots=slots, loss=loss, first_loss=loss, steps=shards.count
         )
 
+    def sums(self, call: SumCall) -> Sums:
+        return by_blocks(self, call)
+
     def loss(self, call: LossCall) -> Tensor:
         self.calls.append(("loss", len(call.shards)))
         return call.shards.count.unsqueeze(1) * call.models.sum(1)
@@ -61,6 +69,9 @@ class Doubling:
     def grad(self, call: GradCall) -> Tensor:
         self.calls.append(("grad", len(call.shards)))
         return call.models[call.label]
+
+    def grad_sums(self, call: GradSumCall) -> GradSums:
+        return gradients_by_blocks(self, call)
 
     def align(self, call: AlignCall) -> Alignment:
         return by_gradients(self, call)

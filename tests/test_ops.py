@@ -67,11 +67,13 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_both_ways_of_summing_agree() -> None:
     values, label, weight = drawn(20, 7), torch.arange(20) % 3, torch.rand(20)
     for factor in (None, weight):
-        rows, clusters = torch.zeros(4, 7), torch.zeros(4, 7)
-        ops._sum_by_row(rows, values, label, factor)
-        ops._sum_by_cluster(clusters, values, label, factor)
-        torch.testing.assert_close(rows, clusters, rtol=1e-5, atol=1e-6)
-        assert (rows[3] == 0).all()
+        for dtype in (torch.float32, torch.float64):
+            rows, clusters = torch.zeros(2, 4, 7, dtype=dtype)
+            ops.add_to_clusters(rows, values, label, factor)
+            ops._add_by_cluster(clusters, values, label, factor)
+            tight = 1e-5 if dtype == torch.float32 else 1e-14
+            torch.testing.assert_close(rows, clusters, rtol=tight, atol=tight / 10)
+            assert (rows[3] == 0).all()
 
 
 def test_cluster_mean_is_equivariant_to_the_order_of_clusters_and_rows() -> None:

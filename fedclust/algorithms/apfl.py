@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from fedclust.algorithms.personal import PersonalModels
-from fedclust.algorithms.steps import Aggregation, train_and_average, zeros
+from fedclust.algorithms.steps import Aggregation, average, zeros
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Fraction
 from fedclust.solver import Solver
@@ -57,9 +57,9 @@ class APFL(PersonalModels):
     ) -> tuple[PersonalModels.State, Cost]:
         """One round of FedAvg, and the mixtures of the cohort on the same batches."""
         cohort, alpha = rnd.cohort, self.alpha
-        model, common, cost = train_and_average(
-            clients, state.model, zeros(cohort), cohort, self.solver, self.aggregation, rnd
-        )
+        model, label = state.model, zeros(cohort)
+        common = clients.train(model, label, cohort, self.solver)
+        model, cost = average(clients, common, model, label, cohort, rnd, self.aggregation)
         solver = replace(self.solver, lr=alpha**2 * self.solver.lr)
         moved = (common.params - state.model) / common.steps.clamp(min=1).unsqueeze(1)
         linear = -(1 - alpha) / solver.rate(rnd.t) * moved

@@ -30,8 +30,9 @@ from torch import Tensor
 from fedclust.algorithms.descent import descend
 from fedclust.algorithms.loss_clusters import LossClusters
 from fedclust.algorithms.momenta import Owner, momenta_at_rest, shared_momenta
-from fedclust.algorithms.steps import Aggregation, average, weights
+from fedclust.algorithms.steps import Aggregation, average, train_and_average, weights
 from fedclust.helpers.errors import require
+from fedclust.helpers.ops import cluster_sum
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients
 
@@ -102,17 +103,20 @@ class CFLMGD(LossClusters):
         self, state: State, label: Tensor, clients: Clients, rnd: Round
     ) -> tuple[State, Cost]:
         """Option II, lines 11-12, 16 and LocalUpdate: local heavy balls, then the means."""
-        cohort, models, owner = rnd.cohort, state.models, self.momentum_owner
-        if owner == "cluster":
-            local = clients.train(models, label, cohort, self.solver, slots=state.momentum)
-        else:
-            own, slots = torch.arange(len(cohort), device=cohort.device), state.momentum[cohort]
-            local = clients.train(models[label], own, cohort, self.solver, slots=slots)
-        momentum = state.momentum  # at rest for good without beta
+        cohort, models, momentum = rnd.cohort, state.models, state.momentum
+        if self.momentum_owner == "cluster":
+            how = self.solver, self.aggregation, rnd
+            models, means, cost = train_and_average(
+                clients, models, label, cohort, *how, slots=momentum
+            )
+            momentum = momentum if means.slots is None else means.slots  # at rest without beta
+            return replace(state, models=models, momentum=momentum), cost
+        own, slots = torch.arange(len(cohort), device=cohort.device), momentum[cohort]
+        local = clients.train(models[label], own, cohort, self.solver, slots=slots)
         if local.slots is not None:
             weight, k = weights(cohort, rnd, self.aggregation), len(models)
-            momentum = shared_momenta(local.slots, momentum, label, weight, owner, k, rnd)
-        models, cost = average(local, models, label, cohort, rnd, self.aggregation)
+            momentum = shared_momenta(local.slots, momentum, label, weight, "client", k, rnd)
+        models, cost = average(clients, local, models, label, cohort, rnd, self.aggregation)
         return replace(state, models=models, momentum=momentum), cost
 
     def _option_one(self, state: State, label: Tensor, clients: Clients, rnd: Round) -> State:
@@ -125,6 +129,7 @@ class CFLMGD(LossClusters):
         before = state.momentum[label if owner == "cluster" else cohort]
         momentum = self.solver.momentum * before + used  # line 9, eq. (3)
         rate, denominator = self.solver.rate(rnd.t), self.gradient_denominator
-        models = descend(state.models, momentum, label, rate, denominator, rnd)  # eq. (5)
+        total = cluster_sum(momentum, label, k)
+        models = descend(state.models, total, label, rate, denominator, rnd)  # eq. (5)
         shared = shared_momenta(momentum, state.momentum, label, None, owner, k, rnd)
         return self.State(models=models, momentum=shared, gradient=kept)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from fedclust.helpers.errors import require
-from fedclust.helpers.ops import cluster_sum
 from fedclust.solver import Solver
 from fedclust.types import Round
 
@@ -34,7 +33,7 @@ def check_plain_step(solver: Solver, option: str, *, momentum: bool = False) -> 
 
 def descend(
     models: Tensor,
-    direction: Tensor,
+    total: Tensor,
     label: Tensor,
     rate: float,
     denominator: Denominator,
@@ -47,14 +46,13 @@ def descend(
 
     Args:
         models: [K, P].
-        direction: [C, P] gradients, or momenta.
+        total: [K, P] summed gradients, or momenta, of the participants.
         label: [C] int64 in [0, K), cluster of every participant.
         rate: learning rate of the round.
         denominator: the number of `all` clients, of the round's `participants`, or of the
             participants in that `cluster`.
         rnd: the round.
     """
-    total = cluster_sum(direction, label, len(models))
     if denominator == "cluster":
         count = label.bincount(minlength=len(models)).clamp(min=1).unsqueeze(1)  # [K, 1]
     else:

@@ -104,7 +104,7 @@ class FedEM(Method):
         component = torch.arange(k, device=cohort.device).repeat_interleave(len(cohort))
         ids, weight = cohort.repeat(k), belongs.permute(2, 0, 1).flatten(0, 1)  # [K * C, n]
         local = clients.train(state.models, component, ids, self.solver, example_weight=weight)
-        models, cost = average(local, state.models, component, ids, rnd, self.aggregation)
+        models, cost = average(clients, local, state.models, component, ids, rnd, self.aggregation)
         share = shares(belongs, cohort, rnd)
         state = replace(
             state,

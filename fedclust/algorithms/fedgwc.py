@@ -81,12 +81,13 @@ class FedGWC(Method):
         """One round of FedAvg in every cluster; rewards, and the splits that are due."""
         cohort, k = rnd.cohort, len(state.models)
         label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
-        local = clients.train(state.models, label[cohort], cohort, self.solver, each_step=True)
-        models, cost = average(local, state.models, label[cohort], cohort, rnd, self.aggregation)
+        own = label[cohort]
+        local = clients.train(state.models, own, cohort, self.solver, each_step=True)
+        models, cost = average(clients, local, state.models, own, cohort, rnd, self.aggregation)
         state = replace(state, models=models, label=label)
         assert local.step_loss is not None
         for cluster in range(k):
-            here = label[cohort] == cluster
+            here = own == cluster
             if bool(here.any()):
                 state = self._rewarded(state, cluster, cohort[here], local.step_loss[here], rnd)
         telling = Cost(

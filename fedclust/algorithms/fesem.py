@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedclust.algorithms.cold_start import ColdStart
 from fedclust.algorithms.shift import ShiftTest
-from fedclust.algorithms.steps import FlexAggregation, arrived, train_and_average
+from fedclust.algorithms.steps import FlexAggregation, arrived, average
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import distances
 from fedclust.helpers.ranges import AtLeastOne
@@ -104,9 +104,9 @@ class FeSEM(Method):
         nearest = distances(state.local[assigned], state.models).argmin(1)  # E-step
         every = state.label.index_copy(0, assigned, nearest)
         label = every[rnd.cohort]
-        models, local, cost = train_and_average(  # M-step
-            clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
-        )
+        models, cohort = state.models, rnd.cohort
+        local = clients.train(models, label, cohort, self.solver)  # M-step
+        models, cost = average(clients, local, models, label, cohort, rnd, self.aggregation)
         migrated = Cost(notes={"migrated": int((every[moving] != state.label[moving]).sum())})
         kept = state.local.index_copy(0, rnd.cohort, local.params)
         state = self.State(models=models, local=kept, label=every, reference=reference)

@@ -65,9 +65,9 @@ class IFCA(LossClusters):
                 clients, state.models, label, cohort, self.solver, self.aggregation, rnd
             )
         else:
-            gradient = clients.grad(state.models, label, cohort)  # [C, P]
+            total = clients.grad_sum(state.models, label, cohort)  # [K, P]
             rate, denominator = self.solver.rate(rnd.t), self.gradient_denominator
-            models = descend(state.models, gradient, label, rate, denominator, rnd)
+            models = descend(state.models, total, label, rate, denominator, rnd)
             train_loss = float(loss.amin(1).mean())
             cost = Cost(models_up=len(cohort), gradient_steps=len(cohort), train_loss=train_loss)
         # each is sent all models; line 8: it says which cluster it has chosen

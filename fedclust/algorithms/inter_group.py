@@ -6,7 +6,7 @@ vector of norm up to rate * (K - 1) in every round, which diverges (`normalize: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -47,15 +47,18 @@ class InterGroup:
         moved: Tensor = models + weight @ models  # eq. (20)
         return moved / (1 + weight.sum(1, keepdim=True)) if self.normalize else moved
 
-    def cost(self, models: Tensor, params: Tensor, label: Tensor) -> Cost:
+    def cost(self, models: Tensor, params: Tensor | None, label: Tensor) -> Cost:
         """What an exchange cost, and eq. (3), which is of the models that a round ends with.
 
         Args:
             models: [K, P] after the exchange.
-            params: [C, P] what the participants made in the round.
+            params: [C, P] what the participants made in the round; None where nobody asks for
+                eq. (3).
             label: [C] int64 in [0, K), their groups.
         """
         if self.rate == 0:
             return Cost()
-        notes = {"discrepancy": float(discrepancy(params, models, label))}
-        return Cost(models_up=len(models), notes=notes)
+        cost = Cost(models_up=len(models))
+        if params is None:
+            return cost
+        return replace(cost, notes={"discrepancy": float(discrepancy(params, models, label))})

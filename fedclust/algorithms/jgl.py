@@ -101,9 +101,9 @@ class JGL(Scoring):
             )
             steps = local.steps
         else:  # eqs. (5) and (7): the mean of w - alpha g_i is w - alpha times the mean of g_i
-            gradient = clients.grad(state.models, label, cohort, self.solver.batch_size)
-            gradient, rate = gradient.mul_(self.scale(rnd)), self.solver.rate(rnd.t)
-            models = descend(state.models, gradient, label, rate, "cluster", rnd)
+            batch, scale = self.solver.batch_size, self.scale(rnd).squeeze(1)
+            total = clients.grad_sum(state.models, label, cohort, batch, scale)
+            models = descend(state.models, total, label, self.solver.rate(rnd.t), "cluster", rnd)
             steps, taken = torch.ones_like(label), loss.gather(1, label.unsqueeze(1))
             cost = Cost(gradient_steps=len(label), train_loss=float(taken.mean()))
         mean_steps = cluster_mean(steps.float().unsqueeze(1), label, empty=state.pace.unsqueeze(1))

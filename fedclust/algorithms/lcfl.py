@@ -23,13 +23,7 @@ from torch import Tensor
 
 from fedclust.algorithms.cluster_rounds import ClusterRounds
 from fedclust.algorithms.clustering import check_size, clustered
-from fedclust.algorithms.steps import (
-    arrived,
-    clients_with_data,
-    train_and_average,
-    with_rows,
-    zeros,
-)
+from fedclust.algorithms.steps import arrived, average, clients_with_data, with_rows, zeros
 from fedclust.algorithms.warmup import Warmup
 from fedclust.types import ClientModels, Cost, Round, Served
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
@@ -106,9 +100,9 @@ class LCFL(ClusterRounds):
     def _warm_up(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg; v_i is what client i made in its last one."""
         cohort = self.warmup.cohort(rnd)
-        models, local, cost = train_and_average(
-            clients, state.models, zeros(cohort), cohort, self.solver, self.aggregation, rnd
-        )
+        models, label = state.models, zeros(cohort)
+        local = clients.train(models, label, cohort, self.solver)
+        models, cost = average(clients, local, models, label, cohort, rnd, self.aggregation)
         return replace(_keep(state, cohort, local.params), models=models), cost
 
     def _cluster(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:

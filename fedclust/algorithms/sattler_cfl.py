@@ -88,7 +88,7 @@ class SattlerCFL(Splitting):
         )
         state, notes = self._split(state, rnd)
         label = state.label[cohort]
-        models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
+        models, cost = average(clients, local, state.models, label, cohort, rnd, self.aggregation)
         label, asked_again = join_cheapest(models, state.label, ids, clients)
         joining = Cost(
             models_down=asked + asked_again,

@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.calls import LocalResult
-from fedclust.helpers.ops import cluster_mean, discrepancy, on_host
+from fedclust.calls import LocalResult, MeanResult
+from fedclust.helpers.ops import discrepancy, on_host
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients
@@ -43,8 +43,15 @@ def zeros(ids: Tensor) -> Tensor:
     return torch.zeros_like(ids)
 
 
-def weights(ids: Tensor, rnd: Round, aggregation: Aggregation) -> Tensor | None:
-    """Weights of `ids` [C] in a mean: None for `uniform`, or their numbers of examples."""
+def weights(
+    ids: Tensor, rnd: Round, aggregation: FlexAggregation, label: Tensor | None = None
+) -> Tensor | None:
+    """Weights of `ids` [C] in a mean: None for `uniform`, or their numbers of examples; with
+    `first_client` see `first_of_cluster`, by the clusters `label` [C].
+    """
+    if aggregation == "first_client":
+        assert label is not None
+        return first_of_cluster(label, ids, rnd)
     return rnd.fed.train.count[ids] if aggregation == "by_samples" else None
 
 
@@ -58,6 +65,7 @@ def first_of_cluster(label: Tensor, ids: Tensor, rnd: Round) -> Tensor:
 
 
 def average(
+    clients: Clients,
     local: LocalResult,
     models: Tensor,
     label: Tensor,
@@ -74,6 +82,7 @@ def average(
     code of FlexCFL's IFCA and FeSEM.
 
     Args:
+        clients: what computes, see `fedclust.verbs.Clients`.
         local: what the participants' training returned.
         models: [K, P] models it started from.
         label: [C] int64 in [0, K), cluster of every participant.
@@ -81,26 +90,9 @@ def average(
         rnd: the round.
         aggregation: uniform, by_samples or first_client.
     """
-    if aggregation == "first_client":
-        weight: Tensor | None = first_of_cluster(label, ids, rnd)
-    else:
-        weight = weights(ids, rnd, aggregation)
-    averaged = cluster_mean(local.params, label, weight, empty=models)
-    size = rnd.fed.train.count[ids].double()
-    steps, loss, first, apart = on_host(
-        local.steps.sum(),
-        local.loss.mean(),
-        (local.first_loss * size).sum() / size.sum(),
-        discrepancy(local.params, averaged, label),
-    )
-    cost = Cost(
-        models_down=len(ids),
-        models_up=len(ids),
-        gradient_steps=int(steps),
-        train_loss=float(loss),
-        notes={"discrepancy": float(apart), "train_loss_first_epoch": float(first)},
-    )
-    return averaged, cost
+    weight = weights(ids, rnd, aggregation, label)
+    result = MeanResult.of(local, models, label, weight, keep=clients.discrepancy)
+    return result.models, cost_of(result, label, ids, rnd)
 
 
 def train_and_average(
@@ -111,8 +103,11 @@ def train_and_average(
     solver: Solver,
     aggregation: FlexAggregation,
     rnd: Round,
-) -> tuple[Tensor, LocalResult, Cost]:
-    """One round of federated averaging inside every cluster.
+    *,
+    slots: Tensor | None = None,
+) -> tuple[Tensor, MeanResult, Cost]:
+    """One round of federated averaging inside every cluster, without the models of single clients:
+    a method that needs them calls `clients.train` and `average`.
 
     Args:
         clients: what computes, see `fedclust.verbs.Clients`.
@@ -120,10 +115,36 @@ def train_and_average(
         solver: local work.
         aggregation: see `average`.
         rnd: the round.
+        slots: [K, P] momenta that participants start with; None for 0.
 
     Returns:
-        The new models [K, P], what the participants' training returned, and what the round cost.
+        The new models [K, P], the means with what is known of every participant, and what the round
+        cost.
     """
-    local = clients.train(models, label, ids, solver)
-    averaged, cost = average(local, models, label, ids, rnd, aggregation)
-    return averaged, local, cost
+    weight = weights(ids, rnd, aggregation, label)
+    result = clients.train_mean(models, label, ids, solver, weight, slots=slots)
+    return result.models, result, cost_of(result, label, ids, rnd)
+
+
+def cost_of(result: MeanResult, label: Tensor, ids: Tensor, rnd: Round) -> Cost:
+    """What a round of federated averaging cost, with its training losses, and the discrepancy where
+    the participants' models were kept.
+
+    Args:
+        result: means, and what is known of the participants.
+        label, ids: see `average`.
+        rnd: the round.
+    """
+    size = rnd.fed.train.count[ids].double()
+    first = (result.first_loss * size).sum() / size.sum()
+    asked = {"train_loss_first_epoch": first}
+    if result.params is not None:
+        asked["discrepancy"] = discrepancy(result.params, result.models, label)
+    steps, loss, *values = on_host(result.steps.sum(), result.loss.mean(), *asked.values())
+    return Cost(
+        models_down=len(ids),
+        models_up=len(ids),
+        gradient_steps=int(steps),
+        train_loss=float(loss),
+        notes={name: float(value) for name, value in zip(asked, values, strict=True)},
+    )

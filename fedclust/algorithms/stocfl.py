@@ -91,7 +91,7 @@ class StoCFL(Method):
         )
         pulled = replace(self.solver, proximal=self.mu)
         local = clients.train(state.models, label, cohort, pulled, anchor=anchor)
-        models, cost = average(local, state.models, label, cohort, rnd, self.aggregation)
+        models, cost = average(clients, local, state.models, label, cohort, rnd, self.aggregation)
         cost = replace(cost, notes={**cost.notes, "num_clusters_found": len(models)})
         return replace(state, common=common, models=models), observing.plus(beside).plus(cost)
 

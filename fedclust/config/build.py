@@ -55,6 +55,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
         federations=federations,
         rounds=config["rounds"],
         eval_every=config["eval_every"],
+        discrepancy=config["discrepancy"] or config["objective"] == "discrepancy",
         checkpoint_seconds=config["checkpoint_seconds"],
         versions=versions(device, engine.name, config["max_rows"]),
     )

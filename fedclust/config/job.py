@@ -22,6 +22,7 @@ class Job:
         engine: the engine on the pool of examples.
         federations: the data of every seed, on the engine's device.
         rounds, eval_every: how long, and how often to test.
+        discrepancy: whether it is recorded how far participants' models lie from their mean.
         checkpoint_seconds: least time between two checkpoints.
         versions: what computed this, for versions.json.
     """
@@ -35,6 +36,7 @@ class Job:
     eval_every: int
     checkpoint_seconds: float
     versions: Mapping[str, Any]
+    discrepancy: bool = False
 
     @property
     def seeds(self) -> list[int]:

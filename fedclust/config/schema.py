@@ -181,6 +181,12 @@ class RunConfig:
     common: dict[str, Any] = key(
         dict, "method", "what several methods or scenarios read; those that do not, ignore it"
     )
+    discrepancy: bool = key(
+        False,
+        "means",
+        "record how far the participants' models lie from their mean; it keeps all of them",
+        named=True,
+    )
     engine: str = key("auto", "means", "auto | fused | vmap | loop", one_of(ENGINES))
     device: str = key("auto", "means", "auto | cpu | cuda | cuda:N")
     precision: str = key(

@@ -11,13 +11,17 @@ from fedclust.calls import (
     AlignCall,
     Alignment,
     GradCall,
+    GradSumCall,
     LocalResult,
     LossCall,
+    MeanResult,
     Shards,
+    SumCall,
     TestCall,
     TrainCall,
 )
 from fedclust.helpers.errors import DivergedError
+from fedclust.helpers.ops import mean_of
 from fedclust.helpers.rng import Stream, permutations
 from fedclust.models.params import Layout
 from fedclust.solver import Solver
@@ -59,11 +63,13 @@ class SeedClients:
     Attributes:
         engine: what computes; possibly shared with other seeds through `fedclust.engines.lockstep`.
         rnd: the round.
+        discrepancy: whether the models of single clients are asked for where their mean is.
         passes: counts what `loss`, `grad` and `align` are asked for.
     """
 
     engine: Engine
     rnd: Round
+    discrepancy: bool = False
     passes: Passes = field(default_factory=Passes)
     _batch: tuple[Tensor, int, Shards] | None = field(default=None, repr=False)
 
@@ -100,14 +106,12 @@ class SeedClients:
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
-        rnd = self.rnd
-        shards = replace(shards_of(rnd.fed.train, ids, rnd, purpose), work=rnd.work[ids])
         call = TrainCall(
             models,
             label,
-            shards,
+            self._training(ids, purpose),
             solver,
-            solver.rate(rnd.t),
+            solver.rate(self.rnd.t),
             slots=slots,
             anchor=anchor,
             linear=linear,
@@ -119,8 +123,48 @@ class SeedClients:
         if result.step_loss is not None:  # as wide as the longest client of all that it met
             most = int(result.steps.max()) if len(ids) else 0
             result = replace(result, step_loss=result.step_loss[:, :most])
-        _check_finite(result.loss, "training", ids, rnd)
+        _check_finite(result.loss, "training", ids, self.rnd)
         return result
+
+    def train_mean(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        solver: Solver,
+        weight: Tensor | None = None,
+        *,
+        slots: Tensor | None = None,
+    ) -> MeanResult:
+        """Local training of the clients `ids` [C], and the mean of what it makes of every model.
+
+        Raises:
+            DivergedError: naming the first client whose loss is not finite.
+        """
+        if self.discrepancy:
+            local = self.train(models, label, ids, solver, slots=slots)
+            return MeanResult.of(local, models, label, weight, slots, keep=True)
+        shards, rate = self._training(ids, "train"), solver.rate(self.rnd.t)
+        call = SumCall(TrainCall(models, label, shards, solver, rate, slots=slots), weight)
+        sums = self.engine.sums(call)
+        _check_finite(sums.loss, "training", ids, self.rnd)
+        moved = None
+        if sums.slots is not None:
+            assert slots is not None
+            moved = mean_of(sums.slots, label, weight, empty=slots)
+        return MeanResult(
+            models=mean_of(sums.params, label, weight, empty=models),
+            slots=moved,
+            loss=sums.loss,
+            first_loss=sums.first_loss,
+            steps=sums.steps,
+            params=None,
+        )
+
+    def _training(self, ids: Tensor, purpose: str) -> Shards:
+        """The training data of the clients, each as far as it gets this round."""
+        shards = shards_of(self.rnd.fed.train, ids, self.rnd, purpose)
+        return replace(shards, work=self.rnd.work[ids])
 
     def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
         """Mean training loss of every model for every client, [C, K] nats per example."""
@@ -139,6 +183,19 @@ class SeedClients:
         """Gradient of the mean training loss of models[label[i]] for client i, [C, P]."""
         self.passes.backward += len(ids)
         return self.engine.grad(GradCall(models, label, self._read(ids, "grad", batch_size)))
+
+    def grad_sum(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        batch_size: int | None = None,
+        weight: Tensor | None = None,
+    ) -> Tensor:
+        """Sum of the gradients of every model's clients, [K, P]."""
+        self.passes.backward += len(ids)
+        call = GradCall(models, label, self._read(ids, "grad", batch_size))
+        return self.engine.grad_sums(GradSumCall(call, weight)).total.to(models.dtype)
 
     def align(
         self, models: Tensor, directions: Tensor, ids: Tensor, batch_size: int | None = None

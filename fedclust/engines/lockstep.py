@@ -109,7 +109,7 @@ class Lockstep(OneDoor):
             meter.begin(calls[0].doing, sum(rows))
             whole = calls[0].merge(calls).on(self._engine)
             meter.end()
-            for one, result in zip(alike, split(whole, rows), strict=True):
+            for one, result in zip(alike, split(whole, calls), strict=True):
                 one.result = result
             share = (time.perf_counter() - began) / max(1, sum(rows))
             for one, count in zip(alike, rows, strict=True):

@@ -15,15 +15,20 @@ from fedclust.calls import (
     AlignCall,
     Alignment,
     GradCall,
+    GradSumCall,
+    GradSums,
     LocalResult,
     LossCall,
     Shards,
+    SumCall,
+    Sums,
     TestCall,
     TestResult,
     TrainCall,
 )
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.schedule import Schedule, schedule
+from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.meter import meter
 from fedclust.helpers.rng import Stream
 from fedclust.models.foreign import Runnable, adopt
@@ -40,6 +45,7 @@ class LoopEngine:
     """
 
     name = "loop"
+    exact = True
 
     def __init__(self, model: nn.Module, pool: Pool):
         self.pool = pool
@@ -78,6 +84,10 @@ class LoopEngine:
             steps=plan.steps,
             step_loss=each if call.each_step else None,
         )
+
+    def sums(self, call: SumCall) -> Sums:
+        """Sums of what local training of the rows makes of every model."""
+        return by_blocks(self, call)
 
     def _train_row(
         self,
@@ -188,6 +198,10 @@ class LoopEngine:
                 out[row] += torch.cat([part.flatten() for part in parts])
             meter.add(1)
         return out / shards.count.clamp(min=1).unsqueeze(1)
+
+    def grad_sums(self, call: GradSumCall) -> GradSums:
+        """Sums of the gradients of every model's rows."""
+        return gradients_by_blocks(self, call)
 
     def align(self, call: AlignCall) -> Alignment:
         """How the gradients of every model on every row lie to the model's direction."""

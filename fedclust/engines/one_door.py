@@ -11,8 +11,12 @@ from fedclust.calls import (
     Alignment,
     Call,
     GradCall,
+    GradSumCall,
+    GradSums,
     LocalResult,
     LossCall,
+    SumCall,
+    Sums,
     TestCall,
     TestResult,
     TrainCall,
@@ -25,7 +29,7 @@ R = TypeVar("R")
 
 
 class OneDoor:
-    """An `Engine` whose five verbs lead to `answer`; all else is that of the engine behind it.
+    """An `Engine` whose seven verbs lead to `answer`; all else is that of the engine behind it.
 
     Args:
         engine: what computes.
@@ -38,6 +42,11 @@ class OneDoor:
     def name(self) -> str:
         """The engine's name."""
         return self._engine.name
+
+    @property
+    def exact(self) -> bool:
+        """Whether a row has the same bits in any company."""
+        return self._engine.exact
 
     @property
     def layout(self) -> Layout:
@@ -56,11 +65,19 @@ class OneDoor:
         """See `fedclust.calls.Verbs`."""
         return self.answer(call)
 
+    def sums(self, call: SumCall) -> Sums:
+        """See `fedclust.calls.Verbs`."""
+        return self.answer(call)
+
     def loss(self, call: LossCall) -> Tensor:
         """See `fedclust.calls.Verbs`."""
         return self.answer(call)
 
     def grad(self, call: GradCall) -> Tensor:
+        """See `fedclust.calls.Verbs`."""
+        return self.answer(call)
+
+    def grad_sums(self, call: GradSumCall) -> GradSums:
         """See `fedclust.calls.Verbs`."""
         return self.answer(call)
 

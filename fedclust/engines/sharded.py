@@ -1,5 +1,5 @@
 """The rows of a call shared out among ranks: each computes its own, and all get the results of
-all.
+all, or their sums.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import Call, on_rows, tensors_of
+from fedclust.calls import Call, GradSumCall, GradSums, SumCall, Sums, on_rows, tensors_of
 from fedclust.engines.one_door import OneDoor
+from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.distributed import Ranks
 from fedclust.verbs import Engine
 
@@ -30,7 +31,9 @@ class Sharded(OneDoor):
     """An `Engine` whose rows are computed on several ranks, all of which make the same calls.
 
     By the engine law a row does not depend on the company, so the results are those of one rank:
-    the same bits with `loop`, equal up to rounding where products are computed in batches.
+    the same bits with `loop`, equal up to rounding where products are computed in batches. Of sums
+    each rank adds up its own rows, and ranks exchange K models; `loop` adds in the order of the
+    rows, so its ranks exchange them, a block at a time.
 
     Args:
         engine: what computes the rows of this rank.
@@ -46,7 +49,15 @@ class Sharded(OneDoor):
         rows = deal(call.work, self._ranks.size)
         part = call.take(rows[self._ranks.rank]).on(self._engine)
         self._ranks.meet(type(call).__name__, fingerprint(*tensors_of(call)))
-        return on_rows(partial(self._join, rows=rows), part)
+        return on_rows(partial(self._join, rows=rows), part, self._add)
+
+    def sums(self, call: SumCall) -> Sums:
+        """See `fedclust.calls.Verbs`."""
+        return by_blocks(self, call) if self.exact else self.answer(call)
+
+    def grad_sums(self, call: GradSumCall) -> GradSums:
+        """See `fedclust.calls.Verbs`."""
+        return gradients_by_blocks(self, call) if self.exact else self.answer(call)
 
     def _join(self, part: Tensor, rows: list[Tensor]) -> Tensor:
         """All rows [C, ...] of a result, of which this rank has computed `part` [c, ...].
@@ -65,6 +76,15 @@ class Sharded(OneDoor):
             for theirs, values in zip(rows, self._ranks.gather(block), strict=True):
                 where = theirs[first : first + each]
                 whole[where] = values[: len(where)]
+        return whole
+
+    def _add(self, part: Tensor) -> Tensor:
+        """The sum [K, P] over all ranks, of which this one has computed `part`."""
+        whole = torch.empty_like(part)
+        each = max(1, _BLOCK // max(1, part[:1].numel() * part.element_size()))
+        for first in range(0, len(part), each):
+            models = slice(first, first + each)
+            whole[models] = self._ranks.gather(part[models]).sum(0)
         return whole
 
 

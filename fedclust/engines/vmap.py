@@ -20,9 +20,13 @@ from fedclust.calls import (
     AlignCall,
     Alignment,
     GradCall,
+    GradSumCall,
+    GradSums,
     LocalResult,
     LossCall,
     Shards,
+    SumCall,
+    Sums,
     TestCall,
     TestResult,
     TrainCall,
@@ -30,6 +34,7 @@ from fedclust.calls import (
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.schedule import schedule
+from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream
 from fedclust.models.foreign import adopt
 from fedclust.models.params import flatten, layout, unflatten
@@ -51,6 +56,7 @@ class VmapEngine:
     """
 
     name = "vmap"
+    exact = False
 
     def __init__(self, model: nn.Module, pool: Pool, max_rows: int | None = None):
         self.pool = pool
@@ -95,6 +101,10 @@ class VmapEngine:
             steps=steps,
             step_loss=each if call.each_step else None,
         )
+
+    def sums(self, call: SumCall) -> Sums:
+        """Sums of what local training of the rows makes of every model."""
+        return by_blocks(self, call)
 
     def _train_rows(
         self, flat: Tensor, velocity: Tensor | None, call: TrainCall
@@ -218,6 +228,10 @@ class VmapEngine:
 
         each_chunk(shards.count, self._rows(width), work)
         return out
+
+    def grad_sums(self, call: GradSumCall) -> GradSums:
+        """Sums of the gradients of every model's rows."""
+        return gradients_by_blocks(self, call)
 
     def align(self, call: AlignCall) -> Alignment:
         """How the gradients of every model on every row lie to the model's direction."""

@@ -63,38 +63,56 @@ def cluster_sum(
             f"got labels {tuple(label.shape)} for values {tuple(values.shape)}, expected one a row"
         )
     known = label.cpu()
-    if len(known) and not 0 <= int(known.min()) <= int(known.max()) < num_clusters:
-        raise ValueError(
-            f"got labels from {int(known.min())} to {int(known.max())}, expected 0 to "
-            f"{num_clusters - 1}"
-        )
-    # index_add_ is the fastest on a CPU; on a GPU it adds in an order that changes from run to run
-    add = _sum_by_cluster if values.is_cuda else _sum_by_row
+    check_labels(known, num_clusters)
     total = values.new_zeros(num_clusters, values.shape[1])
-    add(total, values, known, weight)
+    add_to_clusters(total, values, known, weight)
     return total
 
 
-def _sum_by_row(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
-    """Add every row [C, P], times its weight [C], to the total [K, P] of its cluster, in order."""
-    if weight is None:
+def check_labels(label: Tensor, num_clusters: int) -> None:
+    """Refuse labels [C] on the host outside [0, K).
+
+    Raises:
+        ValueError: naming the smallest and the largest.
+    """
+    if len(label) and not 0 <= int(label.min()) <= int(label.max()) < num_clusters:
+        raise ValueError(
+            f"got labels from {int(label.min())} to {int(label.max())}, expected 0 to "
+            f"{num_clusters - 1}"
+        )
+
+
+def add_to_clusters(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
+    """Add every row [C, P], times its weight [C], to the total [K, P] of its cluster, in order.
+
+    Args:
+        total: [K, P], float32 or float64.
+        values: [C, P] float32.
+        label: [C] int64 in [0, K), on the host.
+        weight: [C] factor of each row, None = 1.
+    """
+    if values.is_cuda:  # index_add_ would add in an order that changes from run to run
+        _add_by_cluster(total, values, label, weight)
+    elif weight is None and total.dtype == values.dtype:
         total.index_add_(0, label, values)
-        return
-    for row, (cluster, factor) in enumerate(zip(label.tolist(), weight.tolist(), strict=True)):
-        total[cluster].add_(values[row], alpha=factor)  # no temporary, unlike values * weight
+    else:
+        factors = torch.ones(len(label), dtype=total.dtype) if weight is None else weight
+        for row, (cluster, factor) in enumerate(zip(label.tolist(), factors.tolist(), strict=True)):
+            total[cluster].add_(values[row], alpha=factor)  # no temporary, unlike values * weight
 
 
-def _sum_by_cluster(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
-    """As `_sum_by_row`, one cluster after the other, by reductions that have a fixed order.
+def _add_by_cluster(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
+    """As `add_to_clusters`, one cluster after the other, by reductions that have a fixed order.
 
     The labels are the host's, which has to know how many rows each cluster has.
     """
     for cluster in range(len(total)):
         members = (label == cluster).nonzero().squeeze(1).to(values.device, non_blocking=True)
         for rows in _blocks(len(members), values.shape[1], values):
-            block = values[members[rows]]
+            block = values[members[rows]].to(total.dtype)
             if weight is not None:
-                block *= weight[members[rows]].to(block.dtype).unsqueeze(1)
+                own = weight.to(block.device, non_blocking=True)[members[rows]]
+                block *= own.to(block.dtype).unsqueeze(1)
             total[cluster] += block.sum(0)
 
 
@@ -117,19 +135,31 @@ def cluster_mean(
     Raises:
         ValueError: if a label is outside [0, K) or a weight is negative.
     """
-    share = torch.ones(len(label), dtype=torch.float64, device=values.device)
+    return mean_of(cluster_sum(values, label, len(empty), weight), label, weight, empty=empty)
+
+
+def mean_of(total: Tensor, label: Tensor, weight: Tensor | None = None, *, empty: Tensor) -> Tensor:
+    """Mean of the rows of each cluster from their sum, [K, P] float32.
+
+    Args:
+        total: [K, P] sums, times the weights; changed.
+        label, weight, empty: see `cluster_mean`.
+
+    Raises:
+        ValueError: if a weight is negative.
+    """
+    share = torch.ones(len(label), dtype=torch.float64, device=total.device)
     if weight is not None:
         if len(weight) and not float(weight.min()) >= 0:
             raise ValueError(
                 f"got a weight of {float(weight.min())}, expected weights of at least 0"
             )
         share = weight.to(torch.float64)
-    total = cluster_sum(values, label, len(empty), weight)
     member = label == torch.arange(len(empty), device=label.device).unsqueeze(1)  # [K, C]
     mass = (member * share).sum(1, keepdim=True)  # [K, 1]
     filled = mass > 0
-    mean = total.div_(mass.where(filled, mass.new_ones(())).to(values.dtype))
-    return mean.where(filled, empty)
+    mean = total.div_(mass.where(filled, mass.new_ones(())).to(total.dtype))
+    return mean.to(empty.dtype).where(filled, empty)
 
 
 def _products(a: Tensor, b: Tensor, *, centred: bool) -> tuple[Tensor, Tensor, Tensor]:

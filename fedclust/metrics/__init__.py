@@ -81,7 +81,9 @@ METRICS: dict[str, Meaning] = {
         "fraction",
         "lower",
     ),
-    "discrepancy": Meaning("mean distance of local models to the model they form", "", "lower"),
+    "discrepancy": Meaning(
+        "mean distance of local models to the model they form, with discrepancy=true", "", "lower"
+    ),
     "mean_update_norm": Meaning("norm of the mean update, least over the clusters", "", "neither"),
     "max_update_norm": Meaning("largest norm of a client's update", "", "neither"),
     "signature_bytes": Meaning(

@@ -14,6 +14,7 @@ from typing import Any
 from fedclust.config.job import Job
 from fedclust.engines import simulated
 from fedclust.engines.lockstep import Lockstep
+from fedclust.engines.sums import rows_at_once
 from fedclust.federation import digest, pool_digest, summary, write_table
 from fedclust.helpers.distributed import Ranks, here
 from fedclust.helpers.errors import (
@@ -214,9 +215,10 @@ def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
 def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, int]:
     """Bytes that all seeds of a job need at least, by what needs them.
 
-    Counted are the models of the server, those of a cohort, those that the method's State keeps of
-    every client (before and after a round), and the padded table of everybody's test examples. The
-    data are there already; what an engine computes with depends on the memory that is left.
+    Counted are the models of the server, those of a cohort that are there at a time, those that the
+    method's State keeps of every client (before and after a round), and the padded table of
+    everybody's test examples. The data are there already; what an engine computes with depends on
+    the memory that is left.
     """
     clusters = max(
         (k for _, k in _numbers(config.get("algorithm"), "", ("num_clusters",))), default=1
@@ -229,6 +231,8 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
         for fed in job.federations.values()
     )
     params, seeds = job.engine.layout.num_params, len(job.federations)
+    if not job.discrepancy:  # a method that needs every participant's model says so in its State
+        cohort = min(cohort, rows_at_once(params, job.device))
     each = f"with {params:,} parameters each"
     bytes_of = {
         f"{counted(clusters, 'model')} of the server {each}": 4 * params * clusters,

@@ -43,18 +43,20 @@ class Step:
 
 @dataclass
 class Simulation:
-    """One seed: its rounds, its algorithm and the algorithm's state."""
+    """One seed: its rounds, its algorithm and the algorithm's state; `discrepancy` as in `Job`."""
 
     seed: int
     algorithm: Algorithm
     engine: Lockstep
     rounds: Iterator[Round]
+    discrepancy: bool = False
     state: Any = None
 
     @classmethod
     def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
         """The simulation of one seed before round 0."""
-        return cls(seed, job.algorithm, engine, job.scenario.rounds(fed, seed))
+        rounds = job.scenario.rounds(fed, seed)
+        return cls(seed, job.algorithm, engine, rounds, job.discrepancy)
 
     def resume(self, t: int, state: dict[str, Any]) -> None:
         """Continue after round t; data shifts are replayed, they cost no training."""
@@ -65,7 +67,7 @@ class Simulation:
     def step(self, evaluated: bool) -> Step:
         """One round: what it cost, and the test results where the round is evaluated."""
         (rnd, held_out), costs = _without_validation(next(self.rounds)), list[Cost]()
-        clients = SeedClients(self.engine, rnd)
+        clients = SeedClients(self.engine, rnd, self.discrepancy)
         untrained = None
         if rnd.is_change:
             # passes apart: the test of a change is no cost of the method

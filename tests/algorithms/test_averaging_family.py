@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,9 +50,10 @@ def test_average_by_hand() -> None:
     loss, steps = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([3, 4, 5])
     local = LocalResult(params=params, slots=None, loss=loss, first_loss=2 * loss, steps=steps)
     models = torch.full((3, 2), 9.0)
-    uniform, report = average(local, models, label, ids, rnd, "uniform")
+    clients: Any = SimpleNamespace(discrepancy=True)
+    uniform, report = average(clients, local, models, label, ids, rnd, "uniform")
     assert uniform.tolist() == [[3.5, 9.0], [3.0, 4.0], [9.0, 9.0]]
-    weighted, _ = average(local, models, label, ids, rnd, "by_samples")
+    weighted, _ = average(clients, local, models, label, ids, rnd, "by_samples")
     assert weighted.tolist() == [[4.0, 10.0], [3.0, 4.0], [9.0, 9.0]]  # 12 and 16 examples
     assert (report.models_down, report.models_up, report.gradient_steps) == (3, 3, 12)
     assert report.train_loss == 3.0
@@ -59,6 +61,10 @@ def test_average_by_hand() -> None:
     assert report.notes["train_loss_first_epoch"] == pytest.approx(by_examples)
     radius = (3.5**2 + 7**2) ** 0.5
     assert report.notes["discrepancy"] == pytest.approx(2 * radius / 3)
+    clients.discrepancy = False
+    again, unasked = average(clients, local, models, label, ids, rnd, "uniform")
+    assert torch.equal(again, uniform)
+    assert list(unasked.notes) == ["train_loss_first_epoch"]
 
 
 LCFL_PARTS: dict[str, Any] = {"metric": ParamNorm(), "method": KMeans(num_clusters=1)}

@@ -96,6 +96,20 @@ def test_model_averaging_by_hand() -> None:
     assert reports[1].gradient_steps > STEPS
 
 
+def test_in_its_first_round_it_does_not_matter_who_owns_the_momenta() -> None:
+    fed = federation(equal=False)
+    rounds = rounds_of(fed, 1, participation=0.75)
+    settings = ("algorithm.aggregation=by_samples", "algorithm.averaging=model")
+    (cluster,), _ = simulate(configured("cfl_mgd", *settings), fed, rounds)
+    owner = "algorithm.momentum_owner=client"
+    (client,), _ = simulate(configured("cfl_mgd", *settings, owner), fed, rounds)
+    assert torch.equal(client.models, cluster.models)
+    cohort = rounds[0].cohort
+    held = client.momentum[cohort].unique(dim=0)
+    assert len(held) > 1, "one cluster took all: the case is too easy"
+    assert torch.equal(held, cluster.momentum[cluster.momentum.any(1)].unique(dim=0))
+
+
 def test_a_cluster_nobody_joins_keeps_model_and_momentum() -> None:
     fed = federation()
     rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)

@@ -16,14 +16,19 @@ from fedclust.calls import (
     AlignCall,
     Alignment,
     GradCall,
+    GradSumCall,
+    GradSums,
     LocalResult,
     LossCall,
+    SumCall,
+    Sums,
     TestCall,
     TestResult,
     TrainCall,
 )
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.lockstep import Lockstep
+from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream, uniform
 from fedclust.models.params import Layout
 from fedclust.runtime.simulation import Simulation
@@ -158,7 +163,7 @@ def played(algorithm: Algorithm, participation: float = 1.0) -> list[Cost]:
 class Free:
     """An engine that moves every row to a random place in no time."""
 
-    name = "free"
+    name, exact = "free", True
     layout = Layout(names=("weight",), shapes=((8,),))
 
     def init(self, stream: Stream) -> Tensor:
@@ -171,11 +176,17 @@ class Free:
             params=params, slots=None, loss=one, first_loss=one, steps=call.shards.count
         )
 
+    def sums(self, call: SumCall) -> Sums:
+        return by_blocks(self, call)
+
     def loss(self, call: LossCall) -> Tensor:
         return uniform(call.shards.key, len(call.models))
 
     def grad(self, call: GradCall) -> Tensor:
         return call.models[call.label]
+
+    def grad_sums(self, call: GradSumCall) -> GradSums:
+        return gradients_by_blocks(self, call)
 
     def align(self, call: AlignCall) -> Alignment:
         return by_gradients(self, call)

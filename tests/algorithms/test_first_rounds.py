@@ -4,6 +4,7 @@ company.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from functools import partial
 
@@ -70,6 +71,17 @@ def assert_alike(got: list[Played], want: list[Played]) -> None:
             assert mine.gradient_steps == its.gradient_steps
             assert (mine.models_down, mine.models_up) == (its.models_down, its.models_up)
             assert dict(mine.notes) == pytest.approx(dict(its.notes), rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "oracle", "ifca", "cfl_mgd", "lcfl", "flexcfl"])
+def test_keeping_the_rows_changes_nothing(name: str) -> None:
+    job = dataclasses.replace(job_of(name), discrepancy=True)
+    for kept, other in zip(play(job, engine_of("loop", name)), played_by_loop(name), strict=True):
+        assert_same_bits(tensors(kept.state), tensors(other.state))
+        assert kept.reports[-1].train_loss == other.reports[-1].train_loss
+        notes = dict(kept.reports[-1].notes)
+        assert notes.pop("discrepancy") >= 0  # of one participant per group it is 0
+        assert notes == other.reports[-1].notes
 
 
 def test_seeds_in_lockstep_are_the_seeds_alone(name: str) -> None:

@@ -13,6 +13,7 @@ import torch
 from digits_jobs import config_of, job_of
 from torch import Tensor
 
+from fedclust.engines import sums
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
@@ -150,9 +151,12 @@ MODEL = 4 * 650  # bytes of softmax regression on 8 x 8 pixels
 @pytest.mark.parametrize(
     ("algorithm", "server", "kept"), [("fedavg", 1, 0), ("local", 1, 8), ("lcfl", 4, 8)]
 )
-def test_what_a_job_needs_is_counted(algorithm: str, server: int, kept: int) -> None:
+def test_what_a_job_needs_is_counted(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, server: int, kept: int
+) -> None:
     """Eight clients, four of them in a cohort, two seeds."""
     job = job_of(algorithm)
+    kept_rows = replace(job, discrepancy=True)
     sizes = list(needs(job, config_of(algorithm), 8).items())
     longest = max(int(fed.test.count.max()) for fed in job.federations.values())
     assert [size for _, size in sizes] == [
@@ -161,6 +165,10 @@ def test_what_a_job_needs_is_counted(algorithm: str, server: int, kept: int) -> 
         2 * 2 * MODEL * kept,
         2 * 16 * 8 * longest,
     ]
+    with monkeypatch.context() as patch:
+        patch.setattr(sums, "_BLOCK_CPU", 3 * 650)
+        cohort = [list(needs(one, config_of(algorithm), 8).values())[1] for one in (job, kept_rows)]
+        assert cohort == [2 * MODEL * 3, 2 * MODEL * 4], "what is only averaged is not kept"
     noun = "model" if server == 1 else "models"
     assert sizes[0][0] == f"{server} {noun} of the server with 650 parameters each, in 2 seeds"
     assert sizes[2][0] == f"{kept} models that clients keep, before and after a round, in 2 seeds"

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedclust.calls import LocalResult
+from fedclust.calls import LocalResult, MeanResult
 from fedclust.helpers.rng import Stream
 from fedclust.scenarios.static import Static
 from fedclust.solver import Solver
@@ -32,6 +32,7 @@ class ToyEngine:
     pull: Tensor
     start: Tensor
     target: Tensor | None = None
+    discrepancy: ClassVar[bool] = True
 
     def at(self, rnd: object) -> Any:
         return self
@@ -51,6 +52,18 @@ class ToyEngine:
         one = torch.ones(len(ids))
         params, steps = models[label] + self.pull[ids], one.to(torch.int64)
         return LocalResult(params=params, slots=None, loss=one, first_loss=one, steps=steps)
+
+    def train_mean(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        solver: Solver,
+        weight: Tensor | None = None,
+        slots: None = None,
+    ) -> MeanResult:
+        local = self.train(models, label, ids, solver)
+        return MeanResult.of(local, models, label, weight, slots, keep=self.discrepancy)
 
     def loss(self, models: Tensor, ids: Tensor) -> Tensor:
         assert self.target is not None

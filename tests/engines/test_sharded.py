@@ -12,7 +12,7 @@ from torch import Tensor
 from two_ranks import Pair
 
 import fedclust.engines.sharded
-from fedclust.calls import GradCall, LossCall, TestCall, TrainCall
+from fedclust.calls import GradCall, GradSumCall, LossCall, SumCall, Sums, TestCall, TrainCall
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import Sharded, deal, fingerprint, sharded
 from fedclust.helpers.distributed import Ranks
@@ -30,18 +30,26 @@ def everything(engine: Engine, counts: tuple[int, ...], solver: str) -> dict[str
     slots = 0.01 * starts(engine, 4)[1:] if how.momentum else None
     anchor = 0.5 * models[label] if how.proximal else None
     shards = replace(shards, work=torch.linspace(0.3, 1, len(shards)))
-    local = engine.train(TrainCall(models, label, shards, how, how.lr, slots, anchor))
+    call = TrainCall(models, label, shards, how, how.lr, slots, anchor)
+    local, sums = engine.train(call), engine.sums(SumCall(call, shards.count))
+    gradients = GradCall(models, label, shards)
     loss_sum, correct = engine.test(TestCall(models, label, shards))
     found = {
         "params": local.params,
         "train_loss": local.loss,
         "steps": local.steps,
+        "sum": sums.params,
+        "sum_of_gradients": engine.grad_sums(GradSumCall(gradients, shards.count)).total,
+        "summed_loss": sums.loss,
         "loss": engine.loss(LossCall(models, shards)),
-        "grad": engine.grad(GradCall(models, label, shards)),
+        "grad": engine.grad(gradients),
         "loss_sum": loss_sum,
         "correct": correct,
     }
-    return found if local.slots is None else found | {"slots": local.slots}
+    if local.slots is None:
+        return found
+    assert sums.slots is not None
+    return found | {"slots": local.slots, "sum_of_slots": sums.slots}
 
 
 def toy(engine: str, model: str) -> Engine:
@@ -56,6 +64,28 @@ def on_ranks(
     try:
         return everything(Sharded(toy(engine, model), ranks), counts, solver)
     finally:
+        fedclust.engines.sharded._BLOCK = before
+
+
+def summed(ranks: Ranks, engine: str, block: int) -> tuple[Sums, list[tuple[int, ...]]]:
+    """Sums over rows whose bits are the same on any rank, and the shapes that were exchanged."""
+    before, fedclust.engines.sharded._BLOCK = fedclust.engines.sharded._BLOCK, block
+    computing = make_engine(engine, shipped("linear"), toy_pool(shape_of("linear")), 1)
+    shards, how = ragged_shards((1, 2, 3, 4, 5) * 4), SOLVERS["sgd"]
+    call = TrainCall(starts(computing), labels(len(shards)), shards, how, how.lr)
+    if ranks.size == 1:
+        return computing.sums(SumCall(call, shards.count)), []
+    sent, gather = list[tuple[int, ...]](), ranks.gather
+
+    def noting(part: Tensor) -> Tensor:
+        sent.append(tuple(part.shape))
+        return gather(part)
+
+    vars(ranks)["gather"] = noting
+    try:
+        return Sharded(computing, ranks).sums(SumCall(call, shards.count)), sent
+    finally:
+        del vars(ranks)["gather"]
         fedclust.engines.sharded._BLOCK = before
 
 
@@ -87,6 +117,20 @@ def test_two_ranks_compute_what_one_computes(
                 assert torch.equal(first[name], expected), name
             else:
                 torch.testing.assert_close(first[name], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [16 << 20, 6000])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ranks_exchange_models_instead_of_rows(two_ranks: Pair, engine: str, block: int) -> None:
+    alone, _ = summed(Ranks(), engine, block)
+    for found, sent in two_ranks(summed, engine, block):
+        assert torch.equal(found.params, alone.params)
+        for name in ("loss", "first_loss", "steps"):
+            assert torch.equal(getattr(found, name), getattr(alone, name)), name
+        models = [shape[0] for shape in sent if shape[1:] == (650,)]  # of 64 * 10 + 10 parameters
+        # three models each, or the ten rows that each has trained
+        assert sum(models) == (10 if engine == "loop" else 3)
+        assert max(models) == (sum(models) if block > 6000 else 2 if engine == "loop" else 1)
 
 
 def test_large_results_are_sent_in_pieces(two_ranks: Pair) -> None:

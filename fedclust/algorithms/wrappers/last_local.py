@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import with_rows
-from fedclust.calls import LocalResult
+from fedclust.calls import LocalResult, MeanResult
 from fedclust.solver import Solver
 from fedclust.types import ClientModels, Cost, Round, Served
 from fedclust.verbs import Algorithm, Clients, Method
@@ -99,10 +99,10 @@ class _Watched:
 
     def __init__(self, clients: Clients, rnd: Round) -> None:
         self._clients = clients
-        self.layout = clients.layout
+        self.layout, self.discrepancy = clients.layout, clients.discrepancy
         self.at, self.init = clients.at, clients.init
         self.loss, self.example_losses = clients.loss, clients.example_losses
-        self.grad, self.align = clients.grad, clients.align
+        self.grad, self.grad_sum, self.align = clients.grad, clients.grad_sum, clients.align
         self.evaluate = clients.evaluate
         self.ids = rnd.cohort[:0]
         self.params = torch.empty(0, clients.layout.num_params, device=rnd.cohort.device)
@@ -122,3 +122,16 @@ class _Watched:
         if purpose == "train":
             self.ids, self.params = ids, result.params
         return result
+
+    def train_mean(
+        self,
+        models: Tensor,
+        label: Tensor,
+        ids: Tensor,
+        solver: Solver,
+        weight: Tensor | None = None,
+        *,
+        slots: Tensor | None = None,
+    ) -> MeanResult:
+        local = self.train(models, label, ids, solver, slots=slots)
+        return MeanResult.of(local, models, label, weight, slots, keep=self.discrepancy)

@@ -13,9 +13,13 @@ from fedclust.calls import (
     AlignCall,
     Alignment,
     GradCall,
+    GradSumCall,
+    GradSums,
     LocalResult,
     LossCall,
     Shards,
+    SumCall,
+    Sums,
     TestCall,
     TestResult,
     TrainCall,
@@ -34,6 +38,7 @@ from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk
 from fedclust.engines.fused.span import pays
 from fedclust.engines.fused.training import add_gradients, rule_of
 from fedclust.engines.schedule import in_host_memory, schedule
+from fedclust.engines.sums import by_blocks
 from fedclust.helpers.errors import require
 from fedclust.helpers.meter import meter
 from fedclust.helpers.rng import Stream
@@ -63,6 +68,7 @@ class FusedEngine:
     """
 
     name = "fused"
+    exact = False
 
     def __init__(
         self,
@@ -121,6 +127,10 @@ class FusedEngine:
             if len(rows):
                 self._train_some(call, known, steps, rule, frozen, rows, which, result)
         return result
+
+    def sums(self, call: SumCall) -> Sums:
+        """Sums of what local training of the rows makes of every model."""
+        return by_blocks(self, call)
 
     @property
     def padding(self) -> float:
@@ -244,11 +254,38 @@ class FusedEngine:
             stacked = kept.of(len(rows))
             stacked.parameters.load(models, label[rows])
             counts, block = count[chunk].tolist(), self._rows.block(len(rows))
-            add_gradients(stacked, self.pool, own, counts, block)
+            add_gradients(stacked, self.pool, own.index, own.share, counts, block)
             stacked.parameters.store(rows, None, gradient)
 
         self._rows.each(count, count, partial(self._rows.floats, 2), work)
         return gradient
+
+    @torch.no_grad()
+    def grad_sums(self, call: GradSumCall) -> GradSums:
+        """Sums of the gradients of every model's rows: one gradient of all their examples."""
+        models, label, shards = call.models, call.grad.label, call.shards
+        kept = self._models(Accumulate(self.products))
+        grouped = Grouped.of(label, shards, len(models))
+        each = 1 / shards.count.clamp(min=1).to(torch.float32)
+        each = (each if call.weight is None else each * call.weight)[grouped.owner]
+        total = torch.zeros_like(models)
+
+        count = grouped.count.cpu()
+
+        def work(chunk: Tensor) -> None:
+            rows = chunk.to(models.device, non_blocking=True)
+            stacked = kept.of(len(rows))
+            stacked.parameters.load(models, rows)
+            counts, block = count[chunk].tolist(), self._rows.block(len(rows))
+            example, inside = grouped.padded(rows, counts[0])
+            index, share = grouped.index[example], each[example] * inside
+            add_gradients(stacked, self.pool, index, share, counts, block)
+            stacked.parameters.store(rows, None, total)
+
+        self._rows.each(
+            count, count, partial(self._rows.floats, 2), work, count.nonzero().squeeze(1)
+        )
+        return GradSums(total=total)
 
     @torch.no_grad()
     def align(self, call: AlignCall) -> Alignment:

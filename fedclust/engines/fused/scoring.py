@@ -133,6 +133,14 @@ class Grouped:
             index=shards.index[owner, column][order],
         )
 
+    def padded(self, rows: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        """The examples of the models `rows` [R], at most `longest` each: which [R, longest] int64,
+        0 in padding, and whether they are real.
+        """
+        position = torch.arange(longest, device=rows.device)
+        inside = position < self.count[rows].unsqueeze(1)
+        return (self.start[rows].unsqueeze(1) + position).masked_fill(~inside, 0), inside
+
 
 def score_chunk(
     models: StackedModels,

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import Shards, TrainCall
+from fedclust.calls import TrainCall
 from fedclust.engines.fused.layers import Buffers, Frame, StackedModels
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
@@ -213,23 +213,21 @@ def descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
 
 
 def add_gradients(
-    models: StackedModels, pool: Pool, shards: Shards, counts: list[int], block: int
+    models: StackedModels, pool: Pool, index: Tensor, share: Tensor, counts: list[int], block: int
 ) -> None:
-    """Add to the slots the gradient of every row's mean loss over its own examples.
+    """Add to the slots the gradient of every row's weighted loss over its own examples.
 
     Args:
         models: they, with slots and the rule that adds to them.
         pool: all examples.
-        shards: data of the rows.
+        index: [R, n] int64 pool rows.
+        share: [R, n] weight of every example's loss, 0 in padding.
         counts: examples of every row, descending.
         block: examples of a row taken at once.
     """
-    share = 1 / shards.count.clamp(min=1).to(torch.float32)
-    position = torch.arange(shards.index.shape[1], device=share.device)
     for first in range(0, counts[0], block):
         rows, width = sum(count > first for count in counts), min(block, counts[0] - first)
-        index = shards.index[:rows, first : first + width]
-        inside = position[first : first + width] < shards.count[:rows].unsqueeze(1)
-        weight = (inside * share[:rows].unsqueeze(1)).unsqueeze(2)
+        part = index[:rows, first : first + width]
+        weight = share[:rows, first : first + width].unsqueeze(2)
         frame = models.layers.frame(rows, width)
-        descend(frame, pool.inputs(index), pool.y[index].unsqueeze(2), weight)
+        descend(frame, pool.inputs(part), pool.y[part].unsqueeze(2), weight)

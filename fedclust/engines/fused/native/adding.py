@@ -1,0 +1,47 @@
+"""Rows added to the totals of their clusters in float64, in one pass of compiled code.
+
+PyTorch's operations convert every row before they add it, which takes four times as long.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_int, c_int64, c_void_p
+
+import torch
+from torch import Tensor
+
+from fedclust.engines.fused.native.compiled import library
+
+
+def compiled() -> ctypes.CDLL | None:
+    """The compiled code; None where it cannot be compiled."""
+    found = library("adding")
+    if found is not None:
+        found.add.argtypes = (*[c_void_p] * 4, c_int64, c_int64, c_int)
+        found.add.restype = None
+    return found
+
+
+def adds(total: Tensor, values: Tensor) -> bool:
+    """Whether compiled code can add such rows to such totals."""
+    fits = (total.dtype, values.dtype) == (torch.float64, torch.float32)
+    return fits and total.is_cpu and values.is_contiguous() and compiled() is not None
+
+
+def add(total: Tensor, values: Tensor, label: Tensor, weight: Tensor) -> None:
+    """Add every row, times its weight, to the total of its cluster, in the order of the rows.
+
+    Args:
+        total: [K, P] float64.
+        values: [C, P] float32.
+        label: [C] int64 in [0, K), on the host.
+        weight: [C] float64, on the host.
+    """
+    code = compiled()
+    assert code is not None
+    assert total.is_contiguous()
+    assert total.shape[1] == values.shape[1]
+    label, weight = label.contiguous(), weight.contiguous()
+    addresses = (x.data_ptr() for x in (values, label, weight, total))
+    code.add(*addresses, *values.shape, torch.get_num_threads())

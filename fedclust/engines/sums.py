@@ -1,0 +1,98 @@
+"""Sums of local training and of gradients, block by block: one row of each client of a block is
+there at a time.
+
+Rows are added in their order, whatever the blocks, and a model's sum depends on its own rows only:
+so chunks and the company of other seeds change nothing. An engine whose rows have the same bits in
+any company (`loop`) adds in float32, as `fedclust.helpers.ops.cluster_sum` does. The others add in
+float64, which holds the sum of float32 numbers of like size without rounding; so where ranks each
+add some of the rows and then their sums, the float32 mean is the same but in the rarest cases.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedclust.calls import GradSumCall, GradSums, SumCall, Sums
+from fedclust.engines.fused.native import adding
+from fedclust.helpers.ops import add_to_clusters, check_labels
+from fedclust.verbs import Engine
+
+# parameters of a block: many chunks of a CPU, and enough rows to fill a GPU
+_BLOCK_CPU, _BLOCK_CUDA = 2**25, 2**29
+
+
+def by_blocks(engine: Engine, call: SumCall) -> Sums:
+    """The answer to a call from `engine.train`, some rows at a time.
+
+    Raises:
+        ValueError: if a label is outside [0, K).
+    """
+    train, rows = call.train, len(call.shards)
+    label = train.label.cpu()
+    check_labels(label, len(call.models))
+    weight = None if call.weight is None else call.weight.cpu()
+    dtype = torch.float32 if engine.exact else torch.float64
+    sums = Sums(
+        params=torch.zeros_like(call.models, dtype=dtype),
+        slots=None
+        if train.slots is None or not train.solver.momentum
+        else torch.zeros_like(call.models, dtype=dtype),
+        loss=call.models.new_zeros(rows),
+        first_loss=call.models.new_zeros(rows),
+        steps=torch.zeros_like(call.shards.count),
+    )
+    first = 0
+    for some in _blocks_of(engine, call.models, rows):
+        part = slice(first, first + len(some))
+        first = part.stop
+        local = engine.train(train if len(some) == rows else train.take(some))
+        own = None if weight is None else weight[part]
+        _add(sums.params, local.params, label[part], own)
+        if sums.slots is not None:
+            assert local.slots is not None
+            _add(sums.slots, local.slots, label[part], own)
+        sums.loss[part], sums.first_loss[part] = local.loss, local.first_loss
+        sums.steps[part] = local.steps
+    return sums
+
+
+def gradients_by_blocks(engine: Engine, call: GradSumCall) -> GradSums:
+    """The answer to a call from `engine.grad`, some rows at a time.
+
+    Raises:
+        ValueError: if a label is outside [0, K).
+    """
+    grad, label = call.grad, call.grad.label.cpu()
+    check_labels(label, len(call.models))
+    dtype = torch.float32 if engine.exact else torch.float64
+    total = torch.zeros_like(call.models, dtype=dtype)
+    for some in _blocks_of(engine, call.models, len(label)):
+        values = engine.grad(grad.take(some))
+        if call.weight is not None:
+            values *= call.weight[some].unsqueeze(1)
+        _add(total, values, label[some.cpu()], None)
+    return GradSums(total=total)
+
+
+def _blocks_of(engine: Engine, models: Tensor, rows: int) -> tuple[Tensor, ...]:
+    """The rows that are computed at a time, int64."""
+    each = rows_at_once(models.shape[1], models.device)
+    if engine.exact and models.is_cuda:  # there blocks would show in the last bits
+        each = max(1, rows)
+    return torch.split(torch.arange(rows, device=models.device), each)
+
+
+def rows_at_once(num_params: int, device: torch.device) -> int:
+    """Rows of a block of models with `num_params` parameters."""
+    block = _BLOCK_CUDA if device.type == "cuda" else _BLOCK_CPU
+    return max(1, block // max(1, num_params))
+
+
+def _add(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
+    """Add every row [C, P], times its weight [C], to the total [K, P] of its cluster."""
+    if adding.adds(total, values):
+        ones = torch.ones(len(label), dtype=torch.float64) if weight is None else weight.double()
+        adding.add(total, values, label, ones)
+    else:
+        add_to_clusters(total, values, label, weight)

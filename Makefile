@@ -92,7 +92,7 @@ docs-serve: $(DOCS)/.ready  ## the site at http://127.0.0.1:8000, built again af
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
 
 lock: setup  ## pin the newest allowed versions
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra hf --extra watch pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra hf --extra tune --extra watch pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --generate-hashes --no-header --extra dev --extra sklearn-extra pyproject.toml -o requirements-sklearn-extra.lock
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --no-annotate --no-header --extra dev --extra ray pyproject.toml -o requirements-ray.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --group docs -o requirements-docs.lock

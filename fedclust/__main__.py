@@ -26,6 +26,7 @@ from fedclust.helpers.errors import (
 USAGE = """usage: fedclust COMMAND …
 
   fedclust run [KEY=VALUE …] [-m]    run a job or a sweep; `fedclust run --help` shows the config
+  fedclust tune [KEY=VALUE …]        choose a method's hyper-parameters by validation examples
   fedclust report FOLDER …           tables and figures again, from the files alone
   fedclust list [GROUP …]            what there is: algorithms, data sets, experiments, …
                                      with --config-dir DIR also what is in your folder
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given[0] not in COMMANDS:
         meant = did_you_mean(given[0], COMMANDS) or f"it has {', '.join(COMMANDS)}"
         _fail(f"fedclust has no command {given[0]!r}: {meant}", 2)
-    if given[0] != "run" and {"-h", "--help"} & set(given[1:]):
+    if given[0] not in ("run", "tune") and {"-h", "--help"} & set(given[1:]):
         print(USAGE)
         return
     if given[0] == "run" and not {"-h", "--help", "--cfg", "--hydra-help"} & set(given):

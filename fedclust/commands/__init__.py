@@ -2,6 +2,7 @@
 
 COMMANDS = {
     "run": "run a job or a sweep",
+    "tune": "choose hyper-parameters by validation examples",
     "report": "tables and figures again, from the files alone",
     "list": "what there is to choose",
     "data": "download data sets",

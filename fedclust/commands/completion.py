@@ -113,7 +113,7 @@ def candidates(line: str) -> list[tuple[str, str]]:
     if not given:
         return _beginning(word, iter(COMMANDS.items()))
     command, *given = given
-    if command == "run":
+    if command in ("run", "tune"):
         return _beginning(word, _run(given, word))
     own = user_dir(given)
     free = {

@@ -18,6 +18,7 @@ from fedclust.commands.checks import check_report, check_scale
 from fedclust.commands.surroundings import importable, own_folder
 from fedclust.commands.sweep_report import save_jobs
 from fedclust.config import schema
+from fedclust.config.tuned import apply_tuned
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import counted
 
@@ -44,9 +45,9 @@ def one_job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) 
         str(k): v for k, v in hydra_config.runtime.choices.items() if not str(k).startswith("hydra")
     }
     try:
-        resolved = schema.resolve(
-            config, {"choices": choices, "overrides": list(hydra_config.overrides.task)}
-        )
+        overrides = list(hydra_config.overrides.task)
+        tuned = apply_tuned(config, choices, overrides)
+        resolved = schema.resolve(tuned, {"choices": choices, "overrides": overrides})
         check_scale(choices, resolved["scale"])
         schema.check_keys(resolved)
         schema.check_sampling(resolved, list(hydra_config.overrides.task))

@@ -43,12 +43,24 @@ def _say(message: str) -> None:
 def report(folder: Path, console: Console) -> None:
     """Make the report of a folder, print its summary and where the page is.
 
+    Args:
+        folder: of jobs, or of searches alone.
+        console: where to print.
+
     Raises:
-        UserError: if the folder holds no run, or one that cannot be read.
+        UserError: if the folder holds no run or search, or one that cannot be read.
     """
     # matplotlib and pandas cost a second; a run that never reports does not pay it
     from fedclust.report import all_contents, make_report, print_summary
+    from fedclust.report.reading import job_folders
+    from fedclust.report.tuning import make_tuning_report, search_folders
 
+    if folder.is_dir() and not job_folders(folder) and search_folders(folder):
+        page = make_tuning_report(folder)
+        text = (page.parent / "tuning.md").read_text()
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(f"report: {page}", highlight=False, soft_wrap=True)
+        return
     contents = all_contents(folder)
     page = make_report(folder, contents)
     print_summary(folder, console, contents)

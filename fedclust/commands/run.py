@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import hydra
 from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
@@ -19,10 +19,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
-from yaml import YAMLError
 
 from fedclust.commands import gpus, sweep
 from fedclust.commands.checks import check_choices, check_form
+from fedclust.commands.composing import compose, hydra_for
 from fedclust.commands.failures import TOLD, Stopped, attempt, tell_traceback
 from fedclust.commands.guard import check_hydra
 from fedclust.commands.names import job_folder, user_dir, without_user_dir
@@ -154,11 +154,8 @@ def _start(overrides: list[str], own: Path | None, notes: Path, *, multirun: boo
     """
     check_form(overrides, own)
     check_choices(overrides, own)
-    path = create_config_search_path(str(CONF))
-    if own is not None:
-        path.prepend(provider="command-line", path=f"file://{own}", anchor="schema")
-    main_hydra = Hydra.create_main_hydra2(task_name="fedclust", config_search_path=path)
-    composed = _composed(main_hydra, overrides)
+    main_hydra = hydra_for(own)
+    composed = compose(main_hydra, overrides)
     many = multirun or composed.hydra.mode is RunMode.MULTIRUN
     overrides.append(f"hydra.mode={(RunMode.MULTIRUN if many else RunMode.RUN).name}")
     results = check_hydra(composed, overrides, sweep=many)
@@ -178,31 +175,6 @@ def _start(overrides: list[str], own: Path | None, notes: Path, *, multirun: boo
     finally:
         sweep.remove_unused(results)
     return results.absolute()
-
-
-def _composed(main_hydra: Hydra, overrides: list[str]) -> DictConfig:
-    """The whole config.
-
-    Raises:
-        ConfigError: for files of which Hydra cannot say what is wrong.
-        hydra.errors.HydraException: for all others.
-    """
-    try:
-        return main_hydra.compose_config(
-            "config", overrides, RunMode.MULTIRUN, validate_sweep_overrides=False
-        )
-    except (HydraException, OmegaConfBaseException, YAMLError, UserError, OSError):
-        raise
-    except RecursionError as error:
-        raise ConfigError(
-            "the config cannot be put together: a key or a file refers to itself"
-        ) from error
-    except Exception as error:  # Hydra meets a list or a number where it expects a mapping
-        said = " ".join(str(error).split())
-        raise ConfigError(
-            f"the config cannot be put together ({said}): is every override KEY=VALUE, and every "
-            "file of --config-dir a mapping?"
-        ) from error
 
 
 def _multirun(main_hydra: Hydra, overrides: list[str], launcher: str) -> None:

@@ -26,12 +26,13 @@ from fedclust.verbs import Engine, Partition
 _SHARED = ("solver", "cluster_metric", "cluster_method")  # algorithms refer to them
 
 
-def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
+def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | None = None) -> Job:
     """All parts of a job from its resolved config.
 
     Args:
         config: see `fedclust.config.schema.resolve`.
         user_dir: folder given with --config-dir, see `fedclust.config.objects`.
+        like: a job of the same setting, whose data and engine are taken over.
 
     Raises:
         UserError: one line that names the key to change; nothing has been written by then.
@@ -45,7 +46,10 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None) -> Job:
         for group in ("algorithm", "scenario", "partition", "tracker")
     )
     meaning(objective_of(config), "objective")  # now that a method's own metrics are known
-    engine, federations = _computing(config, partition, objects)
+    if like is None:
+        engine, federations = _computing(config, partition, objects)
+    else:
+        engine, federations = like.engine, like.federations
     device = next(iter(federations.values())).pool.x.device
     return Job(
         algorithm=algorithm,

@@ -226,6 +226,12 @@ class RunConfig:
     cluster_metric: Any = key(MISSING, "method", "how different two clients are")
     cluster_method: Any = key(MISSING, "method", "how clients are grouped by their differences")
     algorithm: Any = key(MISSING, "method", "the method", named=False)  # a folder begins with it
+    tuned: str | None = key(
+        None,
+        "method",
+        "best.yaml of `fedclust tune`, or a folder that holds that of this method and setting",
+        hashed=False,  # what it changes are other keys
+    )
     tracker: Any = key(MISSING, "beside", "where numbers go besides the job's own files")
     scale: Any = key(
         MISSING,

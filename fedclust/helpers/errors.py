@@ -75,6 +75,10 @@ class Interrupted(Exception):
         return type(self), (self.signum,)
 
 
+class Enough(Exception):
+    """Whoever watches a job has seen enough of it: it ends here, and is not done."""
+
+
 class RankLost(Exception):
     """Another rank no longer answers. The rank that noticed has printed it."""
 

@@ -241,9 +241,16 @@ def _name(run: Run, given: Mapping[str, str], options: Mapping[str, Mapping[str,
     return " ".join(
         [
             _algorithm(run),
-            *(f"{_SYMBOLS.get(short[key], short[key])}={value}" for key, value in given.items()),
+            *(_option(short[key], value) for key, value in given.items()),
         ]
     )
+
+
+def _option(key: str, value: str) -> str:
+    """An option in an arm's name; of values that a search has found only that they are."""
+    if key == "tuned":
+        return "default" if value == "null" else "tuned"
+    return f"{_SYMBOLS.get(key, key)}={value}"
 
 
 def _piece(run: Run, key: str, short: str, value: str) -> str:

@@ -57,22 +57,22 @@ class Picture:
 
 def draw(folder: Path, spec: Spec, arms: Sequence[Arm]) -> list[Picture]:
     """The figures that the data allow, written to `folder` as PNG and PDF."""
-    pictures = []
-    with mpl.rc_context(cast(Any, style.RC)), _plain_fonts():
-        for name, caption, figure in _figures(spec, arms):
-            png, pdf = io.BytesIO(), io.BytesIO()
-            figure.savefig(png, format="png", metadata={"Software": None})
-            figure.set_layout_engine("none")  # keep the layout just found, which costs a drawing
-            # without a date the same data give the same file
-            figure.savefig(
-                pdf,
-                format="pdf",
-                metadata={"CreationDate": None, "Producer": None, "Creator": None},
-            )
-            atomic_write(folder / f"{name}.png", png.getvalue())
-            atomic_write(folder / f"{name}.pdf", pdf.getvalue())
-            pictures.append(Picture(name, caption, png.getvalue()))
-    return pictures
+    with mpl.rc_context(cast(Any, style.RC)):
+        return [save(folder, *one) for one in _figures(spec, arms)]
+
+
+def save(folder: Path, name: str, caption: str, figure: Figure) -> Picture:
+    """A figure written to `folder` as PNG and PDF; within the style it was drawn in."""
+    png, pdf = io.BytesIO(), io.BytesIO()
+    figure.savefig(png, format="png", metadata={"Software": None})
+    figure.set_layout_engine("none")  # keep the layout just found, which costs a drawing
+    # without a date the same data give the same file
+    metadata = {"CreationDate": None, "Producer": None, "Creator": None}
+    with _plain_fonts():
+        figure.savefig(pdf, format="pdf", metadata=metadata)
+    atomic_write(folder / f"{name}.png", png.getvalue())
+    atomic_write(folder / f"{name}.pdf", pdf.getvalue())
+    return Picture(name, caption, png.getvalue())
 
 
 @contextmanager

@@ -25,7 +25,8 @@ _COLUMNS = {
     "metric": pyarrow.string(),
     "value": pyarrow.float64(),
 }
-_BELOW_A_JOB = (".hydra", "arrays", "checkpoints", "clients", "report")  # no job lies in these
+# no job of a report lies in these; `trials` are those of a search
+_BELOW = (".hydra", "arrays", "checkpoints", "clients", "report", "trials")
 _KIND: dict[type, str] = {dict: "mapping", list: "list"}
 
 
@@ -73,7 +74,7 @@ def job_folders(folder: Path) -> list[Path]:
     """The folders at or below `folder` that hold files of a job, sorted."""
     found = []
     for where, below, files in os.walk(folder):
-        below[:] = [name for name in below if name not in _BELOW_A_JOB]
+        below[:] = [name for name in below if name not in _BELOW]
         if {"config.yaml", "rounds.csv", "status.json"} & set(files):
             found.append(Path(where))
     return sorted(found)

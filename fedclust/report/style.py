@@ -121,6 +121,11 @@ def looks(arms: Sequence[Arm]) -> dict[str, dict[str, Any]]:
     }
 
 
+def look(algorithm: str) -> dict[str, Any]:
+    """The look of a method without options, as in every report."""
+    return line(_place(algorithm))
+
+
 def _place(algorithm: str) -> int:
     """The place of a method in the palette; of one that is not in the list by its name."""
     for colour, methods in enumerate(_METHODS):

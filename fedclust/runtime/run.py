@@ -19,6 +19,7 @@ from fedclust.federation import digest, pool_digest, summary, write_table
 from fedclust.helpers.distributed import Ranks, here
 from fedclust.helpers.errors import (
     DivergedError,
+    Enough,
     Interrupted,
     RankLost,
     RunFolderError,
@@ -55,6 +56,7 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         UserError: bad combinations that only the data show; nothing has been written then.
         Interrupted: after a signal, when the round has been saved.
         DivergedError: when every seed has failed.
+        Enough: when `progress` has seen enough; the same call continues.
     """
     ranks = here()
     with Signals() as signals, ranks.together():
@@ -116,6 +118,10 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
             folder.abandon()
         else:
             _fail(folder, str(error), job.rounds)
+        raise
+    except Enough:
+        with suppress(OSError):
+            folder.write_status(state="stopped", rounds=job.rounds)
         raise
     except RankLost:
         seeds.status("interrupted", seeds.saved)

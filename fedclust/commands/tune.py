@@ -1,0 +1,381 @@
+"""`fedclust tune`: a method's hyper-parameters chosen by validation examples."""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from rich.console import Console
+
+from fedclust.commands.checks import check_choices, check_form, check_scale
+from fedclust.commands.composing import compose, hydra_for
+from fedclust.commands.guard import check_hydra
+from fedclust.commands.known import roots
+from fedclust.commands.list import groups
+from fedclust.commands.names import job_folder, user_dir, without_user_dir
+from fedclust.commands.surroundings import hydra_of_its_own, importable
+from fedclust.commands.sweep_report import report
+from fedclust.config import schema
+from fedclust.helpers.errors import ConfigError, RunFolderError, UserError, require
+from fedclust.tuning.space import (
+    Dimension,
+    Value,
+    default_of,
+    parsed,
+    space_of,
+    with_values,
+    written,
+)
+
+if TYPE_CHECKING:
+    from fedclust.config.job import Job
+    from fedclust.tuning.record import Trial
+    from fedclust.tuning.search import Proposal
+
+HELP = """usage: fedclust tune [experiment=…] algorithm=… [trials=24] [KEY=VALUE …]
+
+  trials=24               the budget: as many complete trials, of all tuning seeds each
+  tuning_seeds=[1000,…]   the seeds to tune with, apart from those of the runs to come
+  KEY=VALUE               as for `fedclust run`; VALUE,VALUE,…, range(…), interval(…) and
+                          tag(log,interval(…)) add a key to the search, a plain value takes it out
+  objective=METRIC        validation_accuracy, or validation_loss
+
+What is searched stands in conf/space: shared.yaml for every method, and a file per method. The
+trials are in outputs/NAME-tuning; the same command continues a search. `fedclust run
+tuned=outputs/NAME-tuning …` runs a method with the values that were found."""
+_SHARE = 0.2  # of the training examples, where the config does not say
+_METRICS = ("validation_accuracy", "validation_loss")
+_OWN = ("trials", "tuning_seeds")
+# options by which a method looks at test examples
+_LOOKS = {"cluster_choice": "test_loss", "data": "train_and_test"}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Search for every method and federation that the arguments name, one after the other.
+
+    Args:
+        arguments: as typed.
+
+    Raises:
+        UserError: for what cannot be searched.
+        DivergedError: when every trial has failed.
+        Interrupted: when a round has been saved; the same command continues.
+    """
+    if {"-h", "--help"} & set(arguments):
+        print(HELP)
+        return
+    own, others = user_dir(arguments), without_user_dir(arguments)
+    flags = [one for one in others if one.startswith("-")]
+    if flags:
+        raise ConfigError(f"fedclust tune has no flag {flags[0]}; `fedclust tune --help` shows all")
+    import fedclust.commands.run  # noqa: F401 - registers the schema and the names of folders
+
+    check_form(others, own)
+    with hydra_of_its_own(own), importable(own):
+        wanted, seeds, typed = _own_keys(others)
+        console, composed = Console(stderr=True), partial(compose, hydra_for(own))
+        folders = set()
+        for overrides, asked in _searches(typed, composed, own):
+            search = _Search.of(composed(list(overrides)), overrides, asked, seeds, own)
+            search.run(wanted, console)
+            folders.add(search.folder.parent)
+    for folder in sorted(folders):
+        report(folder, Console())
+
+
+def _own_keys(given: Sequence[str]) -> tuple[int, list[int], list[str]]:
+    """The budget, the tuning seeds, and all other overrides."""
+    node = {one.key_or_group: one.value() for one in parsed(given) if one.key_or_group in _OWN}
+    trials = node.get("trials", 24)
+    whole = isinstance(trials, int) and not isinstance(trials, bool)
+    require(whole and 1 <= trials <= 10_000, "trials", trials, "a number in [1, 10000]")  # type: ignore[operator]
+    seeds = node.get("tuning_seeds", [1000, 1001, 1002])
+    require(isinstance(seeds, list), "tuning_seeds", seeds, "a list of seeds")
+    others = [one for one in given if one.partition("=")[0] not in _OWN]
+    return trials, schema.seed_list(seeds), others  # type: ignore[return-value]
+
+
+def _searches(
+    typed: Sequence[str], composed: Callable[[list[str]], DictConfig], own: Path | None
+) -> Iterator[tuple[list[str], list[Override]]]:
+    """Of every search the overrides of its jobs, and all that is typed.
+
+    A choice of several methods or federations, typed or an experiment's, is a search for each.
+    """
+    check_choices(typed, own)
+    known = groups(roots(own))
+    given = parsed(typed)
+    plain = [one.input_line or "" for one in given if not one.is_sweep_override()]
+    params = OmegaConf.to_container(composed(list(plain)).hydra.sweeper).get("params") or {}  # type: ignore[union-attr]
+    there = {one.key_or_group for one in given}
+    several = [one for one in given if one.is_sweep_override() and one.key_or_group in known]
+    several += parsed([f"{key}={value}" for key, value in params.items() if key not in there])
+    asked = [one for one in given if one not in several]
+    keys = [one.get_key_element() for one in several]
+    values = [
+        list(one.sweep_string_iterator()) if one.is_sweep_override() else [one.value()]
+        for one in several
+    ]
+    for combination in product(*values):
+        chosen = [f"{key}={value}" for key, value in zip(keys, combination, strict=True)]
+        yield [*plain, *chosen], asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Search:
+    """One method on one federation.
+
+    Attributes:
+        config: as composed, without Hydra's part, with the tuning seeds and validation examples.
+        choices: of every group.
+        overrides: of every trial.
+        space: what is searched, by key.
+        metric: what is best.
+        rounds: of a complete trial.
+        folder: where it goes.
+        own: the folder given with --config-dir.
+    """
+
+    config: DictConfig
+    choices: Mapping[str, str]
+    overrides: Sequence[str]
+    space: Mapping[str, Dimension]
+    metric: str
+    rounds: int
+    folder: Path
+    own: Path | None
+
+    @classmethod
+    def of(
+        cls,
+        composed: DictConfig,
+        overrides: Sequence[str],
+        asked: Sequence[Override],
+        seeds: Sequence[int],
+        own: Path | None,
+    ) -> _Search:
+        """Check what is asked for.
+
+        Args:
+            composed: with Hydra's part.
+            overrides: that gave it.
+            asked: overrides as typed, sweeps among them.
+            seeds: to tune with.
+            own: the folder given with --config-dir.
+
+        Raises:
+            ConfigError: for what cannot be searched.
+        """
+        check_hydra(composed, overrides, sweep=False)
+        named = composed.hydra.runtime.choices.items()
+        choices = {str(k): v for k, v in named if not str(k).startswith("hydra")}
+        config = copy.deepcopy(composed)
+        with read_write(config), open_dict(config):
+            del config["hydra"]
+        resolved = schema.resolve(config, {})
+        check_scale(choices, resolved["scale"])
+        schema.check_keys(resolved)
+        both = sorted(set(schema.seed_list(resolved["seeds"])) & set(seeds))
+        allowed = f"seeds that the runs to come do not have; theirs are {resolved['seeds']}"
+        require(not both, "tuning_seeds", list(seeds), allowed)
+        require(resolved["tuned"] is None, "tuned", resolved["tuned"], "null while tuning")
+        share = resolved["validation"] or _SHARE
+        config = with_values(config, {"seeds": list(seeds), "validation": share})  # type: ignore[dict-item]
+        metric = schema.objective_of({**resolved, "validation": share})
+        require(metric in _METRICS, "objective", metric, f"one of {', '.join(_METRICS)}")
+        algorithm = choices["algorithm"]
+        name = f"{resolved['name']}-tuning"
+        return cls(
+            config=config,
+            choices=choices,
+            overrides=list(overrides),
+            space=space_of(config, algorithm, asked, roots(own)),
+            metric=metric,
+            rounds=resolved["rounds"],
+            folder=Path("outputs", name, job_folder(overrides, algorithm)),
+            own=own,
+        )
+
+    @property
+    def higher(self) -> bool:
+        """Whether more of the metric is better."""
+        return self.metric == "validation_accuracy"
+
+    @property
+    def default(self) -> dict[str, Value]:
+        """The values of the first trial."""
+        return {key: default_of(self.config, key) for key in self.space}
+
+    def run(self, wanted: int, console: Console) -> None:
+        """What is left of the search, and its files.
+
+        Args:
+            wanted: complete trials that the budget is for.
+            console: where to tell.
+
+        Raises:
+            UserError, Interrupted: as a job.
+            DivergedError: when every trial has failed.
+        """
+        from fedclust.helpers.errors import DivergedError
+        from fedclust.tuning.record import (
+            best_of,
+            read_trials,
+            same_search,
+            write_best,
+            write_trials,
+        )
+        from fedclust.tuning.search import Proposal, is_over
+
+        about = self._about()
+        with _locked(self.folder):
+            same_search(self.folder, about)
+            trials = read_trials(self.folder, self.space)
+            shared: Job | None = None
+            while not is_over(trials, wanted, self.rounds):
+                proposal = Proposal(
+                    self.space, self.default, trials, higher=self.higher, rounds=self.rounds
+                )
+                shared, trial = self._try(proposal, shared, console)
+                trials.append(trial)
+                write_trials(self.folder, trials, list(self.space))
+                self._tell(trials, best_of(trials, higher=self.higher), wanted, console)
+            best = best_of(trials, higher=self.higher)
+            if best is None:
+                raise DivergedError(f"every trial has failed; the last one: {trials[-1].error}")
+            more = {"default": trials[0].value, "trials": len(trials)}
+            kept = {key: about[key] for key in ("choices", "metric", "seeds", "validation")}
+            write_best(self.folder, best, {**kept, **more})
+
+    def _about(self) -> dict[str, Any]:
+        """What the search is."""
+        from fedclust.runtime.folder import config_hash
+
+        resolved = self._resolved({})
+        return {
+            "choices": {group: choice for group, choice in self.choices.items() if choice},
+            "metric": self.metric,
+            "seeds": list(resolved["seeds"]),
+            "validation": resolved["validation"],
+            "rounds": self.rounds,
+            "space": {key: one.words() for key, one in self.space.items()},
+            "default": {key: written(value) for key, value in self.default.items()},
+            "config": config_hash(resolved),
+        }
+
+    def _resolved(self, values: Mapping[str, Value]) -> dict[str, Any]:
+        """The config of a trial.
+
+        Raises:
+            ConfigError: for values that no job may have.
+        """
+        from fedclust.runtime.onlooker import NO_TRACKER
+
+        given = [f"{key}={written(value)}" for key, value in values.items()]
+        resolved = schema.resolve(
+            with_values(self.config, values),
+            {"choices": dict(self.choices), "overrides": [*self.overrides, *given]},
+        )
+        for key, value in _entries(resolved["algorithm"], "algorithm"):
+            looks = _LOOKS.get(key.rpartition(".")[2])
+            require(looks is None or value != looks, key, value, "tuning looks at no test examples")
+        return {**resolved, "tracker": NO_TRACKER, "report": None}
+
+    def _try(
+        self, proposal: Proposal, shared: Job | None, console: Console
+    ) -> tuple[Job | None, Trial]:
+        """What became of a trial, and a job whose data and engine the next one takes over."""
+        from fedclust.commands.watching import Watching
+        from fedclust.config.build import build
+        from fedclust.helpers.errors import DivergedError, Enough
+        from fedclust.runtime.folder import RunFolder
+        from fedclust.runtime.run import run
+        from fedclust.tuning.record import Trial, curve_of, drop_files, spent
+
+        path = self.folder / "trials" / f"{proposal.number:03d}"
+        state, error = "complete", ""
+        try:
+            resolved = self._resolved(proposal.values)
+            job = build(resolved, self.own, shared)
+            shared = shared or job
+            folder = RunFolder(path, resolved, self.own)
+            run(job, folder, Watching(proposal, self.metric, job, console))
+            bad = [what for what in folder.status.get("seeds", {}).values() if what != "ok"]
+            state, error = ("failed", bad[0]) if bad else (state, error)
+        except Enough:
+            state = "pruned"
+        except (ConfigError, DivergedError) as failure:
+            if proposal.number == 0 and isinstance(failure, UserError):
+                raise  # nothing can be tried that differs from this
+            state, error = "failed", " ".join(str(failure).split())
+        curve = curve_of(path, self.metric)
+        value = curve.get(self.rounds - 1) if state == "complete" else None
+        if state == "complete" and value is None:
+            state, error = "failed", f"it has no {self.metric} at its end"
+        rounds, steps = spent(path)
+        trial = Trial(
+            number=proposal.number,
+            values=proposal.values,
+            state=state,  # type: ignore[arg-type]
+            value=value,
+            rounds=rounds,
+            gradient_steps=steps,
+            curve=curve,
+            error=error,
+        )
+        drop_files(path)
+        return shared, trial
+
+    def _tell(
+        self, trials: Sequence[Trial], best: Trial | None, wanted: int, console: Console
+    ) -> None:
+        """A line on the last trial."""
+        trial, spent = trials[-1], sum(one.rounds for one in trials) / self.rounds
+        values = ", ".join(f"{key}={_short(value)}" for key, value in trial.values.items())
+        became = trial.state if trial.value is None else f"{self.metric} {trial.value:.4f}"
+        leads = "" if best is None else f"; best {best.value:.4f}, trial {best.number + 1}"
+        console.print(
+            f"{self.choices['algorithm']}, trial {trial.number + 1}, {spent:.1f} of {wanted} "
+            f"spent: {values}: {became}{leads}",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
+
+
+def _short(value: Value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else written(value)
+
+
+def _entries(node: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Every entry of a mapping and of those below it, by dotted key."""
+    for name, value in node.items() if isinstance(node, Mapping) else ():
+        yield f"{key}.{name}", value
+        yield from _entries(value, f"{key}.{name}")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """While one process searches, no other does.
+
+    Raises:
+        RunFolderError: if another one is at it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunFolderError(
+                f"{folder} is being searched by another process; wait, or change name=…"
+            ) from None
+        yield

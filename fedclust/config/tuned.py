@@ -1,0 +1,85 @@
+"""Values that `fedclust tune` has found, put into a config: `tuned=best.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedclust.config.schema import seed_list
+from fedclust.helpers.errors import ConfigError, require
+
+_SAME = ("algorithm", "dataset", "partition", "scenario", "model", "case")  # groups
+
+
+def apply_tuned(
+    config: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]
+) -> DictConfig:
+    """The config with the values of the search that its key `tuned` names; without one, as it is.
+
+    Args:
+        config: as composed.
+        choices: of every group.
+        overrides: as typed.
+
+    Raises:
+        ConfigError: for a file that is none of `fedclust tune`, is for another method, shares seeds
+            with the job, or sets what is typed too.
+    """
+    try:
+        named = config.get("tuned")
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"tuned: {str(error).partition(chr(10))[0]}") from error
+    if named is None:
+        return config
+    file = _file(Path(str(named)), choices)
+    found = _read(file)
+    for group in _SAME:
+        there, here = found["choices"].get(group), choices.get(group)
+        require(there == here, "tuned", file, f"it is for {group}={there}, and this is {here}")
+    shared = sorted(set(seed_list(config.seeds)) & set(found["seeds"]))
+    allowed = f"seeds that {file} was not chosen by; it was by {', '.join(map(str, shared))}"
+    require(not shared, "seeds", config.seeds, allowed)
+    typed = {one.lstrip("+~").partition("=")[0]: one.partition("=")[2] for one in overrides}
+    changed = config.copy()
+    for key, value in found["values"].items():
+        require(key not in typed, key, typed.get(key), f"{file} sets it too; give one of both")
+        try:
+            OmegaConf.update(changed, key, value, merge=False)
+        except OmegaConfBaseException as error:
+            said = str(error).partition("\n")[0]
+            raise ConfigError(f"tuned={file} is not allowed: {key}={value}: {said}") from error
+    return changed
+
+
+def _file(path: Path, choices: Mapping[str, Any]) -> Path:
+    """The file itself, or the one in a folder that is for these choices."""
+    if not path.is_dir():
+        require(path.is_file(), "tuned", path, "a best.yaml of `fedclust tune`, or its folder")
+        return path
+    wanted = {group: choices.get(group) for group in _SAME}
+    fitting = [
+        file
+        for file in sorted(path.rglob("best.yaml"))
+        if {group: _read(file)["choices"].get(group) for group in _SAME} == wanted
+    ]
+    said = ", ".join(f"{group}={choice}" for group, choice in wanted.items() if choice is not None)
+    allowed = f"a folder with one best.yaml for {said}; it holds {len(fitting)}"
+    require(len(fitting) == 1, "tuned", path, allowed)
+    return fitting[0]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        node = yaml.safe_load(file.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        node = None
+    kinds = {"choices": dict, "values": dict, "seeds": list}
+    fits = isinstance(node, dict) and all(isinstance(node.get(k), v) for k, v in kinds.items())
+    require(fits, "tuned", file, "a best.yaml that `fedclust tune` has written")
+    assert isinstance(node, dict)
+    return node

@@ -1,0 +1,291 @@
+"""What searches of hyper-parameters have found: default beside tuned, the way there, and how much
+the values matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import matplotlib as mpl
+import numpy as np
+import yaml
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fedclust.helpers.errors import RunFolderError
+from fedclust.helpers.files import atomic_write
+from fedclust.metrics import METRICS
+from fedclust.report import style
+from fedclust.report.figures import Picture, save
+from fedclust.report.page import Page, render
+from fedclust.report.table import Cell, Table
+from fedclust.report.wording import axis, factor, title
+from fedclust.tuning.record import Trial, best_of, read_texts
+
+_GROUPS = ("case", "dataset", "partition", "scenario", "model")  # of a setting
+_ROW = 0.3  # inches of a method
+_CAPTION = (
+    "Left: the best value so far against the budget, in complete trials. Right: every complete "
+    "trial as a dot, the middle half of them as a bar, the default as a diamond. The values are of "
+    "validation examples, means over the tuning seeds."
+)
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search, read from its files.
+
+    Attributes:
+        folder: where it is.
+        about: what `search.yaml` says.
+        trials: in order.
+    """
+
+    folder: Path
+    about: Mapping[str, Any]
+    trials: Sequence[Trial]
+
+    @property
+    def method(self) -> str:
+        """The method."""
+        return str(self.about["choices"]["algorithm"])
+
+    @property
+    def metric(self) -> str:
+        """What is best."""
+        return str(self.about["metric"])
+
+    @property
+    def rounds(self) -> int:
+        """Of a complete trial."""
+        return int(self.about["rounds"])
+
+    @cached_property
+    def best(self) -> Trial | None:
+        """The best trial; None before one is complete."""
+        return best_of(self.trials, higher=METRICS[self.metric].better == "higher")
+
+    @cached_property
+    def values(self) -> NDArray[np.float64]:
+        """Of the complete trials, in the printed unit."""
+        found = [one.value for one in self.trials if one.value is not None]
+        return factor(self.metric) * np.array(found, dtype=np.float64)
+
+    def way(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Budget spent, in complete trials, and the best value so far, NaN before the first."""
+        spent = np.cumsum([one.rounds for one in self.trials]) / self.rounds
+        values = np.array(
+            [np.nan if one.value is None else one.value for one in self.trials], dtype=np.float64
+        )
+        pick = np.fmax if METRICS[self.metric].better == "higher" else np.fmin
+        return spent, factor(self.metric) * pick.accumulate(values)
+
+
+def search_folders(folder: Path) -> list[Path]:
+    """The folders of the searches at or below a folder."""
+    return sorted(file.parent for file in folder.rglob("search.yaml"))
+
+
+def make_tuning_report(folder: Path) -> Path:
+    """The page `report/report.html` on all searches of a folder, with its tables and figures.
+
+    Raises:
+        RunFolderError: when there is none with a trial, or a file is damaged.
+    """
+    searches = [one for place in search_folders(folder) if (one := _read(place)).trials]
+    if not searches:
+        raise RunFolderError(f"{folder} holds no search with a trial; run `fedclust tune` first")
+    target = folder / "report"
+    table = tuning_table(searches)
+    for ending, text in (("md", table.markdown()), ("csv", table.csv()), ("tex", table.latex())):
+        atomic_write(target / f"{table.name}.{ending}", text)
+    pictures = []
+    by_setting = _by_setting(searches)
+    with mpl.rc_context(cast(Any, style.RC)):
+        for place, (setting, some) in enumerate(by_setting.items()):
+            name = "tuning" if len(by_setting) == 1 else f"tuning_{place}"
+            pictures.append(_drawn(target / "figures", name, setting, some))
+    atomic_write(target / "report.html", render(_page(folder, searches, table, pictures)))
+    return target / "report.html"
+
+
+def _page(
+    folder: Path, searches: Sequence[Search], table: Table, pictures: Sequence[Picture]
+) -> Page:
+    trials = sum(len(one.trials) for one in searches)
+    return Page(
+        title=folder.resolve().name,
+        subtitle=f"{len(searches)} searches · {trials} trials",
+        banners=(),
+        tables=(table,),
+        pictures=pictures,
+    )
+
+
+def tuning_table(searches: Sequence[Search]) -> Table:
+    """Default beside tuned, a row per search, and what was spent.
+
+    Args:
+        searches: with a trial each.
+    """
+    rows, records = [], []
+    names = _names(searches)
+    for one in searches:
+        states = Counter(trial.state for trial in one.trials)
+        spent = sum(trial.rounds for trial in one.trials)
+        default = one.trials[0].value
+        record: dict[str, Any] = {
+            "search": names[one.folder],
+            "metric": one.metric,
+            "default": default,
+            "tuned": None if one.best is None else one.best.value,
+            "spread": float(np.subtract(*np.percentile(one.values, [75, 25])))
+            if len(one.values)
+            else None,
+            **{state: states[state] for state in ("complete", "pruned", "failed")},
+            "rounds": spent,
+            "gradient_steps": sum(trial.gradient_steps for trial in one.trials),
+            "values": "" if one.best is None else _words(one.best.values),
+        }
+        unit = factor(one.metric)
+        tuned = record["tuned"]
+        both = default is not None and tuned is not None
+        rows.append(
+            (
+                Cell(text=record["search"]),
+                Cell(text=_number(default, unit)),
+                Cell(
+                    text=_number(tuned, unit),
+                    detail=f"{unit * (tuned - default):+.2f}".replace("-", "−") if both else "",
+                ),
+                Cell(text=_number(record["spread"], 1.0)),
+                Cell(text="–" if one.best is None else str(one.best.number + 1)),
+                Cell(text=f"{states['complete']} + {states['pruned']} + {states['failed']}"),
+                Cell(text=f"{spent / one.rounds:.1f}"),
+                Cell(text=record["values"]),
+            )
+        )
+        records.append(record)
+    metric = searches[0].metric
+    unit_name = " (%)" if factor(metric) == 100.0 else ""
+    seeds = ", ".join(map(str, searches[0].about["seeds"]))
+    return Table(
+        name="tuning",
+        title=f"Default and tuned, {title(metric).lower()}{unit_name}",
+        columns=(
+            "search",
+            "default",
+            "tuned",
+            "spread",
+            "best trial",
+            "complete + pruned + failed",
+            "budget spent",
+            "values",
+        ),
+        rows=tuple(rows),
+        records=tuple(records),
+        notes=(
+            f"{METRICS[metric].text}, in the last round, mean over the tuning seeds {seeds}. The "
+            "best of many trials is optimistic: the result is what `fedclust run tuned=…` measures "
+            "on test data with other seeds.",
+            "Spread: interquartile range over the complete trials. Budget: rounds computed, in "
+            "complete trials.",
+        ),
+    )
+
+
+def _number(value: float | None, unit: float) -> str:
+    return "–" if value is None else f"{unit * value:.2f}"
+
+
+def _words(values: Mapping[str, Any]) -> str:
+    """Values as typed, numbers shortened."""
+    return " ".join(f"{key}={_short(str(value))}" for key, value in values.items())
+
+
+def _short(text: str) -> str:
+    try:
+        return f"{float(text):.4g}"
+    except ValueError:
+        return text
+
+
+def _setting(one: Search) -> tuple[str, ...]:
+    return tuple(str(one.about["choices"].get(group) or "") for group in _GROUPS)
+
+
+def _by_setting(searches: Sequence[Search]) -> dict[str, list[Search]]:
+    """The searches of every setting, by what tells it apart from the others."""
+    settings = {one.folder: _setting(one) for one in searches}
+    several = [i for i in range(len(_GROUPS)) if len({s[i] for s in settings.values()}) > 1]
+    found: dict[str, list[Search]] = {}
+    for one in searches:
+        words = ", ".join(filter(None, (settings[one.folder][i] for i in several)))
+        found.setdefault(words, []).append(one)
+    return found
+
+
+def _names(searches: Sequence[Search]) -> dict[Path, str]:
+    """A name for every search: its method and setting, or its folder where others have those."""
+    named = {
+        one.folder: ", ".join(filter(None, (one.method, setting)))
+        for setting, some in _by_setting(searches).items()
+        for one in some
+    }
+    alike = Counter(named.values())
+    return {where: name if alike[name] == 1 else where.name for where, name in named.items()}
+
+
+def _drawn(folder: Path, name: str, setting: str, searches: Sequence[Search]) -> Picture:
+    """The way of every search, and the spread of its trials."""
+    high = max(2.6, 0.9 + _ROW * len(searches))
+    figure = Figure(figsize=(8.2, high))
+    left, right = cast(tuple[Axes, Axes], figure.subplots(1, 2))
+    names = _names(searches)
+    looks = [style.look(one.method) for one in searches]
+    for place, (one, look) in enumerate(zip(searches, looks, strict=True)):
+        spent, best = one.way()
+        left.plot(spent, best, drawstyle="steps-post", **{**look, "marker": ""})
+        _spread(right, place, one, look["color"])
+    metric = searches[0].metric
+    left.set_xlabel("budget spent, in complete trials")
+    left.set_ylabel(f"best {axis(metric)}")
+    right.set_xlabel(axis(metric))
+    right.set_yticks(range(len(searches)), [names[one.folder] for one in searches])
+    for tick, look in zip(right.get_yticklabels(), looks, strict=True):
+        tick.set_color(look["color"])
+    right.set_ylim(len(searches) - 0.5, -0.5)
+    if setting:
+        left.set_title(setting)
+    return save(folder, name, f"{setting}: {_CAPTION}" if setting else _CAPTION, figure)
+
+
+def _spread(axes: Axes, place: int, one: Search, colour: str) -> None:
+    """The trials of one search on a line."""
+    if len(one.values):
+        low, high = np.percentile(one.values, [25, 75])
+        axes.plot([low, high], [place, place], color=colour, linewidth=6, alpha=0.25, zorder=1)
+        axes.plot(one.values, np.full(len(one.values), place), "o", color=colour, markersize=3)
+    if one.trials[0].value is not None:
+        default = factor(one.metric) * one.trials[0].value
+        axes.plot(
+            [default], [place], "D", markersize=7, markerfacecolor="none", markeredgecolor=style.INK
+        )
+
+
+def _read(folder: Path) -> Search:
+    file = folder / "search.yaml"
+    try:
+        about = yaml.safe_load(file.read_text())
+        needed = (about["choices"]["algorithm"], int(about["rounds"]), METRICS[about["metric"]])
+        assert needed
+        assert isinstance(about["seeds"], list)
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AssertionError) as error:
+        raise RunFolderError(f"{file} is damaged; delete its folder and tune again") from error
+    return Search(folder, about, read_texts(folder / "trials.csv"))

@@ -1,0 +1,1 @@
+"""Hyper-parameters chosen by validation examples: what is searched, how, and what it leaves."""

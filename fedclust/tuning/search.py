@@ -1,0 +1,132 @@
+"""Which setting is tried next, and whether one is given up: Optuna, asked and told.
+
+A search has no memory but the trials themselves: every proposal follows from those before it and
+its own number, so an interrupted search goes on with the trials of one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedclust.helpers.errors import ConfigError
+from fedclust.tuning.record import Trial
+from fedclust.tuning.space import Dimension, Value
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+_RANDOM = 8  # trials before the sampler looks at any
+_WITHOUT_PRUNING = 5  # complete trials before one is given up
+_MOST = 2  # times as many trials as asked for, where many fail or are given up
+
+
+def is_over(trials: Sequence[Trial], wanted: int, rounds: int) -> bool:
+    """Whether the budget of `wanted` complete trials is spent.
+
+    A trial that was given up, or failed, gives back the rounds it has not computed: another one
+    begins while a whole one fits.
+
+    Args:
+        trials: so far.
+        wanted: complete trials that the budget is for.
+        rounds: of a complete one.
+    """
+    used = sum(one.rounds for one in trials)
+    return used + rounds > wanted * rounds or len(trials) >= _MOST * wanted
+
+
+class Proposal:
+    """The next trial of a search.
+
+    Args:
+        space: what is searched, by key.
+        default: the values of the first trial.
+        trials: all trials before this one.
+        higher: whether more of the metric is better.
+        rounds: of a complete trial.
+
+    Attributes:
+        number: of the trial.
+        values: by key.
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Dimension],
+        default: Mapping[str, Value],
+        trials: Sequence[Trial],
+        *,
+        higher: bool,
+        rounds: int,
+    ) -> None:
+        optuna = _optuna()
+        ranges = {key: _distribution(one) for key, one in space.items()}
+        self.number = len(trials)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that several dimensions at once are an experiment
+            self._study = optuna.create_study(
+                direction="maximize" if higher else "minimize",
+                sampler=optuna.samplers.TPESampler(
+                    seed=self.number,
+                    n_startup_trials=_RANDOM,
+                    multivariate=True,
+                    constant_liar=False,
+                ),
+                pruner=optuna.pruners.MedianPruner(
+                    n_startup_trials=_WITHOUT_PRUNING,
+                    n_warmup_steps=math.ceil(rounds / 3),
+                    interval_steps=1,
+                ),
+            )
+            for one in trials:
+                self._study.add_trial(_told(one, ranges))
+            if not trials:
+                self._study.enqueue_trial(dict(default))
+            self._asked = self._study.ask(ranges)
+        self.values: dict[str, Value] = dict(self._asked.params)
+
+    def is_hopeless(self, t: int, value: float) -> bool:
+        """Whether the trial is worse than the median of the complete ones up to this round.
+
+        Args:
+            t: the round, from 0.
+            value: mean over seeds of the metric.
+        """
+        self._asked.report(value, t + 1)
+        return bool(self._asked.should_prune())
+
+
+def _told(one: Trial, ranges: Mapping[str, BaseDistribution]) -> Any:
+    """A past trial as Optuna has it."""
+    optuna = _optuna()
+    states = optuna.trial.TrialState
+    state = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}
+    return optuna.trial.create_trial(
+        state=state[one.state],
+        value=one.value,
+        params=dict(one.values),
+        distributions=dict(ranges),
+        intermediate_values={t + 1: value for t, value in one.curve.items()},
+    )
+
+
+def _distribution(one: Dimension) -> BaseDistribution:
+    optuna = _optuna()
+    if one.options:
+        return optuna.distributions.CategoricalDistribution(one.options)  # type: ignore[no-any-return]
+    if one.step is not None:
+        low, high = int(one.low), int(one.high)
+        return optuna.distributions.IntDistribution(low, high, step=one.step)  # type: ignore[no-any-return]
+    return optuna.distributions.FloatDistribution(one.low, one.high, log=one.log)  # type: ignore[no-any-return]
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigError("fedclust tune needs Optuna: pip install 'fedclust[tune]'") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

@@ -1,0 +1,237 @@
+"""What is searched: values by key, as Hydra's sweeps write them.
+
+`conf/space/shared.yaml` is for every method, `conf/space/METHOD.yaml` for one more; what is typed
+takes the place of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import (
+    ChoiceSweep,
+    IntervalSweep,
+    Override,
+    QuotedString,
+    RangeSweep,
+    Transformer,
+)
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedclust.config.schema import is_setting
+from fedclust.helpers.errors import ConfigError, require
+
+SHARED = "shared"  # the file that is for every method
+Value = float | int | str | bool | None
+_SWEEPS = "choices such as 1,2,4, range(1,9), interval(0.1,1) or tag(log,interval(0.001,1))"
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """The values of one key.
+
+    Attributes:
+        key: dotted, as typed.
+        options: to choose from; empty for a range.
+        low, high: ends of a range, both part of it.
+        step: of whole numbers; None for real ones.
+        log: whether real numbers are spread by their logarithm.
+    """
+
+    key: str
+    options: tuple[Value, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    step: int | None = None
+    log: bool = False
+
+    @classmethod
+    def of(cls, override: Override) -> Dimension:
+        """What a sweep override asks for.
+
+        Raises:
+            ConfigError: for a sweep without values, or a logarithm of what is not above 0.
+        """
+        key, sweep = override.key_or_group, override.value()
+        if isinstance(sweep, IntervalSweep):
+            low, high = float(sweep.start or 0.0), float(sweep.end or 0.0)
+            log = "log" in sweep.tags
+            fits = (
+                math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not log)
+            )
+            allowed = "a finite interval with its lower end first, above 0 for a logarithm"
+            require(fits, key, f"interval({low:g},{high:g})", allowed)
+            return cls(key, low=low, high=high, log=log)
+        if isinstance(sweep, RangeSweep):
+            values = list(sweep.range())
+            whole = bool(values) and all(isinstance(value, int) for value in values)
+            require(whole, key, override.input_line, "whole numbers, at least one")
+            return cls(key, low=values[0], high=values[-1], step=int(sweep.step))
+        assert isinstance(sweep, ChoiceSweep)
+        options: list[Any] = list(override.sweep_iterator(transformer=Transformer.identity))
+        plain = (one.text if isinstance(one, QuotedString) else one for one in options)
+        return cls(key, tuple(dict.fromkeys(plain)))
+
+    def holds(self, value: Value) -> bool:
+        """Whether the value is one of these."""
+        if self.options:
+            return any(value == one for one in self.options)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not self.low <= value <= self.high:  # type: ignore[operator]
+            return False
+        return self.step is None or (value - self.low) % self.step == 0  # type: ignore[operator]
+
+    def with_default(self, value: Value) -> Dimension:
+        """These values and the default, which is the first trial.
+
+        Raises:
+            ConfigError: for a default that is no number, beside an interval.
+        """
+        if self.holds(value):
+            return self
+        if self.options or self.step is not None:
+            return Dimension(self.key, (*self.values(), value))
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        allowed = f"its default is {written(value)}, which no interval holds; give choices"
+        require(number and (value > 0 or not self.log), self.key, self.words(), allowed)  # type: ignore[operator]
+        low, high = min(self.low, float(value)), max(self.high, float(value))  # type: ignore[arg-type]
+        return Dimension(self.key, low=low, high=high, log=self.log)
+
+    def values(self) -> list[Value]:
+        """All choices or whole numbers; of an interval its ends."""
+        if self.options:
+            return list(self.options)
+        if self.step is None:
+            return [self.low, self.high]
+        return list(range(int(self.low), int(self.high) + 1, self.step))
+
+    def read(self, text: str) -> Value:
+        """The value that `written` wrote."""
+        if self.options:
+            return next(one for one in self.options if written(one) == text)
+        return float(text) if self.step is None else int(text)
+
+    def words(self) -> str:
+        """As a person would type it."""
+        if self.options:
+            return ",".join(map(written, self.options))
+        if self.step is not None:
+            return f"range({int(self.low)},{int(self.high) + 1},{self.step})"
+        inside = f"interval({self.low:g},{self.high:g})"
+        return f"tag(log,{inside})" if self.log else inside
+
+
+def written(value: Value) -> str:
+    """A value in a table; it comes back with the same bits."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def parsed(texts: Sequence[str]) -> list[Override]:
+    """Overrides, read as Hydra reads them."""
+    parse = OverridesParser.create().parse_override
+    return [parse(text) for text in texts]
+
+
+def space_of(
+    composed: DictConfig, algorithm: str, typed: Sequence[Override], roots: Sequence[Path]
+) -> dict[str, Dimension]:
+    """What is searched for a method, by key.
+
+    Args:
+        composed: the config with the method's defaults.
+        algorithm: the choice of the method.
+        typed: overrides; a sweep adds its key, any other fixes it.
+        roots: config trees, the first one with a file is taken.
+
+    Raises:
+        ConfigError: for a key that the method does not read, or nothing to search.
+    """
+    shared, own = (_file(roots, name) for name in (SHARED, algorithm))
+    fixed = {one.key_or_group for one in typed if not one.is_sweep_override()}
+    asked = [one for one in typed if one.is_sweep_override()]
+    found = {one.key_or_group: one for one in (*shared, *own, *asked)}
+    space = {}
+    for key, override in found.items():
+        if key in fixed:
+            continue
+        dimension = Dimension.of(override)
+        if override in shared and not _is_read(composed, dimension):
+            continue  # such as the learning rate of a method that brings its own
+        space[key] = _checked(composed, algorithm, dimension)
+    require(bool(space), "algorithm", algorithm, f"nothing of it is searched: type {_SWEEPS}")
+    return space
+
+
+def default_of(composed: DictConfig, key: str) -> Value:
+    """The value of a key before anything is searched."""
+    value: Value = OmegaConf.select(composed, key)
+    return value
+
+
+def with_values(composed: DictConfig, values: Mapping[str, Value]) -> DictConfig:
+    """A config with other values by dotted key.
+
+    Raises:
+        ConfigError: for a key that it does not have, or a value of a wrong type.
+    """
+    changed = composed.copy()
+    for key, value in values.items():
+        try:
+            OmegaConf.update(changed, key, value, merge=False)
+        except OmegaConfBaseException as error:
+            said = str(error).partition("\n")[0]
+            raise ConfigError(f"{key}={value} is not allowed: {said}") from error
+    return changed
+
+
+def _checked(composed: DictConfig, algorithm: str, dimension: Dimension) -> Dimension:
+    """The dimension with the key's default.
+
+    Raises:
+        ConfigError: unless the method reads the key.
+    """
+    key, shown = dimension.key, dimension.words()
+    require(not is_setting(key), key, shown, "it is of the setting, which every method meets alike")
+    missing = object()
+    default = OmegaConf.select(composed, key, default=missing)
+    is_leaf = (
+        default is not missing
+        and not isinstance(default, dict)
+        and not OmegaConf.is_config(default)
+    )
+    require(is_leaf, key, shown, f"the config of algorithm={algorithm} has no such number or word")
+    whole = dimension.with_default(default)
+    require(_is_read(composed, whole), key, shown, f"algorithm={algorithm} does not read it")
+    return whole
+
+
+def _is_read(composed: DictConfig, dimension: Dimension) -> bool:
+    """Whether the method is another one under some of the values."""
+    seen: list[Any] = []
+    for value in dimension.values():
+        changed = with_values(composed, {dimension.key: value})
+        seen.append(OmegaConf.to_container(changed.algorithm, resolve=True))
+    return any(one != seen[0] for one in seen)
+
+
+def _file(roots: Sequence[Path], name: str) -> list[Override]:
+    """The sweeps of a file of a config tree; nothing where there is none."""
+    file = next((f for root in roots if (f := root / "space" / f"{name}.yaml").is_file()), None)
+    if file is None:
+        return []
+    node = yaml.safe_load(file.read_text()) or {}
+    require(isinstance(node, dict), "space", file, f"a mapping of keys to {_SWEEPS}")
+    found = parsed([f"{key}={value}" for key, value in node.items()])
+    for one in found:
+        key = f"{file}: {one.key_or_group}"
+        require(one.is_sweep_override(), key, one.get_value_string(), _SWEEPS)
+    return found

@@ -1,0 +1,211 @@
+"""`fedclust tune` from its command to the runs with what it found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from fedclust.__main__ import main
+from fedclust.commands.watching import Watching
+from fedclust.datasets.digits import Digits
+from fedclust.types import Dataset
+
+TINY = (
+    *("partition=iid", "partition.num_clients=4", "model=linear", "rounds=3", "progress=false"),
+    *("solver.epochs=1", "solver.batch_size=null", "threads=1", "device=cpu", "engine=loop"),
+)
+SEARCH = ("tune", "algorithm=fedprox", *TINY, "tuning_seeds=[7,8]", "trials=4", "name=t")
+FOLDER = Path("outputs/t-tuning")
+
+
+def flipped(self: Digits) -> Dataset:
+    """Digits with other test labels."""
+    read = plain(self)
+    return replace(read, y_test=read.y_test.flip(0))
+
+
+plain = Digits.load
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a search was made in one go, of test labels that are wrong."""
+    where, before = tmp_path_factory.mktemp("found"), Path.cwd()
+    os.chdir(where)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Digits, "load", flipped)
+        main(SEARCH)
+    os.chdir(before)
+    return where
+
+
+@pytest.fixture
+def searched(found: Path, tmp_path: Path) -> Path:
+    """A copy of it in the current folder of a test."""
+    shutil.copytree(found / "outputs", tmp_path / "outputs")
+    return tmp_path
+
+
+def trials_of(where: Path) -> Path:
+    (file,) = (where / FOLDER).rglob("trials.csv")
+    return file
+
+
+def test_a_search_leaves_its_trials_and_the_best(found: Path) -> None:
+    file = trials_of(found)
+    trials = pd.read_csv(file)
+    assert list(trials["trial"]) == list(range(len(trials)))
+    assert trials.loc[0, ["solver.lr", "algorithm.solver.proximal"]].tolist() == [0.1, 1.0]
+    assert trials["rounds"].sum() <= 4 * 3
+    assert len(trials) >= 4
+    best = yaml.safe_load((file.parent / "best.yaml").read_text())
+    complete = trials[trials["state"] == "complete"]
+    assert best["trial"] == complete["value"].idxmax()
+    assert best["values"]["solver.lr"] == complete.loc[best["trial"], "solver.lr"]
+    assert best["seeds"] == [7, 8]
+    assert (best["validation"], best["metric"]) == (0.2, "validation_accuracy")
+    job = file.parent / "trials" / "000"
+    rounds = pd.read_csv(job / "rounds.csv")
+    last = rounds[(rounds["metric"] == "validation_accuracy") & (rounds["round"] == 2)]["value"]
+    assert trials.loc[0, "value"] == pytest.approx(last.mean(), rel=1e-15)
+    assert not (job / "checkpoints").exists()
+
+
+class Killed(Watching):
+    """Sends the signal to end in the middle of the third trial."""
+
+    def round(self, t: int, values: Mapping[str, float]) -> None:
+        if self._proposal.number == 2 and t == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().round(t, values)
+
+
+def test_after_a_kill_and_with_other_test_labels_the_trials_are_the_same(
+    fedclust: Callable[..., Any], found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("fedclust.commands.watching.Watching", Killed)
+        done = fedclust(*SEARCH)
+    assert done.status == 143
+    assert len(pd.read_csv(trials_of(tmp_path))) == 2
+    again = fedclust(*SEARCH)
+    assert again.status == 0, again.err
+    assert "trial 1," not in again.err
+    assert trials_of(tmp_path).read_bytes() == trials_of(found).read_bytes()
+    report = tmp_path / FOLDER / "report"
+    assert (report / "report.html").is_file()
+    record = pd.read_csv(report / "tuning.csv").iloc[0]
+    trials = pd.read_csv(trials_of(tmp_path))
+    assert record["default"] == trials.loc[0, "value"]
+    assert record["tuned"] == trials["value"].max()
+    assert record["rounds"] == trials["rounds"].sum()
+    shown = (report / "tuning.md").read_text()
+    assert f"{100 * record['default']:.2f} | {100 * record['tuned']:.2f}" in shown
+    assert (report / "figures" / "tuning.png").stat().st_size > 5000
+
+
+def test_default_and_tuned_stand_side_by_side(fedclust: Callable[..., Any], searched: Path) -> None:
+    best = yaml.safe_load(next(searched.rglob("best.yaml")).read_text())
+    both = f"tuned=null,{FOLDER}"
+    done = fedclust("run", "-m", "algorithm=fedprox", *TINY, both, "seeds=2", "name=final")
+    assert done.status == 0, done.err
+    table = pd.read_csv(searched / "outputs/final/report/table.csv")
+    assert set(table["arm"]) == {"fedprox default", "fedprox tuned"}
+    configs = (searched / "outputs/final").rglob("config.yaml")
+    (config,) = [c for f in configs if (c := yaml.safe_load(f.read_text()))["tuned"]]
+    assert config["solver"]["lr"] == best["values"]["solver.lr"]
+    assert config["algorithm"]["solver"]["lr"] == best["values"]["solver.lr"]
+    assert config["algorithm"]["solver"]["proximal"] == best["values"]["algorithm.solver.proximal"]
+    assert config["validation"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("run", "algorithm=fedavg"), "it holds 0"),
+        (("run", "algorithm=fedprox", "seeds=[7]"), "was not chosen by; it was by 7"),
+        (("run", "algorithm=fedprox", "solver.lr=1"), "sets it too; give one of both"),
+        (("tune", "algorithm=fedprox", "trials=2"), "null while tuning"),
+    ],
+)
+def test_values_for_something_else_are_refused(
+    fedclust: Callable[..., Any], searched: Path, given: tuple[str, ...], said: str
+) -> None:
+    done = fedclust(*given, *TINY, f"tuned={FOLDER}", "name=other")
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert said in done.err
+    assert not (searched / "outputs/other").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("algorithm=fedavg", "num_clusters=2,4"), "algorithm=fedavg does not read it"),
+        (("algorithm=fedavg", "trials=0"), "trials=0 is not allowed: a number in [1, 10000]"),
+        (("algorithm=fedavg", "tuning_seeds=[0,9]"), "tuning_seeds=[0, 9] is not allowed: seeds"),
+        (("algorithm=fedavg", "objective=accuracy"), "objective=accuracy is not allowed: one of"),
+        (("algorithm=ifca", "common.cluster_choice=test_loss"), "tuning looks at no test examples"),
+        (("-m", "algorithm=ifca"), "fedclust tune has no flag -m"),
+        (("algorithm=fedavg", "validation=1.5"), "validation=1.5 is not allowed: a fraction in"),
+    ],
+)
+def test_what_cannot_be_searched_is_one_line(
+    fedclust: Callable[..., Any], tmp_path: Path, given: tuple[str, ...], said: str
+) -> None:
+    done = fedclust("tune", *given)
+    assert (done.status, done.err.count("\n")) == (2, 1), done.err
+    assert said in done.err
+    assert not list(tmp_path.rglob("trials*"))
+
+
+def test_another_search_in_the_same_folder_is_refused(
+    fedclust: Callable[..., Any], searched: Path
+) -> None:
+    before = trials_of(searched).read_bytes()
+    done = fedclust(*(one.replace("[7,8]", "[8,9]") for one in SEARCH))
+    assert done.status == 2
+    assert "is of another search: its seeds was [7, 8], and is [8, 9] now" in done.err
+    assert trials_of(searched).read_bytes() == before
+
+
+def test_a_setting_that_diverges_or_is_refused_counts_as_failed(
+    fedclust: Callable[..., Any], tmp_path: Path
+) -> None:
+    given = ("algorithm=pfedme", "algorithm.local_lr=0.005,0.9", "algorithm.solver.proximal=15")
+    done = fedclust(
+        "tune", *given, "solver.lr=0.1", *TINY, "tuning_seeds=[7]", "trials=2", "name=t"
+    )
+    assert done.status == 0, done.err
+    trials = pd.read_csv(trials_of(tmp_path))
+    failed = trials[trials["algorithm.local_lr"] == 0.9]
+    assert set(failed["state"]) <= {"failed"}
+    assert set(trials.loc[trials["algorithm.local_lr"] == 0.005, "state"]) == {"complete"}
+
+
+def test_several_methods_are_a_search_each(fedclust: Callable[..., Any], tmp_path: Path) -> None:
+    several = (
+        "algorithm=fedavg,local",
+        *TINY,
+        "rounds=1",
+        "tuning_seeds=[7]",
+        "trials=1",
+        "name=t",
+    )
+    done = fedclust("tune", *several)
+    assert done.status == 0, done.err
+    found = {
+        yaml.safe_load(f.read_text())["choices"]["algorithm"] for f in tmp_path.rglob("best.yaml")
+    }
+    assert found == {"fedavg", "local"}
+    table = pd.read_csv(tmp_path / FOLDER / "report" / "tuning.csv")
+    assert table["search"].tolist() == ["fedavg", "local"]
+    assert (table["default"] == table["tuned"]).all()

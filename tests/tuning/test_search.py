@@ -1,0 +1,162 @@
+"""Proposals, budget, pruning and the record of a search, on objectives known by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fedclust.helpers.errors import RunFolderError
+from fedclust.tuning.record import (
+    Trial,
+    best_of,
+    curve_of,
+    read_trials,
+    same_search,
+    spent,
+    write_trials,
+)
+from fedclust.tuning.search import Proposal, is_over
+from fedclust.tuning.space import Dimension
+
+ROUNDS = 9
+SPACE = {
+    "lr": Dimension("lr", low=1e-3, high=1.0, log=True),
+    "k": Dimension("k", low=1, high=5, step=1),
+    "how": Dimension("how", options=("a", "b", None)),
+}
+DEFAULT = {"lr": 0.1, "k": 2, "how": None}
+
+
+def propose(trials: Sequence[Trial]) -> Proposal:
+    return Proposal(SPACE, DEFAULT, trials, higher=True, rounds=ROUNDS)
+
+
+def tried(proposal: Proposal) -> Trial:
+    """A curve towards a height that is best at lr=0.03 and k=3; rates above 0.8 diverge."""
+    lr, k = proposal.values["lr"], proposal.values["k"]
+    assert isinstance(lr, float)
+    assert isinstance(k, int)
+    height = 1 - 0.1 * abs(math.log10(lr / 0.03)) - 0.05 * abs(k - 3)
+    curve: dict[int, float] = {}
+    state = "failed" if lr > 0.8 else "complete"
+    for t in range(0 if lr > 0.8 else ROUNDS):
+        curve[t] = height * (t + 1) / ROUNDS
+        if t < ROUNDS - 1 and proposal.is_hopeless(t, curve[t]):
+            state = "pruned"
+            break
+    return Trial(
+        number=proposal.number,
+        values=proposal.values,
+        state=state,  # type: ignore[arg-type]
+        value=curve[ROUNDS - 1] if state == "complete" else None,
+        rounds=len(curve),
+        gradient_steps=10 * len(curve),
+        curve=curve,
+        error="it diverged" if state == "failed" else "",
+    )
+
+
+def searched(trials: list[Trial], number: int) -> list[Trial]:
+    while len(trials) < number:
+        trials.append(tried(propose(trials)))
+    return trials
+
+
+def trial(number: int, value: float | None, rounds: int = ROUNDS) -> Trial:
+    state = "complete" if value is not None else "pruned"
+    curve = dict.fromkeys(range(rounds), value or 0.0)
+    return Trial(number, DEFAULT, state, value, rounds, 0, curve)  # type: ignore[arg-type]
+
+
+def test_the_default_comes_first_and_all_values_are_in_the_space() -> None:
+    trials = searched([], 14)
+    assert trials[0].values == DEFAULT
+    assert all(SPACE[key].holds(value) for one in trials for key, value in one.values.items())
+    assert {one.state for one in trials} == {"complete", "pruned"} | {
+        one.state for one in trials if one.error
+    }
+    best = best_of(trials, higher=True)
+    assert best is not None
+    assert best.value is not None
+    assert best.value > (trials[0].value or 0)
+
+
+def test_a_search_goes_on_as_if_it_had_not_been_interrupted(tmp_path: Path) -> None:
+    whole = searched([], 12)
+    write_trials(tmp_path, whole, list(SPACE))
+    expected = (tmp_path / "trials.csv").read_bytes()
+    for number in (3, 7, 10, 12):  # as after a kill: nothing but the file is left
+        write_trials(tmp_path, read_trials(tmp_path, SPACE)[:number], list(SPACE))
+        again = searched(read_trials(tmp_path, SPACE), 12)
+        write_trials(tmp_path, again, list(SPACE))
+        assert (tmp_path / "trials.csv").read_bytes() == expected
+    assert read_trials(tmp_path, SPACE) == whole
+
+
+def test_methods_try_the_same_shared_values_at_random() -> None:
+    rate = {"lr": SPACE["lr"]}
+    alone = [Trial(n, {"lr": 0.1}, "complete", 0.5, ROUNDS, 0, {}) for n in range(3)]
+    rates = Proposal(rate, {"lr": 0.1}, alone, higher=True, rounds=ROUNDS).values["lr"]
+    assert propose([trial(n, 0.5) for n in range(3)]).values["lr"] == rates
+
+
+def test_a_trial_below_the_median_is_given_up_after_a_third_of_the_rounds() -> None:
+    past = [trial(n, value) for n, value in enumerate((0.2, 0.4, 0.5, 0.6, 0.9))]
+    low = propose(past)
+    # the median is 0.5; the first three rounds of nine are left alone
+    assert [low.is_hopeless(t, 0.49) for t in range(4)] == [False, False, True, True]
+    high = propose(past)
+    assert not any(high.is_hopeless(t, 0.51) for t in range(8))
+    few = propose(past[:4])
+    assert not any(few.is_hopeless(t, 0.0) for t in range(8))
+    lower = Proposal(SPACE, DEFAULT, past, higher=False, rounds=ROUNDS)
+    assert [lower.is_hopeless(t, 0.51) for t in range(4)] == [False, False, True, True]
+
+
+def test_the_budget_is_counted_in_rounds() -> None:
+    assert not is_over([], 1, ROUNDS)
+    assert is_over([trial(0, 0.5)], 1, ROUNDS)
+    # two pruned trials of three rounds leave room for one more of three whole ones, not for two
+    pruned = [trial(0, 0.5), trial(1, None, 3), trial(2, None, 3)]
+    assert not is_over(pruned, 3, ROUNDS)
+    assert is_over([*pruned, trial(3, 0.5)], 3, ROUNDS)
+    failed = [trial(n, None, 0) for n in range(6)]
+    assert is_over(failed, 3, ROUNDS)
+    assert not is_over(failed[:5], 3, ROUNDS)
+
+
+def test_the_best_is_the_first_of_equal_ones_and_never_a_pruned_one() -> None:
+    trials = [trial(0, 0.5), trial(1, 0.7), trial(2, 0.7), trial(3, None)]
+    higher, lower = best_of(trials, higher=True), best_of(trials, higher=False)
+    assert higher is not None
+    assert lower is not None
+    assert (higher.number, lower.number) == (1, 0)
+    assert best_of(trials[3:], higher=True) is None
+
+
+def test_the_curve_and_the_cost_of_a_job(tmp_path: Path) -> None:
+    lines = ["seed,round,metric,value"]
+    for seed, values in ((5, (0.1, 0.3, 0.9)), (6, (0.2, 0.5))):
+        for t, value in enumerate(values):
+            lines += [f"{seed},{t},gradient_steps,4.0", f"{seed},{t},validation_accuracy,{value}"]
+    (tmp_path / "rounds.csv").write_text("\n".join(lines) + "\n")
+    assert curve_of(tmp_path, "validation_accuracy") == pytest.approx({0: 0.15, 1: 0.4})
+    assert spent(tmp_path) == (3, 20)
+    assert curve_of(tmp_path / "none", "validation_accuracy") == {}
+    assert spent(tmp_path / "none") == (0, 0)
+
+
+def test_a_damaged_record_or_another_search_is_one_line(tmp_path: Path) -> None:
+    write_trials(tmp_path, searched([], 2), list(SPACE))
+    text = (tmp_path / "trials.csv").read_text()
+    for damaged in (text[:-20], text.replace("\n1,", "\n2,"), text.replace("lr,", "rate,")):
+        (tmp_path / "trials.csv").write_text(damaged)
+        with pytest.raises(RunFolderError, match=r"trials\.csv is damaged or of another search"):
+            read_trials(tmp_path, SPACE)
+    same_search(tmp_path, {"metric": "a", "seeds": [1]})
+    same_search(tmp_path, {"metric": "a", "seeds": [1]})
+    with pytest.raises(RunFolderError, match=r"its seeds was \[1\], and is \[2\] now"):
+        same_search(tmp_path, {"metric": "a", "seeds": [2]})

@@ -1,0 +1,148 @@
+"""What is searched: values by key, where they come from, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, open_dict
+
+from fedclust.commands.run import job_folder
+from fedclust.config.tree import CONF
+from fedclust.helpers.errors import ConfigError
+from fedclust.tuning.space import Dimension, parsed, space_of, with_values, written
+
+FILES = {file.stem: file for file in (CONF / "space").glob("*.yaml")}
+
+
+@cache
+def composed(*overrides: str) -> DictConfig:
+    assert job_folder([], "x") == "x"  # the schema is registered
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", overrides=list(overrides))
+    with open_dict(config):
+        config.pop("hydra", None)
+    return config
+
+
+def space(algorithm: str, *typed: str, roots: Sequence[Path] = (CONF,)) -> dict[str, str]:
+    config = composed(f"algorithm={algorithm}")
+    found = space_of(config, algorithm, parsed(typed), roots)
+    return {key: one.words() for key, one in found.items()}
+
+
+def dimension(text: str) -> Dimension:
+    return Dimension.of(parsed([text])[0])
+
+
+def test_a_sweep_becomes_its_values() -> None:
+    log = dimension("lr=tag(log,interval(0.001,1))")
+    assert (log.low, log.high, log.log, log.step, log.options) == (0.001, 1.0, True, None, ())
+    assert dimension("k=range(2,9,2)").values() == [2, 4, 6, 8]
+    assert dimension("k=1,2.5,auto,null,1").options == (1, 2.5, "auto", None)
+    assert dimension("k=true,false").options == (True, False)
+    assert log.holds(0.5)
+    assert not log.holds(2.0)
+    assert not log.holds("0.5")
+    assert dimension("k=range(2,9,2)").holds(4)
+    assert not dimension("k=range(2,9,2)").holds(5)
+    for text in ("lr=tag(log,interval(0.001,1))", "k=range(2,7,2)", "k=1,2.5,auto,null"):
+        assert dimension(f"k={dimension(text).words()}").values() == dimension(text).values()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["lr=interval(1,0.1)", "lr=tag(log,interval(0,1))", "k=range(2,2)", "k=range(0.5,2)"],
+)
+def test_a_range_without_values_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not allowed"):
+        dimension(text)
+
+
+def test_values_come_back_from_text_with_the_same_bits() -> None:
+    log, choice = dimension("lr=interval(0,1)"), dimension("k=1,2.5,auto,null")
+    assert log.read(written(0.1 + 0.2)) == 0.1 + 0.2
+    assert [choice.read(written(one)) for one in choice.options] == [1, 2.5, "auto", None]
+    assert dimension("k=range(1,5)").read(written(3)) == 3
+
+
+def test_the_default_is_always_among_the_values() -> None:
+    assert dimension("lr=interval(0.1,1)").with_default(0.02).low == 0.02
+    assert dimension("lr=interval(0.1,1)").with_default(3).high == 3.0
+    assert dimension("k=1,2").with_default(None).options == (1, 2, None)
+    assert dimension("k=0,1").with_default(0.0).options == (0, 1)
+    assert dimension("k=range(2,4)").with_default("auto").options == (2, 3, "auto")
+    with pytest.raises(ConfigError, match="its default is null, which no interval holds"):
+        dimension("lr=interval(0.1,1)").with_default(None)
+
+
+def test_shared_own_and_typed_values_and_what_is_fixed() -> None:
+    rate, pull = "tag(log,interval(0.001,1))", "tag(log,interval(0.001,10))"
+    both = {"solver.lr": rate, "algorithm.solver.proximal": pull}
+    assert space("fedprox") == both
+    assert space("fedprox", "solver.lr=0.3") == {"algorithm.solver.proximal": pull}
+    typed = space("fedprox", "solver.lr=0.1,0.2", "solver.momentum=0.0,0.9")
+    assert typed == {**both, "solver.lr": "0.1,0.2", "solver.momentum": "0.0,0.9"}
+    assert space("ifca", "num_clusters=2,4") == {"solver.lr": rate, "num_clusters": "2,4"}
+
+
+def test_a_file_of_the_users_takes_the_place_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "space").mkdir()
+    (tmp_path / "space" / "fedprox.yaml").write_text("algorithm.solver.proximal: 0.5, 1.0\n")
+    found = space("fedprox", roots=[tmp_path, CONF])
+    assert found["algorithm.solver.proximal"] == "0.5,1.0"
+    (tmp_path / "space" / "fedprox.yaml").write_text("algorithm.solver.proximal: 0.5\n")
+    with pytest.raises(ConfigError, match=r"fedprox\.yaml: algorithm\.solver\.proximal=0\.5 is"):
+        space("fedprox", roots=[tmp_path, CONF])
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("num_clusters=2,4", "num_clusters=2,4 is not allowed: algorithm=fedavg does not read it"),
+        ("cluster_method.max_iterations=5,6", "algorithm=fedavg"),
+        ("rounds=5,6", "rounds=5,6 is not allowed: it is of the setting"),
+        ("algorithm.mu=1,2", "algorithm.mu=1,2 is not allowed: the config of algorithm=fedavg has"),
+        ("algorithm.solver=1,2", "algorithm.solver=1,2 is not allowed: the config of"),
+    ],
+)
+def test_a_key_that_the_method_does_not_read_is_one_line(typed: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        space("fedavg", typed)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_to_search_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="algorithm=fedavg is not allowed: nothing of it"):
+        space("fedavg", "solver.lr=0.1")
+
+
+def test_values_are_put_in_and_reach_what_refers_to_them() -> None:
+    config = composed("algorithm=fedprox")
+    changed = with_values(config, {"solver.lr": 0.25, "algorithm.solver.proximal": 3.0})
+    assert changed.algorithm.solver.lr == 0.25
+    assert changed.algorithm.solver.proximal == 3.0
+    assert config.algorithm.solver.lr == 0.1
+    with pytest.raises(ConfigError, match=r"solver\.rate=0\.1 is not allowed"):
+        with_values(config, {"solver.rate": 0.1})
+
+
+def test_every_file_is_for_a_method_and_says_what_it_adds() -> None:
+    methods = {file.stem for file in (CONF / "algorithm").glob("*.yaml")}
+    assert set(FILES) - {"shared"} <= methods
+    for file in FILES.values():
+        assert file.read_text().startswith("# ")
+        node: Any = yaml.safe_load(file.read_text())
+        assert 1 <= len(node) <= 2  # beside the learning rate, as much for every method
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", sorted(set(FILES) - {"shared"}))
+def test_every_key_of_a_file_is_read_and_its_default_inside(algorithm: str) -> None:
+    assert set(space(algorithm)) == {"solver.lr", *yaml.safe_load(FILES[algorithm].read_text())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import fcntl
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,13 @@ from fedclust.commands.names import job_folder, user_dir, without_user_dir
 from fedclust.commands.surroundings import hydra_of_its_own, importable
 from fedclust.commands.sweep_report import report
 from fedclust.config import schema
-from fedclust.helpers.errors import ConfigError, RunFolderError, UserError, require
+from fedclust.helpers.errors import (
+    ConfigError,
+    DivergedError,
+    RunFolderError,
+    UserError,
+    require,
+)
 from fedclust.tuning.space import (
     Dimension,
     Value,
@@ -62,6 +69,8 @@ _LOOKS = {"cluster_choice": "test_loss", "data": "train_and_test"}
 def main(arguments: Sequence[str]) -> None:
     """Search for every method and federation that the arguments name, one after the other.
 
+    One of several that cannot be is told, the others are made, and the exit status is the worst.
+
     Args:
         arguments: as typed.
 
@@ -83,13 +92,23 @@ def main(arguments: Sequence[str]) -> None:
     with hydra_of_its_own(own), importable(own):
         wanted, seeds, typed = _own_keys(others)
         console, composed = Console(stderr=True), partial(compose, hydra_for(own))
-        folders = set()
-        for overrides, asked in _searches(typed, composed, own):
-            search = _Search.of(composed(list(overrides)), overrides, asked, seeds, own)
-            search.run(wanted, console)
-            folders.add(search.folder.parent)
+        folders, failed = set[Path](), list[UserError | DivergedError]()
+        searches = list(_searches(typed, composed, own))
+        for overrides, asked in searches:
+            try:
+                search = _Search.of(composed(list(overrides)), overrides, asked, seeds, own)
+                search.run(wanted, console)
+                folders.add(search.folder.parent)
+            except (UserError, DivergedError) as error:
+                if len(searches) == 1:
+                    raise
+                line = " ".join(f"fedclust: {error}".split())
+                console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
+                failed.append(error)
     for folder in sorted(folders):
         report(folder, Console())
+    if failed:
+        sys.exit(max(getattr(error, "exit_status", 1) for error in failed))
 
 
 def _own_keys(given: Sequence[str]) -> tuple[int, list[int], list[str]]:
@@ -226,7 +245,6 @@ class _Search:
             UserError, Interrupted: as a job.
             DivergedError: when every trial has failed.
         """
-        from fedclust.helpers.errors import DivergedError
         from fedclust.tuning.record import (
             best_of,
             read_trials,
@@ -296,7 +314,7 @@ class _Search:
         """What became of a trial, and a job whose data and engine the next one takes over."""
         from fedclust.commands.watching import Watching
         from fedclust.config.build import build
-        from fedclust.helpers.errors import DivergedError, Enough
+        from fedclust.helpers.errors import Enough
         from fedclust.runtime.folder import RunFolder
         from fedclust.runtime.run import run
         from fedclust.tuning.record import Trial, curve_of, drop_files, spent

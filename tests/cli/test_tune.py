@@ -193,7 +193,7 @@ def test_a_setting_that_diverges_or_is_refused_counts_as_failed(
 
 def test_several_methods_are_a_search_each(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     several = (
-        "algorithm=fedavg,local",
+        "algorithm=fedavg,oracle,local",
         *TINY,
         "rounds=1",
         "tuning_seeds=[7]",
@@ -201,7 +201,8 @@ def test_several_methods_are_a_search_each(fedclust: Callable[..., Any], tmp_pat
         "name=t",
     )
     done = fedclust("tune", *several)
-    assert done.status == 0, done.err
+    assert done.status == 2  # without true groups; the others are made
+    assert "algorithm=oracle is not allowed: a partition with true groups" in done.err
     found = {
         yaml.safe_load(f.read_text())["choices"]["algorithm"] for f in tmp_path.rglob("best.yaml")
     }

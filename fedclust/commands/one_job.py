@@ -142,7 +142,7 @@ def _run(
             built = build({**resolved, "device": device}, own)
         else:
             read_meanings(path)  # no file of a user's was imported
-            meaning(resolved["objective"], "objective")
+            meaning(schema.objective_of(resolved), "objective")
         if resolved["report"] is not None:
             check_report(resolved)
         if built is None:

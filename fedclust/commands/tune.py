@@ -23,8 +23,8 @@ from fedclust.commands.guard import check_hydra
 from fedclust.commands.known import roots
 from fedclust.commands.list import groups
 from fedclust.commands.names import job_folder, user_dir, without_user_dir
+from fedclust.commands.report import report
 from fedclust.commands.surroundings import hydra_of_its_own, importable
-from fedclust.commands.sweep_report import report
 from fedclust.config import schema
 from fedclust.helpers.errors import (
     ConfigError,

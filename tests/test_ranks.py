@@ -155,7 +155,7 @@ ALL = {**FIVE, "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
         ({"RANK": "0"}, "RANK=0 is set as torchrun does, but WORLD_SIZE is not"),
         (FIVE, "but MASTER_ADDR is not: start with torchrun, or unset WORLD_SIZE"),
         ({**ALL, "WORLD_SIZE": "two"}, "WORLD_SIZE=two is not allowed: a whole number"),
-        ({**ALL, "RANK": ""}, "RANK= is not allowed: a whole number"),
+        ({**ALL, "RANK": ""}, "RANK='' is not allowed: a whole number"),
         ({**ALL, "RANK": "2"}, "RANK=2 is not allowed: below WORLD_SIZE=2"),
         ({**ALL, "MASTER_PORT": "x"}, "MASTER_PORT=x is not allowed"),
     ],

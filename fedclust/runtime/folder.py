@@ -174,12 +174,13 @@ class RunFolder:
             atomic_write(done, sealed_json(sealed))
 
     def _text_renewed(self) -> str | None:
-        """The config on the disk with what the report is asked for now; None where it asks for the
-        same.
+        """The config on the disk with what the report is asked for now, tags beside those that it
+        has; None where it asks for the same.
         """
         there = OmegaConf.to_container(OmegaConf.load(self.path / "config.yaml"))
         assert isinstance(there, dict)
         asked = {name: self.config.get(name) for name in _REPORTED}
+        asked["tags"] = {**(there.get("tags") or {}), **(asked["tags"] or {})}
         if all(there.get(name) == value for name, value in asked.items()):
             return None
         return OmegaConf.to_yaml(OmegaConf.create({**there, **asked}))

@@ -223,7 +223,7 @@ def assert_one_line(done: object, named: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["fly"], "it has run, report, list"),
+        (["fly"], "it has run, tune, report, list"),
         (["lst"], "did you mean list?"),
         (["list", "algorithms"], "no group algorithms: did you mean algorithm?"),
         (["data", "mnits"], "did you mean mnist?"),

@@ -118,7 +118,7 @@ def test_tags_are_told_and_are_no_factor(fedclust: Callable[..., Any], tmp_path:
     assert again.status == 0, again.err
     assert "is done already" in again.err
     made = {row["what"]: row["value"] for row in package.load(folder).table("made").records}
-    assert (made["tag note"], made["tag student"]) == ("first", "7")
+    assert (made["tag note"], made["tag student"]) == ("second", "7")
 
 
 TRACKER = """

@@ -82,7 +82,7 @@ def table(**changes: list[object]) -> pd.DataFrame:
     ("changes", "says"),
     [
         ({"row": None}, "lacks the column row"),
-        ({"split": ["train", "valid", "test"]}, "split=valid: only train and test"),
+        ({"split": ["train", "valid", "test"]}, "split=valid: only train, test and validation"),
         ({"client": [0, 2, 2]}, "no row of client 1: clients must be numbered"),
         ({"client": [0, -1, 1]}, "client=-1: numbers start at 0"),
         ({"row": [0, 2**32 + 1, 2]}, "row=4294967297: at most 2147483647 is allowed"),

@@ -8,9 +8,9 @@ steps theta -= lr (grad f_i(theta) + lambda (theta - w_i)) on it, and then
     w_i -= eta lambda (w_i - theta_i).
 The server takes w = (1 - beta) w + beta mean of the w_i.
 
-It is slow at the defaults, which are the paper's for convex models but for beta: as theta_i is
-about w_i - grad f_i / lambda, a round moves w by some R eta = 0.1 gradients, where FedAvg takes a
-whole step lr on every batch. On `digits` in four rotations it is at chance after 3 rounds (accuracy
+It is slow at the defaults, which are the released code's but for the rate: as theta_i is about
+w_i - grad f_i / lambda, a round moves w by some R eta = 0.1 gradients, where FedAvg takes a whole
+step lr on every batch. On `digits` in four rotations it is at chance after 3 rounds (accuracy
 0.11) and at 0.38 after 60; with `local_lr: 0.05` it is at 0.53 after 20, FedAvg at 0.90.
 
 Differs from the released code (CharlieDinh/pFedMe):

@@ -29,6 +29,7 @@ print(int(open("/proc/self/statm").read().split()[1]) - before)
 """
 
 
+@pytest.mark.slow
 def test_large_blocks_are_kept_and_huge_ones_given_back() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True

@@ -226,6 +226,7 @@ IN_TURN = Static(clients_per_round=20, selection="round_robin_first")
 SWAPPING = SwapAll(clients_per_round=20, selection="round_robin_first")
 
 
+@pytest.mark.slow
 def test_flexcfl_sends_a_quarter_more_than_fedavg() -> None:
     """FlexCFL, Fig. 6 (a): MNIST, 1000 clients, 3 groups, data swapped: 1.26 times FedAvg."""
     models, rounds = published(configured("flexcfl", "num_clusters=3"), SWAPPING, 1000)
@@ -245,6 +246,7 @@ def test_exchange_between_groups_costs_a_ninth() -> None:
     assert (exchanging - plain) / plain == pytest.approx(0.114, abs=5e-4)
 
 
+@pytest.mark.slow
 def test_migration_makes_ifca_expensive() -> None:
     """FlexCFL, Fig. 6 (a): IFCA-MIG sends 5.43 times as much as FedAvg in the mean; 5.48 were
     printed.

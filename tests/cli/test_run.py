@@ -81,6 +81,7 @@ def test_a_sweep_goes_on_after_a_bad_and_a_diverging_job(
     assert "failed: DivergedError" in report.err  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., object], tmp_path: Path) -> None:
     arms = ("algorithm=fedavg,local", "eval_every=3")
     assert fedclust("run", "-m", *TINY, *arms, "seeds=[0],[1]", "name=grid").status == 0  # type: ignore[attr-defined]
@@ -92,6 +93,7 @@ def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., object], tmp_path: P
     assert len(list((tmp_path / "outputs" / "grid").glob("*/rounds.csv"))) == 4
 
 
+@pytest.mark.slow
 def test_seeds_alone_or_in_company_are_the_same(
     fedclust: Callable[..., object], tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def returned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     return values
 
 
+@pytest.mark.slow
 def test_a_job_returns_the_mean_over_seeds_of_the_last_accuracy(returned: list[Any]) -> None:
     result = package.sweep(*TINY, algorithm=["fedavg", "local"], seeds=2)
     last = result.rounds.query("round == 1").groupby("arm")

@@ -89,6 +89,7 @@ class Killed(Watching):
         super().round(t, values)
 
 
+@pytest.mark.slow
 def test_after_a_kill_and_with_other_test_labels_the_trials_are_the_same(
     fedclust: Callable[..., Any], found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +114,7 @@ def test_after_a_kill_and_with_other_test_labels_the_trials_are_the_same(
     assert (report / "figures" / "tuning.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_default_and_tuned_stand_side_by_side(fedclust: Callable[..., Any], searched: Path) -> None:
     best = yaml.safe_load(next(searched.rglob("best.yaml")).read_text())
     both = f"tuned=null,{FOLDER}"
@@ -177,6 +179,7 @@ def test_another_search_in_the_same_folder_is_refused(
     assert trials_of(searched).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_setting_that_diverges_or_is_refused_counts_as_failed(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -191,6 +194,7 @@ def test_a_setting_that_diverges_or_is_refused_counts_as_failed(
     assert set(trials.loc[trials["algorithm.local_lr"] == 0.005, "state"]) == {"complete"}
 
 
+@pytest.mark.slow
 def test_several_methods_are_a_search_each(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     several = (
         "algorithm=fedavg,oracle,local",

@@ -89,7 +89,7 @@ def test_a_job_that_cannot_run_elsewhere_is_told_here(tmp_path: Path) -> None:
     assert all("participation=1.0" in file.parent.name for file in left)
 
 
-LONG = ("rounds=100", "seeds=1", "model=linear", "solver.epochs=1", "checkpoint_seconds=0")
+LONG = ("rounds=250", "seeds=1", "model=linear", "solver.epochs=1", "checkpoint_seconds=0")
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -193,7 +194,7 @@ def page(found: Results, pictures: Path) -> str:
     ]
     tail = ["## How to run it", _how(found)]
     if shares is None:
-        return "\n\n".join([*head, *_so_far(found), *tail]) + "\n"
+        return _page([*head, *_so_far(found), *tail])
     with mpl.rc_context(cast(Any, style.RC)):
         parts = [
             *head,
@@ -213,7 +214,18 @@ def page(found: Results, pictures: Path) -> str:
             *_federations(found, draw),
             *tail,
         ]
-    return "\n\n".join(parts) + "\n"
+    return _page(parts)
+
+
+def _page(parts: Sequence[str]) -> str:
+    """The parts below each other; a paragraph that is one line of prose is wrapped."""
+    return "\n\n".join(_wrapped(part) for part in parts) + "\n"
+
+
+def _wrapped(part: str) -> str:
+    if "\n" in part or part.startswith(("#", "|", "!", "- ", "<", "`")):
+        return part
+    return textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def _what_ran(found: Results) -> list[str]:

@@ -26,6 +26,7 @@ from fedclust.commands.names import job_folder, user_dir, without_user_dir
 from fedclust.commands.report import report
 from fedclust.commands.surroundings import hydra_of_its_own, importable
 from fedclust.config import schema
+from fedclust.config.tuned import with_values
 from fedclust.helpers.errors import (
     ConfigError,
     DivergedError,
@@ -39,7 +40,6 @@ from fedclust.tuning.space import (
     default_of,
     parsed,
     space_of,
-    with_values,
     written,
 )
 
@@ -208,7 +208,7 @@ class _Search:
         require(not both, "tuning_seeds", list(seeds), allowed)
         require(resolved["tuned"] is None, "tuned", resolved["tuned"], "null while tuning")
         share = resolved["validation"] or _SHARE
-        config = with_values(config, {"seeds": list(seeds), "validation": share})  # type: ignore[dict-item]
+        config = with_values(config, {"seeds": list(seeds), "validation": share})
         metric = schema.objective_of({**resolved, "validation": share})
         require(metric in _METRICS, "objective", metric, f"one of {', '.join(_METRICS)}")
         algorithm = choices["algorithm"]

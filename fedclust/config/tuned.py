@@ -45,14 +45,33 @@ def apply_tuned(
     allowed = f"seeds that {file} was not chosen by; it was by {', '.join(map(str, shared))}"
     require(not shared, "seeds", config.seeds, allowed)
     typed = {one.lstrip("+~").partition("=")[0]: one.partition("=")[2] for one in overrides}
-    changed = config.copy()
-    for key, value in found["values"].items():
+    for key in found["values"]:
         require(key not in typed, key, typed.get(key), f"{file} sets it too; give one of both")
+    return with_values(config, found["values"], file)
+
+
+def with_values(
+    config: DictConfig, values: Mapping[str, Any], file: Path | None = None
+) -> DictConfig:
+    """A config with other values by dotted key.
+
+    Args:
+        config: what is changed in a copy.
+        values: by dotted key.
+        file: where they stand, where a user gave one; a message names it.
+
+    Raises:
+        ConfigError: for a key that it does not have, or a value of a wrong type.
+    """
+    changed = config.copy()
+    for key, value in values.items():
         try:
             OmegaConf.update(changed, key, value, merge=False)
         except OmegaConfBaseException as error:
             said = str(error).partition("\n")[0]
-            raise ConfigError(f"tuned={file} is not allowed: {key}={value}: {said}") from error
+            at_fault = f"{key}={value}" if file is None else f"tuned={file}"
+            detail = said if file is None else f"{key}={value}: {said}"
+            raise ConfigError(f"{at_fault} is not allowed: {detail}") from error
     return changed
 
 

@@ -7,7 +7,7 @@ takes the place of both.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ from hydra.core.override_parser.types import (
     Transformer,
 )
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from fedclust.config.schema import is_setting
-from fedclust.helpers.errors import ConfigError, require
+from fedclust.config.tuned import with_values
+from fedclust.helpers.errors import require
 
 SHARED = "shared"  # the file that is for every method
 Value = float | int | str | bool | None
@@ -175,22 +175,6 @@ def default_of(composed: DictConfig, key: str) -> Value:
     """The value of a key before anything is searched."""
     value: Value = OmegaConf.select(composed, key)
     return value
-
-
-def with_values(composed: DictConfig, values: Mapping[str, Value]) -> DictConfig:
-    """A config with other values by dotted key.
-
-    Raises:
-        ConfigError: for a key that it does not have, or a value of a wrong type.
-    """
-    changed = composed.copy()
-    for key, value in values.items():
-        try:
-            OmegaConf.update(changed, key, value, merge=False)
-        except OmegaConfBaseException as error:
-            said = str(error).partition("\n")[0]
-            raise ConfigError(f"{key}={value} is not allowed: {said}") from error
-    return changed
 
 
 def _checked(composed: DictConfig, algorithm: str, dimension: Dimension) -> Dimension:

@@ -14,8 +14,9 @@ from omegaconf import DictConfig, open_dict
 
 from fedclust.commands.run import job_folder
 from fedclust.config.tree import CONF
+from fedclust.config.tuned import with_values
 from fedclust.helpers.errors import ConfigError
-from fedclust.tuning.space import Dimension, parsed, space_of, with_values, written
+from fedclust.tuning.space import Dimension, parsed, space_of, written
 
 FILES = {file.stem: file for file in (CONF / "space").glob("*.yaml")}
 

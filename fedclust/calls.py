@@ -157,8 +157,11 @@ class MeanResult:
         slots: Tensor | None = None,
         *,
         keep: bool,
+        exact: bool,
     ) -> MeanResult:
         """The means of what training returned, with the rows themselves if they are to be kept.
+
+        They have the bits of the means that are added up without rows (`engines/sums.py`).
 
         Args:
             local: of the participants.
@@ -166,12 +169,15 @@ class MeanResult:
             label: [C] int64 in [0, K).
             weight: [C] of the participants in the means, None = equal.
             slots: [K, P] momenta it started with; None where their means are not asked for.
+            keep: whether `params` are those of the participants.
+            exact: of the engine that trained.
         """
+        dtype = None if exact else torch.float64
         moved = None
         if slots is not None and local.slots is not None:
-            moved = cluster_mean(local.slots, label, weight, empty=slots)
+            moved = cluster_mean(local.slots, label, weight, empty=slots, dtype=dtype)
         return cls(
-            models=cluster_mean(local.params, label, weight, empty=models),
+            models=cluster_mean(local.params, label, weight, empty=models, dtype=dtype),
             slots=moved,
             loss=local.loss,
             first_loss=local.first_loss,

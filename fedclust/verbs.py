@@ -143,6 +143,11 @@ class Clients(Protocol):
     """What an algorithm computes with: the clients of one seed in one round, by their ids."""
 
     @property
+    def exact(self) -> bool:
+        """That of the engine."""
+        ...
+
+    @property
     def discrepancy(self) -> bool:
         """Whether it is asked how far local models lie from their mean, which needs every one."""
         ...

@@ -91,7 +91,9 @@ def average(
         aggregation: uniform, by_samples or first_client.
     """
     weight = weights(ids, rnd, aggregation, label)
-    result = MeanResult.of(local, models, label, weight, keep=clients.discrepancy)
+    result = MeanResult.of(
+        local, models, label, weight, keep=clients.discrepancy, exact=clients.exact
+    )
     return result.models, cost_of(result, label, ids, rnd)
 
 

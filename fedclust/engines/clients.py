@@ -74,6 +74,11 @@ class SeedClients:
     _batch: tuple[Tensor, int, Shards] | None = field(default=None, repr=False)
 
     @property
+    def exact(self) -> bool:
+        """Whether a row has the same bits in any company."""
+        return self.engine.exact
+
+    @property
     def layout(self) -> Layout:
         """Where each parameter lies in a model's row [P]."""
         return self.engine.layout
@@ -143,7 +148,7 @@ class SeedClients:
         """
         if self.discrepancy:
             local = self.train(models, label, ids, solver, slots=slots)
-            return MeanResult.of(local, models, label, weight, slots, keep=True)
+            return MeanResult.of(local, models, label, weight, slots, keep=True, exact=self.exact)
         shards, rate = self._training(ids, "train"), solver.rate(self.rnd.t)
         call = SumCall(TrainCall(models, label, shards, solver, rate, slots=slots), weight)
         sums = self.engine.sums(call)

@@ -43,7 +43,11 @@ def _blocks(length: int, other: int, like: Tensor) -> Iterator[slice]:
 
 
 def cluster_sum(
-    values: Tensor, label: Tensor, num_clusters: int, weight: Tensor | None = None
+    values: Tensor,
+    label: Tensor,
+    num_clusters: int,
+    weight: Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Sum of the rows of each cluster, [K, P].
 
@@ -54,6 +58,7 @@ def cluster_sum(
         label: [C] int64 in [0, K).
         num_clusters: K.
         weight: [C] factor of each row, None = 1.
+        dtype: what is added in, and the result is; None = that of the values.
 
     Raises:
         ValueError: if a label is outside [0, K) or the shapes do not fit.
@@ -64,7 +69,7 @@ def cluster_sum(
         )
     known = label.cpu()
     check_labels(known, num_clusters)
-    total = values.new_zeros(num_clusters, values.shape[1])
+    total = values.new_zeros(num_clusters, values.shape[1], dtype=dtype)
     add_to_clusters(total, values, known, weight)
     return total
 
@@ -122,7 +127,12 @@ def one_hot(index: Tensor, size: int) -> Tensor:
 
 
 def cluster_mean(
-    values: Tensor, label: Tensor, weight: Tensor | None = None, *, empty: Tensor
+    values: Tensor,
+    label: Tensor,
+    weight: Tensor | None = None,
+    *,
+    empty: Tensor,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Mean of the rows of each cluster, [K, P].
 
@@ -131,11 +141,13 @@ def cluster_mean(
         label: [C] int64 in [0, K).
         weight: [C] >= 0, e.g. examples; None = equal.
         empty: [K, P], kept where no weight falls.
+        dtype: what is added in, see `cluster_sum`.
 
     Raises:
         ValueError: if a label is outside [0, K) or a weight is negative.
     """
-    return mean_of(cluster_sum(values, label, len(empty), weight), label, weight, empty=empty)
+    total = cluster_sum(values, label, len(empty), weight, dtype)
+    return mean_of(total, label, weight, empty=empty)
 
 
 def mean_of(total: Tensor, label: Tensor, weight: Tensor | None = None, *, empty: Tensor) -> Tensor:

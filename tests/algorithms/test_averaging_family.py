@@ -50,7 +50,7 @@ def test_average_by_hand() -> None:
     loss, steps = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([3, 4, 5])
     local = LocalResult(params=params, slots=None, loss=loss, first_loss=2 * loss, steps=steps)
     models = torch.full((3, 2), 9.0)
-    clients: Any = SimpleNamespace(discrepancy=True)
+    clients: Any = SimpleNamespace(discrepancy=True, exact=True)
     uniform, report = average(clients, local, models, label, ids, rnd, "uniform")
     assert uniform.tolist() == [[3.5, 9.0], [3.0, 4.0], [9.0, 9.0]]
     weighted, _ = average(clients, local, models, label, ids, rnd, "by_samples")

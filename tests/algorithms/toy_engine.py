@@ -33,6 +33,7 @@ class ToyEngine:
     start: Tensor
     target: Tensor | None = None
     discrepancy: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
 
     def at(self, rnd: object) -> Any:
         return self
@@ -63,7 +64,7 @@ class ToyEngine:
         slots: None = None,
     ) -> MeanResult:
         local = self.train(models, label, ids, solver)
-        return MeanResult.of(local, models, label, weight, slots, keep=self.discrepancy)
+        return MeanResult.of(local, models, label, weight, slots, keep=self.discrepancy, exact=True)
 
     def loss(self, models: Tensor, ids: Tensor) -> Tensor:
         assert self.target is not None

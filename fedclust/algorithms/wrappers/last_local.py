@@ -100,6 +100,7 @@ class _Watched:
     def __init__(self, clients: Clients, rnd: Round) -> None:
         self._clients = clients
         self.layout, self.discrepancy = clients.layout, clients.discrepancy
+        self.exact = clients.exact
         self.at, self.init = clients.at, clients.init
         self.loss, self.example_losses = clients.loss, clients.example_losses
         self.grad, self.grad_sum, self.align = clients.grad, clients.grad_sum, clients.align
@@ -134,4 +135,6 @@ class _Watched:
         slots: Tensor | None = None,
     ) -> MeanResult:
         local = self.train(models, label, ids, solver, slots=slots)
-        return MeanResult.of(local, models, label, weight, slots, keep=self.discrepancy)
+        return MeanResult.of(
+            local, models, label, weight, slots, keep=self.discrepancy, exact=self.exact
+        )

@@ -127,7 +127,7 @@ results: setup  ## docs/results/README.md: every published number and ours at fu
 
 # RUNS: the folder of its jobs, of one size
 RUNS ?= outputs/benchmark
-leaderboard: setup  ## docs/benchmark.md: methods and kinds of shift, from the runs of experiment=benchmark
+leaderboard: setup  ## docs/benchmark.md from the jobs kept beside it, or from those in RUNS=outputs/…
 	$(BIN)/python -m scripts.benchmark $(RUNS)
 
 clean:  ## delete the environments and caches, keep outputs

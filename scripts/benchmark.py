@@ -1,6 +1,8 @@
 """Makes docs/benchmark.md: the leaderboard of `experiment=benchmark`, from the files of its runs.
 
-    make leaderboard RUNS=outputs/benchmark        or: python -m scripts.benchmark outputs/benchmark
+    make leaderboard                               of the jobs in docs/benchmark/runs
+    make leaderboard RUNS=outputs/benchmark        of those in a folder
+    python -m scripts.benchmark [outputs/benchmark]    the same without make
 
 A federation is in the tables as soon as every method of the experiment has run there; the page says
 which ones are not. A method of your own that ran in the same federations is a row like any other.
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+import tempfile
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +45,7 @@ from fedclust.report.statistics.scores import improvement, iqm, stratified
 from fedclust.report.wording import byte_unit
 from fedclust.report.write import contents
 from scripts.collect_results import small
+from scripts.kept_runs import restore
 from scripts.results import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -528,6 +532,7 @@ def _how(found: Results) -> str:
             f"fedclust run experiment={EXPERIMENT}{scale}",
             f"fedclust run experiment={EXPERIMENT}{scale} algorithm=mine --config-dir DIR",
             f"make leaderboard RUNS=outputs/{EXPERIMENT}{'' if not scale else '-' + found.scale}",
+            "make leaderboard                # this page, from the jobs in docs/benchmark/runs",
             "```",
             "",
             "The second command adds a method of your own (`fedclust example own_algorithm` writes "
@@ -552,16 +557,21 @@ def scores(found: Results) -> str:
 def main(given: Sequence[str]) -> int:
     """Write the page, its pictures and numbers; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("runs", type=Path, help="of the experiment, such as outputs/benchmark")
+    parser.add_argument(
+        "runs", type=Path, nargs="?", help="such as outputs/benchmark; default: the jobs kept here"
+    )
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "benchmark.md")
     asked = parser.parse_args(list(given))
     try:
-        found = results(asked.runs)
-        text = page(found, asked.to.with_suffix(""))
+        with tempfile.TemporaryDirectory() as unpacked:
+            if asked.runs is None:
+                restore(Path(unpacked))
+            found = results(asked.runs or Path(unpacked))
+            text, of_seeds = page(found, asked.to.with_suffix("")), scores(found)
     except UserError as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return UserError.exit_status
-    atomic_write(asked.to.with_suffix("") / "scores.csv", scores(found))
+    atomic_write(asked.to.with_suffix("") / "scores.csv", of_seeds)
     atomic_write(asked.to, text)
     print(asked.to)
     return 0

@@ -1,0 +1,124 @@
+"""Finished jobs of the benchmark in docs/benchmark/runs, one archive per federation.
+
+    python -m scripts.kept_runs keep outputs/benchmark-laptop     pack what is done there
+    python -m scripts.kept_runs restore outputs/kept              unpack all, as jobs of a sweep
+
+A leaderboard takes hours of computing, on more than one machine and day. The archives hold what a
+report reads of a job; checkpoints and partition tables, most of its size, are left out. A campaign
+does not compute them again: `scripts/campaign.py run --list scripts/benchmark.yaml --also
+outputs/kept`. The same jobs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import lzma
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedclust.helpers.errors import DataError, RunFolderError, UserError
+from fedclust.helpers.files import atomic_write
+from fedclust.report.reading import job_folders
+
+KEPT = Path(__file__).resolve().parent.parent / "docs" / "benchmark" / "runs"
+_LEFT_OUT = ("checkpoints", "partition", ".hydra", ".lock", "report")
+_CASE = "case=benchmark_"
+_ENDING = ".tar.xz"
+
+
+def keep(folder: Path, kept: Path = KEPT) -> list[Path]:
+    """Pack the finished jobs of a folder, with those of the archives that it does not have.
+
+    Returns:
+        The archives that were written.
+
+    Raises:
+        UserError: for a folder without finished jobs of the benchmark.
+    """
+    of: dict[str, dict[str, Path]] = {}
+    for job in job_folders(folder) if folder.is_dir() else ():
+        case = job.name.partition(_CASE)[2].partition(",")[0]
+        if case and json.loads((job / "status.json").read_text()).get("state") == "done":
+            of.setdefault(case, {})[job.name] = job
+    if not of:
+        raise RunFolderError(f"{folder} has no finished job of experiment=benchmark")
+    written = []
+    for case, jobs in sorted(of.items()):
+        archive = kept / f"{case}{_ENDING}"
+        files = {
+            name: data
+            for name, data in (_read(archive) if archive.exists() else {}).items()
+            if name.partition("/")[0] not in jobs
+        }
+        for name, job in jobs.items():
+            for file in job.rglob("*"):
+                inside = file.relative_to(job)
+                if file.is_file() and inside.parts[0] not in _LEFT_OUT:
+                    files[f"{name}/{inside.as_posix()}"] = file.read_bytes()
+        packed = _packed(files)
+        if not archive.exists() or archive.read_bytes() != packed:
+            archive.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(archive, packed)
+            written.append(archive)
+    return written
+
+
+def restore(folder: Path, kept: Path = KEPT) -> int:
+    """Unpack all archives into a folder, without replacing a job there; returns how many jobs."""
+    made = set()
+    for archive in sorted(kept.glob(f"*{_ENDING}")):
+        files = _read(archive)
+        jobs = {name.partition("/")[0] for name in files}
+        made |= {job for job in jobs if not (folder / job).exists()}
+        for name, data in files.items():
+            if name.partition("/")[0] in made:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(data)
+    return len(made)
+
+
+def _packed(files: dict[str, bytes]) -> bytes:
+    """An archive whose bytes depend on the files' names and contents alone."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in sorted(files):
+            head = tarfile.TarInfo(name)
+            head.size = len(files[name])
+            archive.addfile(head, io.BytesIO(files[name]))
+    return lzma.compress(made.getvalue(), preset=9)
+
+
+def _read(archive: Path) -> dict[str, bytes]:
+    with tarfile.open(archive) as opened:
+        members = [member for member in opened if member.isfile()]
+        named = [Path(member.name).parts for member in members]
+        if not all(len(parts) > 1 and not {"..", "/"} & set(parts) for parts in named):
+            raise DataError(f"{archive} holds files outside of a job's folder")
+        found = {member.name: opened.extractfile(member) for member in members}
+        return {name: file.read() for name, file in found.items() if file is not None}
+
+
+def main(given: Sequence[str]) -> int:
+    """Pack or unpack; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", choices=("keep", "restore"))
+    parser.add_argument("folder", type=Path)
+    asked = parser.parse_args(list(given))
+    try:
+        if asked.what == "keep":
+            for archive in keep(asked.folder, KEPT):
+                print(archive)
+        else:
+            print(f"{restore(asked.folder, KEPT)} jobs in {asked.folder}")
+    except UserError as error:
+        print(f"kept_runs: {error}", file=sys.stderr)
+        return UserError.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

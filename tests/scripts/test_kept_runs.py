@@ -1,0 +1,73 @@
+"""Finished jobs of the benchmark are packed, and unpacked to the same files."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from scripts import kept_runs
+
+
+def job(folder: Path, name: str, state: str = "done", value: str = "1") -> None:
+    files = {
+        "status.json": f'{{"state": "{state}"}}',
+        "rounds.csv": f"seed,round,metric,value\n0,1,accuracy,{value}\n",
+        "clients/part-0.csv": "a",
+        "checkpoints/latest.json": "{}",
+        "partition/seed=0.csv": "b",
+    }
+    for inside, text in files.items():
+        (folder / name / inside).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name / inside).write_text(text)
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    return {
+        file.relative_to(folder).as_posix(): file.read_text()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def test_what_is_done_comes_back_without_its_checkpoints(tmp_path: Path) -> None:
+    runs, kept, back = tmp_path / "runs", tmp_path / "kept", tmp_path / "back"
+    job(runs, "ifca,case=benchmark_drift")
+    job(runs, "local,case=benchmark_drift", state="running")
+    job(runs, "oracle,case=benchmark_rotation")
+    assert [one.name for one in kept_runs.keep(runs, kept)] == ["drift.tar.xz", "rotation.tar.xz"]
+    assert kept_runs.restore(back, kept) == 2
+    inside = ("clients/part-0.csv", "rounds.csv", "status.json")
+    jobs = ("ifca,case=benchmark_drift", "oracle,case=benchmark_rotation")
+    assert files_of(back) == {
+        f"{name}/{file}": (runs / name / file).read_text() for name in jobs for file in inside
+    }
+    assert kept_runs.keep(runs, kept) == []  # the same jobs, the same bytes
+
+
+def test_other_jobs_of_a_federation_join_those_kept(tmp_path: Path) -> None:
+    first, second, kept = tmp_path / "first", tmp_path / "second", tmp_path / "kept"
+    job(first, "ifca,case=benchmark_drift")
+    job(first, "fedavg,case=benchmark_drift", value="1")
+    job(second, "fedavg,case=benchmark_drift", value="2")
+    kept_runs.keep(first, kept)
+    kept_runs.keep(second, kept)
+    kept_runs.restore(tmp_path, kept)
+    assert (tmp_path / "ifca,case=benchmark_drift").is_dir()
+    assert "accuracy,2" in (tmp_path / "fedavg,case=benchmark_drift" / "rounds.csv").read_text()
+    job(first, "fedavg,case=benchmark_drift", value="3")
+    assert kept_runs.restore(first, kept) == 0  # jobs that are there stay as they are
+    assert "accuracy,3" in (first / "fedavg,case=benchmark_drift" / "rounds.csv").read_text()
+
+
+def test_what_cannot_be_packed_or_unpacked_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert kept_runs.main(["keep", str(tmp_path / "nowhere")]) == 2
+    assert "no finished job" in capsys.readouterr().err
+    with tarfile.open(tmp_path / "bad.tar.xz", "w:xz") as archive:
+        archive.addfile(tarfile.TarInfo("../outside"))
+    monkeypatch.setattr(kept_runs, "KEPT", tmp_path)
+    assert kept_runs.main(["restore", str(tmp_path / "to")]) == 2
+    assert "outside of a job's folder" in capsys.readouterr().err

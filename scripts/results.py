@@ -129,9 +129,10 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
         rows.append([paper, experiment, len(of), *(states[state] or "" for state in STATES)])
     rows.append(["**all**", "", len(cells), *(count[state] or "" for state in STATES)])
     return [
-        f"**{count[REPRODUCED]} of {results} published results reproduced, {count[EXPLAINED]} "
-        f"explained, {opened} open** ({count[OUTSIDE]} differ without a tested cause, "
-        f"{count[OTHER_DATA]} measured on other data, {count[NOT_RUN]} not yet run).",
+        f"**{count[REPRODUCED]} of {results} published results reproduced, {opened} open**: "
+        f"{count[NOT_RUN]} have not been run, {count[OTHER_DATA]} were measured on other data than "
+        f"the paper's, and {count[OUTSIDE]} differ for a reason that no run has shown. "
+        f"{count[EXPLAINED]} differ for a reason that a run has shown.",
         f"The papers print {len(cells)} numbers; of these {count[SETTING]} are settings, used as "
         f"printed, and {count[NOT_PRINTED]} is a cell of a table that is left out.",
         "Statements in prose: " + _counted(verdicts) + ".",

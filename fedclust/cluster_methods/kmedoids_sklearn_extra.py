@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedclust.cluster_methods import Count, as_labels, as_matrix, check_count, cluster, random_state
 from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.extras import install
 from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Silhouette
 from fedclust.helpers.rng import Stream
 
@@ -32,8 +33,7 @@ def _estimator() -> Any:
         raise ConfigError(
             "cluster_method=kmedoids_sklearn_extra is not allowed: scikit-learn-extra does not "
             "import "
-            f"({type(error).__name__}); pip install 'fedclust[sklearn-extra]' in an environment "
-            "of its own, "
+            f"({type(error).__name__}); {install('sklearn-extra')} in an environment of its own, "
             "or use cluster_method=kmedoids"
         ) from error
     return KMedoids

@@ -19,6 +19,7 @@ from rich.console import Console
 from fedclust import __version__
 from fedclust.commands.data import downloadable
 from fedclust.helpers.errors import ConfigError, DataError
+from fedclust.helpers.extras import install
 
 _SIDE = 1024  # of the matrices whose product is timed
 _ENOUGH = 0.2  # seconds that a rate is measured for
@@ -30,6 +31,8 @@ _FOR = {
     "tensorboard": "tracker=tensorboard",
     "mlflow": "tracker=mlflow",
     "wandb": "tracker=wandb",
+    "tune": "`fedclust tune`; not beside extra optuna",
+    "optuna": "hydra/sweeper=optuna; not beside extra tune, whose Optuna it replaces by version 2",
     "hf": "dataset=hf",
     "watch": "dataset=watch",
     "sklearn-extra": "cluster_method=kmedoids_sklearn_extra (NumPy 1 and Python 3.11)",
@@ -214,9 +217,7 @@ def _extras(missing: list[str]) -> Rows:
         yield extra, "there" if not lacks else f"lacks {', '.join(lacks)}"
         if lacks:
             use = _FOR.get(extra, "")
-            missing.append(
-                f"extra {extra}{use and ', for ' + use}: pip install 'fedclust[{extra}]'"
-            )
+            missing.append(f"extra {extra}{use and ', for ' + use}: {install(extra)}")
 
 
 def _lack(needed: Requirement) -> str:

@@ -10,6 +10,7 @@ from fedclust.commands.list import groups
 from fedclust.commands.names import user_dir, without_user_dir
 from fedclust.config.schema import GONE, MOVED, SCHEMA, moved
 from fedclust.helpers.errors import closest, did_you_mean
+from fedclust.helpers.extras import install
 
 _NO_KEY = re.compile(r"Could not override '([^']+)'")
 
@@ -43,7 +44,7 @@ def _no_choice(line: str, arguments: Sequence[str]) -> str:
     name = found[1].removeprefix(f"{group}/")
     if found[1] in EXTRA_OF:
         extra = EXTRA_OF[found[1]]
-        return f"there is no {found[1]} here: pip install 'fedclust[{extra}]' brings it"
+        return f"there is no {found[1]} here: {install(extra)} brings it"
     known = list(names_of(group, user_dir(arguments)))
     meant = did_you_mean(name, known)
     rest = (

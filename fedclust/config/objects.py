@@ -175,7 +175,8 @@ class Objects:
         kind = wanted if wanted in GROUPS else getattr(wanted, "__name__", "part")
         what = (
             f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind} of fedclust, of a file in the "
-            "folder given with --config-dir, or of an installed plug-in"
+            "folder given with --config-dir, or of an installed package with an entry point in the "
+            "group fedclust"
         )
         require(allowed, f"{key}._target_", target, what)
         try:

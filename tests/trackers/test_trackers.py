@@ -34,7 +34,7 @@ def test_a_missing_extra_is_one_line_with_the_command(
     extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, MODULES[extra], None)
-    with pytest.raises(ConfigError, match=rf"pip install 'fedclust\[{extra}\]'") as caught:
+    with pytest.raises(ConfigError, match=rf"pip install .*{extra}\]'") as caught:
         MAKERS[extra]()
     assert "\n" not in str(caught.value)
 

@@ -232,9 +232,8 @@ class LoopEngine:
         """A copy of the model with the parameters `params` [P], its own memory."""
         model = copy.deepcopy(self.model)
         values = unflatten(params, self.layout)
-        with torch.no_grad():
-            for name, value in model.named_parameters():
-                value.copy_(values[name])
+        for name, value in model.named_parameters():
+            value.data = values[name].clone()
         return model
 
     def _blocks(self, shards: Shards, row: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -31,8 +31,8 @@ Built = TypeVar("Built", bound=nn.Module)
 class Model(nn.Sequential):
     """A sequence of layers of the types `KNOWN`, with what engines must know beside them.
 
-    Its own parameters are placeholders (zero): engines keep them in flat tensors, `draw` makes
-    fresh ones.
+    Its own parameters are placeholders, zeros that all lie in one number, so that a model of any
+    size is built in no memory: engines keep parameters in flat tensors, `draw` makes fresh ones.
 
     Attributes:
         shapes: input shape of every layer, then the output's, without the batch dimension.
@@ -50,7 +50,7 @@ class Model(nn.Sequential):
         super().__init__(*layers)
         for layer in layers:  # `to_empty` would do it, and import PyTorch's compiler: a second
             for name, value in layer.named_parameters():
-                setattr(layer, name, nn.Parameter(torch.zeros(value.shape)))
+                setattr(layer, name, nn.Parameter(torch.zeros(()).expand(value.shape)))
         self.shapes = tuple(shapes)
         self.l2 = dict(l2)
         self.dropout = {

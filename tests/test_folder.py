@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ import pytest
 import torch
 
 from fedclust.helpers.errors import RunFolderError
-from fedclust.helpers.files import sealed_file
+from fedclust.helpers.files import atomic_write, sealed_file
+from fedclust.report.runs import Run
+from fedclust.report.seals import broken
 from fedclust.runtime.folder import RunFolder, config_hash
 
 CONFIG = {
@@ -452,3 +456,64 @@ def test_an_unreadable_account_of_versions_is_replaced(tmp_path: Path) -> None:
     one.acquire({"compiled": True})
     one.release()
     assert json.loads((tmp_path / "job" / "versions.json").read_text()) == {"compiled": True}
+
+
+def finished(path: Path) -> RunFolder:
+    """A finished job whose report was asked for under the title `old`."""
+    run = folder(path, report={"title": "old"}, tags={})
+    run.acquire({})
+    for name in ("rounds.csv", "clients.parquet"):
+        (path / name).write_text("")
+    run.finish({"state": "done"})
+    run.release()
+    return run
+
+
+def unfinished(path: Path) -> RunFolder:
+    """A job with the same report that was interrupted."""
+    run = folder(path, report={"title": "old"}, tags={})
+    run.acquire({})
+    run.save(0, {0: {"state": {}}}, {})
+    run.release()
+    return run
+
+
+@pytest.mark.parametrize("killed_at", range(4))
+@pytest.mark.parametrize("make", [finished, unfinished])
+def test_a_kill_while_a_config_is_renewed_leaves_no_false_seal(
+    tmp_path: Path,
+    make: Callable[[Path], RunFolder],
+    killed_at: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, written = make(tmp_path / "run").path, 0
+
+    def write(file: Path, content: str) -> None:
+        nonlocal written
+        if written == killed_at:
+            raise KeyboardInterrupt
+        written += 1
+        atomic_write(file, content)
+
+    def renew() -> None:
+        run = folder(path, report={"title": "new"}, tags={})
+        if make is finished:
+            run.renew()
+        else:
+            run.acquire({})
+            run.save(1, {0: {"state": {}}}, {})
+            run.release()
+
+    def damaged() -> list[str]:
+        return broken(Run(path, {}, {}, {}))
+
+    for module in ("folder", "checkpoints", "account"):
+        monkeypatch.setattr(f"fedclust.runtime.{module}.atomic_write", write)
+    with suppress(KeyboardInterrupt):
+        renew()
+    monkeypatch.undo()
+    assert damaged() == []
+    renew()
+    assert damaged() == []
+    (path / "config.yaml").write_text((path / "config.yaml").read_text().replace("new", "mine"))
+    assert damaged() == ["config.yaml"]

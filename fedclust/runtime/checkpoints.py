@@ -114,6 +114,15 @@ class Checkpoints:
             if old.name not in (f"round={t}", f"round={before}"):
                 shutil.rmtree(old, ignore_errors=True)
 
+    def unseal(self, name: str) -> None:
+        """Forget the seal of a file that is about to change, so that a kill before the next
+        checkpoint leaves no seal that does not fit.
+        """
+        newest = self._root / "latest.json"
+        content = opened_json(newest.read_bytes(), *_KEYS) if newest.is_file() else None
+        if content is not None and content["files"].pop(name, None) is not None:
+            atomic_write(newest, sealed_json(content))
+
     def load(self, found: Checkpoint, device: torch.device) -> dict[int, dict[str, Any]]:
         """What a checkpoint holds, per seed, as it was given to `save`.
 

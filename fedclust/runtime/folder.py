@@ -164,13 +164,17 @@ class RunFolder:
             OSError: if the folder cannot be written.
         """
         file, done = self.path / "config.yaml", self.path / "checkpoints" / "done.json"
-        text = self._text_renewed()
         sealed = opened_json(done.read_bytes(), *_SEALED) if done.is_file() else None
-        if text is None or (sealed and not Sealed(*sealed["files"][file.name]).fits(file)):
-            return  # as before, or changed by hand, which the report says
-        seal = _written(file, text)
-        if sealed:
-            sealed["files"][file.name] = seal
+        seal = sealed["files"].pop(file.name, None) if sealed else None
+        if seal and not Sealed(*seal).fits(file):
+            return  # changed by hand, which the report says
+        text = self._text_renewed()
+        if sealed and text is not None:  # a kill leaves it without a seal, not with an old one
+            atomic_write(done, sealed_json(sealed))
+        if text is not None:
+            atomic_write(file, text)
+        if sealed and (text is not None or seal is None):
+            sealed["files"][file.name] = sealed_file(file)
             atomic_write(done, sealed_json(sealed))
 
     def _text_renewed(self) -> str | None:
@@ -231,11 +235,13 @@ class RunFolder:
             OmegaConf.create({**self.config, "hash": config_hash(self.config)})
         )
         file = self.path / "config.yaml"
-        found = self._found.files.get(file.name) if self._found else None
-        renewed = self._text_renewed() if found is not None and found.fits(file) else None
+        seal = self._found.files.get(file.name) if self._found else None
+        whole = self._found is not None and (seal is None or seal.fits(file))
+        renewed = self._text_renewed() if whole else None
         if renewed is None:
             self.keep(file.name, lambda file: file.write_text(text))
         else:
+            self._checkpoints.unseal(file.name)
             self._files[file.name] = _written(file, renewed)
         users = {} if self.user_dir is None else {"user_files": digest_of_code(self.user_dir)}
         self.changes = write_account(self.path / "versions.json", {**versions, **users})

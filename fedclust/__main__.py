@@ -119,8 +119,14 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
         _fail(str(Interrupted(signal.SIGINT)), 130)
 
 
-def explain(error: Exception, arguments: Sequence[str]) -> str:
-    """One line from Hydra's several; the innermost cause says most about a wrong value."""
+def explain(error: Exception, arguments: Sequence[str], sweep: str = "`fedclust run -m`") -> str:
+    """One line from Hydra's several; the innermost cause says most about a wrong value.
+
+    Args:
+        error: Hydra's.
+        arguments: what was typed.
+        sweep: what runs several jobs, in words.
+    """
     from fedclust.commands.hints import explained
 
     cause: BaseException = error
@@ -134,7 +140,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str:
     )
     head = head.split(" To append to your")[0].rstrip(".")
     line = head if detail in head or cause is error else f"{head}: {detail.split(' full_key:')[0]}"
-    return explained(line, arguments)
+    return explained(line, arguments, sweep)
 
 
 def _one_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,10 +104,11 @@ def load(folder: str | Path) -> Result:
         folder: such as "outputs/quickstart".
 
     Raises:
+        ConfigError: when `folder` is no path.
         RunFolderError: when the folder holds no job with results, or several experiments.
         DataError: when a file cannot be read.
     """
-    return Result.of(Path(folder))
+    return Result.of(_path("folder", folder))
 
 
 def _start(
@@ -131,14 +133,20 @@ def _start(
             "fedclust.run is not allowed under torchrun: start `python -m fedclust run` with it"
         )
     typed = as_typed(overrides, keys, many=many)
-    own = None if config_dir is None else Path(config_dir).resolve()
+    own = None if config_dir is None else _path("config_dir", config_dir).resolve()
     try:
         return start(typed, own, multirun=many)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, typed)) from error
+        raise ConfigError(explain(error, typed, "fedclust.sweep")) from error
     except YAMLError as error:
         said = " ".join(str(error).split())
         raise ConfigError(f"a config file cannot be read: {said}") from error
+
+
+def _path(name: str, given: object) -> Path:
+    """The path given as an argument; refuses what is none."""
+    require(isinstance(given, str | PathLike), name, given, 'a path, as in "outputs/quickstart"')
+    return Path(given)  # type: ignore[arg-type]
 
 
 class Result:

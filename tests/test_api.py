@@ -273,6 +273,26 @@ def test_it_runs_in_a_thread_and_in_a_running_event_loop() -> None:
         pd.testing.assert_frame_equal(found[name].drop(columns="seconds"), expected)
 
 
+@pytest.mark.parametrize("given", [3, None, ["outputs"]])
+def test_what_is_no_path_is_told(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r'is not allowed: a path, as in "outputs/quickstart"$'):
+        fedclust.load(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "one"),
+    [
+        ("rounds=1,2", "; rounds=[1,2] is one list, and rounds='1,2' one text"),
+        ("rounds=range(1,3)", ""),
+    ],
+)
+def test_several_values_are_for_a_sweep(given: str, one: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        fedclust.run(given)
+    told = f"{given} is not allowed: fedclust.sweep runs a job for every value{one}"
+    assert str(caught.value) == told
+
+
 def test_torchrun_starts_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     for name in ("WORLD_SIZE", *names):

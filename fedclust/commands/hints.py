@@ -13,17 +13,23 @@ from fedclust.helpers.errors import closest, did_you_mean
 from fedclust.helpers.extras import install
 
 _NO_KEY = re.compile(r"Could not override '([^']+)'")
+_SEVERAL = re.compile(r"^(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.*?)' (1\.)?")
 
 
-def explained(line: str, arguments: Sequence[str]) -> str:
+def explained(line: str, arguments: Sequence[str], sweep: str) -> str:
     """A message of Hydra, made shorter where it lists all names, and with what may have been meant.
 
     Args:
         line: the message.
         arguments: of `fedclust run`.
+        sweep: what runs several jobs, in words.
     """
     if choice := _no_choice(line, arguments):
         return choice
+    if several := _SEVERAL.search(line):
+        key, values, in_row = several.groups()
+        one = f"; {key}=[{values}] is one list, and {key}='{values}' one text" if in_row else ""
+        return f"{key}={values} is not allowed: {sweep} runs a job for every value{one}"
     for old in (*MOVED, *GONE):
         if re.search(rf"'{old}'|Key {old}\b", line):
             return f"{line}; {moved(old)}"

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from fedclust.helpers.errors import DataError, RunFolderError
 from fedclust.metrics.told import read_meanings
 from fedclust.report.runs import Curve, Run, unreadable
+from fedclust.report.seals import broken
 from fedclust.report.sweep import UNNAMED, read_sweep
 
 _COLUMNS = {
@@ -55,7 +56,7 @@ def read_runs(folder: Path) -> list[Run]:
             reasons.append(str(error))
             continue
         if not run.curves:
-            reasons.append(f"{one.name} {_state(one)}")
+            reasons.append(f"{one.name} {_state(run)}")
             continue
         runs.append(run)
     alone = found == [folder]  # one job asked for by its own folder is of no other sweep
@@ -95,7 +96,7 @@ def left_out(folder: Path, known: Collection[Path]) -> list[str]:
         if run.curves:
             others.append(name)
         else:
-            lines.append(f"{name} {_state(one)}")
+            lines.append(f"{name} {_state(run)}")
     if others:
         number = "1 job of other sweeps in this folder is"
         if len(others) > 1:
@@ -155,11 +156,12 @@ def _placed(runs: Sequence[Run]) -> list[Run]:
     return placed
 
 
-def _state(folder: Path) -> str:
-    """Why a job's folder holds no results, in words."""
-    status = _read_status(folder)
-    if status.get("state") == "failed":
-        return f"failed: {status.get('error')}"
+def _state(run: Run) -> str:
+    """Why a job has no results, in words."""
+    if run.status.get("state") == "failed":
+        return f"failed: {run.status.get('error')}"
+    if run.status.get("rounds_done") or "rounds.csv" in broken(run):
+        return "has lost its results: rounds.csv is damaged or gone; run the job again"
     return "has no results yet"
 
 

@@ -185,6 +185,7 @@ BAD = [
         "report.claims: at_least.value=abc is not allowed: a number",
     ),
     (["scale.name=laptop"], "scale.name=laptop is not allowed"),
+    (["rounds=1,2"], "rounds=1,2 is not allowed: `fedclust run -m` runs a job for every value"),
     # what Hydra has no words for
     (["=3"], "'=3' is not allowed: KEY=VALUE, as in rounds=20"),
     (["rounds"], "'rounds' is not allowed: KEY=VALUE"),

@@ -14,6 +14,7 @@ from fedclust.commands import report as command
 from fedclust.commands.sweep import not_run, notes
 from fedclust.commands.sweep_report import ReportAfterSweep
 from fedclust.helpers.errors import RunFolderError
+from fedclust.helpers.files import sealed_file, sealed_json
 from fedclust.report import make_report
 from fedclust.report.table import Cell, Table
 from fedclust.report.write import all_contents, contents
@@ -151,6 +152,30 @@ def test_flipped_bytes_are_named_or_change_nothing_but_numbers(tmp_path: Path, t
         assert "fedavg" in labels
         left_out += any("is left out" in banner for one in reports for banner in one.banners)
     assert left_out > 20
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x00\xff", b"seed,round,metric,value\n"])
+def test_a_job_that_has_lost_its_rounds_is_not_one_that_has_yet_to_begin(
+    tmp_path: Path, two: Path, content: bytes | None
+) -> None:
+    folder = Path(shutil.copytree(two, tmp_path / "demo"))
+    rounds = folder / "bad" / "rounds.csv"
+    seal = sealed_file(rounds)
+    rounds.unlink()
+    if content is not None:
+        rounds.write_bytes(content)
+    lost = "bad has lost its results: rounds.csv is damaged or gone; run the job again"
+    status = folder / "bad" / "status.json"
+    status.write_text('{"state": "done", "rounds_done": 4}')
+    assert all_contents(folder)[0].banners == [lost]
+    status.unlink()
+    assert all_contents(folder)[0].banners == ["bad has no results yet"]
+    (folder / "bad" / "checkpoints").mkdir()
+    latest = folder / "bad" / "checkpoints" / "latest.json"
+    latest.write_text(sealed_json({"files": {"rounds.csv": seal}}))
+    assert all_contents(folder)[0].banners == [lost]
+    with pytest.raises(RunFolderError, match="rounds.csv is damaged"):
+        all_contents(folder / "bad")
 
 
 def test_only_damaged_jobs_are_one_line(tmp_path: Path, two: Path) -> None:

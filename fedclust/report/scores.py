@@ -14,6 +14,7 @@ from fedclust.report.published import Published, lookup
 from fedclust.report.spec import Spec
 from fedclust.report.standings import Standing, rule, standings
 from fedclust.report.table import Cell, Table
+from fedclust.report.unmatched import unmatched
 from fedclust.report.wording import factor, meant, plus_minus, title
 
 # of the scores but the last round's
@@ -102,6 +103,7 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
         records=tuple(records),
         notes=(
             *_notes(spec, arms, records),
+            *unmatched(spec, arms),
             *rule([place for one in standings.values() for place in one.values()], spec.metric),
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.report.arms import Arm
 from fedclust.report.claims import check, claim
 from fedclust.report.runs import Curve, Run
+from fedclust.report.spec import Spec
+from fedclust.report.unmatched import unmatched
+from fedclust.report.write import contents
 
 
 def arm(name: str, values: list[list[float]], setting: str = "", metric: str = "accuracy") -> Arm:
@@ -247,3 +251,39 @@ def test_a_claim_may_be_about_some_settings() -> None:
 def test_a_mistake_in_a_claim_is_named(entry: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         claim(entry)
+
+
+def asked_of(**asked: Any) -> list[str]:
+    arms = [arm("a", [[0.1]], "swap all"), arm("b", [[0.1]], "IID, swap all")]
+    return unmatched(Spec.of({"report": asked}), arms)
+
+
+def test_names_that_no_arm_has_are_told_with_those_that_there_are() -> None:
+    claims = [
+        {"kind": "order_at_end", "best_to_worst": ["a", "x"]},
+        {"kind": "at_least", "arm": "y", "value": 0.5},
+        {"kind": "at_least", "arm": "x", "value": 0.6},
+    ]
+    assert asked_of(claims=claims, target={"arm": "z"}, order=["b", "c", "swap all", "IID"]) == [
+        "No arm here is called so: report.claims names x, y; report.target names z; "
+        "report.order names c. Arms: a, b."
+    ]
+    many = [f"m{i}" for i in range(20)]
+    (told,) = asked_of(order=many)
+    assert "m0, m1, m2, m3, m4, m5, m6, m7 and 12 more." in told
+
+
+def test_names_that_are_all_known_need_no_word() -> None:
+    assert asked_of() == []
+    claims = [{"kind": "order_at_end", "best_to_worst": ["a", "b"]}]
+    assert asked_of(claims=claims, target={"arm": "a"}, order=["a", "IID"]) == []
+    assert asked_of(target={"value": 0.5}) == []
+
+
+def test_a_report_says_which_names_it_does_not_know(sweep: Path) -> None:
+    shutil.rmtree(sweep / "algorithm=ifca")  # as in a sweep on its way
+    (table,) = (t for t in contents(sweep).tables if t.name == "table")
+    assert table.notes[-2] == (
+        "No arm here is called so: report.claims names ifca; report.order names ifca. "
+        "Arms: lcfl, fedavg, local."
+    )

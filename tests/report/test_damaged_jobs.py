@@ -174,7 +174,7 @@ def test_a_job_that_has_lost_its_rounds_is_not_one_that_has_yet_to_begin(
     latest = folder / "bad" / "checkpoints" / "latest.json"
     latest.write_text(sealed_json({"files": {"rounds.csv": seal}}))
     assert all_contents(folder)[0].banners == [lost]
-    with pytest.raises(RunFolderError, match="rounds.csv is damaged"):
+    with pytest.raises(RunFolderError, match=r"rounds\.csv is damaged"):
         all_contents(folder / "bad")
 
 

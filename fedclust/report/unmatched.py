@@ -1,0 +1,41 @@
+"""Names in what an experiment asks of its report that nothing here has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedclust.report.arms import SEPARATOR, Arm
+from fedclust.report.spec import Spec
+
+_MOST = 8  # names of a kind in a note
+
+
+def unmatched(spec: Spec, arms: Sequence[Arm]) -> list[str]:
+    """A note on the names in `claims`, `target` and `order` that no arm is called, with those that
+    there are; nothing where all are known.
+
+    They may be misspelt, or of arms that did not run: a sweep can be narrowed, or be on its way.
+    """
+    pieces = {piece for arm in arms for piece in arm.setting.split(SEPARATOR)}
+    cases = {str(arm.run.asked.get("case")) for arm in arms}
+    asked = {
+        "claims": [name for claim in spec.claims for name in claim.names],
+        "target": [spec.target.arm] if spec.target is not None and spec.target.arm else [],
+        "order": [name for name in spec.order if name not in pieces | cases],
+    }
+    found = []
+    for key, names in asked.items():
+        unknown = [name for name in names if not any(arm.is_called(name) for arm in arms)]
+        if unknown:
+            found.append(f"report.{key} names {_listed(unknown)}")
+    if not found:
+        return []
+    known = _listed([arm.name for arm in arms])
+    return [f"No arm here is called so: {'; '.join(found)}. Arms: {known}."]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names once each, and of many how many more there are."""
+    once = list(dict.fromkeys(names))
+    more = f" and {len(once) - _MOST} more" if len(once) > _MOST else ""
+    return ", ".join(once[:_MOST]) + more

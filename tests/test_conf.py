@@ -7,16 +7,21 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
-from configs import composed
+from configs import NODES as GROUPS
+from configs import chosen, composed, names, unresolved, with_algorithm
 from hydra.utils import get_object
 
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
+from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
 from fedclust.engines import simulated
 from fedclust.engines.fused import FusedEngine
@@ -24,31 +29,8 @@ from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
 
-GROUPS = (
-    "algorithm",
-    "cluster_method",
-    "cluster_metric",
-    "dataset",
-    "model",
-    "partition",
-    "scenario",
-    "solver",
-)
-CHOICES = [
-    (group, str(file.relative_to(CONF / group).with_suffix("")))
-    for group in GROUPS
-    for file in sorted((CONF / group).rglob("*.yaml"))
-]
-EXPERIMENTS = sorted(
-    str(f.relative_to(CONF / "experiment").with_suffix(""))
-    for f in (CONF / "experiment").rglob("*.yaml")
-)
-CASES = sorted(
-    str(f.relative_to(CONF / "case").with_suffix("")) for f in (CONF / "case").rglob("*.yaml")
-)
-SCALED = sorted(
-    str(f.relative_to(CONF / "scaled").with_suffix("")) for f in (CONF / "scaled").rglob("*.yaml")
-)
+CHOICES = [(group, name) for group in GROUPS for name in names(group)]
+EXPERIMENTS, CASES, SCALED = map(names, ("experiment", "case", "scaled"))
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES, ids=["/".join(choice) for choice in CHOICES])
@@ -72,49 +54,84 @@ def test_every_choice_shows_all_defaults_and_says_what_it_is(group: str, name: s
     ) - {"_target_"}
 
 
-def _arms(groups: list[list[str]]) -> set[tuple[str, ...]]:
-    """Every choice of every group, beside the first choices of the others."""
-    first = [choices[0] for choices in groups]
-    return {
-        (*first[:place], choice, *first[place + 1 :])
-        for place, choices in enumerate(groups)
-        for choice in choices
-    }
+@cache
+def _overridden(case: str) -> set[str]:
+    """The groups that a case chooses, but for the solver, whose keys all experiments set."""
+    node = yaml.safe_load((CONF / "case" / f"{case}.yaml").read_text())
+    keys = (key for entry in node["defaults"] if isinstance(entry, dict) for key in entry)
+    return {key.removeprefix("override /") for key in keys} - {"solver"}
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_composes_for_every_arm(experiment: str) -> None:
+    """Every algorithm, and every case, beside the first of the other."""
     text = (CONF / "experiment" / f"{experiment}.yaml").read_text()
     node = yaml.safe_load(text)
     assert text.startswith("# @package _global_\n# ")
     assert node["hydra"]["mode"] == "MULTIRUN"
     params = node["hydra"]["sweeper"]["params"]
-    groups = [
-        [f"{g}={choice}" for choice in params[g].split(",")]
-        for g in ("algorithm", "case")
-        if g in params
-    ]
-    for arm in _arms(groups):
-        config = composed(f"experiment={experiment}", *arm)
-        for group in ("algorithm", "partition", "scenario"):
+    algorithms = params["algorithm"].split(",")
+    cases = params["case"].split(",") if "case" in params else [None]
+    assert "algorithm" not in node or len(algorithms) == 1  # see `with_algorithm`
+    first = [f"experiment={experiment}", *(f"case={case}" for case in cases[:1] if case)]
+    typed = composed(*first, f"algorithm={algorithms[0]}")
+    for algorithm in algorithms:
+        config = typed if algorithm == algorithms[0] else with_algorithm(algorithm, *first)
+        Objects().make(config["algorithm"], "algorithm")
+    for case in cases:
+        config = typed
+        if case != cases[0]:  # alone it is composed once for all experiments
+            above = [f"experiment={experiment}"] if _overridden(str(case)) & set(node) else []
+            config = composed(*above, f"case={case}")
+        for group in ("partition", "scenario"):
             Objects().make(config[group], group)
         for group in ("dataset", "model"):
             Objects().check(config[group], group)
+
+
+def test_a_config_is_put_together_from_nodes_as_by_hydra() -> None:
+    choices = ("algorithm=flexcfl", "partition=label_map", "scenario=drift", "solver=sgd")
+    values = ("num_clusters=3", "solver.lr=0.5", "algorithm.cold_start.scale=2")
+    assert composed(*choices, *values) == resolve(chosen(*choices, *values), {})
+
+
+def test_an_algorithm_is_one_node_of_a_config() -> None:
+    given = ("experiment=flexcfl/table3", "case=flexcfl/mnist_mclr")
+    for algorithm in ("fedprox", "flexcfl"):
+        assert with_algorithm(algorithm, *given) == composed(*given, f"algorithm={algorithm}")
+
+
+def _scaled(kind: str, name: str, scale: str) -> dict[str, Any]:
+    """An experiment or a case of a scale: what its file says in what the paper's size is."""
+    node = yaml.safe_load((CONF / "scaled" / kind / name / f"{scale}.yaml").read_text())
+    if "defaults" in node:
+        return composed(f"{kind}={name}", f"scale={scale}")
+    config = unresolved(f"{kind}={name}")
+    config.scale = deepcopy(chosen(f"scale={scale}").scale)
+    config.merge_with({key: value for key, value in node.items() if key != "hydra"})
+    return resolve(config, {})
 
 
 @pytest.mark.parametrize("scaled", SCALED)
 def test_every_scaled_experiment_or_case_changes_sizes_only(scaled: str) -> None:
     kind, name = scaled.rsplit("/", 1)[0].split("/", 1)
     scale = scaled.rsplit("/", 1)[1]
-    chosen = f"{kind}={name}"
-    assert chosen.split("=")[1] in (*CASES, *EXPERIMENTS)
-    paper, small = composed(chosen), composed(chosen, f"scale={scale}")
-    if chosen.startswith("experiment"):
+    assert (CONF / "scaled" / f"{scaled}.yaml").read_text().startswith("# @package _global_\n# ")
+    assert name in {"experiment": EXPERIMENTS, "case": CASES}[kind]
+    paper, small = composed(f"{kind}={name}"), _scaled(kind, name, scale)
+    if kind == "experiment":
         assert small["name"] == f"{name}-{scale}"
     for group in GROUPS:
         targets = [c[group].get("_target_") for c in (paper, small)]
         assert targets[0] == targets[1]
         assert set(paper[group]) == set(small[group]), f"{scaled} adds keys to {group}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("experiment", "cfl_gp/rot8"), ("case", "benchmark/drift")]
+)
+def test_a_scale_is_put_over_what_it_scales(kind: str, name: str) -> None:
+    assert composed(f"{kind}={name}", "scale=smoke") == _scaled(kind, name, "smoke")
 
 
 @pytest.mark.parametrize("experiment", ["compare/mnist", "benchmark"])

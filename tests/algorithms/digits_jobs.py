@@ -8,22 +8,21 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
+from configs import composed
 from fronts import Front
-from hydra import compose, initialize_config_dir
 
 from fedclust.config import schema
 from fedclust.config.build import build
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
+from fedclust.config.tree import CONF
 from fedclust.engines import make_engine
 from fedclust.types import Cost, Evaluation, Round
 from fedclust.verbs import Engine
 
-CONF = Path(__file__).parents[2] / "conf"
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
 SCENARIOS = sorted(file.stem for file in (CONF / "scenario").glob("*.yaml"))
 # eight clients in four groups that own different classes, half of them at a time
@@ -77,14 +76,9 @@ EVENTFUL = {
 
 @functools.cache
 def config_of(algorithm: str, *overrides: str) -> Mapping[str, Any]:
-    """The resolved config of a small job; composing is slow, so callers should not differ
-    needlessly.
-    """
+    """The resolved config of a small job."""
     given = [f"algorithm={algorithm}", *SMALL, *SETTINGS.get(algorithm, []), *overrides]
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        composed = compose("config", overrides=given)
-    config = schema.resolve(composed, {})
+    config = composed(*given)
     return {**config, "seeds": schema.seed_list(config["seeds"])}
 
 

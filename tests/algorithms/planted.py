@@ -8,23 +8,21 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
+from configs import composed
 from fronts import Front
-from hydra import compose, initialize_config_dir
 
 from fedclust.algorithms.fedper import FedPer
-from fedclust.config import schema
 from fedclust.config.objects import Objects
+from fedclust.config.tree import CONF
 from fedclust.engines.loop import LoopEngine
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
 from fedclust.types import Cost, Federation, Pool, Round, Split
 from fedclust.verbs import Algorithm
 
-CONF = Path(__file__).parents[2] / "conf"
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
 CLIENTS, GROUPS, CLASSES, FEATURES = 12, 3, 3, 6
 LR, STEPS = 0.5, 4  # 24 examples in batches of 12, two epochs
@@ -95,7 +93,6 @@ def rounds_of(
 @functools.cache
 def configured(name: str, *overrides: str) -> Algorithm:
     """The algorithm as its YAML describes it, with settings that suit 12 clients."""
-    schema.register()
     settings = [
         f"algorithm={name}",
         "num_clusters=3",
@@ -104,8 +101,7 @@ def configured(name: str, *overrides: str) -> Algorithm:
         "solver.epochs=2",
         *SETTINGS.get(name, []),
     ]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = schema.resolve(compose("config", overrides=[*settings, *overrides]), {})
+    config = composed(*settings, *overrides)
     algorithm: Algorithm = Objects().make(config["algorithm"], "algorithm")
     return algorithm
 

@@ -1,8 +1,13 @@
-"""What every algorithm promises, over every conf/algorithm/*.yaml."""
+"""What every algorithm promises, over every conf/algorithm/*.yaml.
+
+Two runs of each are shared by the tests, as all rounds are computed by the slow engine: one of all
+clients, and one in which some never arrive.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -24,7 +29,7 @@ from planted import (
 
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.simulation import models_per_client
-from fedclust.types import Federation
+from fedclust.types import Cost, Federation, Round, Served
 
 ABSENT = (4, 11)
 NEEDS_GROUPS = {"oracle"}
@@ -34,25 +39,52 @@ JOIN_WHEN_SAMPLED = {"fesem", "fesem_mig", "flexcfl_rcc", "ifca_flex", "ifca_mig
 RECOVERING = ("lcfl", "diffnorm", "gradcos", "oracle", "flexcfl", "fedgroup", "flexcfl_rac")
 
 
-@pytest.fixture(params=ALGORITHMS)
+@pytest.fixture(params=ALGORITHMS, scope="module")
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_shapes_and_types(name: str) -> None:
+@dataclass(frozen=True)
+class Simulated:
+    """Half of the clients per round: states after every round, each also as it was at first."""
+
+    rounds: list[Round]
+    states: list[Any]
+    before: list[Any]
+    served: list[Served]
+    reports: list[Cost]
+
+
+@cache
+def simulated(name: str, absent: tuple[int, ...] = ()) -> Simulated:
     fed, algorithm = federation(), configured(name, "participation=0.5")
-    clients, rounds = engine_for(fed, algorithm), rounds_of(fed, participation=0.5, absent=ABSENT)
-    states, reports = simulate(algorithm, fed, rounds)
+    rounds, clients = rounds_of(fed, participation=0.5, absent=absent), engine_for(fed, algorithm)
+    state, report = algorithm.init(clients.at(rounds[0]), rounds[0])
+    states, before, served, reports = [], [copied(state)], [], [report]
+    for rnd in rounds:
+        after, report = algorithm.round(state, clients.at(rnd), rnd)
+        assert same(state, before[-1])
+        assert not same(after, state)
+        state = after
+        states.append(state)
+        before.append(copied(state))
+        served.append(algorithm.serve(state, clients.at(rnd), rnd))
+        reports.append(report)
+    return Simulated(rounds, states, before[1:], served, reports)
+
+
+def test_shapes_and_types(name: str) -> None:
+    algorithm, run = configured(name, "participation=0.5"), simulated(name, ABSENT)
+    layout = engine_for(federation(), algorithm).layout
     sampled = torch.zeros(CLIENTS, dtype=torch.bool)
-    for rnd, state in zip(rounds, states, strict=True):
+    for rnd, state, served in zip(run.rounds, run.states, run.served, strict=True):
         sampled[rnd.cohort] = True
         assert type(state) is algorithm.State
-        of_clients = (CLIENTS, clients.layout.num_params)
+        of_clients = (CLIENTS, layout.num_params)
         kept = [v.shape for v in fields(state).values() if isinstance(v, torch.Tensor)]
         assert kept.count(of_clients) <= models_per_client(algorithm)  # else not counted as memory
-        served = algorithm.serve(state, clients.at(rnd), rnd)
         assert served.models.ndim == 2
-        assert served.models.shape[1] == clients.layout.num_params
+        assert served.models.shape[1] == layout.num_params
         assert served.models.dtype == torch.float32
         assert torch.isfinite(served.models).all()
         assert served.label.shape == (CLIENTS,)
@@ -63,62 +95,50 @@ def test_shapes_and_types(name: str) -> None:
             assert (served.label[sampled] >= 0).all()
         else:
             assert (served.label[rnd.present] >= 0).all()
-    assert len(reports) == ROUNDS + 1
-    for report in reports:
+    assert len(run.reports) == ROUNDS + 1
+    for report in run.reports:
         for cost in (report.models_down, report.models_up, report.gradient_steps):
             assert isinstance(cost, int)
             assert cost >= 0
         assert all(isinstance(float(value), float) for value in report.notes.values())
-    assert all(report.train_loss == report.train_loss for report in reports[1:])
+    assert all(report.train_loss == report.train_loss for report in run.reports[1:])
 
 
 def test_the_given_state_is_left_as_it_was(name: str) -> None:
-    fed, algorithm = federation(), configured(name)
-    clients, rounds = engine_for(fed, algorithm), rounds_of(fed)
-    state: Any = None
-    for rnd in rounds:
-        if state is None:
-            state, _ = algorithm.init(clients.at(rnd), rnd)
-        before = copied(state)
-        after, _ = algorithm.round(state, clients.at(rnd), rnd)
-        algorithm.serve(state, clients.at(rnd), rnd)
-        assert same(state, before)
-        assert not same(after, before)
-        state = after
+    run = simulated(name)  # which compares them after every round, too
+    assert all(same(a, b) for a, b in zip(run.states, run.before, strict=True))
 
 
 def test_same_seed_same_bits_and_another_seed_others(name: str) -> None:
     fed, algorithm = federation(), configured(name, "participation=0.5")
-    first, _ = simulate(algorithm, fed, rounds_of(fed, participation=0.5))
-    again, _ = simulate(algorithm, fed, rounds_of(fed, participation=0.5))
-    other, _ = simulate(algorithm, fed, rounds_of(fed, participation=0.5, seed=1))
-    assert all(same(a, b) for a, b in zip(first, again, strict=True))
-    assert not same(first[-1], other[-1])
+    whole = simulated(name)
+    again, _ = simulate(algorithm, fed, whole.rounds[:2])
+    other, _ = simulate(algorithm, fed, rounds_of(fed, 2, participation=0.5, seed=1))
+    # the other rounds again: see the next test
+    assert all(same(a, b) for a, b in zip(whole.states, again, strict=False))
+    assert not same(whole.states[1], other[-1])
 
 
 def test_a_run_continues_from_a_saved_state(name: str) -> None:
     fed, algorithm = federation(), configured(name, "participation=0.5")
-    rounds = rounds_of(fed, participation=0.5)
-    whole, _ = simulate(algorithm, fed, rounds)
-    for stop in (2, 5, 6):
-        rest, _ = simulate(algorithm, fed, rounds[stop:], copied(whole[stop - 1]))
-        assert same(rest[-1], whole[-1])
+    whole = simulated(name)
+    for stop, end in ((2, 5), (5, 6), (6, ROUNDS)):
+        rest, _ = simulate(algorithm, fed, whole.rounds[stop:end], copied(whole.states[stop - 1]))
+        assert all(same(a, b) for a, b in zip(whole.states[stop:end], rest, strict=True))
 
 
 def test_nothing_leaks_from_groups_test_labels_and_absent_clients(name: str) -> None:
     fed, algorithm = federation(), configured(name, "participation=0.5")
-    rounds = rounds_of(fed, participation=0.5, absent=ABSENT)
+    whole = simulated(name, ABSENT)
     spoiled = _spoiled(fed, keep_groups=name in NEEDS_GROUPS)
-    spoiled_rounds = [replace(rnd, fed=spoiled) for rnd in rounds]
-    states, reports = simulate(algorithm, fed, rounds)
+    spoiled_rounds = [replace(rnd, fed=spoiled) for rnd in whole.rounds]
     others, other_reports = simulate(algorithm, spoiled, spoiled_rounds)
-    assert all(same(a, b) for a, b in zip(states, others, strict=True))
-    assert [_costs(r) for r in reports] == [_costs(r) for r in other_reports]
-    served = algorithm.serve(states[-1], engine_for(fed, algorithm).at(rounds[-1]), rounds[-1])
+    assert all(same(a, b) for a, b in zip(whole.states, others, strict=True))
+    assert [_costs(r) for r in whole.reports] == [_costs(r) for r in other_reports]
     other = algorithm.serve(
         others[-1], engine_for(spoiled, algorithm).at(spoiled_rounds[-1]), spoiled_rounds[-1]
     )
-    assert torch.equal(served.label, other.label)
+    assert torch.equal(whole.served[-1].label, other.label)
 
 
 def _spoiled(fed: Federation, *, keep_groups: bool) -> Federation:
@@ -156,8 +176,6 @@ def test_oracle_asks_for_groups() -> None:
 
 
 def test_states_hold_tensors_and_plain_numbers_only(name: str) -> None:
-    fed = federation()
-    states, _ = simulate(configured(name), fed, rounds_of(fed))
-    for state in states:
+    for state in simulated(name).states:
         for value in fields(state).values():
             assert value is None or isinstance(value, torch.Tensor | int | float)

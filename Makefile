@@ -32,7 +32,7 @@ run: setup  ## the quickstart: five methods on rotated handwritten digits, then 
 	$(BIN)/fedclust run experiment=quickstart
 
 test: setup  ## the default tests, minutes
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 test-slow: setup  ## the long tests: real kills, every experiment at smoke scale, real training
 	$(BIN)/python -m pytest -q -n auto -m "slow and not sklearn_extra and not ray"

@@ -34,6 +34,7 @@ from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import ConfigError, JobLost, SweepError, UserError, require
+from fedclust.runtime.signals import heard
 
 _LAUNCHERS = ("joblib", "submitit")  # whose errors mean that a process was lost
 
@@ -184,14 +185,18 @@ def _multirun(main_hydra: Hydra, overrides: list[str], launcher: str) -> None:
         ConfigError: where the launcher cannot start them.
         JobLost: where it has lost a process that ran one; what a job itself meets is told by it,
             see `attempt`.
+        KeyboardInterrupt: after Ctrl-C, also where the launcher tells of the jobs that it ended.
     """
     try:
-        main_hydra.multirun("config", job, overrides)
+        with heard() as came:
+            main_hydra.multirun("config", job, overrides)
     except (HydraException, OmegaConfBaseException, UserError, OSError):
         raise
     except Exception as error:
         if launcher.endswith(".BasicLauncher"):
             raise
+        if came:
+            raise KeyboardInterrupt from error
         if isinstance(error, RuntimeError) and type(error).__module__.startswith(_LAUNCHERS):
             raise JobLost(
                 "a job of the sweep was lost: its process was killed, or ran out of memory or "

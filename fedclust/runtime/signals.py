@@ -4,9 +4,33 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+
+@contextmanager
+def heard() -> Iterator[list[int]]:
+    """The list that Ctrl-C is noted in: what it raises can be lost in another library's clean-up.
+
+    Nothing is noted outside of the main thread, or where Ctrl-C has a handler of its own.
+    """
+    came: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        came.append(signum)
+        signal.default_int_handler(signum, frame)
+
+    told = threading.current_thread() is threading.main_thread()
+    if not told or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield came
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Signals:

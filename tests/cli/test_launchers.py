@@ -9,12 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, cast
 
 import pandas as pd
 import psutil
 import pytest
 from test_resume import assert_same, finish, wait_for_round
+
+from fedclust.commands import run
+from fedclust.helpers.errors import JobLost
 
 LAUNCHERS = {
     "joblib": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
@@ -197,3 +202,25 @@ def job_folders(results: Path, sweep: subprocess.Popen[bytes]) -> list[Path]:
             return found
         time.sleep(0.01)
     raise AssertionError("the sweep made no folder")
+
+
+class Lost(RuntimeError):
+    """What submitit raises when a job has gone."""
+
+
+Lost.__module__ = "submitit.core.utils"
+
+
+@pytest.mark.parametrize("signals", [0, 1])
+def test_ctrl_c_that_a_launcher_swallows_is_ctrl_c(signals: int) -> None:
+    class Swallows:
+        def multirun(self, *given: object) -> None:
+            with suppress(KeyboardInterrupt):
+                for _ in range(signals):
+                    signal.raise_signal(signal.SIGINT)
+            raise Lost
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt if signals else JobLost):
+        run._multirun(cast(Any, Swallows()), [], "a.submitit.LocalLauncher")
+    assert signal.getsignal(signal.SIGINT) is before

@@ -258,7 +258,7 @@ class Cost:
             descriptor of the data.
         scalars_up: single numbers that clients send, such as losses, or the cluster a client has
             chosen. Not those the server could know anyway: how many examples a client has, or what
-            follows from a model it has sent. No method here sends clients single numbers.
+            follows from a model it has sent. Single numbers to clients are not counted.
         gradient_steps: local steps of all clients.
         forward_passes: (model, client) pairs whose loss on the client's training data, or on a
             batch of them, was computed apart from local training. Algorithms leave it to the

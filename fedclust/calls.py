@@ -11,7 +11,8 @@ reduce and cut them: whoever adds a call reads all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import weakref
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from operator import itemgetter
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast
@@ -19,9 +20,13 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.utils.weak import WeakIdKeyDictionary
 
 from fedclust.helpers.ops import cluster_mean
 from fedclust.solver import Solver
+
+# what indexes of several calls were merged into, by the first of them
+_merged: MutableMapping[Tensor, tuple[list[weakref.ref[Tensor]], Tensor]] = WeakIdKeyDictionary()
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -78,7 +83,7 @@ class Shards:
             for s in parts
         ]
         return cls(
-            index=_wide([s.index for s in parts]),
+            index=_wide_index([s.index for s in parts]),
             count=torch.cat([s.count for s in parts]),
             key=torch.cat([s.key for s in parts]),
             work=None if all(s.work is None for s in parts) else torch.cat(works),
@@ -709,6 +714,17 @@ def _wide(parts: Sequence[Tensor]) -> Tensor:
     """Rows [C_j, n_j] one after the other, padded with 0 to the longest."""
     longest = max(part.shape[1] for part in parts)
     return torch.cat([pad(part, (0, longest - part.shape[1])) for part in parts])
+
+
+def _wide_index(parts: Sequence[Tensor]) -> Tensor:
+    """As `_wide`; the same parts, as the tests of all seeds have in every round, give the same
+    tensor, which is kept as long as the first of them.
+    """
+    refs, whole = _merged.get(parts[0], ([], parts[0]))
+    if len(refs) != len(parts) or any(r() is not p for r, p in zip(refs, parts, strict=True)):
+        whole = _wide(parts)
+        _merged[parts[0]] = [weakref.ref(part) for part in parts], whole
+    return whole
 
 
 def _labels(calls: Sequence[TrainCall | GradCall | TestCall]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -230,3 +231,21 @@ def test_an_interrupt_within_a_seed_ends_all_seeds() -> None:
     with pytest.raises(KeyboardInterrupt):
         lockstep.map({0: wait, 1: stop})
     assert unwound == ["waiting"]
+
+
+def test_indexes_that_meet_again_are_merged_once() -> None:
+    """As in every test: it is the same tensor, as long as all parts are the same."""
+
+    def rows(*indexes: Tensor) -> list[Shards]:
+        nobody = torch.zeros(2, dtype=torch.int64)
+        return [Shards(index=index, count=nobody, key=nobody) for index in indexes]
+
+    a, b, other = torch.zeros(2, 3), torch.ones(2, 2), torch.full((2, 1), 2.0)
+    once = Shards.merge(rows(a, b)).index
+    assert Shards.merge(rows(a, b)).index is once
+    assert Shards.merge(rows(a, other)).index[2:].tolist() == [[2, 0, 0]] * 2
+    assert Shards.merge(rows(a, b, other)).index.shape == (6, 3)
+    assert torch.equal(Shards.merge(rows(a, b)).index, once)
+    kept = weakref.ref(Shards.merge(rows(a, b)).index)
+    del a, once
+    assert kept() is None

@@ -32,10 +32,11 @@ from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.native import softmax
 from fedclust.engines.fused.network import Network, obstacle
 from fedclust.engines.fused.products import Products
-from fedclust.engines.fused.row_plan import RowPlan
+from fedclust.engines.fused.row_plan import WASTE, WASTE_OF_ONE_CALL, RowPlan
 from fedclust.engines.fused.rules import Accumulate, Rule, TrainingRule
 from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk
 from fedclust.engines.fused.span import pays
+from fedclust.engines.fused.tested import Tested
 from fedclust.engines.fused.training import add_gradients, rule_of
 from fedclust.engines.schedule import in_host_memory, schedule
 from fedclust.engines.sums import by_blocks
@@ -86,6 +87,7 @@ class FusedEngine:
         self.layout = layout(model)
         self._sizes: list[Tensor] = []  # of the batches of every chunk trained last, [R, S]
         self._rows, self.products = RowPlan(self.network, pool, max_rows), Products(precision)
+        self._tested = Tested(pool)
         device = self.pool.x.device
         # a graph is bound to the memory it was made for, so that is kept from call to call
         self._kept = {spanned: self._chunks(_KEPT) for spanned in (True, False) if enabled(device)}
@@ -182,11 +184,13 @@ class FusedEngine:
         floats = self._rows.span_floats if spanned else self._rows.floats
         # looks at a row's examples where they lie, not at batches
         one_call = softmax.computes(self.network, device, self.products, frozen)
-        if spanned or (one_call and not call.each_step):
+        one_call = one_call and not call.each_step
+        if spanned or one_call:
             width, floats = count, self._rows.span_floats if spanned else self._rows.data_floats
         # by steps first, so that the rows still running are always the first ones of a chunk
         size = steps * (known.index.shape[1] + 1) + count
-        self._rows.each(size, width, partial(floats, copies), work, chosen)
+        waste = WASTE_OF_ONE_CALL if one_call else WASTE
+        self._rows.each(size, width, partial(floats, copies), work, chosen, waste=waste)
 
     @torch.no_grad()
     def loss(self, call: LossCall) -> Tensor:
@@ -265,7 +269,7 @@ class FusedEngine:
         """Sums of the gradients of every model's rows: one gradient of all their examples."""
         models, label, shards = call.models, call.grad.label, call.shards
         kept = self._models(Accumulate(self.products))
-        grouped = Grouped.of(label, shards, len(models))
+        grouped = Grouped.of(label, shards, len(models), self.pool)
         each = 1 / shards.count.clamp(min=1).to(torch.float32)
         each = (each if call.weight is None else each * call.weight)[grouped.owner]
         total = torch.zeros_like(models)
@@ -312,7 +316,7 @@ class FusedEngine:
         if call.weight is not None:
             return self._test_mixtures(models, call.weight, shards)
         kept = self._models()
-        grouped = Grouped.of(label, shards, len(models))
+        grouped = self._tested.of(label, shards, len(models))
         examples = len(grouped.index)
         # of every example, and of padding
         loss = torch.zeros(examples + 1, dtype=torch.float64, device=models.device)
@@ -326,10 +330,15 @@ class FusedEngine:
             stacked = kept.of(len(rows))
             stacked.parameters.load(models, rows)
             counts, block = count[chunk].tolist(), self._rows.block(1)
-            score_chunk(stacked, self.pool, grouped, rows, counts, block, (loss, hit))
+            score_chunk(stacked, grouped, rows, counts, block, (loss, hit))
 
         self._rows.each(
-            count, count, partial(self._rows.floats, 1), work, count.nonzero().squeeze(1)
+            count,
+            count,
+            partial(self._rows.floats, 1),
+            work,
+            count.nonzero().squeeze(1),
+            alone=grouped.inputs is not None,
         )
         sums = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
         hits = torch.zeros_like(shards.count)

@@ -20,7 +20,9 @@ _BLOCK_CUDA = 1 << 30
 _BLOCK_LEAST, _BLOCK_MOST_CPU, _BLOCK_OF = 128, 1024, 64
 # examples of a row at once that are counted as memory; more are taken in blocks where possible
 _BATCH = 256
-_WASTE = 0.1
+# padding among the examples of a chunk; compiled code passes it over, and every chunk costs
+# milliseconds besides
+WASTE, WASTE_OF_ONE_CALL = 0.1, 0.3
 
 
 class RowPlan:
@@ -42,6 +44,9 @@ class RowPlan:
         floats: Callable[[int], int],
         work: Callable[[Tensor], None],
         among: Tensor | None = None,
+        *,
+        waste: float = WASTE,
+        alone: bool = False,
     ) -> None:
         """Calls `work` on chunks of rows of like width, sizes descending; all tensors are the
         host's.
@@ -52,12 +57,14 @@ class RowPlan:
             floats: numbers that a row of a width keeps busy.
             work: see `each_chunk`.
             among: int64 the rows to work on; None for all.
+            waste: see `buckets`.
+            alone: whether every row is a chunk of its own.
         """
         among = torch.arange(len(size), device=size.device) if among is None else among
-        for part in buckets(width[among]):
+        for part in buckets(width[among], waste):
             bucket = among[part]
             each = self._max_rows or self._auto_rows(len(bucket), floats(int(width[bucket[0]])))
-            each_chunk(size[bucket], each, partial(_among, work, bucket))
+            each_chunk(size[bucket], 1 if alone else each, partial(_among, work, bucket))
 
     def floats(self, copies: int, width: int) -> int:
         """Numbers of a row with `copies` sets of parameters and batches of `width` examples."""
@@ -99,11 +106,12 @@ def _among(work: Callable[[Tensor], None], bucket: Tensor, rows: Tensor) -> None
     work(bucket[rows])
 
 
-def buckets(width: Tensor) -> list[Tensor]:
-    """Rows by descending width, cut where batches of one width would be more than a tenth padding.
+def buckets(width: Tensor, waste: float = WASTE) -> list[Tensor]:
+    """Rows by descending width, cut where batches of one width would be more padding than allowed.
 
     Args:
         width: [C] int64 examples of every row's largest batch.
+        waste: fraction that may be padding.
 
     Returns:
         Tensors of rows, together every row once.
@@ -111,7 +119,7 @@ def buckets(width: Tensor) -> list[Tensor]:
     order = width.argsort(descending=True, stable=True)
     cuts, widest, real = [0], 0, 0
     for number, own in enumerate(width[order].tolist()):
-        if real + own < (1 - _WASTE) * widest * (number + 1 - cuts[-1]):
+        if real + own < (1 - waste) * widest * (number + 1 - cuts[-1]):
             cuts.append(number)
             widest = real = 0
         widest, real = max(widest, own), real + own

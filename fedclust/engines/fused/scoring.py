@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from fedclust.calls import Shards, TestResult
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.helpers.meter import meter
 from fedclust.pool import Pool
+
+_AT_ONCE = 1024  # examples converted at once, which stay in the cache
 
 
 def _log_probabilities(models: StackedModels, x: Tensor) -> Tensor:
@@ -108,30 +110,44 @@ class Grouped:
     product.
 
     Attributes:
+        pool: all examples.
         start: [K] int64 first example of every model.
         count: [K] int64 its number of examples, 0 where no row uses it.
         owner: [T] int64 row that owns each example.
         index: [T] int64 pool row of each example.
+        inputs: [T, *shape] what models see of them, one model at a time; None where they are
+            converted when needed.
     """
 
+    pool: Pool
     start: Tensor
     count: Tensor
     owner: Tensor
     index: Tensor
+    inputs: Tensor | None = None
 
     @classmethod
-    def of(cls, label: Tensor, shards: Shards, num_models: int) -> Grouped:
+    def of(cls, label: Tensor, shards: Shards, num_models: int, pool: Pool) -> Grouped:
         """The examples of `shards` grouped by the label [C] of their row."""
         owner, column = _owners(shards)
         order = label[owner].argsort(stable=True)
         count = torch.zeros(num_models, dtype=torch.int64, device=label.device)
         count.index_add_(0, label, shards.count)
         return cls(
+            pool=pool,
             start=count.cumsum(0) - count,
             count=count,
             owner=owner[order],
             index=shards.index[owner, column][order],
         )
+
+    def converted(self) -> Grouped:
+        """The same with `inputs`."""
+        inputs = torch.empty(len(self.index), *self.pool.shape, device=self.index.device)
+        for first in range(0, len(inputs), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            inputs[part] = self.pool.inputs(self.index[part])
+        return replace(self, inputs=inputs)
 
     def padded(self, rows: Tensor, longest: int) -> tuple[Tensor, Tensor]:
         """The examples of the models `rows` [R], at most `longest` each: which [R, longest] int64,
@@ -141,10 +157,18 @@ class Grouped:
         inside = position < self.count[rows].unsqueeze(1)
         return (self.start[rows].unsqueeze(1) + position).masked_fill(~inside, 0), inside
 
+    def seen(self, example: Tensor) -> Tensor:
+        """What models see of the examples `example` [R, B] int64, [R, B, *shape]; with `inputs`
+        those of one model, which lie one after the other.
+        """
+        if self.inputs is None:
+            return self.pool.inputs(self.index[example])
+        first = int(example[0, 0])
+        return self.inputs[first : first + example.shape[1]].unsqueeze(0)
+
 
 def score_chunk(
     models: StackedModels,
-    pool: Pool,
     grouped: Grouped,
     rows: Tensor,
     counts: list[int],
@@ -155,7 +179,6 @@ def score_chunk(
 
     Args:
         models: those of `rows`, in this order.
-        pool: all examples.
         grouped: who looks at what.
         rows: [R] int64 models.
         counts: examples of each, descending.
@@ -171,11 +194,22 @@ def score_chunk(
         position = torch.arange(first, first + width, device=rows.device)
         inside = position < count[:active]
         example = start[:active] + position
-        index = grouped.index[example.masked_fill(~inside, 0)]
-        logp = _log_probabilities(models, pool.inputs(index))
-        label = pool.y[index]
+        known = example.masked_fill(~inside, 0)
+        logp = _log_probabilities(models, grouped.seen(known))
+        label = grouped.pool.y[grouped.index[known]]
         # padding is written too, since the host would have to wait to hear which examples are real
         to = example.masked_fill(~inside, len(grouped.index))
-        out[0][to] = -logp.gather(0, label.unsqueeze(0)).squeeze(0).to(torch.float64)
-        out[1][to] = (logp.argmax(0) == label).to(torch.int64)
+        own = logp.gather(0, label.unsqueeze(0))
+        out[0][to] = -own.squeeze(0).to(torch.float64)
+        out[1][to] = _hits(logp, own, label)
         first += width
+
+
+def _hits(logp: Tensor, own: Tensor, label: Tensor) -> Tensor:
+    """1 where the first of the largest of logp [Y, R, B] is that of the label, [R, B] int64.
+
+    As `logp.argmax(0) == label`, which is slow over so few classes; `own` [1, R, B] is the label's.
+    """
+    classes = torch.arange(len(logp), device=logp.device).view(-1, 1, 1)
+    beaten = (logp > own) | ((logp == own) & (classes < label))
+    return (~beaten.any(0)).to(torch.int64)

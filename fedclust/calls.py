@@ -91,6 +91,37 @@ class Shards:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rates:
+    """What of a local step may differ from row to row of one call; see `fedclust.solver.Solver`.
+
+    Attributes:
+        lr, proximal, weight_decay: [C] float64.
+    """
+
+    lr: Tensor
+    proximal: Tensor
+    weight_decay: Tensor
+
+    @classmethod
+    def of(cls, calls: Sequence[TrainCall]) -> Rates | None:
+        """Those of the rows of several calls; None where all rows have the same."""
+        numbers = {(c.lr, c.solver.proximal, c.solver.weight_decay) for c in calls}
+        if len(numbers) == 1 and all(c.rates is None for c in calls):
+            return None
+        parts = [c.own_rates for c in calls]
+        return cls(
+            lr=torch.cat([part.lr for part in parts]),
+            proximal=torch.cat([part.proximal for part in parts]),
+            weight_decay=torch.cat([part.weight_decay for part in parts]),
+        )
+
+    def take(self, rows: Tensor | slice) -> Rates:
+        """Those of some rows."""
+        values = self.lr[rows], self.proximal[rows], self.weight_decay[rows]
+        return Rates(lr=values[0], proximal=values[1], weight_decay=values[2])
+
+
+@dataclass(frozen=True, kw_only=True)
 class LocalResult:
     """What local training returns.
 
@@ -325,6 +356,8 @@ class TrainCall:
             batch's examples; None for 1. The result's loss is weighted likewise.
         frozen: [P] bool, parameters that keep their value and momentum; None for none.
         each_step: whether the loss of every step is asked for, `LocalResult.step_loss`.
+        rates: where rows have their own learning rate, proximal weight and weight decay, which
+            then count instead of `lr` and those of `solver`; None where all have the same.
     """
 
     doing: ClassVar[str] = "training"
@@ -339,6 +372,26 @@ class TrainCall:
     example_weight: Tensor | None = None
     frozen: Tensor | None = None
     each_step: bool = False
+    rates: Rates | None = None
+
+    @property
+    def own_rates(self) -> Rates:
+        """Learning rate, proximal weight and weight decay of every row."""
+        if self.rates is not None:
+            return self.rates
+        rows = self.label.new_empty(len(self.label), dtype=torch.float64)
+        return Rates(
+            lr=torch.full_like(rows, self.lr),
+            proximal=torch.full_like(rows, self.solver.proximal),
+            weight_decay=torch.full_like(rows, self.solver.weight_decay),
+        )
+
+    def solver_of(self, row: int) -> tuple[Solver, float]:
+        """The solver and the learning rate of one row."""
+        if self.rates is None:
+            return self.solver, self.lr
+        own = {key: float(getattr(self.rates, key)[row]) for key in ("proximal", "weight_decay")}
+        return replace(self.solver, **own), float(self.rates.lr[row])
 
     @property
     def most_steps(self) -> int:
@@ -351,7 +404,7 @@ class TrainCall:
         given = (self.slots, self.anchor, self.linear, self.example_weight)
         frozen = None if self.frozen is None else self.frozen.cpu().numpy().tobytes()
         which = tuple(x is None for x in given)
-        return "train", self.solver, self.lr, which, frozen, self.each_step
+        return "train", self.solver.form, which, frozen, self.each_step
 
     @property
     def work(self) -> Tensor:
@@ -375,6 +428,7 @@ class TrainCall:
             anchor=_rows(self.anchor, rows),
             linear=_rows(self.linear, rows),
             example_weight=None if weight is None else weight[:, :longest],
+            rates=None if self.rates is None else self.rates.take(rows),
         )
 
     @classmethod
@@ -390,6 +444,7 @@ class TrainCall:
             anchor=_joined([c.anchor for c in calls]),
             linear=_joined([c.linear for c in calls]),
             example_weight=_wide(weights) if weights else None,
+            rates=Rates.of(calls),
         )
 
 
@@ -693,7 +748,7 @@ def tensors_of(call: object) -> list[Tensor | None]:
     assert is_dataclass(call)
     for one in fields(call):
         value = getattr(call, one.name)
-        if isinstance(value, Shards | TrainCall | GradCall):
+        if isinstance(value, Shards | Rates | TrainCall | GradCall):
             found += tensors_of(value)
         elif value is None or isinstance(value, Tensor):
             found.append(value)

@@ -62,6 +62,13 @@ class Solver:
         require(self.proximal >= 0, "solver.proximal", self.proximal, "at least 0")
         require(self.weight_decay >= 0, "solver.weight_decay", self.weight_decay, "at least 0")
 
+    @property
+    def form(self) -> tuple[int | float | None, ...]:
+        """What solvers share whose rows are computed together: all but the numbers that a row may
+        have by itself, see `fedclust.calls.Rates`.
+        """
+        return self.batch_size, self.epochs, self.steps, self.momentum, bool(self.proximal)
+
     def all_steps(self, count: Tensor) -> Tensor:
         """Local steps of clients with `count` [C] examples that do all their work, [C] int64."""
         if self.epochs is None:

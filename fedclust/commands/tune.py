@@ -44,13 +44,13 @@ from fedclust.tuning.space import (
 )
 
 if TYPE_CHECKING:
-    from fedclust.config.job import Job
     from fedclust.tuning.record import Trial
     from fedclust.tuning.search import Proposal
 
 HELP = """usage: fedclust tune [experiment=…] algorithm=… [trials=24] [KEY=VALUE …]
 
-  trials=24               the budget: as many complete trials, of all tuning seeds each
+  trials=24               the budget: as many complete trials, of all tuning seeds each; where
+                          none is given 8 with scale=laptop and 4 with scale=smoke
   tuning_seeds=[1000,…]   the seeds to tune with, apart from those of the runs to come
   KEY=VALUE               as for `fedclust run`; VALUE,VALUE,…, range(…), interval(…) and
                           tag(log,interval(…)) add a key to the search, a plain value takes it out
@@ -62,6 +62,8 @@ tuned=outputs/NAME-tuning …` runs a method with the values that were found."""
 _SHARE = 0.2  # of the training examples, where the config does not say
 _METRICS = ("validation_accuracy", "validation_loss")
 _OWN = ("trials", "tuning_seeds")
+_TRIALS = {"laptop": 8, "smoke": 4}  # where none are given, by scale; else
+_FULL = 24
 # options by which a method looks at test examples
 _LOOKS = {"cluster_choice": "test_loss", "data": "train_and_test"}
 
@@ -97,7 +99,7 @@ def main(arguments: Sequence[str]) -> None:
         for overrides, asked in searches:
             try:
                 search = _Search.of(composed(list(overrides)), overrides, asked, seeds, own)
-                search.run(wanted, console)
+                search.run(wanted or search.budget, console)
                 folders.add(search.folder.parent)
             except (UserError, DivergedError) as error:
                 if len(searches) == 1:
@@ -111,12 +113,13 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(max(getattr(error, "exit_status", 1) for error in failed))
 
 
-def _own_keys(given: Sequence[str]) -> tuple[int, list[int], list[str]]:
-    """The budget, the tuning seeds, and all other overrides."""
+def _own_keys(given: Sequence[str]) -> tuple[int | None, list[int], list[str]]:
+    """The budget if it is given, the tuning seeds, and all other overrides."""
     node = {one.key_or_group: one.value() for one in parsed(given) if one.key_or_group in _OWN}
-    trials = node.get("trials", 24)
+    trials = node.get("trials")
     whole = isinstance(trials, int) and not isinstance(trials, bool)
-    require(whole and 1 <= trials <= 10_000, "trials", trials, "a number in [1, 10000]")  # type: ignore[operator]
+    fits = "trials" not in node or (whole and 1 <= trials <= 10_000)  # type: ignore[operator]
+    require(fits, "trials", trials, "a number in [1, 10000]")
     seeds = node.get("tuning_seeds", [1000, 1001, 1002])
     require(isinstance(seeds, list), "tuning_seeds", seeds, "a list of seeds")
     others = [one for one in given if one.partition("=")[0] not in _OWN]
@@ -230,6 +233,11 @@ class _Search:
         return self.metric == "validation_accuracy"
 
     @property
+    def budget(self) -> int:
+        """Complete trials where none are asked for."""
+        return _TRIALS.get(self.choices["scale"], _FULL)
+
+    @property
     def default(self) -> dict[str, Value]:
         """The values of the first trial."""
         return {key: default_of(self.config, key) for key in self.space}
@@ -245,6 +253,7 @@ class _Search:
             UserError, Interrupted: as a job.
             DivergedError: when every trial has failed.
         """
+        from fedclust.commands.batches import Batches
         from fedclust.tuning.record import (
             best_of,
             read_trials,
@@ -252,27 +261,51 @@ class _Search:
             write_best,
             write_trials,
         )
-        from fedclust.tuning.search import Proposal, is_over
+        from fedclust.tuning.search import next_batch
 
         about = self._about()
         with _locked(self.folder):
             same_search(self.folder, about)
             trials = read_trials(self.folder, self.space)
-            shared: Job | None = None
-            while not is_over(trials, wanted, self.rounds):
-                proposal = Proposal(
-                    self.space, self.default, trials, higher=self.higher, rounds=self.rounds
-                )
-                shared, trial = self._try(proposal, shared, console)
-                trials.append(trial)
+            batches = Batches(
+                folder=self.folder / "trials",
+                resolved=self._resolved,
+                metric=self.metric,
+                rounds=self.rounds,
+                own=self.own,
+                console=console,
+            )
+            while number := next_batch(trials, wanted, self.rounds):
+                for trial in batches.run(self._proposed(trials, number)):
+                    trials.append(trial)
+                    self._tell(trials, best_of(trials, higher=self.higher), wanted, console)
                 write_trials(self.folder, trials, list(self.space))
-                self._tell(trials, best_of(trials, higher=self.higher), wanted, console)
+                batches.drop_files(trials[-number:])
             best = best_of(trials, higher=self.higher)
             if best is None:
                 raise DivergedError(f"every trial has failed; the last one: {trials[-1].error}")
             more = {"default": trials[0].value, "trials": len(trials)}
             kept = {key: about[key] for key in ("choices", "metric", "seeds", "validation")}
             write_best(self.folder, best, {**kept, **more})
+
+    def _proposed(self, trials: Sequence[Trial], number: int) -> list[Proposal]:
+        """The next batch."""
+        from fedclust.tuning.search import Proposal
+
+        batch: list[Proposal] = []
+        for _ in range(number):
+            before = [one.values for one in batch]
+            batch.append(
+                Proposal(
+                    self.space,
+                    self.default,
+                    trials,
+                    before,
+                    higher=self.higher,
+                    rounds=self.rounds,
+                )
+            )
+        return batch
 
     def _about(self) -> dict[str, Any]:
         """What the search is."""
@@ -307,51 +340,6 @@ class _Search:
             looks = _LOOKS.get(key.rpartition(".")[2])
             require(looks is None or value != looks, key, value, "tuning looks at no test examples")
         return {**resolved, "tracker": NO_TRACKER, "report": None}
-
-    def _try(
-        self, proposal: Proposal, shared: Job | None, console: Console
-    ) -> tuple[Job | None, Trial]:
-        """What became of a trial, and a job whose data and engine the next one takes over."""
-        from fedclust.commands.watching import Watching
-        from fedclust.config.build import build
-        from fedclust.helpers.errors import Enough
-        from fedclust.runtime.folder import RunFolder
-        from fedclust.runtime.run import run
-        from fedclust.tuning.record import Trial, curve_of, drop_files, spent
-
-        path = self.folder / "trials" / f"{proposal.number:03d}"
-        state, error = "complete", ""
-        try:
-            resolved = self._resolved(proposal.values)
-            job = build(resolved, self.own, shared)
-            shared = shared or job
-            folder = RunFolder(path, resolved, self.own)
-            run(job, folder, Watching(proposal, self.metric, job, console))
-            bad = [what for what in folder.status.get("seeds", {}).values() if what != "ok"]
-            state, error = ("failed", bad[0]) if bad else (state, error)
-        except Enough:
-            state = "pruned"
-        except (ConfigError, DivergedError) as failure:
-            if proposal.number == 0 and isinstance(failure, UserError):
-                raise  # nothing can be tried that differs from this
-            state, error = "failed", " ".join(str(failure).split())
-        curve = curve_of(path, self.metric)
-        value = curve.get(self.rounds - 1) if state == "complete" else None
-        if state == "complete" and value is None:
-            state, error = "failed", f"it has no {self.metric} at its end"
-        rounds, steps = spent(path)
-        trial = Trial(
-            number=proposal.number,
-            values=proposal.values,
-            state=state,  # type: ignore[arg-type]
-            value=value,
-            rounds=rounds,
-            gradient_steps=steps,
-            curve=curve,
-            error=error,
-        )
-        drop_files(path)
-        return shared, trial
 
     def _tell(
         self, trials: Sequence[Trial], best: Trial | None, wanted: int, console: Console

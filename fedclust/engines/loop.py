@@ -99,14 +99,15 @@ class LoopEngine:
         plan: Schedule,
     ) -> Tensor:
         """Loss of every step of one row [S]; `params` [P] and `velocity` [P] are moved in place."""
-        model, shards, solver = self._load(params), call.shards, call.solver
+        model, shards = self._load(params), call.shards
+        solver, lr = call.solver_of(row)
         centre = unflatten(anchor, self.layout)
         linear = {} if call.linear is None else unflatten(call.linear[row], self.layout)
         frozen = {} if call.frozen is None else unflatten(call.frozen, self.layout)
         moved, still = (unflatten(x, self.layout) for x in (params, params.clone()))
         sgd = torch.optim.SGD(
             model.parameters(),
-            lr=call.lr,
+            lr=lr,
             momentum=solver.momentum,
             weight_decay=solver.weight_decay,
         )

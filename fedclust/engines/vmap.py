@@ -125,8 +125,14 @@ class VmapEngine:
         moving = {} if velocity is None else unflatten(velocity, self.layout)
         total, losses = flat.new_zeros(len(flat)), flat.new_zeros(plan.size.shape)
         descend = _over_rows(grad_and_value(self._mean_loss))
+        lr: float | Tensor = call.lr
+        proximal: float | Tensor = solver.proximal
+        decay: float | Tensor = solver.weight_decay
         running = plan.steps > torch.arange(plan.position.shape[1], device=flat.device).unsqueeze(1)
         for step, active in enumerate(running.sum(1).tolist()):
+            if call.rates is not None:
+                own = call.rates.take(slice(active))
+                lr, proximal, decay = own.lr, own.proximal, own.weight_decay
             size, position = plan.size[:active, step], plan.position[:active, step]
             index = shards.index[:active].gather(1, position)
             masks = self.model.masks(shards.key[:active], step, index.shape[1])
@@ -140,11 +146,11 @@ class VmapEngine:
             losses[:active, step] = loss
             for name, value in now.items():
                 gradient = grads[name]
-                decay = solver.weight_decay + 2 * self.model.l2.get(name, 0.0)
-                if decay:
-                    gradient = gradient.add(value, alpha=decay)
-                if solver.proximal:
-                    gradient = gradient.add(value - centre[name][:active], alpha=solver.proximal)
+                shrunk = decay + 2 * self.model.l2.get(name, 0.0)
+                if isinstance(shrunk, Tensor) or shrunk:
+                    gradient = _plus(gradient, value, shrunk)
+                if centre:
+                    gradient = _plus(gradient, value - centre[name][:active], proximal)
                 if linear:
                     gradient = gradient.add(linear[name][:active])
                 before = None
@@ -154,7 +160,7 @@ class VmapEngine:
                     gradient = pushed.mul_(solver.momentum).add_(gradient)
                 if free:
                     gradient = gradient * free[name]
-                value.add_(gradient, alpha=-call.lr)
+                _plus(value, gradient, -lr, out=value)
                 if before is not None:
                     pushed.copy_(torch.where(free[name], pushed, before))
         mean = total / plan.steps.clamp(min=1)
@@ -330,6 +336,14 @@ def _over_rows(function: Callable[..., Any], in_dims: Any = 0) -> Callable[..., 
         return tree_map(lambda value: value.unsqueeze(0), function(*one))
 
     return of_rows
+
+
+def _plus(to: Tensor, values: Tensor, factor: float | Tensor, out: Tensor | None = None) -> Tensor:
+    """to + factor * values, [R, *shape], with one factor or that of every row [R]."""
+    if isinstance(factor, Tensor):
+        by_row = factor.to(to.dtype).view(-1, *[1] * (to.dim() - 1))
+        return torch.addcmul(to, values, by_row, out=out)
+    return torch.add(to, values, alpha=factor, out=out)
 
 
 def _cut(shards: Shards, rows: Tensor) -> Shards:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from fedclust.runtime.simulation import (
 from fedclust.trackers import About
 
 
-def run(job: Job, folder: RunFolder, progress: Progress) -> None:
+def run(job: Job, folder: RunFolder, progress: Progress, signals: Signals | None = None) -> None:
     """Run what is left of a job; a finished job is left alone.
 
     Args:
@@ -51,6 +51,7 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
             ends and closes it.
         folder: where the files go; continued where it was left.
         progress: what a person sees meanwhile.
+        signals: already listened to by whoever runs several jobs together; None to listen here.
 
     Raises:
         UserError: bad combinations that only the data show; nothing has been written then.
@@ -59,8 +60,8 @@ def run(job: Job, folder: RunFolder, progress: Progress) -> None:
         Enough: when `progress` has seen enough; the same call continues.
     """
     ranks = here()
-    with Signals() as signals, ranks.together():
-        _run(job, folder, progress, signals, ranks)
+    with nullcontext(signals) if signals else Signals() as heard, ranks.together():
+        _run(job, folder, progress, heard, ranks)
 
 
 def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, ranks: Ranks) -> None:

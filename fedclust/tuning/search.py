@@ -1,7 +1,9 @@
 """Which setting is tried next, and whether one is given up: Optuna, asked and told.
 
-A search has no memory but the trials themselves: every proposal follows from those before it and
-its own number, so an interrupted search goes on with the trials of one that was not.
+Trials are proposed in batches, so that a batch can be computed together: none of its trials knows
+what became of the others. A search has no memory but the trials themselves: every proposal follows
+from those before its batch, the values before it in the batch and its own number, so an interrupted
+search goes on with the trials of one that was not.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 _RANDOM = 8  # trials before the sampler looks at any
+_BATCH = 8  # most trials that are proposed at once
 _WITHOUT_PRUNING = 5  # complete trials before one is given up
 _MOST = 2  # times as many trials as asked for, where many fail or are given up
 
 
-def is_over(trials: Sequence[Trial], wanted: int, rounds: int) -> bool:
-    """Whether the budget of `wanted` complete trials is spent.
+def next_batch(trials: Sequence[Trial], wanted: int, rounds: int) -> int:
+    """How many trials are proposed next, none once the budget of `wanted` complete ones is spent.
 
     A trial that was given up, or failed, gives back the rounds it has not computed: another one
     begins while a whole one fits.
@@ -35,17 +38,18 @@ def is_over(trials: Sequence[Trial], wanted: int, rounds: int) -> bool:
         wanted: complete trials that the budget is for.
         rounds: of a complete one.
     """
-    used = sum(one.rounds for one in trials)
-    return used + rounds > wanted * rounds or len(trials) >= _MOST * wanted
+    left = wanted - -(-sum(one.rounds for one in trials) // rounds)
+    return max(0, min(_BATCH, left, _MOST * wanted - len(trials)))
 
 
 class Proposal:
-    """The next trial of a search.
+    """The next trial of a search, or one of its next batch.
 
     Args:
         space: what is searched, by key.
         default: the values of the first trial.
-        trials: all trials before this one.
+        trials: all trials before this batch.
+        batch: values of the trials of the batch before this one.
         higher: whether more of the metric is better.
         rounds: of a complete trial.
 
@@ -59,13 +63,14 @@ class Proposal:
         space: Mapping[str, Dimension],
         default: Mapping[str, Value],
         trials: Sequence[Trial],
+        batch: Sequence[Mapping[str, Value]] = (),
         *,
         higher: bool,
         rounds: int,
     ) -> None:
         optuna = _optuna()
         ranges = {key: _distribution(one) for key, one in space.items()}
-        self.number = len(trials)
+        self.number = len(trials) + len(batch)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that several dimensions at once are an experiment
             self._study = optuna.create_study(
@@ -74,7 +79,7 @@ class Proposal:
                     seed=self.number,
                     n_startup_trials=_RANDOM,
                     multivariate=True,
-                    constant_liar=False,
+                    constant_liar=True,  # not twice the same place in a batch
                 ),
                 pruner=optuna.pruners.MedianPruner(
                     n_startup_trials=_WITHOUT_PRUNING,
@@ -84,7 +89,9 @@ class Proposal:
             )
             for one in trials:
                 self._study.add_trial(_told(one, ranges))
-            if not trials:
+            for values in batch:
+                self._study.add_trial(_running(values, ranges))
+            if self.number == 0:
                 self._study.enqueue_trial(dict(default))
             self._asked = self._study.ask(ranges)
         self.values: dict[str, Value] = dict(self._asked.params)
@@ -111,6 +118,14 @@ def _told(one: Trial, ranges: Mapping[str, BaseDistribution]) -> Any:
         params=dict(one.values),
         distributions=dict(ranges),
         intermediate_values={t + 1: value for t, value in one.curve.items()},
+    )
+
+
+def _running(values: Mapping[str, Value], ranges: Mapping[str, BaseDistribution]) -> Any:
+    """A trial of which nothing is known yet as Optuna has it."""
+    optuna = _optuna()
+    return optuna.trial.create_trial(
+        state=optuna.trial.TrialState.RUNNING, params=dict(values), distributions=dict(ranges)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,8 +16,10 @@ import pytest
 import yaml
 
 from fedclust.__main__ import main
+from fedclust.calls import SumCall, Sums
 from fedclust.commands.watching import Watching
 from fedclust.datasets.digits import Digits
+from fedclust.engines.fused import FusedEngine
 from fedclust.types import Dataset
 
 TINY = (
@@ -94,13 +97,14 @@ def test_after_a_kill_and_with_other_test_labels_the_trials_are_the_same(
     fedclust: Callable[..., Any], found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("fedclust.commands.watching.Watching", Killed)
+        patch.setattr("fedclust.commands.batches.Watching", Killed)
         done = fedclust(*SEARCH)
     assert done.status == 143
-    assert len(pd.read_csv(trials_of(tmp_path))) == 2
+    assert not list(tmp_path.rglob("trials.csv"))  # of whole batches only
+    begun = [json.loads(file.read_text()) for file in tmp_path.rglob("status.json")]
+    assert sorted(one["rounds_done"] for one in begun) == [2, 2, 3, 3]
     again = fedclust(*SEARCH)
     assert again.status == 0, again.err
-    assert "trial 1," not in again.err
     assert trials_of(tmp_path).read_bytes() == trials_of(found).read_bytes()
     report = tmp_path / FOLDER / "report"
     assert (report / "report.html").is_file()
@@ -112,6 +116,92 @@ def test_after_a_kill_and_with_other_test_labels_the_trials_are_the_same(
     shown = (report / "tuning.md").read_text()
     assert f"{100 * record['default']:.2f} | {100 * record['tuned']:.2f}" in shown
     assert (report / "figures" / "tuning.png").stat().st_size > 5000
+
+
+def numbers_of(where: Path) -> dict[str, pd.Series[float]]:
+    """All numbers of every trial but how long they took."""
+    found = {}
+    for file in sorted((where / FOLDER).rglob("rounds.csv")):
+        rounds = pd.read_csv(file)
+        rounds = rounds[rounds["metric"] != "seconds"]
+        found[file.parent.name] = rounds.set_index(["seed", "round", "metric"])["value"]
+    return found
+
+
+@pytest.fixture
+def one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where memory does not hold all trials of a batch."""
+    monkeypatch.setattr("fedclust.commands.batches._fit", lambda begun: len(begun) < 2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_after_another")
+def test_trials_together_are_those_of_each_alone_to_the_bit(
+    fedclust: Callable[..., Any], found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Digits, "load", flipped)
+    done = fedclust(*SEARCH)
+    assert done.status == 0, done.err
+    assert trials_of(tmp_path).read_bytes() == trials_of(found).read_bytes()
+    alone, together = numbers_of(tmp_path), numbers_of(found)
+    assert list(alone) == list(together)
+    for name, values in alone.items():
+        pd.testing.assert_series_equal(values, together[name], check_exact=True)
+
+
+@pytest.mark.slow
+def test_a_batch_is_one_computation_for_every_engine(
+    fedclust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+    plain = FusedEngine.sums
+
+    def counted(self: FusedEngine, call: SumCall) -> Sums:
+        rows.append(len(call.shards))
+        return plain(self, call)
+
+    monkeypatch.setattr(FusedEngine, "sums", counted)
+    many = [one for one in SEARCH if one != "trials=4"]
+    fast = (*many, "engine=fused", "algorithm=fedavg", "trials=10", "eval_every=3")
+    assert fedclust(*fast).status == 0
+    batches = [8 * 2 * 4] * 3 + [2 * 2 * 4] * 3  # trials, seeds and clients in three rounds each
+    assert rows == batches
+    together = numbers_of(tmp_path)
+    shutil.rmtree(tmp_path / FOLDER)
+    with monkeypatch.context() as patch:
+        patch.setattr("fedclust.commands.batches._fit", lambda begun: len(begun) < 2)
+        assert fedclust(*fast).status == 0
+    for name, values in numbers_of(tmp_path).items():
+        pd.testing.assert_series_equal(values, together[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_after_a_kill_between_batches_the_trials_are_the_same(
+    fedclust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = (*(one for one in SEARCH if one != "trials=4"), "trials=11", "rounds=2")
+    assert fedclust(*many).status == 0
+    whole, numbers = trials_of(tmp_path).read_bytes(), numbers_of(tmp_path)
+    shutil.rmtree(tmp_path / FOLDER)
+
+    class Later(Watching):
+        """Sends the signal to end when the second batch begins."""
+
+        def start(self, folder: Path, first: int, rounds: int) -> None:
+            if self._proposal.number == 8 and first == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+            super().start(folder, first, rounds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedclust.commands.batches.Watching", Later)
+        assert fedclust(*many).status == 143
+    assert len(pd.read_csv(trials_of(tmp_path))) == 8
+    again = fedclust(*many)
+    assert again.status == 0, again.err
+    assert "trial 8," not in again.err
+    assert trials_of(tmp_path).read_bytes() == whole
+    for name, values in numbers_of(tmp_path).items():
+        pd.testing.assert_series_equal(values, numbers[name], check_exact=True)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from fedclust.tuning.record import (
     spent,
     write_trials,
 )
-from fedclust.tuning.search import Proposal, is_over
+from fedclust.tuning.search import Proposal, next_batch
 from fedclust.tuning.space import Dimension
 
 ROUNDS = 9
@@ -117,15 +117,36 @@ def test_a_trial_below_the_median_is_given_up_after_a_third_of_the_rounds() -> N
 
 
 def test_the_budget_is_counted_in_rounds() -> None:
-    assert not is_over([], 1, ROUNDS)
-    assert is_over([trial(0, 0.5)], 1, ROUNDS)
+    assert next_batch([], 1, ROUNDS) == 1
+    assert next_batch([trial(0, 0.5)], 1, ROUNDS) == 0
     # two pruned trials of three rounds leave room for one more of three whole ones, not for two
     pruned = [trial(0, 0.5), trial(1, None, 3), trial(2, None, 3)]
-    assert not is_over(pruned, 3, ROUNDS)
-    assert is_over([*pruned, trial(3, 0.5)], 3, ROUNDS)
+    assert next_batch(pruned, 3, ROUNDS) == 1
+    assert next_batch([*pruned, trial(3, 0.5)], 3, ROUNDS) == 0
     failed = [trial(n, None, 0) for n in range(6)]
-    assert is_over(failed, 3, ROUNDS)
-    assert not is_over(failed[:5], 3, ROUNDS)
+    assert next_batch(failed, 3, ROUNDS) == 0
+    assert next_batch(failed[:5], 3, ROUNDS) == 1
+
+
+def test_eight_at_most_are_proposed_at_once() -> None:
+    assert next_batch([], 24, ROUNDS) == 8
+    assert next_batch([trial(n, 0.5) for n in range(8)], 12, ROUNDS) == 4
+    assert next_batch([trial(n, None, 1) for n in range(8)], 12, ROUNDS) == 8
+
+
+def test_trials_of_a_batch_follow_from_those_before_it_and_differ() -> None:
+    past = searched([], 9)
+    batch: list[Proposal] = []
+    for _ in range(4):
+        values = [one.values for one in batch]
+        batch.append(Proposal(SPACE, DEFAULT, past, values, higher=True, rounds=ROUNDS))
+    assert [one.number for one in batch] == [9, 10, 11, 12]
+    assert len({one.values["lr"] for one in batch}) == 4
+    again = [one.values for one in batch[:3]]
+    last = Proposal(SPACE, DEFAULT, past, again, higher=True, rounds=ROUNDS)
+    assert last.values == batch[3].values
+    # one that runs is no complete one, which others are judged by
+    assert not batch[3].is_hopeless(0, 0.0)
 
 
 def test_the_best_is_the_first_of_equal_ones_and_never_a_pruned_one() -> None:

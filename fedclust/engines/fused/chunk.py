@@ -60,6 +60,8 @@ def train(chunk: Chunk, task: Task) -> Tensor:
     else:
         losses = chunk.graphs.train(chunk, batches, task)
     chunk.finish(task)
+    if task.call.rates is not None:  # the weights of the examples were multiplied by them
+        losses = losses / task.call.rates.lr.to(losses.dtype).unsqueeze(1)
     return losses
 
 
@@ -100,6 +102,8 @@ class Chunk:
         """Take the rows' models, momenta and anchors, and what their randomness comes from."""
         call = task.call
         self.models.parameters.load(call.models, call.label, call.slots, anchor_of(call))
+        if call.rates is not None and call.slots is not None:
+            self.models.parameters.scale_slots(call.rates.lr)
         self.models.key.copy_(call.shards.key)
         own = call.anchor is not None or call.linear is not None
         kind = (call.shards.index.shape[1], own) if task.spanned else None
@@ -160,9 +164,11 @@ class Chunk:
         torch.gather(every, 0, label.permute(2, 0, 1), out=logp[step, :, :rows, :width])
 
     def finish(self, task: Task) -> None:
-        """Turn coefficients of the examples into weights."""
+        """Turn coefficients of the examples into weights, and momenta into their own units."""
         if self.span is not None:
             self.span.finish(task.plan.known_steps)
+        if task.call.rates is not None:
+            self.models.parameters.scale_slots(1 / task.call.rates.lr)
 
     def store(self, rows: Tensor, result: LocalResult) -> None:
         """Write models and momenta into the rows `rows` [R] of a result."""

@@ -37,7 +37,7 @@ from fedclust.engines.fused.rules import Accumulate, Rule, TrainingRule
 from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk
 from fedclust.engines.fused.span import pays
 from fedclust.engines.fused.tested import Tested
-from fedclust.engines.fused.training import add_gradients, rule_of
+from fedclust.engines.fused.training import add_gradients, by_rule, rule_of
 from fedclust.engines.schedule import in_host_memory, schedule
 from fedclust.engines.sums import by_blocks
 from fedclust.helpers.errors import require
@@ -85,6 +85,7 @@ class FusedEngine:
         self.model, self.pool = model, pool
         self.network = Network.of(model)
         self.layout = layout(model)
+        self._penalised = any(model.l2.values())
         self._sizes: list[Tensor] = []  # of the batches of every chunk trained last, [R, S]
         self._rows, self.products = RowPlan(self.network, pool, max_rows), Products(precision)
         self._tested = Tested(pool)
@@ -118,16 +119,17 @@ class FusedEngine:
             if call.each_step
             else None,
         )
-        rule = rule_of(call, self.products)
         # how much there is to do is planned by the host, so that it waits for the device once
         known = in_host_memory(shards)
         steps = known.num_steps(solver)
         spanned = self._spanned(known.count, steps, solver, frozen)
         self._sizes = []
-        for which in (True, False):
-            rows = (spanned == which).nonzero().squeeze(1)
-            if len(rows):
-                self._train_some(call, known, steps, rule, frozen, rows, which, result)
+        for part, among in by_rule(call, penalised=self._penalised):
+            rule = rule_of(part, self.products)
+            for which in (True, False):
+                rows = (among & (spanned == which)).nonzero().squeeze(1)
+                if len(rows):
+                    self._train_some(part, known, steps, rule, frozen, rows, which, result)
         return result
 
     def sums(self, call: SumCall) -> Sums:

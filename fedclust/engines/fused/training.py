@@ -19,6 +19,31 @@ from fedclust.pool import Pool
 _RESIDENT = 256 << 20
 
 
+def by_rule(call: TrainCall, *, penalised: bool) -> list[tuple[TrainCall, Tensor]]:
+    """The call once for every rule that its rows have, each with the rows [C] bool it is for.
+
+    Where nothing but gradients moves them, rows with a learning rate of their own share the rule
+    with rate 1, for gradients times their own rate: see `Batches.of`, `Chunk.load` and `train`.
+
+    Args:
+        call: with all rows.
+        penalised: whether the model has an L2 penalty of its own.
+    """
+    rows = torch.ones(len(call.label), dtype=torch.bool)
+    if call.rates is None:
+        return [(call, rows)]
+    rates = call.rates
+    numbers = torch.stack([rates.lr, rates.proximal, rates.weight_decay], 1).cpu()
+    if not penalised and not numbers[:, 1:].any():
+        return [(replace(call, lr=1.0, solver=replace(call.solver, weight_decay=0.0)), rows)]
+    found, which = numbers.unique(dim=0, return_inverse=True)
+    parts = []
+    for number, (lr, proximal, decay) in enumerate(found.tolist()):
+        solver = replace(call.solver, proximal=proximal, weight_decay=decay)
+        parts.append((replace(call, lr=lr, solver=solver, rates=None), which == number))
+    return parts
+
+
 def rule_of(call: TrainCall, products: Products) -> TrainingRule:
     """What a call does with a gradient."""
     solver = call.solver
@@ -49,9 +74,14 @@ def anchor_of(call: TrainCall) -> Tensor | None:
     if call.linear is None:
         return call.anchor
     if not call.solver.proximal:
-        return -call.linear
+        return -call.linear if call.rates is None else -call.linear * _column(call.rates.lr)
     centre = call.models[call.label] if call.anchor is None else call.anchor
     return torch.sub(centre, call.linear, alpha=1 / call.solver.proximal)
+
+
+def _column(rate: Tensor) -> Tensor:
+    """[R] float64 as [R, 1] float32."""
+    return rate.to(torch.float32).unsqueeze(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +97,8 @@ class Batches:
         key: [R] int64 randomness of the rows.
         label: [S, R, B, 1] int64 classes.
         size: [R, S] int64 examples of every batch.
-        share: [S, R, B, 1] weight of every example in the loss of its batch, 0 in padding.
+        share: [S, R, B, 1] weight of every example in the loss of its batch, 0 in padding; times
+            the row's own learning rate, where it has one.
         weighted: whether these differ within a batch.
         steps: [R] int64 local steps of every row.
         first: [R, E] float32 what the loss of each of the first E steps weighs in the mean over the
@@ -122,6 +153,8 @@ class Batches:
         share = inside / size.clamp(min=1)
         if weight is not None:
             share *= weight.reshape(-1)[example]
+        if call.rates is not None:
+            share *= _column(call.rates.lr)
         small = source.numel() * pool.x[0].numel() * 4 <= _RESIDENT
         if pool.view is None and (small or whole):
             # in memory that was written before
@@ -134,7 +167,7 @@ class Batches:
             label=label,
             size=plan.size,
             share=share.unsqueeze(3),
-            weighted=weight is not None,
+            weighted=weight is not None or call.rates is not None,
             steps=plan.steps,
             first=plan.first_epoch(shards.count, solver)[:, :batches],
             rows=(known > 0).sum(0).tolist(),

@@ -134,6 +134,13 @@ class Parameters:
             elif weight.slot is not None:
                 weight.slot.zero_()
 
+    def scale_slots(self, factor: Tensor) -> None:
+        """Multiply what the rule keeps, if it keeps anything, by the factor [R] of every row."""
+        for weight in self.weights.values():
+            if weight.slot is not None:
+                by_row = factor.to(weight.slot.dtype)
+                weight.slot.mul_(by_row.view(-1, *[1] * (weight.slot.dim() - 1)))
+
     def store(self, rows: Tensor, params: Tensor | None, slots: Tensor | None) -> None:
         """Write parameters and slots into the rows `rows` [R] of flat tensors [C, P]."""
         for name, field in self._fields.items():

@@ -1,0 +1,172 @@
+"""The trials of a batch, computed together: each a job in a folder of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedclust.commands.watching import Watching
+from fedclust.config.build import build
+from fedclust.config.job import Job
+from fedclust.engines.lockstep import Lockstep
+from fedclust.helpers.errors import (
+    ConfigError,
+    DivergedError,
+    Enough,
+    MemoryShort,
+)
+from fedclust.helpers.memory import short_of_memory
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.memory import check_fits
+from fedclust.runtime.run import needs, run
+from fedclust.runtime.signals import Signals
+from fedclust.tuning.record import Trial, curve_of, drop_files, spent
+from fedclust.tuning.search import Proposal
+from fedclust.tuning.space import Value
+
+_Begun = tuple[Proposal, Job, RunFolder]
+
+
+class Batches:
+    """Runs trials of one search, all on the same data and engine.
+
+    The trials of a batch run in lockstep, as the seeds of a job do: calls that meet and are of one
+    kind are one computation. By the engine law each has the numbers it would have by itself.
+
+    Args:
+        folder: has a folder for every trial.
+        resolved: the config of a trial by its values.
+        metric: what is looked at.
+        rounds: of a complete trial.
+        own: the folder given with --config-dir.
+        console: where warnings go.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        resolved: Callable[[Mapping[str, Value]], dict[str, Any]],
+        metric: str,
+        rounds: int,
+        own: Path | None,
+        console: Console,
+    ) -> None:
+        self._folder, self._resolved, self._own = folder, resolved, own
+        self._metric, self._rounds, self._console = metric, rounds, console
+        self._shared: Job | None = None  # its data and engine are those of all
+        self._lockstep: Lockstep | None = None
+
+    def run(self, proposals: Sequence[Proposal]) -> list[Trial]:
+        """What became of the trials of a batch, in their order.
+
+        Raises:
+            UserError: as a job; of a bad setting if it is the default.
+            Interrupted: when the round has been saved; the same call continues.
+        """
+        ends: dict[int, Exception | None] = {}
+        begun: list[_Begun] = []
+        for one in proposals:
+            try:
+                begun.append(self._begin(one))
+            except (ConfigError, DivergedError) as failure:
+                ends[one.number] = _allowed(one, failure)
+        with Signals() as signals, short_of_memory("a batch of trials was computed"):
+            for some in [begun] if _fit(begun) else [[one] for one in begun]:
+                ends |= self._together(some, signals)
+        return [self._trial(one, ends[one.number]) for one in proposals]
+
+    def drop_files(self, trials: Iterable[Trial]) -> None:
+        """Delete what only the continuation of trials needs; their numbers stay."""
+        for one in trials:
+            drop_files(self._path(one.number))
+
+    def _begin(self, proposal: Proposal) -> _Begun:
+        """The job of a trial, and its folder."""
+        resolved = self._resolved(proposal.values)
+        job = build(resolved, self._own, self._shared)
+        if self._shared is None:
+            self._lockstep = Lockstep(job.engine)
+            self._shared = job = replace(job, engine=self._lockstep)
+        return proposal, job, RunFolder(self._path(proposal.number), resolved, self._own)
+
+    def _together(self, begun: Sequence[_Begun], signals: Signals) -> dict[int, Exception | None]:
+        """Run jobs in lockstep; why each ended early, None where it did not."""
+        if not begun:
+            return {}
+        assert self._lockstep is not None
+        work = {}
+        for proposal, job, folder in begun:
+            watching = Watching(proposal, self._metric, job, self._console)
+            work[proposal.number] = partial(run, job, folder, watching, signals)
+        turns = self._lockstep.map(work)
+        ends: dict[int, Exception | None] = {}
+        for proposal, _, folder in begun:
+            outcome = turns[proposal.number].outcome
+            ends[proposal.number] = _allowed(proposal, outcome) if outcome else _failed(folder)
+        return ends
+
+    def _trial(self, proposal: Proposal, end: Exception | None) -> Trial:
+        """The record of a trial that has ended."""
+        path = self._path(proposal.number)
+        state = "pruned" if isinstance(end, Enough) else "failed" if end else "complete"
+        error = " ".join(str(end).split()) if state == "failed" else ""
+        curve = curve_of(path, self._metric)
+        value = curve.get(self._rounds - 1) if state == "complete" else None
+        if state == "complete" and value is None:
+            state, error = "failed", f"it has no {self._metric} at its end"
+        rounds, steps = spent(path)
+        return Trial(
+            number=proposal.number,
+            values=proposal.values,
+            state=state,  # type: ignore[arg-type]
+            value=value,
+            rounds=rounds,
+            gradient_steps=steps,
+            curve=curve,
+            error=error,
+        )
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:03d}"
+
+
+def _allowed(proposal: Proposal, error: Exception) -> Exception:
+    """An error that only ends the trial.
+
+    Raises:
+        Exception: the error, where it ends the search: nothing can be tried that differs from a
+            default that is refused.
+    """
+    if isinstance(error, Enough | DivergedError):
+        return error
+    if isinstance(error, ConfigError) and proposal.number:
+        return error
+    raise error
+
+
+def _failed(folder: RunFolder) -> DivergedError | None:
+    """Why some seed of a job that ran to its end failed; None where none did."""
+    bad = [what for what in folder.status.get("seeds", {}).values() if what != "ok"]
+    return DivergedError(bad[0]) if bad else None
+
+
+def _fit(begun: Sequence[_Begun]) -> bool:
+    """Whether there is memory to run the jobs together."""
+    if len(begun) < 2:
+        return True
+    needed: Counter[str] = Counter()
+    for _, job, folder in begun:
+        num_clients = min(fed.num_clients for fed in job.federations.values())
+        needed.update(needs(job, folder.config, num_clients))
+    try:
+        check_fits(needed, begun[0][1].device, 0)
+    except MemoryShort:
+        return False
+    return True

@@ -115,7 +115,11 @@ def main(arguments: Sequence[str]) -> None:
 
 def _own_keys(given: Sequence[str]) -> tuple[int | None, list[int], list[str]]:
     """The budget if it is given, the tuning seeds, and all other overrides."""
-    node = {one.key_or_group: one.value() for one in parsed(given) if one.key_or_group in _OWN}
+    node = {
+        one.key_or_group: one.get_value_string() if one.is_sweep_override() else one.value()
+        for one in parsed(given)
+        if one.key_or_group in _OWN
+    }
     trials = node.get("trials")
     whole = isinstance(trials, int) and not isinstance(trials, bool)
     fits = "trials" not in node or (whole and 1 <= trials <= 10_000)  # type: ignore[operator]

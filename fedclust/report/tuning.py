@@ -30,6 +30,13 @@ from fedclust.tuning.record import Trial, best_of, read_texts
 
 _GROUPS = ("case", "dataset", "partition", "scenario", "model")  # of a setting
 _ROW = 0.3  # inches of a method
+_ACROSS = 3  # panels of a row
+_NAMED = 8  # methods that a legend has room for
+_WIDE = 20  # times the smallest value is the largest on a logarithmic axis
+_OF_VALUES = (
+    "Every complete trial by the value of a searched key, the default as a diamond; other keys of "
+    "the trial differ too."
+)
 _CAPTION = (
     "Left: the best value so far against the budget, in complete trials. Right: every complete "
     "trial as a dot, the middle half of them as a bar, the default as a diamond. The values are of "
@@ -111,6 +118,7 @@ def make_tuning_report(folder: Path) -> Path:
         for place, (setting, some) in enumerate(by_setting.items()):
             name = "tuning" if len(by_setting) == 1 else f"tuning_{place}"
             pictures.append(_drawn(target / "figures", name, setting, some))
+            pictures.append(_against_values(target / "figures", f"{name}_values", setting, some))
     atomic_write(target / "report.html", render(_page(folder, searches, table, pictures)))
     return target / "report.html"
 
@@ -221,9 +229,13 @@ def _setting(one: Search) -> tuple[str, ...]:
 
 
 def _by_setting(searches: Sequence[Search]) -> dict[str, list[Search]]:
-    """The searches of every setting, by what tells it apart from the others."""
+    """The searches of every setting, by the first groups that tell it apart from the others."""
     settings = {one.folder: _setting(one) for one in searches}
-    several = [i for i in range(len(_GROUPS)) if len({s[i] for s in settings.values()}) > 1]
+    several = list[int]()
+    for i in range(len(_GROUPS)):
+        told = {tuple(s[j] for j in several) for s in settings.values()}
+        if len(told) < len({tuple(s[j] for j in (*several, i)) for s in settings.values()}):
+            several.append(i)
     found: dict[str, list[Search]] = {}
     for one in searches:
         words = ", ".join(filter(None, (settings[one.folder][i] for i in several)))
@@ -264,6 +276,65 @@ def _drawn(folder: Path, name: str, setting: str, searches: Sequence[Search]) ->
     if setting:
         left.set_title(setting)
     return save(folder, name, f"{setting}: {_CAPTION}" if setting else _CAPTION, figure)
+
+
+def _against_values(folder: Path, name: str, setting: str, searches: Sequence[Search]) -> Picture:
+    """How the score depends on each searched key, a panel per key."""
+    keys = list(dict.fromkeys(key for one in searches for key in one.trials[0].values))
+    across = min(_ACROSS, len(keys))
+    down = -(-len(keys) // across)
+    figure = Figure(figsize=(0.6 + 3.8 * across, 0.4 + 2.6 * down))
+    panels = list(cast(NDArray[Any], figure.subplots(down, across, squeeze=False)).flat)
+    metric = searches[0].metric
+    for key, panel in zip(keys, panels[: len(keys)], strict=True):
+        tried = [one for one in searches if key in one.trials[0].values]
+        where = _places([trial.values[key] for one in tried for trial in one.trials])
+        for one in tried:
+            look = style.look(one.method)
+            ended = [trial for trial in one.trials if trial.value is not None]
+            x = [where.of[str(trial.values[key])] for trial in ended]
+            panel.plot(x, one.values, "o", color=look["color"], markersize=3, label=one.method)
+            if ended and ended[0].number == 0:
+                face = {"markerfacecolor": "none", "markeredgecolor": style.INK}
+                panel.plot(x[:1], one.values[:1], "D", markersize=7, **face)
+        panel.set_xscale("log" if where.log else "linear")
+        if where.texts:
+            panel.set_xticks(range(len(where.texts)), where.texts)
+        panel.set_xlabel(key)
+        panel.set_ylabel(axis(metric))
+        if len(tried) <= _NAMED:
+            panel.legend()
+    for panel in panels[len(keys) :]:
+        panel.set_visible(False)
+    if setting:
+        figure.suptitle(setting)
+    return save(folder, name, f"{setting}: {_OF_VALUES}" if setting else _OF_VALUES, figure)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the values of a key lie on an axis.
+
+    Attributes:
+        of: the place of every value, by its text.
+        log: whether the axis is logarithmic.
+        texts: what stands at places 0, 1, …; empty for numbers.
+    """
+
+    of: Mapping[str, float]
+    log: bool = False
+    texts: Sequence[str] = ()
+
+
+def _places(values: Sequence[Any]) -> _Places:
+    """Numbers where they are, anything else in the order it was tried."""
+    texts = list(dict.fromkeys(map(str, values)))
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return _Places({text: float(place) for place, text in enumerate(texts)}, texts=texts)
+    wide = min(numbers) > 0 and max(numbers) > _WIDE * min(numbers)
+    return _Places(dict(zip(texts, numbers, strict=True)), log=wide)
 
 
 def _spread(axes: Axes, place: int, one: Search, colour: str) -> None:

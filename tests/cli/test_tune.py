@@ -243,6 +243,8 @@ def test_values_for_something_else_are_refused(
     [
         (("algorithm=fedavg", "num_clusters=2,4"), "algorithm=fedavg does not read it"),
         (("algorithm=fedavg", "trials=0"), "trials=0 is not allowed: a number in [1, 10000]"),
+        (("algorithm=fedavg", "trials=1,2"), "trials=1,2 is not allowed: a number in [1, 10000]"),
+        (("algorithm=fedavg", "solver.rate=1,2"), "algorithm=fedavg has no such number or word"),
         (("algorithm=fedavg", "tuning_seeds=[0,9]"), "tuning_seeds=[0, 9] is not allowed: seeds"),
         (("algorithm=fedavg", "objective=accuracy"), "objective=accuracy is not allowed: one of"),
         (("algorithm=ifca", "common.cluster_choice=test_loss"), "tuning looks at no test examples"),
@@ -257,6 +259,26 @@ def test_what_cannot_be_searched_is_one_line(
     assert (done.status, done.err.count("\n")) == (2, 1), done.err
     assert said in done.err
     assert not list(tmp_path.rglob("trials*"))
+
+
+def test_a_share_that_leaves_a_client_empty_is_one_line(
+    fedclust: Callable[..., Any], tmp_path: Path
+) -> None:
+    lone = ("partition=iid", "partition.num_clients=1000", "model=linear", "device=cpu")
+    done = fedclust("tune", "algorithm=fedavg", *lone, "validation=0.99", "trials=1")
+    assert (done.status, done.err.count("\n")) == (2, 1), done.err
+    assert "has 1 training example, and needs one to train on and one to validate" in done.err
+    assert not list(tmp_path.rglob("trials.csv"))
+
+
+def test_a_space_of_one_s_own_with_an_unknown_key_is_one_line(
+    fedclust: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "own" / "space").mkdir(parents=True)
+    (tmp_path / "own" / "space" / "fedavg.yaml").write_text("solver.rate: 1, 2\n")
+    done = fedclust("tune", "algorithm=fedavg", "--config-dir", "own")
+    assert (done.status, done.err.count("\n")) == (2, 1), done.err
+    assert "solver.rate=1,2 is not allowed: the config of algorithm=fedavg" in done.err
 
 
 def test_another_search_in_the_same_folder_is_refused(

@@ -390,8 +390,9 @@ class TrainCall:
         """The solver and the learning rate of one row."""
         if self.rates is None:
             return self.solver, self.lr
-        own = {key: float(getattr(self.rates, key)[row]) for key in ("proximal", "weight_decay")}
-        return replace(self.solver, **own), float(self.rates.lr[row])
+        proximal, decay = float(self.rates.proximal[row]), float(self.rates.weight_decay[row])
+        own = replace(self.solver, proximal=proximal, weight_decay=decay)
+        return own, float(self.rates.lr[row])
 
     @property
     def most_steps(self) -> int:

@@ -297,7 +297,9 @@ def _against_values(folder: Path, name: str, setting: str, searches: Sequence[Se
             if ended and ended[0].number == 0:
                 face = {"markerfacecolor": "none", "markeredgecolor": style.INK}
                 panel.plot(x[:1], one.values[:1], "D", markersize=7, **face)
-        panel.set_xscale("log" if where.log else "linear")
+        if where.log:
+            panel.set_xscale("log")
+            panel.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         if where.texts:
             panel.set_xticks(range(len(where.texts)), where.texts)
         panel.set_xlabel(key)

@@ -103,7 +103,7 @@ def test_regression_in_the_span_of_many_passes(momentum: float) -> None:
 
 @pytest.mark.parametrize("kind", ENGINES)
 def test_a_penalty_of_the_model_is_times_every_row_s_rate(kind: str) -> None:
-    engine = ENGINES[kind](mlp((1, 8, 8), 10, widths=[16], l2=0.1), toy_pool((1, 8, 8)))
+    engine = ENGINES[kind](mlp((1, 8, 8), 10, hidden=[16], l2=0.1), toy_pool((1, 8, 8)))
     check(engine, calls_of(engine, SOLVERS["sgd"], "lr"))
 
 

@@ -115,7 +115,8 @@ def fingerprint(*tensors: Tensor | None) -> int:
         if tensor is not None:
             flat = tensor.detach().flatten()
             flat = flat[:: 1 + len(flat) // _SAMPLE].contiguous()
-            bits = flat.view(torch.int32) if flat.dtype == torch.float32 else flat.to(torch.int64)
+            whole = {torch.float32: torch.int32, torch.float64: torch.int64}.get(flat.dtype)
+            bits = flat.to(torch.int64) if whole is None else flat.view(whole)
             odd = 2 * torch.arange(len(bits), device=bits.device) + 1
             value = int((bits.to(torch.int64) * odd).sum()) + tensor.shape[0]
         total = (31 * total + value) % (1 << 62)

@@ -293,7 +293,8 @@ def _against_values(folder: Path, name: str, setting: str, searches: Sequence[Se
             look = style.look(one.method)
             ended = [trial for trial in one.trials if trial.value is not None]
             x = [where.of[str(trial.values[key])] for trial in ended]
-            panel.plot(x, one.values, "o", color=look["color"], markersize=3, label=one.method)
+            alike = {"marker": look["marker"], "color": look["color"], "label": one.method}
+            panel.plot(x, one.values, linestyle="", markersize=4, **alike)
             if ended and ended[0].number == 0:
                 face = {"markerfacecolor": "none", "markeredgecolor": style.INK}
                 panel.plot(x[:1], one.values[:1], "D", markersize=7, **face)

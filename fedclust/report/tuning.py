@@ -284,7 +284,7 @@ def _against_values(folder: Path, name: str, setting: str, searches: Sequence[Se
     across = min(_ACROSS, len(keys))
     down = -(-len(keys) // across)
     figure = Figure(figsize=(0.6 + 3.8 * across, 0.4 + 2.6 * down))
-    panels = list(cast(NDArray[Any], figure.subplots(down, across, squeeze=False)).flat)
+    panels = list(figure.subplots(down, across, squeeze=False).flat)
     metric = searches[0].metric
     for key, panel in zip(keys, panels[: len(keys)], strict=True):
         tried = [one for one in searches if key in one.trials[0].values]

@@ -36,7 +36,7 @@ def by_rule(call: TrainCall, *, penalised: bool) -> list[tuple[TrainCall, Tensor
     numbers = torch.stack([rates.lr, rates.proximal, rates.weight_decay], 1).cpu()
     if not penalised and not numbers[:, 1:].any():
         return [(replace(call, lr=1.0, solver=replace(call.solver, weight_decay=0.0)), rows)]
-    found, which = numbers.unique(dim=0, return_inverse=True)
+    found, which = torch.unique(numbers, dim=0, return_inverse=True)
     parts = []
     for number, (lr, proximal, decay) in enumerate(found.tolist()):
         solver = replace(call.solver, proximal=proximal, weight_decay=decay)

@@ -17,7 +17,8 @@ from faults.jobs import CHEAP, SMALL, expected, judged, play, signature
 
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000  # of unshare(2)
 _REMOUNT, _PRIVATE = 32, (1 << 18) | (1 << 14)  # of mount(2); private with all below
-_ENDED_BY_A_LIBRARY = (-signal.SIGABRT, 127)  # by C++; by the loader of libraries
+# by C++; by the C library, which does without thread-local data; by the loader of libraries
+_ENDED_BY_A_LIBRARY = (-signal.SIGABRT, -signal.SIGSEGV, 127)
 _COMMAND = ("run", *SMALL, "algorithm=ifca", "progress=false", "hydra.run.dir=job")
 
 

@@ -94,8 +94,9 @@ def check(claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdi
     """Verdicts, each with the setting it was checked in ("" where there is one only).
 
     A claim names algorithms, names of arms or whole labels, and is checked in every setting in
-    which all of its arms ran; an arm without a setting stands for itself in all of them. A claim
-    about a value cannot be told from runs that are smaller than the paper's or of other data.
+    which all of its arms ran; an arm without a setting stands for itself in all of them. Runs that
+    are smaller than the paper's or of other data tell nothing about a value, and never that an
+    order does not hold.
     """
     checked = []
     for entry in claims:
@@ -115,7 +116,8 @@ def check(claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdi
             if _within(entry.setting, title):
                 verdict = entry.check(present)
                 comparable = all(arm.comparable for arm in present)
-                if entry.about_value and verdict.holds is not None and not comparable:
+                untold = verdict.holds is not None if entry.about_value else verdict.holds is False
+                if untold and not comparable:
                     measured = f"{verdict.measured}, not at the published size or data"
                     verdict = replace(verdict, measured=measured, holds=None, seeds=0, of=0)
                 checked.append((setting if len(settings) > 1 else "", verdict))

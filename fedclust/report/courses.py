@@ -1,4 +1,4 @@
-"""Statements about the course of curves, which runs of any size can answer: one arm against
+"""Statements about the course of curves, which runs of any size can confirm: one arm against
 others.
 """
 

@@ -1,4 +1,4 @@
-"""Statements about the order of arms, which runs of any size can answer."""
+"""Statements about the order of arms, which runs of any size can confirm."""
 
 from __future__ import annotations
 

@@ -240,8 +240,8 @@ def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     )
     unfit = any(not arm.comparable for arm in arms)
     small = (
-        " A claim about a value cannot be told from runs that are smaller than the paper's or of "
-        "other data."
+        " Runs that are smaller than the paper's or of other data cannot tell whether a claim "
+        "about a value holds, nor that one about an order does not."
         if unfit
         else ""
     )

@@ -155,11 +155,11 @@ class Gain(Pair):
         where = "at the end" if self.score == "last" else "by the best round"
         size = f"{self.points:+g} points"
         said = (
-            f"{self.text} ({size}; "
+            f"{self.text} (claimed {size}; "
             if self.text
             else f"{self.left} leads {self.right} by {size} {where} ("
         )
-        claimed = f"{said}half of it is enough)"
+        claimed = f"{said}counts as holding from {self.points / 2:+g} points)"
         pick = Arm.counted if self.score == "max" else Arm.curve
         common = matched(arms, self.metric, pick)
         if common is None:

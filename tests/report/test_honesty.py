@@ -38,6 +38,28 @@ def printed(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
+    ("scale", "verdict", "measured"),
+    [
+        ("paper", "does not hold", "a 85.00 % > b 20.00 %"),
+        ("smoke", "cannot tell", "a 85.00 % > b 20.00 %, not at the published size or data"),
+    ],
+)
+def test_a_scaled_run_never_says_that_an_order_does_not_hold(
+    tmp_path: Path, plain: Plain, scale: str, verdict: str, measured: str
+) -> None:
+    claims = [{"kind": "order_at_end", "best_to_worst": ["b", "a"]}]
+    for name, curve in (("a", CURVE), ("b", [[0.1, 0.1], [0.2, 0.2]])):
+        plain(
+            tmp_path / name,
+            {"accuracy": curve},
+            choices={"algorithm": name},
+            config={"report": {"claims": claims}, "scale": {"name": scale}},
+        )
+    ((_, told, said, _),) = rows(contents(tmp_path), "claims")
+    assert (said, told) == (verdict, measured)
+
+
+@pytest.mark.parametrize(
     ("scale", "value", "verdict"),
     [
         ("paper", 0.8, "holds"),

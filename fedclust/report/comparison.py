@@ -43,7 +43,7 @@ _WORDS = {
 def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     """Every arm minus the best one of its federation, seed by seed.
 
-    None where no two arms of a federation share a seed.
+    None where no two arms of a federation share a seed, or no direction of the metric is better.
     """
     column = score_column(spec, arms)
     found = standing(arms, column, spec.metric)
@@ -217,8 +217,10 @@ class Overall:
 
 
 def overall(spec: Spec, arms: Sequence[Arm]) -> Overall | None:
-    """The methods over all federations; None with one federation or fewer than two methods."""
-    if not in_panels(arms):
+    """The methods over all federations; None with one federation, fewer than two methods, or a
+    metric of which no direction is better.
+    """
+    if not in_panels(arms) or METRICS[spec.metric].better == "neither":
         return None
     column = score_column(spec, arms)
     unit = factor(spec.metric) * (-1.0 if METRICS[spec.metric].better == "lower" else 1.0)

@@ -44,7 +44,8 @@ class Standing:
 
 
 def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Key, Standing]:
-    """Every arm that has a score against the one with the best mean; empty for fewer than two.
+    """Every arm that has a score against the one with the best mean; empty for fewer than two, and
+    where no direction of the metric is better.
 
     Args:
         scores: by arm, the score of every seed.
@@ -52,7 +53,7 @@ def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Ke
     """
     sign = -1.0 if METRICS[metric].better == "lower" else 1.0
     means = {key: sign * float(np.mean(list(one.values()))) for key, one in scores.items() if one}
-    if len(means) < 2:
+    if len(means) < 2 or METRICS[metric].better == "neither":
         return {}
     best = max(means, key=lambda key: means[key])
     rivals = [key for key in means if means[key] < means[best]]

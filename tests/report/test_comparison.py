@@ -56,6 +56,27 @@ def sweep(tmp_path: Path, plain: Plain) -> Callable[..., Contents]:
     return write
 
 
+@pytest.mark.parametrize("cases", [("",), ("one", "two")])
+def test_a_metric_without_a_better_direction_ranks_nobody(
+    tmp_path: Path, plain: Plain, cases: Sequence[str]
+) -> None:
+    for name, norm in (("a", 1.0), ("b", 2.0)):
+        for case in cases:
+            plain(
+                tmp_path / f"{name}{case}",
+                {"mean_update_norm": [[norm] * 10]},
+                choices={"algorithm": name} | ({"case": f"x/{case}"} if case else {}),
+                overrides=[f"case=x/{case}"] if case else [],
+                config={"report": {"metric": "mean_update_norm"}},
+            )
+    report = contents(tmp_path)
+    assert not {"comparison", "overall"} & names(report)
+    table = found(report, "table")
+    assert not any(cell.strong for row in table.rows for cell in row)
+    assert not any("best" in note for note in table.notes)
+    assert overall(report.spec, report.arms) is None
+
+
 def test_what_is_not_significantly_below_the_best_is_bold_with_it(
     sweep: Callable[..., Contents], tmp_path: Path
 ) -> None:

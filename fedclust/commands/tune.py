@@ -114,10 +114,18 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _own_keys(given: Sequence[str]) -> tuple[int | None, list[int], list[str]]:
-    """The budget if it is given, the tuning seeds, and all other overrides."""
+    """The budget if it is given, the tuning seeds, and all other overrides.
+
+    Raises:
+        ConfigError: for values that cannot be, and for `seeds`, which no trial would have.
+    """
+    typed = parsed(given)
+    for one in typed:
+        allowed = "a search has tuning_seeds=[…]; seeds=… is for the runs with what it finds"
+        require(one.key_or_group != "seeds", "seeds", one.get_value_string(), allowed)
     node = {
         one.key_or_group: one.get_value_string() if one.is_sweep_override() else one.value()
-        for one in parsed(given)
+        for one in typed
         if one.key_or_group in _OWN
     }
     trials = node.get("trials")

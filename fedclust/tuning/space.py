@@ -184,7 +184,8 @@ def _checked(composed: DictConfig, algorithm: str, dimension: Dimension) -> Dime
         ConfigError: unless the method reads the key.
     """
     key, shown = dimension.key, dimension.words()
-    require(not is_setting(key), key, shown, "it is of the setting, which every method meets alike")
+    one = f"a search compares values under one setting; give one {key}, and tune again for another"
+    require(not is_setting(key), key, shown, one)
     missing = object()
     default = OmegaConf.select(composed, key, default=missing)
     is_leaf = (

@@ -246,6 +246,12 @@ def test_values_for_something_else_are_refused(
         (("algorithm=fedavg", "trials=1,2"), "trials=1,2 is not allowed: a number in [1, 10000]"),
         (("algorithm=fedavg", "solver.rate=1,2"), "algorithm=fedavg has no such number or word"),
         (("algorithm=fedavg", "tuning_seeds=[0,9]"), "tuning_seeds=[0, 9] is not allowed: seeds"),
+        (("algorithm=fedavg", "seeds=3"), "seeds=3 is not allowed: a search has tuning_seeds=[…]"),
+        (
+            ("algorithm=fedavg", "rounds=2,3"),
+            "rounds=2,3 is not allowed: a search compares values "
+            "under one setting; give one rounds",
+        ),
         (("algorithm=fedavg", "objective=accuracy"), "objective=accuracy is not allowed: one of"),
         (("algorithm=ifca", "common.cluster_choice=test_loss"), "tuning looks at no test examples"),
         (("-m", "algorithm=ifca"), "fedclust tune has no flag -m"),

@@ -107,7 +107,7 @@ def test_a_file_of_the_users_takes_the_place_of_ours(tmp_path: Path) -> None:
     [
         ("num_clusters=2,4", "num_clusters=2,4 is not allowed: algorithm=fedavg does not read it"),
         ("cluster_method.max_iterations=5,6", "algorithm=fedavg"),
-        ("rounds=5,6", "rounds=5,6 is not allowed: it is of the setting"),
+        ("rounds=5,6", "rounds=5,6 is not allowed: a search compares values under one"),
         ("algorithm.mu=1,2", "algorithm.mu=1,2 is not allowed: the config of algorithm=fedavg has"),
         ("algorithm.solver=1,2", "algorithm.solver=1,2 is not allowed: the config of"),
     ],

@@ -99,15 +99,20 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
         for remark in (*remarks, simulated(folder.config.get("precision", "highest"), device)):
             if remark:
                 progress.warn(remark)
+        last = job.rounds - 1
+        signals.answer = partial(progress.finishing, first, seeds.saved)
         for t in range(first, job.rounds):
-            signals.answer = partial(progress.finishing, t, seeds.saved)
             with short_of_memory(f"round {t + 1} of {job.rounds} was computed"):
                 seeds.round(t, recorder, progress)
-            received = ranks.highest(signals.received or 0)
-            if received or t == job.rounds - 1 or seeds.is_save_due():
-                with short_of_memory(f"round {t + 1} of {job.rounds} was saved"):
+            saving = short_of_memory(f"round {t + 1} of {job.rounds} was saved")
+            if t == last or seeds.is_save_due():
+                with saving:
                     seeds.save(t, recorder)
-            if received:
+            signals.answer = partial(progress.finishing, min(t + 1, last), seeds.saved)
+            if received := ranks.highest(signals.received or 0):  # also while the round was saved
+                if seeds.saved < t:
+                    with saving:
+                        seeds.save(t, recorder)
                 seeds.interrupt(t, received)
         with short_of_memory("the results were put together"):
             recorder.finish()

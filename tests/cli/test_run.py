@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
 
 from fedclust.commands.names import job_folder
+from fedclust.runtime.folder import RunFolder
 
 TINY = ("progress=false", "partition.num_clients=8", "rounds=6", "solver.epochs=1")
 FILES = (
@@ -193,6 +195,23 @@ def test_one_of_several_ranks_lists(
     done = fedclust("list", "solver")
     assert done.status == 0  # type: ignore[attr-defined]
     assert ("sgd" in done.out) is (rank == 0)  # type: ignore[attr-defined]
+
+
+def test_a_signal_while_a_round_is_saved_costs_no_further_round(
+    fedclust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = RunFolder.save
+
+    def interrupted(self: RunFolder, t: int, *rest: Any) -> None:
+        save(self, t, *rest)
+        if t == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(RunFolder, "save", interrupted)
+    done = fedclust("run", *TINY, "algorithm=fedavg", "checkpoint_seconds=0")
+    assert done.status == 130, done.err
+    (status,) = (tmp_path / "outputs" / "default").rglob("status.json")
+    assert json.loads(status.read_text())["rounds_done"] == 2
 
 
 def test_a_signal_at_any_time_is_told(

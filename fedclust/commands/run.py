@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -33,7 +34,14 @@ from fedclust.commands.sweepers import check_direction, jobs_of
 from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.distributed import quiet
-from fedclust.helpers.errors import ConfigError, JobLost, SweepError, UserError, require
+from fedclust.helpers.errors import (
+    ConfigError,
+    JobLost,
+    SweepError,
+    UserError,
+    counted,
+    require,
+)
 from fedclust.runtime.signals import heard
 
 _LAUNCHERS = ("joblib", "submitit")  # whose errors mean that a process was lost
@@ -170,12 +178,30 @@ def _start(overrides: list[str], own: Path | None, notes: Path, *, multirun: boo
             check_direction(composed)
             gpus.note_visible()
             sweep.note_jobs(jobs_of(composed, overrides))
-            _multirun(main_hydra, overrides, str(composed.hydra.launcher._target_))
+            with told_elsewhere(composed.hydra.launcher, results):
+                _multirun(main_hydra, overrides, str(composed.hydra.launcher._target_))
         else:
             main_hydra.run("config", job, overrides)
     finally:
         sweep.remove_unused(results)
     return results.absolute()
+
+
+def told_elsewhere(launcher: DictConfig, results: Path) -> AbstractContextManager[None]:
+    """Where a launcher's jobs print into files, say which files, and what becomes of each job.
+
+    Args:
+        launcher: its part of the config.
+        results: the sweep's folder.
+    """
+    if "submitit_folder" not in launcher:
+        return nullcontext()
+    console = Console(stderr=True, quiet=quiet())
+    tell = partial(console.print, highlight=False, soft_wrap=True, markup=False)
+    number = sweep.jobs()
+    begun = "the jobs are started" if number is None else f"{counted(number, 'job')} started"
+    tell(f"{begun}; what they print is in {results / '.submitit'}")
+    return sweep.told_as_jobs_end(tell)
 
 
 def _multirun(main_hydra: Hydra, overrides: list[str], launcher: str) -> None:
@@ -219,10 +245,16 @@ def job(config: DictConfig) -> float | None:
     if in_sweep:
         gpus.see_again(hydra_config.launcher)
         begin_job()
-    return attempt(
+    said: list[str] = []
+    value = attempt(
         partial(one_job, config, folder, console, in_sweep),
         folder,
         console,
         in_sweep=in_sweep,
-        on_failure=fail_job,
+        on_failure=said.append,
     )
+    for line in said:
+        fail_job(line)
+    if in_sweep:
+        sweep.note_ended(int(hydra_config.job.num) + 1, *said)
+    return value

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event, Thread
 from typing import Any
 
 NOTES = "FEDCLUST_SWEEP"  # the variable that names the folder
+_PATIENCE = 0.5  # seconds between two looks for jobs that have ended
 
 
 @contextmanager
@@ -83,6 +85,42 @@ def not_run() -> dict[str, int]:
     """What jobs of this sweep said before they gave up, with the exit status it means."""
     noted_lines = (line.partition(" ") for line in lines("not_run"))
     return {text: int(status) for status, _, text in noted_lines}
+
+
+def note_ended(number: int, why_not: str = "") -> None:
+    """Remember that a job has ended.
+
+    Args:
+        number: of the job, from 1.
+        why_not: the line in which it said why it could not run; "" where it has run.
+    """
+    why = why_not.removeprefix("fedclust: ")
+    note("ended", f"job {number} " + (f"could not run: {why}" if why else "has ended"))
+
+
+@contextmanager
+def told_as_jobs_end(tell: Callable[[str], None]) -> Iterator[None]:
+    """While the block runs, `tell` gets a line of every job that ends in another process."""
+    over = Event()
+
+    def watch() -> None:
+        told = 0
+        while True:
+            last = over.wait(_PATIENCE)
+            ended = lines("ended")
+            for line in ended[told:]:
+                tell(line)
+            told = len(ended)
+            if last:
+                return
+
+    watching = Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
 
 
 def note_folders(results: Path) -> None:

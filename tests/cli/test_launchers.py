@@ -16,9 +16,12 @@ from typing import Any, cast
 import pandas as pd
 import psutil
 import pytest
+from omegaconf import OmegaConf
 from test_resume import assert_same, finish, wait_for_round
 
 from fedclust.commands import run
+from fedclust.commands.run import told_elsewhere
+from fedclust.commands.sweep import NOTES, note_ended, note_jobs, notes
 from fedclust.helpers.errors import JobLost
 
 LAUNCHERS = {
@@ -92,6 +95,23 @@ def test_a_job_that_cannot_run_elsewhere_is_told_here(tmp_path: Path) -> None:
     left = list(results.rglob("rounds.csv"))
     assert len(left) == 2  # one of each algorithm
     assert all("participation=1.0" in file.parent.name for file in left)
+
+
+def test_what_jobs_print_elsewhere_and_their_ends_are_told(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NOTES, "")  # as it was, afterwards
+    with notes():
+        note_jobs(2)
+        launcher = OmegaConf.create({"submitit_folder": "outputs/a/.submitit/%j"})
+        with told_elsewhere(launcher, Path("outputs/a")):
+            note_ended(2)
+            note_ended(1, "fedclust: participation=2 is not allowed")
+    assert capfd.readouterr().err.splitlines() == [
+        "2 jobs started; what they print is in outputs/a/.submitit",
+        "job 2 has ended",
+        "job 1 could not run: participation=2 is not allowed",
+    ]
 
 
 LONG = ("rounds=250", "seeds=1", "model=linear", "solver.epochs=1", "checkpoint_seconds=0")
@@ -184,8 +204,9 @@ def test_a_job_that_is_preempted_or_killed_continues(tmp_path: Path) -> None:
     job_of(sweep).kill()
     assert sweep.wait(300) == 1
     said = (tmp_path / "queued" / "said.txt").read_text().strip()
-    assert said.startswith("fedclust: a job of the sweep was lost")
-    assert said.count("\n") == 0
+    begun, lost = said.splitlines()
+    assert begun == "1 job started; what they print is in outputs/default/.submitit"
+    assert lost.startswith("fedclust: a job of the sweep was lost")
     logs = [log.read_text() for log in (job / ".submitit").rglob("*_log.*")]
     assert sum("Requeued job" in log for log in logs) == 1
 

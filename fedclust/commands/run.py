@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
+from shutil import which
 from typing import NoReturn
 
 import hydra
@@ -40,6 +41,7 @@ from fedclust.helpers.errors import (
     SweepError,
     UserError,
     counted,
+    did_you_mean,
     require,
 )
 from fedclust.runtime.signals import heard
@@ -148,7 +150,11 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """
 
     def refuse(message: str) -> NoReturn:
-        raise ConfigError(f"fedclust run: {message}; `fedclust run --help` shows what there is")
+        wrong = message.removeprefix("unrecognized arguments: ").split(" ")[0]
+        flags = parser._option_string_actions  # argparse shows them nowhere else
+        meant = wrong.startswith("--") and did_you_mean(wrong, flags)
+        more = meant or "`fedclust run --help` shows what there is"
+        raise ConfigError(f"fedclust run: {message}; {more}")
 
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
@@ -194,7 +200,8 @@ def told_elsewhere(launcher: DictConfig, results: Path) -> AbstractContextManage
         launcher: its part of the config.
         results: the sweep's folder.
     """
-    if "submitit_folder" not in launcher:
+    no_slurm = "Slurm" in str(launcher._target_) and which("srun") is None  # submitit refuses it
+    if "submitit_folder" not in launcher or no_slurm:
         return nullcontext()
     console = Console(stderr=True, quiet=quiet())
     tell = partial(console.print, highlight=False, soft_wrap=True, markup=False)

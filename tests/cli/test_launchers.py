@@ -103,7 +103,8 @@ def test_what_jobs_print_elsewhere_and_their_ends_are_told(
     monkeypatch.setenv(NOTES, "")  # as it was, afterwards
     with notes():
         note_jobs(2)
-        launcher = OmegaConf.create({"submitit_folder": "outputs/a/.submitit/%j"})
+        folder = "outputs/a/.submitit/%j"
+        launcher = OmegaConf.create({"_target_": "LocalLauncher", "submitit_folder": folder})
         with told_elsewhere(launcher, Path("outputs/a")):
             note_ended(2)
             note_ended(1, "fedclust: participation=2 is not allowed")

@@ -21,6 +21,7 @@ from fedclust.helpers.errors import (
     RankLost,
     UserError,
     did_you_mean,
+    is_full,
 )
 
 USAGE = """usage: fedclust COMMAND …
@@ -47,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(USAGE)
         return
     if given[0] not in COMMANDS:
-        meant = did_you_mean(given[0], COMMANDS) or f"it has {', '.join(COMMANDS)}"
+        meant = (
+            did_you_mean(given[0], (*COMMANDS, "--version", "--help"))
+            or f"it has {', '.join(COMMANDS)}"
+        )
         _fail(f"fedclust has no command {given[0]!r}: {meant}", 2)
     if given[0] not in ("run", "tune") and {"-h", "--help"} & set(given[1:]):
         print(USAGE)
@@ -108,7 +112,7 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         where, why = error.filename or "a file", error.strerror or _one_line(error)
-        _fail(f"{where} cannot be written or read: {why}", 2)
+        _fail(f"{where} cannot be written or read: {why}", 1 if is_full(error) else 2)
     except RankLost:  # the rank that noticed has printed it
         sys.exit(1)
     except (DivergedError, JobLost, RankFailed) as error:

@@ -18,7 +18,9 @@ def main(arguments: Sequence[str]) -> None:
     """
     known = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
     if not arguments or len(arguments) > 2:
-        raise ConfigError(f"fedclust example needs a name, of {', '.join(known)}, and a folder")
+        raise ConfigError(
+            f"fedclust example needs a name, of {', '.join(known)}; the folder to make may follow"
+        )
     name, folder = arguments[0], Path(arguments[-1])
     if name not in known:
         meant = did_you_mean(name, known) or f"there are {', '.join(known)}"

@@ -19,6 +19,7 @@ from fedclust.commands.surroundings import own_folder
 from fedclust.commands.sweep import not_run, note_not_run
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import (
+    DiskFull,
     DivergedError,
     Interrupted,
     JobLost,
@@ -26,6 +27,7 @@ from fedclust.helpers.errors import (
     RankLost,
     RunFolderError,
     UserError,
+    is_full,
 )
 from fedclust.helpers.memory import short_of_memory
 
@@ -94,7 +96,7 @@ def attempt(
         line = " ".join(f"fedclust: {error}".split())
         if line not in not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        _note(2 if isinstance(error, UserError) else 1, line, on_failure)
+        _note(getattr(error, "exit_status", 1), line, on_failure)
     except Exception as error:  # a mistake of a user's algorithm, or of this program
         if not in_sweep:
             raise Stopped(error) from None
@@ -145,6 +147,5 @@ def _naming_files(work: Callable[[], T], folder: Path) -> T:
             return work()
     except OSError as error:
         where = error.filename or folder
-        raise RunFolderError(
-            f"{where} cannot be written or read: {error.strerror or error}"
-        ) from error
+        kind = DiskFull if is_full(error) else RunFolderError
+        raise kind(f"{where} cannot be written or read: {error.strerror or error}") from error

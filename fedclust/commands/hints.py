@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
 from fedclust.commands.known import EXTRA_OF, all_keys, composed, names_of, node_at
 from fedclust.commands.list import groups
 from fedclust.commands.names import user_dir, without_user_dir
-from fedclust.config.schema import GONE, MOVED, SCHEMA, moved
+from fedclust.config.schema import GONE, MOVED, SCHEMA, allowed, moved
 from fedclust.helpers.errors import closest, did_you_mean
 from fedclust.helpers.extras import install
 
 _NO_KEY = re.compile(r"Could not override '([^']+)'")
 _SEVERAL = re.compile(r"^(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.*?)' (1\.)?")
+# what Hydra's grammar says of text that stands in no quotes
+_UNREAD = ("token recognition error", "no viable alternative", "mismatched input", "extraneous inp")
 
 
 def explained(line: str, arguments: Sequence[str], sweep: str) -> str:
@@ -24,8 +29,9 @@ def explained(line: str, arguments: Sequence[str], sweep: str) -> str:
         arguments: of `fedclust run`.
         sweep: what runs several jobs, in words.
     """
-    if choice := _no_choice(line, arguments):
-        return choice
+    for explain in (_no_choice, _wrong_kind, _unquoted):
+        if said := explain(line, arguments):
+            return said
     if several := _SEVERAL.search(line):
         key, values, in_row = several.groups()
         one = f"; {key}=[{values}] is one list, and {key}='{values}' one text" if in_row else ""
@@ -34,8 +40,37 @@ def explained(line: str, arguments: Sequence[str], sweep: str) -> str:
         if re.search(rf"'{old}'|Key {old}\b", line):
             return f"{line}; {moved(old)}"
     if key := _NO_KEY.search(line):
-        return f"{line}; {_meant_key(key[1], arguments)}"
+        return f"there is no key {key[1]}; {_meant_key(key[1], arguments)}"
     return line
+
+
+def _wrong_kind(line: str, arguments: Sequence[str]) -> str:
+    """What to say of a value whose type a top-level key does not have."""
+    head = "Error merging override "
+    text = next((one for one in arguments if line.startswith(f"{head}{one}:")), "")
+    key, _, value = text.lstrip("+").partition("=")
+    words = "true or false" if "valid bool" in line else allowed(key)
+    return f"{key}={value or repr(value)} is not allowed: {words}" if text and words else ""
+
+
+def _unquoted(line: str, arguments: Sequence[str]) -> str:
+    """What to say of a value that Hydra's grammar cannot read as it is."""
+    if not any(one in line for one in _UNREAD):
+        return ""
+    for text in without_user_dir(arguments):
+        key, equals, value = text.partition("=")
+        if equals and not _is_read(text):
+            plain = value.replace("'", "").replace('"', "")
+            return f"""{text} cannot be read: quote the value, as in '{key}="{plain}"'"""
+    return ""
+
+
+def _is_read(text: str) -> bool:
+    try:
+        OverridesParser.create().parse_override(text)
+    except HydraException:
+        return False
+    return True
 
 
 def _no_choice(line: str, arguments: Sequence[str]) -> str:
@@ -52,6 +87,9 @@ def _no_choice(line: str, arguments: Sequence[str]) -> str:
         extra = EXTRA_OF[found[1]]
         return f"there is no {found[1]} here: {install(extra)} brings it"
     known = list(names_of(group, user_dir(arguments)))
+    inside = [one for one in known if one.startswith(f"{name}/")]
+    if inside:
+        return f"there is no {found[1]}; there are {', '.join(inside)}"
     meant = did_you_mean(name, known)
     rest = (
         f"it has {', '.join(known)}"
@@ -88,4 +126,5 @@ def _meant_key(key: str, arguments: Sequence[str]) -> str:
     shown = f"hydra.{below[0]}" if top == "hydra" and below else ""
     if beside and below and not shown:
         return f"{parent[:-1]} has the keys {', '.join(one[len(parent) :] for one in beside)}"
-    return "`fedclust run --cfg job` shows the keys there are"
+    part = "hydra" if top == "hydra" else "job"
+    return f"`fedclust run --cfg {part}` shows the keys there are"

@@ -8,17 +8,24 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedclust.helpers.errors import ConfigError, UserError
+from fedclust.helpers.errors import ConfigError, RunFolderError, UserError
 
 
 def main(arguments: Sequence[str]) -> None:
     """Make the report of every folder named; one that fails is said, and the others are made.
 
     Raises:
-        UserError: if no folder is named or the only one holds no run.
+        UserError: if no folder is named, or one holds no run; nothing has been made then.
     """
+    from fedclust.report.reading import job_folders
+    from fedclust.report.tuning import search_folders
+
     if not arguments:
         raise ConfigError("fedclust report needs a folder, such as outputs/quickstart")
+    folders = list(map(Path, arguments))
+    empty = [str(one) for one in folders if not job_folders(one) and not search_folders(one)]
+    if empty and len(arguments) > 1:
+        raise RunFolderError(f"no job, sweep or search is in {', '.join(empty)}; nothing was made")
     console = Console()
     status = 0
     for argument in arguments:

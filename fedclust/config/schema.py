@@ -27,7 +27,7 @@ from typing import Any, Literal
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedclust.helpers.errors import ConfigError, require
+from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.helpers.ranges import MOST, Range
 
 Part = Literal["setting", "method", "means", "beside"]
@@ -44,10 +44,12 @@ class Check:
     Attributes:
         allowed: in words.
         holds: whether a value does.
+        options: the words it is one of; () where it is no word.
     """
 
     allowed: str
     holds: Callable[[Any], bool]
+    options: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def between(low: float, high: float, *, open_low: bool = False, null: bool = Fal
 
 def one_of(options: Sequence[str], more: str = "") -> Check:
     """One of some words."""
-    return Check(f"one of {', '.join(options)}{more}", lambda value: value in options)
+    return Check(f"one of {', '.join(options)}{more}", lambda value: value in options, options)
 
 
 def _is_whole(value: object) -> bool:
@@ -368,8 +370,20 @@ def check_keys(config: Mapping[str, Any]) -> None:
     seed_list(config["seeds"])
     for name, about in SCHEMA.items():
         if about.check is not None:
-            value = config[name]
-            require(about.check.holds(value), name, value, about.check.allowed)
+            value, check = config[name], about.check
+            meant = did_you_mean(str(value), check.options)
+            words = f"{check.allowed}; {meant}" if meant else check.allowed
+            require(check.holds(value), name, value, words)
+
+
+def allowed(name: str) -> str:
+    """What a top-level key may be, in words; "" where there is no such key, or it may be much."""
+    about = SCHEMA.get(name)
+    if about is None or about.check is None:
+        return ""
+    whole = str(RunConfig.__annotations__[name]).startswith("int")
+    words = about.check.allowed
+    return words.replace("a number", "a whole number", 1) if whole else words
 
 
 def check_sampling(config: Mapping[str, Any], typed: Sequence[str]) -> None:
@@ -399,7 +413,11 @@ def check_known(config: Mapping[str, Any]) -> None:
         ConfigError: naming the key, and where it is now if it has moved.
     """
     for name, value in config.items():
-        hint = moved(name) or "there is no such key; `fedclust run --cfg job` shows all"
+        hint = (
+            moved(name)
+            or did_you_mean(name, SCHEMA)
+            or "there is no such key; `fedclust run --cfg job` shows all"
+        )
         require(name in SCHEMA, name, value, hint)
         nested = {one.name for one in fields(DataConfig)} if name == "data" else None
         for below in value if nested and isinstance(value, Mapping) else ():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import signal
 from collections.abc import Iterable, Mapping
+from operator import ne
 from pathlib import Path
 
 
@@ -27,6 +29,17 @@ class DataError(UserError):
 
 class RunFolderError(UserError):
     """An output folder that belongs to another config, another process or an unreadable state."""
+
+
+class DiskFull(RunFolderError):
+    """No space is left where results go; nothing that was given is wrong."""
+
+    exit_status = 1
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a disk is full, or a user's share of it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class MemoryShort(UserError):
@@ -107,8 +120,11 @@ def require(condition: bool, key: str, got: object, allowed: str) -> None:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """The known word that is most like the one given, in capitals or not; "" where none is."""
-    small = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(word.lower(), list(small), n=1)
+    small, given = {one.lower(): one for one in known}, word.lower()
+    close = difflib.get_close_matches(given, list(small), n=1)
+    if not close and len(given) in (2, 3):  # one wrong letter of so few is far off to difflib
+        alike = (one for one in small if len(one) == len(given))
+        close = [one for one in alike if sum(map(ne, one, given)) == 1][:1]
     return small[close[0]] if close else ""
 
 

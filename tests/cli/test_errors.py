@@ -18,6 +18,20 @@ BAD = [
     (["rouns=3"], "did you mean rounds?"),
     (["--nonsense"], "unrecognized arguments: --nonsense"),
     (["--cfg", "foo"], "invalid choice: 'foo'"),
+    (["rounds=ten"], "rounds=ten is not allowed: a whole number in [1, 1,000,000,000]"),
+    (["rounds="], "rounds='' is not allowed: a whole number in [1, 1,000,000,000]"),
+    (["progress=maybe"], "progress=maybe is not allowed: true or false"),
+    (["num_cluster=4"], "there is no key num_cluster; did you mean num_clusters?"),
+    (["name=größe"], "name=größe cannot be read: quote the value, as in 'name=\"größe\"'"),
+    (["name='a"], "name='a cannot be read: quote the value, as in 'name=\"a\"'"),
+    (["algorithm=lcfl,ifca"], "algorithm=lcfl,ifca is not allowed: "),
+    (["hydra.launcher.timeout=2"], "`fedclust run --cfg hydra` shows the keys"),
+    (["+tag.x=1"], "did you mean tags?"),
+    (["--multirum"], "did you mean --multirun?"),
+    (["engine=looop"], "did you mean loop?"),
+    (["device=gpu"], "a GPU is called cuda"),
+    (["solver.le=1"], "did you mean solver.lr?"),
+    (["experiment=lcfl"], "there are lcfl/fig2, lcfl/fig3"),
     (["algorithm=CLOVE"], "did you mean clove?"),
     (["dataset=MNIST"], "did you mean mnist?"),
     (["solver.Lr=1"], "did you mean solver.lr?"),
@@ -224,6 +238,8 @@ def assert_one_line(done: object, named: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        (["--verison"], "did you mean --version?"),
+        (["example"], "the folder to make may follow"),
         (["fly"], "it has run, tune, report, list"),
         (["lst"], "did you mean list?"),
         (["list", "algorithms"], "no group algorithms: did you mean algorithm?"),
@@ -240,6 +256,26 @@ def test_a_bad_command_is_one_line(
     fedclust: Callable[..., object], arguments: list[str], named: str
 ) -> None:
     assert_one_line(fedclust(*arguments), named)
+
+
+def test_of_several_folders_all_are_looked_at_before_a_report_is_made(
+    fedclust: Callable[..., object], tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "config.yaml").touch()
+    assert_one_line(fedclust("report", "here", "nowhere"), "is in nowhere; nothing was made")
+
+
+def test_a_full_disk_is_no_mistake_of_who_gave_the_command(
+    fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    done = fedclust("run", "progress=false", "rounds=1", "partition.num_clients=8")
+    assert "cannot be written or read: No space left on device" in done.err  # type: ignore[attr-defined]
+    assert done.status == 1  # type: ignore[attr-defined]
 
 
 def _npz(path: Path, **changes: object) -> None:

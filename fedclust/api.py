@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import html
 import random
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from fedclust.report.table import Table
     from fedclust.report.write import Contents
+
+
+_CALLER = 5  # calls from a warning to who has called `run` or `sweep`
 
 
 @contextmanager
@@ -66,6 +70,9 @@ def run(
         DivergedError: when every seed has failed.
         Interrupted: after Ctrl-C, when the round has been saved; the same call continues.
         Exception: what a method of your own has raised.
+
+    Warns:
+        UserWarning: of a finished job whose code has changed since, or whose files have.
     """
     return Result.of(_start(overrides, keys, config_dir, many=False))
 
@@ -92,6 +99,9 @@ def sweep(
         SweepError: if jobs could not run; the others have, and `load` reads them.
         UserError: as `run`.
         Interrupted: as `run`.
+
+    Warns:
+        UserWarning: as `run`.
     """
     return Result.of(_start(overrides, keys, config_dir, many=True))
 
@@ -134,8 +144,9 @@ def _start(
         )
     typed = as_typed(overrides, keys, many=many)
     own = None if config_dir is None else _path("config_dir", config_dir).resolve()
+    warn = partial(warnings.warn, stacklevel=_CALLER)
     try:
-        return start(typed, own, multirun=many)
+        return start(typed, own, multirun=many, warn=warn)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error, typed, "fedclust.sweep")) from error
     except YAMLError as error:

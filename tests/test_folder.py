@@ -334,24 +334,29 @@ def test_other_data_are_refused(tmp_path: Path) -> None:
     again.release()
 
 
-def test_changed_code_of_a_user_is_told(tmp_path: Path) -> None:
+def test_changed_code_that_a_job_uses_is_told(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
-    (mine / "outputs").mkdir(parents=True)
-    (mine / "method.py").write_text("a = 1")
+    mine.mkdir()
+    (mine / "method.py").write_text("import helper")
+    (mine / "helper.py").write_text("a = 1")
+    config = {**CONFIG, "algorithm": {"_target_": "method.Mine"}}
 
-    def changes() -> str:
-        run = RunFolder(tmp_path / "run", CONFIG, mine)
+    def changes() -> tuple[str, ...]:
+        run = RunFolder(tmp_path / "run", config, mine)
         run.acquire({"compiled": True})
         run.release()
-        return run.changes
+        assert run.changes.means == ""
+        return run.changes.files
 
-    assert changes() == ""
-    for name in ("notes.txt", ".hidden.pyc", "outputs/config.yaml"):
-        (mine / name).write_text("no code")
-    assert changes() == ""
-    (mine / "method.py").write_text("a = 2")
-    assert re.fullmatch("user_files [0-9a-f]{16} → [0-9a-f]{16}", changes())
-    assert changes() == ""
+    assert changes() == ()
+    (mine / "unrelated.py").write_text("")
+    assert changes() == ()
+    (mine / "helper.py").write_text("a = 2")
+    assert changes() == ("helper.py",)
+    assert changes() == ()
+    file = tmp_path / "run" / "versions.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "user_files": "e8b8"}))
+    assert changes() == ()  # an earlier version did not know which files
 
 
 def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
@@ -442,7 +447,9 @@ def test_what_computed_a_job_before_is_kept(tmp_path: Path) -> None:
         one.acquire(versions)
         told.append(one.changes)
         one.release()
-    assert told == ["", "", "", "compiled True → False, torch 2.11 → 2.12", ""]
+    assert all(one.files == () for one in told)
+    means = [one.means for one in told]
+    assert means == ["", "", "", "compiled True → False, torch 2.11 → 2.12", ""]
     written = json.loads((tmp_path / "job" / "versions.json").read_text())
     assert written == {**second, "before": [{**first, "ranks": 2}]}
 

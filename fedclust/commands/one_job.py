@@ -117,14 +117,14 @@ def _run(
         # what a run needs and nothing else does costs most of a start
         import torch
 
-        from fedclust.config.build import build
+        from fedclust.config.build import build, data_of
         from fedclust.metrics import meaning
         from fedclust.metrics.summary import objective
         from fedclust.metrics.told import read_meanings
         from fedclust.runtime.folder import RunFolder
         from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
         from fedclust.runtime.progress import Aside, Shown, Sweep
-        from fedclust.runtime.run import run
+        from fedclust.runtime.run import data_digests, run
 
         afterwards.callback(torch.set_num_threads, torch.get_num_threads())
         ranks = here()
@@ -143,6 +143,8 @@ def _run(
         else:
             read_meanings(path)  # no file of a user's was imported
             meaning(schema.objective_of(resolved), "objective")
+            if ranks.leads and folder.has_touched_data():
+                folder.confirm_data(data_digests(data_of(resolved, own)))
         if resolved["report"] is not None:
             check_report(resolved)
         if built is None:
@@ -151,6 +153,7 @@ def _run(
         console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
         for remark in folder.remarks:
             Aside(title, console).warn(remark)
+            sweep.note("remarks", remark)
         return ranks.agree(lambda: objective(folder.path, schema.objective_of(resolved)))
     after, name, jobs = None, "", sweep.jobs()
     if number is not None and not alone:

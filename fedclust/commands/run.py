@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -113,7 +113,13 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(1)
 
 
-def start(overrides: Sequence[str], own: Path | None = None, *, multirun: bool = False) -> Path:
+def start(
+    overrides: Sequence[str],
+    own: Path | None = None,
+    *,
+    multirun: bool = False,
+    warn: Callable[[str], object] | None = None,
+) -> Path:
     """Run one job, or with `multirun` or an experiment a sweep of them.
 
     What Hydra and PyTorch keep for the whole process is afterwards as it was before.
@@ -122,6 +128,7 @@ def start(overrides: Sequence[str], own: Path | None = None, *, multirun: bool =
         overrides: Hydra's.
         own: the folder given with --config-dir.
         multirun: whether KEY=VALUE,VALUE,… means a job for every value.
+        warn: told what somebody should know of jobs that were done already, besides the terminal.
 
     Returns:
         The folder of the job, or of the sweep.
@@ -137,6 +144,9 @@ def start(overrides: Sequence[str], own: Path | None = None, *, multirun: bool =
             folder = _start([*overrides, *aside], own, notes, multirun=multirun)
         except Stopped as stopped:
             raise stopped.reason from stopped.reason.__cause__
+        if warn is not None:
+            for line in sweep.lines("remarks"):
+                warn(line)
         if sweep.not_run():
             raise SweepError(folder, sweep.not_run())
         return folder

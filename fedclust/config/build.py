@@ -126,6 +126,22 @@ def _computing(
     return sharded(engine, ranks), federations
 
 
+def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int, Federation]:
+    """The data of every seed as a job would have them, on the CPU and without its other parts.
+
+    Args:
+        config, user_dir: as for `build`.
+
+    Raises:
+        UserError: as `build`.
+    """
+    objects = Objects(user_dir, {key: config[key] for key in _SHARED})
+    partition = objects.make(config["partition"], "partition")
+    dataset = load_dataset(objects.make(config["dataset"], "dataset"))
+    seeds = seed_list(config["seeds"])
+    return federate(dataset, partition, seeds, torch.device("cpu"), config["validation"])
+
+
 def load_dataset(loader: Any) -> Dataset:
     """The arrays."""
     dataset: Dataset = loader.load()

@@ -8,6 +8,7 @@ from pathlib import Path
 from fedclust.helpers.errors import counted
 from fedclust.report.arms import Arm
 from fedclust.report.compat import switched_on
+from fedclust.report.data import other_data
 from fedclust.report.reading import left_out
 from fedclust.report.seals import broken
 from fedclust.report.settings import mixed_versions
@@ -39,6 +40,7 @@ def banners(folder: Path, arms: Sequence[Arm]) -> list[str]:
                 f"{one.folder.name}: {', '.join(changed)} damaged or changed since the job wrote "
                 f"{'it' if len(changed) == 1 else 'them'}; the numbers may not be the job's"
             )
+    told += other_data(arms)
     told += left_out(folder, runs.keys())
     told += mixed_versions(arms)
     names = {str(arm.run.config.get("name")) for arm in arms}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm, settings_of
+from fedclust.report.data import other_data
 from fedclust.report.scores import Column, in_panels, layout, score_column, standing
 from fedclust.report.spec import Spec
 from fedclust.report.standings import MARGIN, Standing, silence
@@ -148,11 +149,18 @@ def _record(arm: Arm, one: Standing) -> Mapping[str, Any]:
 def _notes(spec: Spec, arms: Sequence[Arm], found: Sequence[Standing]) -> list[str]:
     """Every term of the table, and what is missing."""
     where = " of its federation" if len(settings_of(arms)) > 1 else ""
+    same = (
+        "In a seed all arms meet the same data, cohorts and initial models, so differences within "
+        "a seed are less noisy than differences of means."
+    )
+    if other_data(arms):
+        same = (
+            "Not all arms met the same data in a seed, so a difference may come from the data "
+            "rather than from the methods."
+        )
     lines = [
-        f"Difference: the arm minus the best arm{where}, mean over the seeds that both have. In a "
-        "seed all arms meet the same data, cohorts and initial models, so differences within a "
-        "seed are less noisy than differences of means. 95 % interval: of the mean difference, by "
-        "Student's t."
+        f"Difference: the arm minus the best arm{where}, mean over the seeds that both have. "
+        f"{same} 95 % interval: of the mean difference, by Student's t."
     ]
     untold = [one for one in found if one.verdict == "untold"]
     if len(untold) + sum(one.verdict == "best" for one in found) < len(found):

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedclust.helpers.files import atomic_write, new_digest, sealed_file
+from fedclust.helpers.files import atomic_write
 
-# a folder with one of these is a sweep's, a job's or a virtual environment
-_NO_CODE = {"multirun.yaml", "versions.json", "pyvenv.cfg"}
+USERS = "user_files"  # digests of the files of a user's own that a job uses, by name
 
 
-def write_account(file: Path, content: Mapping[str, Any]) -> str:
+class Changes(NamedTuple):
+    """What is another now than it was.
+
+    Attributes:
+        means: packages, machine and the like, in words; empty if nothing.
+        files: of a user's own, by their paths in the folder given with --config-dir.
+    """
+
+    means: str = ""
+    files: tuple[str, ...] = ()
+
+
+def write_account(file: Path, content: Mapping[str, Any]) -> Changes:
     """Write what computes the job now, and what did before where that was something else.
 
     Args:
@@ -22,17 +32,37 @@ def write_account(file: Path, content: Mapping[str, Any]) -> str:
         content: JSON-able.
 
     Returns:
-        What is another now, in words; empty if nothing.
+        What is another now.
     """
     before = _read(file)
     earlier = before.pop("before", [])
     now = json.loads(json.dumps(content))
-    changes = _changes(before, now) if before else ""
-    if changes:
+    changes = Changes()
+    if before:
+        changes = Changes(_changed_means(before, now), _changed_files(before, now.get(USERS, {})))
+    if any(changes):
         earlier = [*earlier, before]
     whole = {**now, "before": earlier} if earlier else now
     atomic_write(file, json.dumps(whole, indent=2) + "\n")
     return changes
+
+
+def files_changed_since(file: Path, now: Mapping[str, str]) -> tuple[str, ...]:
+    """The files of a user's own that are others than an account says; none where it says nothing.
+
+    Args:
+        file: the account.
+        now: their digests, by name.
+    """
+    return _changed_files(_read(file), now)
+
+
+def _changed_files(before: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str, ...]:
+    """The files of a user's own that differ, appeared or are gone."""
+    known = before.get(USERS)
+    if not isinstance(known, Mapping):  # an earlier version kept one digest of all files
+        return ()
+    return tuple(sorted(name for name in {**known, **now} if known.get(name) != now.get(name)))
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -44,31 +74,14 @@ def _read(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between two accounts of what computes a job; their numbers of ranks may
-    differ.
+def _changed_means(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs between two accounts of what computes a job, a user's files apart; their numbers
+    of ranks may differ.
     """
     flat, flat_now = ({**one, **one.get("packages", {})} for one in (before, now))
-    keys = [key for key in {**flat, **flat_now} if key not in ("packages", "ranks")]
+    keys = [key for key in {**flat, **flat_now} if key not in ("packages", "ranks", USERS)]
     return ", ".join(
         f"{key} {flat.get(key)} → {flat_now.get(key)}"
         for key in keys
         if flat.get(key) != flat_now.get(key)
     )
-
-
-def digest_of_code(folder: Path) -> str:
-    """Digest of every Python and YAML file below a folder, names included.
-
-    Hidden folders, virtual environments and what runs have left are passed over.
-    """
-    digest = new_digest()
-    for where, folders, names in os.walk(folder):
-        if _NO_CODE & set(names):
-            folders.clear()
-            continue
-        folders[:] = sorted(name for name in folders if name[0] not in "._" and name != "outputs")
-        for file in sorted(Path(where, name) for name in names):
-            if file.suffix in (".py", ".yaml", ".yml"):
-                digest.update(f"{file.relative_to(folder)}\0{sealed_file(file)}\0".encode())
-    return digest.hexdigest()[:16]

@@ -4,7 +4,7 @@
     status.json                  pending, running, done, failed or interrupted, with the round and
                                  the error
     checkpoints/                 the last two rounds, see `fedclust.runtime.checkpoints`
-    checkpoints/done.json        digests of the results of a finished job
+    checkpoints/done.json        digests of the results of a finished job, and of its data
 
 A file that a finished job needs is sealed there, so that later damage is found.
 """
@@ -16,6 +16,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,8 +37,9 @@ from fedclust.helpers.files import (
 )
 from fedclust.metrics.summary import write_summary
 from fedclust.metrics.told import NAME as METRICS_FILE
-from fedclust.runtime.account import digest_of_code, write_account
+from fedclust.runtime.account import USERS, Changes, files_changed_since, write_account
 from fedclust.runtime.checkpoints import WAY_OUT, Checkpoint, Checkpoints
+from fedclust.runtime.sources import code_of, data_files
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -53,7 +55,7 @@ class RunFolder:
         path: the folder.
         config: the resolved config the folder must belong to.
         user_dir: the folder given with --config-dir, whose files can change a result too.
-        changes: what computed it before and is another now, in words; empty if nothing.
+        changes: what computed it before and is another now.
         remarks: what was found damaged and is repaired or passed over, a line each.
         data: digests of the examples and of who owns what, by name, kept with every checkpoint.
     """
@@ -61,13 +63,17 @@ class RunFolder:
     path: Path
     config: Mapping[str, Any]
     user_dir: Path | None = None
-    changes: str = ""
+    changes: Changes = field(default_factory=Changes)
     remarks: list[str] = field(default_factory=list)
     data: Mapping[str, str] = field(default_factory=dict)
     _lock: BinaryIO | None = None
     _was_empty: bool | None = None  # before this process wrote to it; None where nobody has looked
     _found: Checkpoint | None = None
     _files: dict[str, Sealed] = field(default_factory=dict)
+    _data_files: dict[str, str] = field(init=False)  # as they look before anybody reads them
+
+    def __post_init__(self) -> None:
+        self._data_files = data_files(self.config)
 
     @property
     def _checkpoints(self) -> Checkpoints:
@@ -90,16 +96,15 @@ class RunFolder:
         A status.json that says otherwise is written again. Where the checkpoints have been deleted
         the status alone decides.
         """
-        status, file = self.status, self.path / "checkpoints" / "done.json"
+        status, file, sealed = self.status, self._done_file, self._done
         self.remarks.clear()
-        try:
-            sealed = opened_json(file.read_bytes(), *_SEALED)
-        except OSError:
-            sealed = None
         if sealed is None:
             if file.is_file():
                 self.remarks.append(f"{file} is damaged, so the results were not compared with it")
-            return status["state"] == "done" and all((self.path / n).is_file() for n in _NEEDED)
+            done = status["state"] == "done" and all((self.path / n).is_file() for n in _NEEDED)
+            if done:
+                self._look_at_code()
+            return done
         gone = []
         for name, seal in sealed["files"].items():
             file = self.path / name
@@ -123,7 +128,60 @@ class RunFolder:
                 self.remarks.append(f"{self.path / 'status.json'} {_AGAIN}")
             self.write_status(**sealed["status"])
         self._drop_parts()
+        self._look_at_code()
         return True
+
+    @property
+    def _done_file(self) -> Path:
+        return self.path / "checkpoints" / "done.json"
+
+    @property
+    def _done(self) -> dict[str, Any] | None:
+        """What done.json says; None where there is none, or it was changed."""
+        try:
+            return opened_json(self._done_file.read_bytes(), *_SEALED)
+        except OSError:
+            return None
+
+    def _look_at_code(self) -> None:
+        """Remark on a user's code that has changed since it computed a finished job."""
+        if self.user_dir is None:
+            return
+        now = code_of(self.config, self.user_dir)
+        changed = files_changed_since(self.path / "versions.json", now)
+        if changed:
+            self.remarks.append(
+                f"{', '.join(changed)} changed since {self.path} was computed: its numbers are "
+                "those of the old code; to compute it anew, delete the folder, or choose another "
+                "name=…"
+            )
+
+    def has_touched_data(self) -> bool:
+        """Whether files of data were written since a finished job read them; `confirm_data` tells
+        whether they hold something else.
+
+        Files that are gone do not count, nor what nothing is known of.
+        """
+        done = self._done or {}
+        known = done.get("data_files", {})
+        return "data" in done and any(
+            known.get(key) != looks for key, looks in self._data_files.items()
+        )
+
+    def confirm_data(self, data: Mapping[str, str]) -> None:
+        """Refuse a finished job whose data are others now; the same ones are known the next time.
+
+        Args:
+            data: digests by what they are of.
+
+        Raises:
+            RunFolderError: naming what has changed.
+        """
+        done = self._done
+        assert done is not None
+        self._refuse_others(done["data"], data, "computed")
+        with suppress(OSError):  # a folder that nobody may write is compared each time
+            atomic_write(self._done_file, sealed_json({**done, "data_files": self._data_files}))
 
     def check(self) -> None:
         """Refuse a folder that belongs to another config, or to no job at all.
@@ -163,19 +221,18 @@ class RunFolder:
         Raises:
             OSError: if the folder cannot be written.
         """
-        file, done = self.path / "config.yaml", self.path / "checkpoints" / "done.json"
-        sealed = opened_json(done.read_bytes(), *_SEALED) if done.is_file() else None
+        file, sealed = self.path / "config.yaml", self._done
         seal = sealed["files"].pop(file.name, None) if sealed else None
         if seal and not Sealed(*seal).fits(file):
             return  # changed by hand, which the report says
         text = self._text_renewed()
         if sealed and text is not None:  # a kill leaves it without a seal, not with an old one
-            atomic_write(done, sealed_json(sealed))
+            atomic_write(self._done_file, sealed_json(sealed))
         if text is not None:
             atomic_write(file, text)
         if sealed and (text is not None or seal is None):
             sealed["files"][file.name] = sealed_file(file)
-            atomic_write(done, sealed_json(sealed))
+            atomic_write(self._done_file, sealed_json(sealed))
 
     def _text_renewed(self) -> str | None:
         """The config on the disk with what the report is asked for now, tags beside those that it
@@ -243,7 +300,7 @@ class RunFolder:
         else:
             self._checkpoints.unseal(file.name)
             self._files[file.name] = _written(file, renewed)
-        users = {} if self.user_dir is None else {"user_files": digest_of_code(self.user_dir)}
+        users = {} if self.user_dir is None else {USERS: code_of(self.config, self.user_dir)}
         self.changes = write_account(self.path / "versions.json", {**versions, **users})
 
     def _look_at_status(self) -> None:
@@ -264,7 +321,7 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
             elif is_litter(path):
                 path.unlink(missing_ok=True)
-        (self.path / "checkpoints" / "done.json").unlink(missing_ok=True)
+        self._done_file.unlink(missing_ok=True)
 
     def keep(self, name: str, write: Callable[[Path], object]) -> None:
         """Make sure of a file that follows from the job alone: written before round 0, and again
@@ -295,11 +352,18 @@ class RunFolder:
             RunFolderError: naming what has changed.
         """
         self.data = dict(data)
-        before = {} if self._found is None else self._found.data
-        changed = [what for what in data if before and before.get(what) != data[what]]
+        self._refuse_others({} if self._found is None else self._found.data, data, "begun")
+
+    def _refuse_others(self, before: Mapping[str, str], now: Mapping[str, str], how: str) -> None:
+        """Refuse data that are others than before.
+
+        Raises:
+            RunFolderError: naming the first of them.
+        """
+        changed = [what for what in now if before and before.get(what) != now[what]]
         if changed:
             raise RunFolderError(
-                f"{self.path} was begun with other data ({changed[0]} changed); bring them back, "
+                f"{self.path} was {how} with other data ({changed[0]} changed); bring them back, "
                 f"{WAY_OUT}"
             )
 
@@ -359,8 +423,10 @@ class RunFolder:
             sealed = sealed_file(file)
             assert sealed is not None
             files[str(file.relative_to(self.path))] = sealed
-        done = sealed_json({"files": files, "status": status})
-        atomic_write(self.path / "checkpoints" / "done.json", done)
+        done = sealed_json(
+            {"files": files, "status": status, "data": self.data, "data_files": self._data_files}
+        )
+        atomic_write(self._done_file, done)
         self.write_status(**status)
         self._drop_parts()
 

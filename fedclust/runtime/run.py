@@ -41,6 +41,7 @@ from fedclust.runtime.simulation import (
     models_per_client,
 )
 from fedclust.trackers import About
+from fedclust.types import Federation
 
 
 def run(job: Job, folder: RunFolder, progress: Progress, signals: Signals | None = None) -> None:
@@ -68,6 +69,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
     keep_freed_memory()
     folder.check()
     if ranks.agree(folder.is_done):
+        if ranks.leads and folder.has_touched_data():
+            folder.confirm_data(data_digests(job.federations))
         for line in folder.remarks:
             progress.warn(line)
         return
@@ -89,10 +92,15 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
         progress.start(folder.path, first, job.rounds)
         for line in folder.remarks:
             progress.warn(line)
-        if first and folder.changes:
+        if first and folder.changes.means:
             progress.warn(
                 "continued by other means than begun, so equal to rounding only, which can grow: "
-                f"{folder.changes}"
+                f"{folder.changes.means}"
+            )
+        if first and folder.changes.files:
+            progress.warn(
+                f"continued with other code than begun, so results may differ from those of either "
+                f"alone: {', '.join(folder.changes.files)} changed"
             )
         device = next(iter(job.federations.values())).pool.x.device
         remarks = [part.remark(job.rounds) for part in (job.algorithm, job.scenario)]
@@ -152,15 +160,15 @@ def _fail(folder: RunFolder, error: str, rounds: int) -> None:
 def begin_files(job: Job, folder: RunFolder) -> Recorder:
     """Take the folder, and write what a job says of itself before its first round."""
     folder.acquire(job.versions)
-    folder.same_data(data_digests(job))
+    folder.same_data(data_digests(job.federations))
     write_partitions(job, folder)
     return Recorder(folder.path, job.seeds, job.engine.layout.num_params, job.tracker)
 
 
-def data_digests(job: Job) -> dict[str, str]:
+def data_digests(federations: Mapping[int, Federation]) -> dict[str, str]:
     """Digests of the examples, and of who owns which in every seed, by what they are of."""
-    digests = {"the examples": pool_digest(next(iter(job.federations.values())).pool)}
-    for seed, fed in job.federations.items():
+    digests = {"the examples": pool_digest(next(iter(federations.values())).pool)}
+    for seed, fed in federations.items():
         digests[f"the partition of seed {seed}"] = digest(fed)
     return digests
 
@@ -172,7 +180,8 @@ def write_partitions(job: Job, folder: RunFolder) -> None:
 
     def describe(file: Path) -> None:
         seeds = {str(seed): summary(fed) for seed, fed in job.federations.items()}
-        content = {"parameters": job.engine.layout.num_params, "seeds": seeds}
+        params = job.engine.layout.num_params
+        content = {"parameters": params, "seeds": seeds, "data": folder.data}
         file.write_text(json.dumps(content) + "\n")
 
     folder.keep("federation.json", describe)

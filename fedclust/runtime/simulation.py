@@ -15,7 +15,7 @@ from torch import Tensor
 from fedclust.config.job import Job
 from fedclust.engines.clients import SeedClients
 from fedclust.engines.lockstep import Lockstep
-from fedclust.helpers.errors import ConfigError, require
+from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import METRICS
 from fedclust.types import PER_CLIENT, Cost, Evaluation, Federation, Round, Served, Split
 from fedclust.verbs import Algorithm
@@ -95,7 +95,7 @@ class Simulation:
         """What the algorithm serves.
 
         Raises:
-            ConfigError: unless it is models [K, P] float32 and labels [M] int64.
+            ConfigError: unless it is models [K, P] float32 and labels [M] int64 from -1 to K - 1.
         """
         served = self.algorithm.serve(self.state, clients, rnd)
         kind, params = type(self.algorithm).__qualname__, clients.layout.num_params
@@ -113,6 +113,15 @@ class Simulation:
                     f"{kind}.serve returned {name} {list(tensor.shape)} of {tensor.dtype} in seed "
                     f"{self.seed}: expected {list(shape)} of {dtype}"
                 )
+        models, label = len(served.models), served.label
+        wrong = ((label < -1) | (label >= models)).nonzero()
+        if len(wrong):
+            client = int(wrong[0])
+            raise ConfigError(
+                f"{kind}.serve returned label {int(label[client])} for client {client} in seed "
+                f"{self.seed}, and {counted(models, 'model')}: expected 0 to {models - 1}, or -1 "
+                "where nobody serves the client yet"
+            )
         return served
 
     def _checked(self, verb: str, returned: Any) -> tuple[Any, Cost]:

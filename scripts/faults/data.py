@@ -1,4 +1,4 @@
-"""Data that are damaged, wrong, or not the same in the second half of a job."""
+"""Data that are damaged, wrong, or not the same in the second half of a job or after its end."""
 
 from __future__ import annotations
 
@@ -265,23 +265,58 @@ def changed_data(change: Callable[[Arrays], None], folder: Path) -> tuple[str, s
     return ("wrong" if ended.kind == "done" else "crashed"), f"{ended.kind}: {ended.said[-500:]}"
 
 
-def changed_code(folder: Path) -> tuple[str, str]:
-    """Change a user's file between two halves of a job: it is told, and nothing else happens."""
+def users_method(folder: Path, code: str) -> tuple[list[str], Path]:
+    """A command that runs a user's method, and the file of its code."""
     (folder / "mine" / "algorithm").mkdir(parents=True)
     (folder / "mine" / "algorithm" / "user.yaml").write_text("_target_: user_method.Mine\n")
-    code = folder / "mine" / "user_method.py"
+    file = folder / "mine" / "user_method.py"
+    file.write_text(code)
+    command = [*COMMAND, "rounds=4", "checkpoint_seconds=0", "partition.num_clients=8"]
+    return [*command, "--config-dir", "mine", "algorithm=user"], file
+
+
+def changed_code(folder: Path) -> tuple[str, str]:
+    """Change a user's file between two halves of a job: it is told, and nothing else happens."""
     killing = "import os; rnd.t == 2 and os.kill(os.getpid(), 9); "
     done = DOES["round"]
-    code.write_text(METHOD.format(**{**DOES, "round": f"{killing}{done}"}))
-    command = [*COMMAND, "rounds=4", "checkpoint_seconds=0", "partition.num_clients=8"]
-    command += ["--config-dir", "mine", "algorithm=user"]
+    command, code = users_method(folder, METHOD.format(**{**DOES, "round": f"{killing}{done}"}))
     first = called(command, folder)
     if first.status != -9:
         return "crashed", first.end
     code.write_text(METHOD.format(**DOES))
     ended = called(command, folder)
-    told = "user_files" in ended.err
+    told = "user_method.py changed" in ended.err
     return ("refused" if told and ended.status == 0 else "wrong"), ended.end
+
+
+def changed_code_when_done(folder: Path) -> tuple[str, str]:
+    """Change a user's file of a finished job: it is told, and the numbers stay."""
+    command, code = users_method(folder, METHOD.format(**DOES))
+    first = called(command, folder)
+    if first.status != 0:
+        return "crashed", first.end
+    before = contents(folder / "job")
+    code.write_text(code.read_text() + "changed = True\n")
+    ended = called(command, folder)
+    if ended.status != 0 or contents(folder / "job") != before:
+        return "crashed", ended.end
+    return ("refused" if "user_method.py changed" in ended.err else "wrong"), ended.end
+
+
+def changed_data_when_done(change: Callable[[Arrays], None], folder: Path) -> tuple[str, str]:
+    """Change the data of a finished job, and ask for it again."""
+    given = arrays()
+    write(folder, given)
+    first = called([*COMMAND, *NPZ], folder)
+    if first.status != 0:
+        return "crashed", first.end
+    before = contents(folder / "job")
+    change(given)
+    write(folder, given)
+    ended = called([*COMMAND, *NPZ], folder)
+    if ended.line:
+        return ("refused" if contents(folder / "job") == before else "crashed"), ended.line
+    return ("wrong" if ended.status == 0 else "crashed"), ended.end
 
 
 def cases(quick: bool) -> Iterator[Case]:
@@ -306,3 +341,7 @@ def cases(quick: bool) -> Iterator[Case]:
         work = partial(changed_data, change)
         yield Case("other data in the second half", change.__name__.replace("_", " "), work)
     yield Case("other data in the second half", "a user's code", changed_code)
+    for change in CHANGES[::few]:
+        work = partial(changed_data_when_done, change)
+        yield Case("other data of a finished job", change.__name__.replace("_", " "), work)
+    yield Case("other data of a finished job", "a user's code", changed_code_when_done)

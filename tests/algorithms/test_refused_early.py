@@ -112,9 +112,11 @@ def test_a_number_that_nobody_documents_names_the_method_and_the_way_out(tmp_pat
     [
         (lambda s: replace(s, label=s.label.float()), "label [8] of torch.float32 in seed 0"),
         (lambda s: replace(s, label=s.label[:3]), "label [3] of torch.int64 in seed 0"),
+        (lambda s: replace(s, label=s.label + 3), "label 3 for client 0 in seed 0, and 1 model"),
+        (lambda s: replace(s, label=s.label - 2), "label -2 for client 0 in seed 0, and 1 model"),
         (lambda s: replace(s, models=s.models[0]), "models [650] of torch.float32 in seed 0"),
     ],
-    ids=["floats", "too few", "one model"],
+    ids=["floats", "too few", "too high", "too low", "one model"],
 )
 def test_what_is_served_has_a_shape(
     tmp_path: Path, served: Callable[[Served], Served], named: str

@@ -100,6 +100,7 @@ def test_a_finished_job_of_other_data_is_refused(
     assert fedclust(*job).err == "job is done already\n"  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_report_of_other_data_does_not_call_them_the_same(
     fedclust: Callable[..., object], tmp_path: Path
 ) -> None:

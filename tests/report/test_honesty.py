@@ -222,3 +222,22 @@ def test_distances_are_ordered_by_the_groups_when_they_were_measured(
     order, group, label = _order(arm, 4)
     assert order.tolist() == [0, 1, 2, 3]
     assert group.tolist() == label.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("digest", ["1", "2"])
+def test_jobs_that_met_other_data_are_told(tmp_path: Path, plain: Plain, digest: str) -> None:
+    for name, curve, one in (("a", CURVE, "1"), ("b", [[0.1, 0.1], [0.2, 0.3]], digest)):
+        plain(tmp_path / name, {"accuracy": curve}, choices={"algorithm": name})
+        data = {"the examples": one, "the partition of seed 0": "3"}
+        (tmp_path / name / "federation.json").write_text(
+            json.dumps({"parameters": 1, "seeds": {}, "data": data})
+        )
+    report = contents(tmp_path)
+    told = [line for line in report.banners if "different data" in line]
+    line = (
+        "the jobs met different data (the examples): a | b; differences between them may come from "
+        "the data"
+    )
+    assert told == ([line] if digest == "2" else [])
+    notes = " ".join(note for table in report.tables for note in table.notes)
+    assert ("all arms meet the same data" in notes) == (digest == "1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,7 +65,9 @@ def draw(folder: Path, spec: Spec, arms: Sequence[Arm]) -> list[Picture]:
 def save(folder: Path, name: str, caption: str, figure: Figure) -> Picture:
     """A figure written to `folder` as PNG and PDF; within the style it was drawn in."""
     png, pdf = io.BytesIO(), io.BytesIO()
-    figure.savefig(png, format="png", metadata={"Software": None})
+    with warnings.catch_warnings():  # names too long for the figure are no news to whoever runs it
+        warnings.filterwarnings("ignore", "constrained_layout not applied")
+        figure.savefig(png, format="png", metadata={"Software": None})
     figure.set_layout_engine("none")  # keep the layout just found, which costs a drawing
     # without a date the same data give the same file
     metadata = {"CreationDate": None, "Producer": None, "Creator": None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from rich.console import Console
 
-from fedclust.report import make_report, print_summary, style
+from fedclust.report import figures, make_report, print_summary, style
 from fedclust.report.flow import flow
 from fedclust.report.heatmaps import _order
 from fedclust.report.sweep import write_sweep
@@ -89,6 +91,15 @@ def test_a_scaled_run_cannot_judge_a_value(
         "–" if verdict == "cannot tell" else "2 of 2" if value < 0.9 else "0 of 2"
     )
     assert about_order[2:] == ["holds", "2 of 2"]
+
+
+def test_names_that_no_figure_holds_warn_nobody(tmp_path: Path) -> None:
+    figure = Figure(figsize=(0.5, 0.5), layout="constrained")
+    figure.subplots().set_ylabel("a name that is long\n" * 9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figures.save(tmp_path, "small", "", figure)
+    assert (tmp_path / "small.png").is_file()
 
 
 def test_every_row_says_how_many_seeds_it_has(tmp_path: Path, plain: Plain) -> None:

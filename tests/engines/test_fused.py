@@ -446,7 +446,7 @@ def _taken(event: torch.autograd.profiler_util.FunctionEvent) -> int:
 
 
 def test_what_tests_look_at_is_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the second test of the same examples on, and anew once they or their models change."""
+    """And anew once they or their models change, with the bits of an engine that knows nothing."""
     monkeypatch.setattr(tested, "_LEAST", 1)
     engine, shards = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
     models, label = starts(engine), labels(len(shards))
@@ -465,11 +465,10 @@ def test_what_tests_look_at_is_converted_once(monkeypatch: pytest.MonkeyPatch) -
         got, conversions = engine.test(asked), len(calls)
         want = FusedEngine(shipped("mlp128"), engine.pool).test(asked)
         assert torch.equal(got.correct, want.correct)
-        torch.testing.assert_close(got.loss_sum, want.loss_sum, rtol=1e-6, atol=1e-6)
+        assert torch.equal(got.loss_sum, want.loss_sum)
         return conversions
 
     same = TestCall(models, label, shards)
-    assert looked(same) > 0
     assert looked(same) > 0
     assert looked(same) == 0
     assert looked(TestCall(models + 0.1, label, ragged_shards())) == 0

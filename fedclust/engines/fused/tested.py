@@ -26,20 +26,21 @@ class _Asked:
     count: Tensor
 
     def equals(self, other: _Asked) -> bool:
-        """Whether another test looks at the same, for which the host does not wait on a GPU."""
+        """Whether another test looks at the same."""
         pairs = (
             (self.label, other.label),
             (self.count, other.count),
             (self.index, other.index),
         )
-        return not self.label.is_cuda and all(a is b or torch.equal(a, b) for a, b in pairs)
+        return all(a is b or torch.equal(a, b) for a, b in pairs)
 
 
 class Tested:
     """The examples of the last test, by the model that looks at them; see `Grouped`.
 
-    From the second test of the same on, the examples are kept as models see them, where they take
-    no more than 256 MiB and are many for every model.
+    On a CPU the examples are kept as models see them, where they take no more than 256 MiB and are
+    many for every model. That hangs on the call alone, never on those before it: a job that
+    continues must test as one that was never stopped, to the bit.
 
     Args:
         pool: all examples.
@@ -52,13 +53,14 @@ class Tested:
 
     def of(self, label: Tensor, shards: Shards, num_models: int) -> Grouped:
         """The examples of `shards` grouped by the label [C] of their row, of `num_models`."""
-        asked, last = _Asked(label, shards.index, shards.count), self._grouped
-        if self._asked is None or last is None or not asked.equals(self._asked):
+        if label.is_cuda:  # the host would have to wait to compare
+            return Grouped.of(label, shards, num_models, self._pool)
+        asked = _Asked(label, shards.index, shards.count)
+        if self._asked is None or self._grouped is None or not asked.equals(self._asked):
             self._asked = replace(asked, label=label.clone())  # a State may change its own
-            self._grouped = Grouped.of(label, shards, num_models, self._pool)
-        elif last.inputs is None and self._pays(last):
-            self._grouped = last.converted()
-        assert self._grouped is not None
+            self._grouped = None  # its memory is free before the next takes more
+            grouped = Grouped.of(label, shards, num_models, self._pool)
+            self._grouped = grouped.converted() if self._pays(grouped) else grouped
         return self._grouped
 
     def _pays(self, grouped: Grouped) -> bool:

@@ -35,7 +35,7 @@ _LAYOUT = ("GDEF", "GPOS", "GSUB", "MATH")  # tables of a font
 _BAND = "Lines: mean over seeds; bands: ± 1 standard deviation."
 _FLOW = (
     "which clients are in which cluster, over rounds. Bars: clusters; bands: clients, in the "
-    "colour of the true group they have at the left, or of that cluster where there are no "
+    "colour of their true group, or of the cluster that the band leaves where there are no "
     "groups. Below: share of clients that changed cluster, "
     "mean over seeds."
 )

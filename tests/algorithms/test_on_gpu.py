@@ -30,11 +30,13 @@ def test_the_same_rounds(name: str) -> None:
         assert_alike(play(job, job.engine), want)
 
 
-@pytest.mark.parametrize(("name", "most"), [("fedavg", 13), ("ifca", 18), ("lcfl", 16)])
+@pytest.mark.parametrize(("name", "most"), [("fedavg", 14), ("ifca", 19), ("lcfl", 17)])
 def test_the_host_hardly_waits(
     name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By rounds after those in which graphs are captured; the tests of a round included."""
+    """By rounds after those in which graphs are captured; the tests of a round included, and a look
+    at whether the labels served are models there are.
+    """
     config = {**config_of(name, "seeds=1", "rounds=10"), "device": "cuda"}
     waits: list[int] = []
     with pretend_cuda() as device:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from fedclust.commands import run
 from fedclust.commands.run import told_elsewhere
 from fedclust.commands.sweep import NOTES, note_ended, note_jobs, notes
 from fedclust.helpers.errors import JobLost
+from fedclust.runtime.signals import heard
 
 LAUNCHERS = {
     "joblib": ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
@@ -233,16 +234,26 @@ class Lost(RuntimeError):
 Lost.__module__ = "submitit.core.utils"
 
 
-@pytest.mark.parametrize("signals", [0, 1])
-def test_ctrl_c_that_a_launcher_swallows_is_ctrl_c(signals: int) -> None:
+@pytest.mark.parametrize("came", [[], [signal.SIGINT]])
+def test_ctrl_c_is_told_where_a_launcher_tells_of_the_jobs_it_ended(
+    came: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Swallows:
         def multirun(self, *given: object) -> None:
-            with suppress(KeyboardInterrupt):
-                for _ in range(signals):
-                    signal.raise_signal(signal.SIGINT)
             raise Lost
 
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt if signals else JobLost):
+    monkeypatch.setattr(run, "heard", lambda: nullcontext(came))
+    with pytest.raises(KeyboardInterrupt if came else JobLost):
         run._multirun(cast(Any, Swallows()), [], "a.submitit.LocalLauncher")
-    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_is_noted_and_raised() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test worker has its own
+    try:
+        with heard() as came:
+            with suppress(KeyboardInterrupt):
+                cast(Any, signal.getsignal(signal.SIGINT))(signal.SIGINT, None)
+            assert came == [signal.SIGINT]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -51,10 +51,12 @@ def test_other_jobs_of_a_federation_join_those_kept(tmp_path: Path) -> None:
     job(first, "ifca,case=benchmark_drift")
     job(first, "fedavg,case=benchmark_drift", value="1")
     job(second, "fedavg,case=benchmark_drift", value="2")
+    (first / "ifca,case=benchmark_drift" / "config.yaml").write_text("data:\n  root: /mine/data\n")
     kept_runs.keep(first, kept)
     kept_runs.keep(second, kept)
     kept_runs.restore(tmp_path, kept)
-    assert (tmp_path / "ifca,case=benchmark_drift").is_dir()
+    config = (tmp_path / "ifca,case=benchmark_drift" / "config.yaml").read_text()
+    assert config == "data:\n  root: data\n"
     assert "accuracy,2" in (tmp_path / "fedavg,case=benchmark_drift" / "rounds.csv").read_text()
     job(first, "fedavg,case=benchmark_drift", value="3")
     assert kept_runs.restore(first, kept) == 0  # jobs that are there stay as they are

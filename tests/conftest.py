@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,12 @@ import torch
 from two_ranks import Pair
 
 ROOT = Path(__file__).parent.parent
+
+
+def pytest_configure() -> None:
+    """Ctrl-C is tested also where it is ignored, as in what a script starts in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -196,7 +196,7 @@ def page(found: Results, pictures: Path) -> str:
         "# The benchmark",
         "Made by `make leaderboard` from the files of the runs; not written by hand.",
     ]
-    tail = ["## How to run it", _how(found)]
+    tail = ["## How to run it", *_how(found)]
     if shares is None:
         return _page([*head, *_so_far(found), *tail])
     with mpl.rc_context(cast(Any, style.RC)):
@@ -524,9 +524,9 @@ def _moving(arms: Sequence[Arm]) -> list[Arm]:
     return ranked if len(ranked) < 2 else [ranked[0], ranked[-1]]
 
 
-def _how(found: Results) -> str:
+def _how(found: Results) -> list[str]:
     scale = "" if found.scale == "paper" else f" scale={found.scale}"
-    return "\n".join(
+    commands = "\n".join(
         [
             "```",
             f"fedclust run experiment={EXPERIMENT}{scale}",
@@ -534,14 +534,16 @@ def _how(found: Results) -> str:
             f"make leaderboard RUNS=outputs/{EXPERIMENT}{'' if not scale else '-' + found.scale}",
             "make leaderboard                # this page, from the jobs in docs/benchmark/runs",
             "```",
-            "",
-            "The second command adds a method of your own (`fedclust example own_algorithm` writes "
-            "one) to the same folder, and so to every table and figure here. "
-            "`scripts/campaign.py run --list scripts/benchmark.yaml` runs it federation by "
-            "federation in the background, through any interruption. CIFAR-10 as a file of your "
-            "own: `dataset=npz dataset.path=FILE` with the two cases that use it.",
         ]
     )
+    return [
+        commands,
+        "The second command adds a method of your own (`fedclust example own_algorithm` writes "
+        "one) to the same folder, and so to every table and figure here. "
+        "`scripts/campaign.py run --list scripts/benchmark.yaml` runs it federation by "
+        "federation in the background, through any interruption. CIFAR-10 as a file of your "
+        "own: `dataset=npz dataset.path=FILE` with the two cases that use it.",
+    ]
 
 
 def scores(found: Results) -> str:

@@ -19,20 +19,12 @@ from omegaconf import DictConfig
 
 # registers the schema and the resolver as the command does
 from fedclust.commands.run import job_folder
+from fedclust.config.objects import GROUPS
 from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
 
 # groups of which a choice is one node
-NODES = (
-    "algorithm",
-    "cluster_method",
-    "cluster_metric",
-    "dataset",
-    "model",
-    "partition",
-    "scenario",
-    "solver",
-)
+NODES = tuple(sorted(GROUPS.keys() - {"tracker"}))
 
 
 @cache

@@ -15,20 +15,10 @@ from omegaconf import OmegaConf
 
 from faults.case import Case, called
 from fedclust.config import schema
+from fedclust.config.objects import GROUPS
 from fedclust.config.tree import CONF
 
 ODD = ("null", "-1", "0", "1e300", ".inf", ".nan", "1000000000000000000000000000000", "abc", "[]")
-GROUPS = (
-    "algorithm",
-    "cluster_method",
-    "cluster_metric",
-    "dataset",
-    "model",
-    "partition",
-    "scenario",
-    "solver",
-    "tracker",
-)
 HERE = ("digits", "synthetic", "watch")  # data sets that need no file
 QUICK = ("progress=false", "rounds=1", "partition.num_clients=8", "threads=1")
 HUGE = "1000000000000000000000000000000"
@@ -223,7 +213,7 @@ def keys() -> list[tuple[str, str]]:
     schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         found = {("", key) for key in leaves(OmegaConf.to_container(compose("config")))}
-    for group in GROUPS:
+    for group in sorted(GROUPS):
         for file in sorted((CONF / group).glob("*.yaml")):
             if group != "dataset" or file.stem in HERE:
                 node = OmegaConf.to_container(OmegaConf.load(file))
@@ -287,7 +277,7 @@ def mistakes() -> Iterator[Case]:
     for dropped in TORCHRUN:
         half = {name: value for name, value in TORCHRUN.items() if name != dropped}
         yield Case("mistake", f"no {dropped}", partial(refused, QUICK, {}, half))
-    for group in GROUPS:
+    for group in sorted(GROUPS):
         for what, text in USERS_YAML.items():
             files = {f"mine/{group}/user.yaml": text}
             given = [*QUICK, "--config-dir", "mine", f"{group}=user"]

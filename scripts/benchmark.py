@@ -17,160 +17,33 @@ import io
 import sys
 import tempfile
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import matplotlib as mpl
 import numpy as np
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from matplotlib.figure import Figure
-from omegaconf import OmegaConf
+from scipy.stats import kendalltau
 
-from fedclust.config import schema
-from fedclust.config.tree import CONF
-from fedclust.helpers.errors import ConfigError, UserError, counted
+from fedclust.helpers.errors import UserError, counted
 from fedclust.helpers.files import atomic_write
 from fedclust.report import diagrams, flow, heatmaps, recovery, style
 from fedclust.report.arms import Arm
-from fedclust.report.comparison import Overall, overall, significance
-from fedclust.report.relative import Relative, explained, percent, relative
-from fedclust.report.scores import score_column, standing
-from fedclust.report.spec import Spec
-from fedclust.report.standings import Standing
+from fedclust.report.comparison import Overall, significance
+from fedclust.report.relative import Relative, explained, percent
 from fedclust.report.statistics.scores import improvement, iqm, stratified
 from fedclust.report.wording import byte_unit
-from fedclust.report.write import contents
+from scripts.benchmark_runs import EXPERIMENT, KNOWING, Federation, Results, results
 from scripts.collect_results import small
 from scripts.kept_runs import restore
 from scripts.results import table
 
 ROOT = Path(__file__).resolve().parent.parent
-EXPERIMENT = "benchmark"
 _REFERENCE = "fedavg"
-_KNOWING = "oracle"
 _ALONE = "local"
 _GOOD, _POOR = 0.97, 0.90  # shares of the oracle's accuracy that are called good and poor
 _COSTS = {"bytes": "sent", "gradient_steps": "local steps", "seconds": "seconds"}
-_OVER = ("done", "failed")  # states of a job that will not go on
-
-
-@dataclass(frozen=True)
-class Federation:
-    """One federation of the experiment.
-
-    Attributes:
-        case: its choice, as in conf/case.
-        title: what reports call it.
-        about: its config's first line.
-        arms: the jobs with results, by method.
-        missing: methods that have not run to their end.
-    """
-
-    case: str
-    title: str
-    about: str
-    arms: Mapping[str, Arm]
-    missing: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Results:
-    """All that the page says, before it is written.
-
-    Attributes:
-        spec: what the experiment asks for.
-        arms: the jobs with results, of other federations too.
-        federations: of the experiment, in its order.
-        scale: the name of its size.
-    """
-
-    spec: Spec
-    arms: Sequence[Arm]
-    federations: Sequence[Federation]
-    scale: str
-
-    @property
-    def complete(self) -> list[Federation]:
-        """The federations in which every method ran."""
-        return [one for one in self.federations if not one.missing]
-
-    @cached_property
-    def counted(self) -> list[Arm]:
-        """The jobs of complete federations."""
-        return [arm for one in self.complete for arm in one.arms.values()]
-
-    @cached_property
-    def shares(self) -> Relative | None:
-        """Scores over the oracle's; None where no federation with true groups is complete."""
-        return relative(self.spec, self.counted)
-
-    @cached_property
-    def competing(self) -> list[Arm]:
-        """Those of methods that are not told the groups."""
-        return [arm for arm in self.counted if arm.algorithm != _KNOWING]
-
-    @cached_property
-    def overall(self) -> Overall | None:
-        """Ranks over the federations; None for one."""
-        return overall(self.spec, self.competing)
-
-    @cached_property
-    def standing(self) -> Mapping[str, Standing]:
-        """Every arm against the best of its federation, by label."""
-        column = score_column(self.spec, self.competing)
-        return standing(self.competing, column, self.spec.metric)
-
-
-def results(folder: Path) -> Results:
-    """What the runs of a folder say.
-
-    Raises:
-        UserError: for a folder without runs, or of another experiment.
-    """
-    report = contents(folder)
-    scales = {arm.run.scale for arm in report.arms}
-    names = {str(arm.run.choices.get("experiment")) for arm in report.arms}
-    if names != {EXPERIMENT} or len(scales) > 1:
-        what = ", ".join(sorted(names | (scales if len(scales) > 1 else set())))
-        raise ConfigError(
-            f"{folder} holds {what}: it must hold experiment={EXPERIMENT} in one size"
-        )
-    (scale,) = scales
-    swept = _composed([f"experiment={EXPERIMENT}", f"scale={scale}"])["hydra"]["sweeper"]["params"]
-    methods = str(swept["algorithm"]).split(",")
-    federations = []
-    for case in str(swept["case"]).split(","):
-        title = str(_composed([f"case={case}"])["report"]["case"])
-        # a single federation has no name in a report
-        here = {
-            arm.name: replace(arm, setting=title)
-            for arm in report.arms
-            if arm.run.asked.get("case") == title
-        }
-        over = {name for name, arm in here.items() if arm.run.status.get("state") in _OVER}
-        grouped = any(arm.curve("purity") for arm in here.values())
-        wanted = [name for name in methods if grouped or name != _KNOWING or not here]
-        lines = (CONF / "case" / f"{case}.yaml").read_text().splitlines()
-        about = next(line for line in lines if line.startswith("# ") and "@package" not in line)
-        missing = tuple(name for name in wanted if name not in over)
-        federations.append(Federation(case, title, about.removeprefix("# "), here, missing))
-    return Results(report.spec, report.arms, federations, scale)
-
-
-def _composed(overrides: Sequence[str]) -> dict[str, Any]:
-    schema.register()
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        config = compose("config", overrides=list(overrides), return_hydra_config=True)
-    plain = OmegaConf.to_container(
-        OmegaConf.masked_copy(config, ["hydra", "report"]), resolve=False
-    )
-    assert isinstance(plain, dict)
-    return cast(dict[str, Any], plain)
 
 
 def page(found: Results, pictures: Path) -> str:
@@ -209,6 +82,7 @@ def page(found: Results, pictures: Path) -> str:
             "## Leaderboard",
             *_leaderboard(found, shares),
             *_ranks(found, draw),
+            *_tuned(found),
             "## What each kind of shift asks for",
             *_shifts(found, shares),
             "## What each method is good at, and where it fails",
@@ -242,8 +116,13 @@ def _what_ran(found: Results) -> list[str]:
     lines = [
         f"Size: `scale={found.scale}`; {counted(len(complete), 'federation')}, "
         f"{len({arm.name for arm in found.counted})} methods, {len(config['seeds'])} seeds, "
-        f"{config['rounds']} rounds; test accuracy in the last round. Every method has its default "
-        "settings and the same local training; nothing is tuned on these runs.",
+        f"{config['rounds']} rounds; test accuracy in the last round. "
+        + (
+            "Every method has the settings that its search found."
+            if found.searches
+            else "Every method has its default settings and the same local training; nothing is "
+            "tuned on these runs."
+        ),
         f"{hours:.1f} hours of computing so far, on a machine that did other work too "
         f"({', '.join(machines)}; commit {', '.join(commits)}).",
         "\n".join(f"- **{one.title}**: {one.about}" for one in complete),
@@ -292,8 +171,8 @@ def _leaderboard(found: Results, shares: Relative) -> list[str]:
     """A row per method, the best mean rank first."""
     over = found.overall
     complete = found.complete
-    names = [_KNOWING, *shares.names]
-    means = dict(zip(shares.names, shares.means.tolist(), strict=True)) | {_KNOWING: 1.0}
+    names = [KNOWING, *shares.names]
+    means = dict(zip(shares.names, shares.means.tolist(), strict=True)) | {KNOWING: 1.0}
     ranks = dict(zip(over.names, over.ranks.tolist(), strict=True)) if over else {}
     best = min(ranks.values(), default=np.nan)
     rows = []
@@ -311,7 +190,7 @@ def _leaderboard(found: Results, shares: Relative) -> list[str]:
             row += [f"**{text}**" if strong else text, *_gain(over, name)]
         ran = sum(name in one.arms for one in complete)
         row.append("–" if np.isnan(means[name]) else f"{100 * means[name]:.1f}")
-        row.append("–" if name == _KNOWING else f"{leads} of {ran}")
+        row.append("–" if name == KNOWING else f"{leads} of {ran}")
         row += [_ratio(complete, name, cost) for cost in _COSTS]
         rows.append(row)
     head = ["method", *(["mean rank", "IQM", "95 % interval", "ahead of FedAvg"] if over else [])]
@@ -390,6 +269,77 @@ def _ranks(found: Results, draw: Any) -> list[str]:
     ]
 
 
+def _tuned(found: Results) -> list[str]:
+    """What a search on validation data changes: a row per method, the best mean rank first."""
+    head = "## Tuned on validation data"
+    if found.tuned is None:
+        return []
+    cases = {one.case for one in found.complete}
+    both = [one.case for one in found.tuned.complete if one.case in cases]
+    tuned, default = found.tuned.only(both), found.only(both)
+    if not both or tuned.shares is None or default.shares is None:
+        return [head, f"In no federation did every method run tuned yet. {_left(found.tuned)}"]
+    over, before = tuned.overall, default.overall
+    ranks = dict(zip(over.names, over.ranks.tolist(), strict=True)) if over else {}
+    old = dict(zip(before.names, before.ranks.tolist(), strict=True)) if before else {}
+    means = dict(zip(tuned.shares.names, tuned.shares.means.tolist(), strict=True))
+    were = dict(zip(default.shares.names, default.shares.means.tolist(), strict=True))
+    rows = []
+    for name in sorted(means, key=lambda name: (ranks.get(name, np.inf), -means[name])):
+        gains, rates = _gains(tuned, default, name)
+        low, high = stratified(gains)
+        rows.append(
+            [
+                name,
+                *([f"{ranks[name]:.1f}", f"{old[name]:.1f}"] if name in ranks else ["–", "–"]),
+                f"{100 * means[name]:.1f}",
+                f"{100 * were.get(name, np.nan):.1f}",
+                _signed(float(iqm(np.concatenate(gains)))),
+                f"{_signed(low)} to {_signed(high)}",
+                f"{min(rates):.2g} to {max(rates):.2g}" if len(rates) > 1 else f"{rates[0]:.2g}",
+            ]
+        )
+    search = tuned.searches[0]
+    common = [name for name in ranks if name in old]
+    notes = [
+        f"Every method was searched alike in {counted(len(both), 'federation')} "
+        f"({', '.join(one.title for one in tuned.complete)}): {search.get('trials')} trials, the "
+        "first with the default settings, of the learning rate and what `conf/space` has for the "
+        f"method, on {counted(len(search['seeds']), 'seed')} of its own, judged in the last round "
+        f"by {100 * float(search['validation']):.0f} % of each client's training examples, which "
+        "no method sees. What was found then ran on all training examples with the seeds of the "
+        f"table above. {_left(found.tuned)}".rstrip(),
+        "Gain: interquartile mean of accuracy tuned minus default in the same seed and federation, "
+        "in points, with a bootstrap interval over seeds; below 0 where a setting that was best on "
+        "few validation examples is not on test data. Of the oracle's: in percent of what the "
+        "oracle reaches with the same kind of settings. Learning rate: the lowest and highest "
+        "found.",
+    ]
+    if len(common) > 2:
+        tau = kendalltau([ranks[name] for name in common], [old[name] for name in common]).statistic
+        notes.append(
+            f"The order of the methods before and after tuning agrees with Kendall's τ = {tau:.2f} "
+            "(1: the same order, 0: none in common)."
+        )
+    titles = ["method", "mean rank", "default", "of the oracle's (%)", "default"]
+    titles += ["gain", "95 % interval", "learning rate"]
+    return [head, notes[0], table(titles, rows, 1), *notes[1:]]
+
+
+def _gains(tuned: Results, default: Results, name: str) -> tuple[list[Any], list[float]]:
+    """Tuned minus default by federation [seeds], in points, and the learning rates found."""
+    gains, rates = [], []
+    for one, before in zip(tuned.complete, default.complete, strict=True):
+        if name not in one.arms or name not in before.arms:
+            continue
+        spec = tuned.spec
+        new, old = (arms[name].by_seed(spec.metric, spec.score) for arms in (one.arms, before.arms))
+        shared = sorted(set(new) & set(old))
+        gains.append(100 * np.array([new[seed] - old[seed] for seed in shared]))
+        rates.append(float(one.arms[name].run.config["solver"]["lr"]))
+    return gains, rates
+
+
 def _shifts(found: Results, shares: Relative) -> list[str]:
     """A line per federation: what knowing the groups, one model, and training alone reach there."""
     rows = []
@@ -403,7 +353,7 @@ def _shifts(found: Results, shares: Relative) -> list[str]:
         ]
         below = int((column < shares.common[place]).sum())
         known = int(np.isfinite(column).sum())
-        accuracy = [_accuracy(one, name) for name in (_KNOWING, _REFERENCE, _ALONE)]
+        accuracy = [_accuracy(one, name) for name in (KNOWING, _REFERENCE, _ALONE)]
         shown = ", ".join(leads[:8]) + (f" and {len(leads) - 8} more" if len(leads) > 8 else "")
         rows.append([one.title, *accuracy, f"{below} of {known}", shown])
     head = ["shift", "oracle", "FedAvg", "Local", "below FedAvg", "among the best"]
@@ -519,19 +469,22 @@ def _federations(found: Results, draw: Any) -> list[str]:
 
 def _moving(arms: Sequence[Arm]) -> list[Arm]:
     """The arms with the best and the worst accuracy of those that have a flow."""
-    flows = [arm for arm in arms if arm.algorithm != _KNOWING and flow.flow(arm) is not None]
+    flows = [arm for arm in arms if arm.algorithm != KNOWING and flow.flow(arm) is not None]
     ranked = sorted(flows, key=lambda arm: -float(arm.last("accuracy").mean()))
     return ranked if len(ranked) < 2 else [ranked[0], ranked[-1]]
 
 
 def _how(found: Results) -> list[str]:
     scale = "" if found.scale == "paper" else f" scale={found.scale}"
+    runs = f"outputs/{EXPERIMENT}{'' if not scale else '-' + found.scale}"
     commands = "\n".join(
         [
             "```",
             f"fedclust run experiment={EXPERIMENT}{scale}",
             f"fedclust run experiment={EXPERIMENT}{scale} algorithm=mine --config-dir DIR",
-            f"make leaderboard RUNS=outputs/{EXPERIMENT}{'' if not scale else '-' + found.scale}",
+            f"fedclust tune experiment={EXPERIMENT}{scale}",
+            f"fedclust run experiment={EXPERIMENT}{scale} tuned={runs}-tuning",
+            f"make leaderboard RUNS={runs}",
             "make leaderboard                # this page, from the jobs in docs/benchmark/runs",
             "```",
         ]
@@ -539,7 +492,8 @@ def _how(found: Results) -> list[str]:
     return [
         commands,
         "The second command adds a method of your own (`fedclust example own_algorithm` writes "
-        "one) to the same folder, and so to every table and figure here. "
+        "one) to the same folder, and so to every table and figure here. The third and fourth "
+        "search settings on validation data and run every method with them. "
         "`scripts/campaign.py run --list scripts/benchmark.yaml` runs it federation by "
         "federation in the background, through any interruption. CIFAR-10 as a file of your "
         "own: `dataset=npz dataset.path=FILE` with the two cases that use it.",

@@ -46,8 +46,8 @@ def one_job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) 
     }
     try:
         overrides = list(hydra_config.overrides.task)
-        tuned = apply_tuned(config, choices, overrides)
-        resolved = schema.resolve(tuned, {"choices": choices, "overrides": overrides})
+        tuned, search = apply_tuned(config, choices, overrides)
+        resolved = schema.resolve(tuned, {"choices": choices, "overrides": overrides, **search})
         check_scale(choices, resolved["scale"])
         schema.check_keys(resolved)
         schema.check_sampling(resolved, list(hydra_config.overrides.task))

@@ -257,7 +257,7 @@ class RunConfig:
 # groups whose files set other keys, so that no key has their name
 CHOICES: Mapping[str, Part] = {"case": "setting", "experiment": "beside", "hydra": "beside"}
 # what the config of a folder holds besides the keys
-RECORDED = ("choices", "overrides", "hash")
+RECORDED = ("choices", "overrides", "search", "hash")
 # where the last version had keys at the top level
 MOVED = {
     name: f"common.{name}"

@@ -18,8 +18,12 @@ _SAME = ("algorithm", "dataset", "partition", "scenario", "model", "case")  # gr
 
 def apply_tuned(
     config: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]
-) -> DictConfig:
-    """The config with the values of the search that its key `tuned` names; without one, as it is.
+) -> tuple[DictConfig, dict[str, Any]]:
+    """The config with the values of the search that its key `tuned` names, and that search.
+
+    Without one the config as it is, and nothing. Of the search: what was compared (`metric`,
+    `validation`, `seeds`), the number of `trials`, the best one's `values`, and the metric's
+    `value` there and with the `default`s.
 
     Args:
         config: as composed.
@@ -35,7 +39,7 @@ def apply_tuned(
     except OmegaConfBaseException as error:
         raise ConfigError(f"tuned: {str(error).partition(chr(10))[0]}") from error
     if named is None:
-        return config
+        return config, {}
     file = _file(Path(str(named)), choices)
     found = _read(file)
     for group in _SAME:
@@ -47,7 +51,8 @@ def apply_tuned(
     typed = {one.lstrip("+~").partition("=")[0]: one.partition("=")[2] for one in overrides}
     for key in found["values"]:
         require(key not in typed, key, typed.get(key), f"{file} sets it too; give one of both")
-    return with_values(config, found["values"], file)
+    search = {key: value for key, value in found.items() if key != "choices"}
+    return with_values(config, found["values"], file), {"search": search}
 
 
 def with_values(

@@ -218,6 +218,8 @@ def test_default_and_tuned_stand_side_by_side(fedclust: Callable[..., Any], sear
     assert config["algorithm"]["solver"]["lr"] == best["values"]["solver.lr"]
     assert config["algorithm"]["solver"]["proximal"] == best["values"]["algorithm.solver.proximal"]
     assert config["validation"] == 0
+    assert config["search"]["values"] == best["values"]
+    assert config["search"]["seeds"] == best["seeds"]
 
 
 @pytest.mark.parametrize(

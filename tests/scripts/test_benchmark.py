@@ -5,9 +5,11 @@ them.
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fedclust.__main__ import main
 from scripts import benchmark
@@ -66,6 +68,56 @@ def test_a_method_from_outside_is_a_row_like_any_other(
     assert "no leaderboard" in target.read_text().replace("\n", " ")
     assert set(rows(target.read_text(), "shift")) == {"rotation", "drift"}
     assert "| ifca |" not in target.read_text()
+    capsys.readouterr()
+
+
+@pytest.mark.slow
+def test_tuned_methods_have_a_table_of_their_own_beside_the_default_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    two = "case=benchmark/rotation,benchmark/drift"
+    main(["tune", *SMOKE, two, "trials=2", "tuning_seeds=[1000]"])
+    main(["run", *SMOKE, two])
+    runs, target = tmp_path / "outputs" / "benchmark-smoke", tmp_path / "docs" / "page.md"
+    assert benchmark.main([str(runs), "--to", str(target)]) == 0
+    before = target.read_text()
+    assert "Tuned on validation data" not in before
+    main(["run", *SMOKE, two, "tuned=outputs/benchmark-smoke-tuning"])
+    assert benchmark.main([str(runs), "--to", str(target)]) == 0
+    text = target.read_text()
+    head = "## Tuned on validation data"
+    assert rows(text, "method") == rows(before, "method")
+    assert "2 trials, the first with the default settings" in text.replace("\n", " ")
+    tuned = rows(text[text.index(head) :], "method")
+    assert set(tuned) == {"ifca", "fedavg"}
+    board = rows(text, "method")
+    for name, cells in tuned.items():
+        assert cells[1] == board[name][0].strip("*")
+        assert cells[3] == board[name][4]
+        best = [
+            yaml.safe_load(file.read_text())
+            for file in (tmp_path / "outputs" / "benchmark-smoke-tuning").rglob("best.yaml")
+            if file.parent.name.startswith(name)
+        ]
+        rates = sorted(one["values"]["solver.lr"] for one in best)
+        assert cells[6] == f"{rates[0]:.2g} to {rates[-1]:.2g}"
+        if all(one["trial"] == 0 for one in best):
+            assert cells[4] == "+0.0"
+    # where a method was not tuned, the federation is not in the table
+    job = next(runs.glob("ifca,case=benchmark_drift*tuned*"))
+    status = (job / "status.json").read_text()
+    (job / "status.json").write_text(status.replace('"done"', '"interrupted"'))
+    assert benchmark.main([str(runs), "--to", str(target)]) == 0
+    assert "in 1 federation (rotation)" in target.read_text().replace("\n", " ")
+    assert set(rows(target.read_text(), "shift")) == {"rotation", "drift"}
+    # tuned jobs alone are the leaderboard
+    for job in runs.iterdir():
+        if "case=" in job.name and "tuned" not in job.name:
+            shutil.rmtree(job)
+    assert benchmark.main([str(runs), "--to", str(target)]) == 0
+    assert head not in target.read_text()
+    assert "the settings that its search found" in target.read_text().replace("\n", " ")
     capsys.readouterr()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ _LEVELS = 200
 _FAINT: dict[str, Any] = {"color": "#C7CCD4", "linewidth": 0.7, "zorder": 1}
 
 _CELL, _ROW = 0.62, 0.205  # inches of a federation's column and of a method's row
+_NOTE, _NOTE_LINE = 0.062, 0.15  # inches of a letter of its notes, and of a line
 _DIVERGING = "PuOr"  # orange below the middle, purple above: told apart by colour-blind readers
 _LEAST_SPAN, _MOST_SPAN = 0.05, 0.5  # from 1 to the end of the colours
 _DARK = 0.62  # a colour this far from the middle has light figures
@@ -49,8 +51,15 @@ def at_a_glance(found: Relative) -> Figure:
     high, wide = shares.shape
     left = max(map(len, found.names)) * _LETTER + 0.15
     top = max(map(len, found.settings)) * _LETTER * 0.75 + 0.3
-    right, below = 0.95, 0.62
-    size = (left + _CELL * wide + right, top + _ROW * high + below)
+    right = 0.95
+    width = left + _CELL * wide + right
+    notes = [
+        "last line: score with the true groups known, the 100 % of its column",
+        f"{BELOW} below one model for all",
+    ]
+    caption = [line for note in notes for line in wrap(note, int(width / _NOTE))]
+    below = 0.35 + _NOTE_LINE * len(caption)
+    size = (width, top + _ROW * high + below)
     figure = Figure(figsize=size)
     figure.set_layout_engine("none")  # every place is given here
     place = (left / size[0], below / size[1], _CELL * wide / size[0], _ROW * high / size[1])
@@ -68,8 +77,7 @@ def at_a_glance(found: Relative) -> Figure:
         side.set_visible(False)
     axes.set_yticks(range(high), found.names, fontsize=8.5)
     axes.set_xticks(range(wide), [f"{base:.0f}" for base in found.base], fontsize=8)
-    known = "score with the true groups known, the 100 % of its column"
-    axes.set_xlabel(f"{known}     {BELOW} below one model for all", fontsize=8)
+    figure.text(0.1 / width, 0.08 / size[1], "\n".join(caption), fontsize=8, va="bottom")
     for column, setting in enumerate(found.settings):
         axes.text(column - 0.25, -0.75, setting, rotation=40, ha="left", va="bottom", fontsize=8.5)
     for (row, column), share in np.ndenumerate(shares):

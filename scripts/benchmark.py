@@ -6,6 +6,7 @@
 
 A federation is in the tables as soon as every method of the experiment has run there; the page says
 which ones are not. A method of your own that ran in the same federations is a row like any other.
+What the kept jobs mean is written by hand in docs/benchmark/reading.md, which their page takes in.
 The same files give the same page. Longer than other files because it is that page, section by
 section.
 """
@@ -40,14 +41,21 @@ from scripts.kept_runs import restore
 from scripts.results import table
 
 ROOT = Path(__file__).resolve().parent.parent
+_READING = ROOT / "docs" / "benchmark" / "reading.md"
 _REFERENCE = "fedavg"
 _ALONE = "local"
 _GOOD, _POOR = 0.97, 0.90  # shares of the oracle's accuracy that are called good and poor
 _COSTS = {"bytes": "sent", "gradient_steps": "local steps", "seconds": "seconds"}
 
 
-def page(found: Results, pictures: Path) -> str:
-    """The page as Markdown; its pictures go to a folder beside it."""
+def page(found: Results, pictures: Path, reading: str = "") -> str:
+    """The page as Markdown; its pictures go to a folder beside it.
+
+    Args:
+        found: what the runs say.
+        pictures: the folder; old pictures there are removed.
+        reading: what they mean, in words.
+    """
     shares = found.shares
     beside = pictures.name
     pictures.mkdir(parents=True, exist_ok=True)
@@ -67,7 +75,8 @@ def page(found: Results, pictures: Path) -> str:
 
     head = [
         "# The benchmark",
-        "Made by `make leaderboard` from the files of the runs; not written by hand.",
+        "Made by `make leaderboard` from the files of the runs; not written by hand"
+        + (", but for what it says in plain words." if reading else "."),
     ]
     tail = ["## How to run it", *_how(found)]
     if shares is None:
@@ -79,6 +88,7 @@ def page(found: Results, pictures: Path) -> str:
             "## Every method under every shift",
             *draw("at_a_glance", diagrams.at_a_glance(shares)),
             explained(shares),
+            *(["## In plain words", reading.strip()] if reading else []),
             "## Leaderboard",
             *_leaderboard(found, shares),
             *_ranks(found, draw),
@@ -523,7 +533,8 @@ def main(given: Sequence[str]) -> int:
             if asked.runs is None:
                 restore(Path(unpacked))
             found = results(asked.runs or Path(unpacked))
-            text, of_seeds = page(found, asked.to.with_suffix("")), scores(found)
+            reading = _READING.read_text() if asked.runs is None and _READING.is_file() else ""
+            text, of_seeds = page(found, asked.to.with_suffix(""), reading), scores(found)
     except UserError as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return UserError.exit_status

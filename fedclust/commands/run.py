@@ -182,13 +182,15 @@ def _start(overrides: list[str], own: Path | None, notes: Path, *, multirun: boo
     main_hydra = hydra_for(own)
     composed = compose(main_hydra, overrides)
     many = multirun or composed.hydra.mode is RunMode.MULTIRUN
-    overrides.append(f"hydra.mode={(RunMode.MULTIRUN if many else RunMode.RUN).name}")
-    results = check_hydra(composed, overrides, sweep=many)
+    added = [f"hydra.mode={(RunMode.MULTIRUN if many else RunMode.RUN).name}"]
+    results = check_hydra(composed, [*overrides, *added], sweep=many)
     sweep.note_folders(results)
     # a launcher may keep its workers, with the environment of an earlier sweep
     told = {sweep.NOTES: notes, **({} if own is None else {USER_DIR: own})}
     quoted = {name: QuotedString(str(p), Quote.single).with_quotes() for name, p in told.items()}
-    overrides += [f"++hydra.job.env_set.{name}={text}" for name, text in quoted.items()]
+    added += [f"++hydra.job.env_set.{name}={text}" for name, text in quoted.items()]
+    overrides += added
+    main_hydra.go_on_from(composed, added)
     try:
         if many:
             check_direction(composed)

@@ -95,17 +95,13 @@ def _told_when_ended() -> Iterator[None]:
 
 def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
     """Call a command and turn what it may raise into one line and an exit status."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
     try:
         command(arguments)
     except UserError as error:
         _fail(_one_line(error), error.exit_status)
-    except (HydraException, OmegaConfBaseException) as error:
+    except _hydras() as error:
         _fail(explain(error, arguments), 2)
-    except YAMLError as error:
+    except _yamls() as error:
         _fail(f"a config file cannot be read: {_one_line(error)}", 2)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -121,6 +117,20 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
         _fail(str(interruption), interruption.exit_status)
     except KeyboardInterrupt:
         _fail(str(Interrupted(signal.SIGINT)), 130)
+
+
+def _hydras() -> tuple[type[Exception], ...]:
+    """Hydra's errors, imported when something has been raised: a report needs no Hydra."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    return HydraException, OmegaConfBaseException
+
+
+def _yamls() -> type[Exception]:
+    from yaml import YAMLError
+
+    return YAMLError
 
 
 def explain(error: Exception, arguments: Sequence[str], sweep: str = "`fedclust run -m`") -> str:

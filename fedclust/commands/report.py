@@ -18,12 +18,11 @@ def main(arguments: Sequence[str]) -> None:
         UserError: if no folder is named, or one holds no run; nothing has been made then.
     """
     from fedclust.report.reading import job_folders
-    from fedclust.report.tuning import search_folders
 
     if not arguments:
         raise ConfigError("fedclust report needs a folder, such as outputs/quickstart")
     folders = list(map(Path, arguments))
-    empty = [str(one) for one in folders if not job_folders(one) and not search_folders(one)]
+    empty = [str(one) for one in folders if not job_folders(one) and not _searches(one)]
     if empty and len(arguments) > 1:
         raise RunFolderError(f"no job, sweep or search is in {', '.join(empty)}; nothing was made")
     console = Console()
@@ -43,6 +42,13 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(status)
 
 
+def _searches(folder: Path) -> list[Path]:
+    """The searches in a folder; Hydra is imported for it, which a report of jobs does not need."""
+    from fedclust.report.tuning import search_folders
+
+    return search_folders(folder)
+
+
 def _say(message: str) -> None:
     print(f"fedclust: {' '.join(message.split())}", file=sys.stderr, flush=True)
 
@@ -60,9 +66,10 @@ def report(folder: Path, console: Console) -> None:
     # matplotlib and pandas cost a second; a run that never reports does not pay it
     from fedclust.report import all_contents, make_report, print_summary
     from fedclust.report.reading import job_folders
-    from fedclust.report.tuning import make_tuning_report, search_folders
 
-    if folder.is_dir() and not job_folders(folder) and search_folders(folder):
+    if folder.is_dir() and not job_folders(folder) and _searches(folder):
+        from fedclust.report.tuning import make_tuning_report
+
         page = make_tuning_report(folder)
         text = (page.parent / "tuning.md").read_text()
         console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -7,7 +7,6 @@ import itertools
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +30,6 @@ _MOST_FLOWS = 8
 _MOST_SETTINGS = 1  # whose single runs are drawn
 _MOST_BESIDE = 8
 _MOST_GRIDS = 4  # beside each other
-_LAYOUT = ("GDEF", "GPOS", "GSUB", "MATH")  # tables of a font
 _BAND = "Lines: mean over seeds; bands: ± 1 standard deviation."
 _FLOW = (
     "which clients are in which cluster, over rounds. Bars: clusters; bands: clients, in the "
@@ -64,36 +62,33 @@ def draw(folder: Path, spec: Spec, arms: Sequence[Arm]) -> list[Picture]:
 
 def save(folder: Path, name: str, caption: str, figure: Figure) -> Picture:
     """A figure written to `folder` as PNG and PDF; within the style it was drawn in."""
+    from fedclust.report.fonts import small_fonts  # fontTools takes long to import
+
+    _lay_out(figure)
     png, pdf = io.BytesIO(), io.BytesIO()
-    with warnings.catch_warnings():  # names too long for the figure are no news to whoever runs it
-        warnings.filterwarnings("ignore", "constrained_layout not applied")
-        figure.savefig(png, format="png", metadata={"Software": None})
-    figure.set_layout_engine("none")  # keep the layout just found, which costs a drawing
     # without a date the same data give the same file
     metadata = {"CreationDate": None, "Producer": None, "Creator": None}
-    with _plain_fonts():
+    with mpl.rc_context({"figure.constrained_layout.use": False}), small_fonts():
+        figure.set_layout_engine(None)  # its parts stay where they are
+        figure.savefig(png, format="png", metadata={"Software": None})
         figure.savefig(pdf, format="pdf", metadata=metadata)
     atomic_write(folder / f"{name}.png", png.getvalue())
     atomic_write(folder / f"{name}.pdf", pdf.getvalue())
     return Picture(name, caption, png.getvalue())
 
 
-@contextmanager
-def _plain_fonts() -> Iterator[None]:
-    """PDFs embed fonts without tables of layout, which take longer to cut down than all the rest.
+def _lay_out(figure: Figure) -> None:
+    """Find the places of all parts, at the PNG's resolution.
 
-    No viewer reads them: which glyph stands where is said in the file. Where fontTools keeps its
-    list elsewhere, they are embedded too.
+    Saving a figure that has a layout engine draws it twice.
     """
-    from fontTools.subset import Options  # only figures need it, and it takes long to import
-
-    options: Any = Options
-    before = getattr(options, "_drop_tables_default", [])
-    options._drop_tables_default = [*before, *_LAYOUT]
-    try:
-        yield
-    finally:
-        options._drop_tables_default = before
+    engine, dpi, saved = figure.get_layout_engine(), figure.dpi, mpl.rcParams["savefig.dpi"]
+    if engine is not None:
+        figure.dpi = dpi if saved == "figure" else saved
+        with warnings.catch_warnings():  # names too long for the figure are no news to anybody
+            warnings.filterwarnings("ignore", "constrained_layout not applied")
+            engine.execute(figure)
+        figure.dpi = dpi
 
 
 def figure(spec: Spec, arms: Sequence[Arm], metric: str, x: str) -> Figure:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from remembered import remembered_choices
 from two_ranks import Pair
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +54,13 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     pair = Pair(tmp_path_factory.mktemp("ranks"))
     yield pair
     pair.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _choices() -> Iterator[None]:
+    """The config's files are read once for the same choices."""
+    with remembered_choices():
+        yield
 
 
 @pytest.fixture(autouse=True)

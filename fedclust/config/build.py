@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,26 @@ def check_common(common: Mapping[str, Any], objects: Objects) -> None:
 def common_readers(roots: Sequence[Path]) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
     """Who reads a key below `common`: a target, and the path of its argument."""
     readers: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
-    for file in (file for root in roots for file in sorted(root.rglob("*.yaml"))):
+    for root in roots:
+        for name, target, path in _our_readers() if root == CONF else _readers(root):
+            readers.setdefault(name, []).append((target, path))
+    return readers
+
+
+@cache
+def _our_readers() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Those of our own config tree, which stays as it is while a process runs."""
+    return list(_readers(CONF))
+
+
+def _readers(root: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """The keys below `common` that a config tree reads, with target and path."""
+    for file in sorted(root.rglob("*.yaml")):
         text = file.read_text()
         node = yaml.safe_load(text) if "${common." in text else None
         if isinstance(node, dict) and "_target_" in node:
             for name, path in _references(node):
-                readers.setdefault(name, []).append((str(node["_target_"]), path))
-    return readers
+                yield name, str(node["_target_"]), path
 
 
 def _references(node: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:

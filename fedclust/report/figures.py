@@ -7,6 +7,7 @@ import itertools
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +31,7 @@ _MOST_FLOWS = 8
 _MOST_SETTINGS = 1  # whose single runs are drawn
 _MOST_BESIDE = 8
 _MOST_GRIDS = 4  # beside each other
+_LAYOUT = ("GDEF", "GPOS", "GSUB", "MATH")  # tables of a font
 _BAND = "Lines: mean over seeds; bands: ± 1 standard deviation."
 _FLOW = (
     "which clients are in which cluster, over rounds. Bars: clusters; bands: clients, in the "
@@ -62,19 +64,35 @@ def draw(folder: Path, spec: Spec, arms: Sequence[Arm]) -> list[Picture]:
 
 def save(folder: Path, name: str, caption: str, figure: Figure) -> Picture:
     """A figure written to `folder` as PNG and PDF; within the style it was drawn in."""
-    from fedclust.report.fonts import small_fonts  # fontTools takes long to import
-
     _lay_out(figure)
     png, pdf = io.BytesIO(), io.BytesIO()
     # without a date the same data give the same file
     metadata = {"CreationDate": None, "Producer": None, "Creator": None}
-    with mpl.rc_context({"figure.constrained_layout.use": False}), small_fonts():
+    with mpl.rc_context({"figure.constrained_layout.use": False}), _plain_fonts():
         figure.set_layout_engine(None)  # its parts stay where they are
         figure.savefig(png, format="png", metadata={"Software": None})
         figure.savefig(pdf, format="pdf", metadata=metadata)
     atomic_write(folder / f"{name}.png", png.getvalue())
     atomic_write(folder / f"{name}.pdf", pdf.getvalue())
     return Picture(name, caption, png.getvalue())
+
+
+@contextmanager
+def _plain_fonts() -> Iterator[None]:
+    """PDFs embed fonts without tables of layout, which take longer to cut down than all the rest.
+
+    No viewer reads them: which glyph stands where is said in the file. Where fontTools keeps its
+    list elsewhere, they are embedded too.
+    """
+    from fontTools.subset import Options  # only figures need it, and it takes long to import
+
+    options: Any = Options
+    before = getattr(options, "_drop_tables_default", [])
+    options._drop_tables_default = [*before, *_LAYOUT]
+    try:
+        yield
+    finally:
+        options._drop_tables_default = before
 
 
 def _lay_out(figure: Figure) -> None:

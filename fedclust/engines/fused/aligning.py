@@ -57,10 +57,11 @@ class Along:
         assert weight.anchor is not None
         (rows, out, examples), inputs = a.shape, b.shape[2]
         each = examples // self.clients
-        left = a.mT.reshape(rows, self.clients, each, out)
-        right = b.view(rows, self.clients, each, inputs)  # a view: models may share it
+        left = a.mT.view(rows, self.clients, each, out)  # a view of any order, as `right` is
+        right = b.view(rows, self.clients, each, inputs)
         if each * (out + inputs) >= out * inputs:
-            gradient = left.mT @ right  # [R, clients, o, i]
+            gradient = a.new_empty(rows, self.clients, out, inputs)
+            _each_row(left.mT, right, gradient)
             direction = weight.anchor.view(rows, 1, out, inputs)
             self.inner += (gradient * direction).sum((2, 3), dtype=torch.float64)
             self.square += gradient.square().sum((2, 3), dtype=torch.float64)
@@ -69,17 +70,32 @@ class Along:
         if b.stride(0) == 0 and rows > 1:  # one product of all directions
             whole = along.view(1, rows * out, examples)
             _PRODUCTS.bmm(weight.anchor.view(1, rows * out, inputs), b[:1].mT, whole)
-            pairs = right[:1] @ right[:1].mT
+            right = right[:1]
         else:
             _PRODUCTS.bmm(weight.anchor, b.mT, along)
-            pairs = right @ right.mT
         along = along.mul_(a).sum(1).view(rows, self.clients, each)
         self.inner += along.sum(2, dtype=torch.float64)
-        self.square += (left @ left.mT * pairs).sum((2, 3), dtype=torch.float64)
+        products = _pairs(left).mul_(_pairs(right))
+        # in float64 over rows of float32 sums, as conversion takes longer than addition
+        self.square += products.sum(3).sum(2, dtype=torch.float64)
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         """See `Rule`; dense layers have products only."""
         raise NotImplementedError
+
+
+def _pairs(x: Tensor) -> Tensor:
+    """Products of all pairs of examples of every client, [R, clients, n, n], of x [R, clients, n,
+    f].
+    """
+    return _each_row(x, x.mT, x.new_empty(*x.shape[:3], x.shape[2]))
+
+
+def _each_row(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    """a @ b of [R, clients, ., .], written to `out`; one product of all rows would copy them."""
+    for own, other, room in zip(a, b, out, strict=True):
+        _PRODUCTS.bmm(own, other, room)
+    return out
 
 
 def align(models: StackedModels, rule: Along, pool: Pool, shards: Shards, block: int) -> Alignment:

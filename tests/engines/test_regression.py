@@ -14,7 +14,7 @@ from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts,
 from test_span import TERMS, assert_same, everywhere, nowhere
 from torch import Tensor
 
-from fedclust.calls import LocalResult, Shards, TrainCall
+from fedclust.calls import LocalResult, Shards, TestCall, TestResult, TrainCall
 from fedclust.engines.fused import FusedEngine, chunk
 from fedclust.engines.fused.native import compiled, softmax
 from fedclust.engines.fused.native.compiled import library
@@ -98,6 +98,73 @@ def test_any_number_of_classes(where: str, classes: int) -> None:
     pool = replace(pool, y=torch.arange(len(pool.y)) % classes)
     model = mlp((1, 8, 8), classes, hidden=[], l2=0.01)
     assert_same(*both(model, pool, ragged_shards((25, 3)), SOLVERS["everything"], WHERE[where]))
+
+
+def both_tests(model: Model, pool: Pool, shards: Shards, factor: float = 1.0) -> list[TestResult]:
+    """A test in compiled code, and by PyTorch's operations."""
+    found = []
+    for scores in (softmax.scores, lambda *_: False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(softmax, "scores", scores)
+            engine = FusedEngine(model, pool)
+            models = starts(engine) * factor
+            found.append(engine.test(TestCall(models, labels(len(shards)), shards)))
+    return found
+
+
+def shared_images(pool: Pool) -> Pool:
+    """The pool with every image once for two examples."""
+    image = torch.arange(len(pool.y)) // 2
+    return replace(pool, x=pool.x[: len(pool.x) // 2].contiguous(), image=image)
+
+
+def pixel_by_pixel(pool: Pool) -> Pool:
+    """The pool with float32 images and another scale for every pixel."""
+    scale = torch.linspace(0.5, 2, 64).view(1, 8, 8) / 128
+    return replace(pool, x=pool.x.float(), scale=scale, shift=-scale)
+
+
+POOLS = {"bytes": lambda pool: pool, "floats": pixel_by_pixel, "shared images": shared_images}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("name", ["linear", "mclr"])
+def test_tests_are_those_of_pytorch(name: str, pool: str) -> None:
+    shards = ragged_shards((3, 7, 0, 1, 12, 10))
+    fast, slow = both_tests(shipped(name), POOLS[pool](toy_pool((1, 8, 8))), shards, 3.0)
+    assert torch.equal(fast.correct, slow.correct)
+    assert 0 < fast.correct.sum() < 33
+    torch.testing.assert_close(fast.loss_sum, slow.loss_sum, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("classes", "width"), [(2, 1), (16, 5), (17, 16), (62, 33)])
+def test_tests_of_any_number_of_classes_and_features(classes: int, width: int) -> None:
+    pool = toy_pool((width,))
+    pool = replace(pool, num_classes=classes, y=torch.arange(len(pool.y)) % classes)
+    model = mlp((width,), classes, hidden=[])
+    fast, slow = both_tests(model, pool, ragged_shards((25, 3)))
+    assert torch.equal(fast.correct, slow.correct)
+    torch.testing.assert_close(fast.loss_sum, slow.loss_sum, rtol=1e-6, atol=1e-6)
+
+
+def test_tests_of_huge_logits_and_of_what_is_no_number() -> None:
+    fast, slow = both_tests(shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), 1e4)
+    assert slow.loss_sum.max() > 1000
+    torch.testing.assert_close(fast.loss_sum, slow.loss_sum, rtol=1e-5, atol=1e-3)
+    fast, _ = both_tests(shipped("linear"), toy_pool((1, 8, 8)), ragged_shards(), torch.nan)
+    assert fast.loss_sum.isnan().tolist() == [True, True, False, True, True]
+
+
+def test_a_test_of_a_row_has_the_same_bits_in_any_company() -> None:
+    engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards()
+    models, label = starts(engine), labels(len(shards))
+    whole = engine.test(TestCall(models, label, shards))
+    for row in range(len(shards)):
+        alone = engine.test(TestCall(models, label[row : row + 1], row_of(shards, row)))
+        if not softmax.scores(engine.network, engine.pool, engine.products):
+            pytest.skip("there is no compiler")
+        assert alone.loss_sum[0] == whole.loss_sum[row]
+        assert alone.correct[0] == whole.correct[row]
 
 
 @pytest.mark.parametrize("where", WHERE)

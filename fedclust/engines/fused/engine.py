@@ -317,6 +317,8 @@ class FusedEngine:
         models, label, shards = call.models, call.label, call.shards
         if call.weight is not None:
             return self._test_mixtures(models, call.weight, shards)
+        if softmax.scores(self.network, self.pool, self.products):
+            return softmax.score_softmax(self.network, self.pool, call)
         kept = self._models()
         grouped = self._tested.of(label, shards, len(models))
         examples = len(grouped.index)

@@ -1,4 +1,4 @@
-/* All local steps of softmax regression models, a row (client) at a time.
+/* All local steps of softmax regression models, a row (client) at a time; at the end, their tests.
 
    A row has n examples with k numbers each, x [n, k], and o classes. Its parameters are kept as c [k, o], with
    the logits of an example e
@@ -297,6 +297,131 @@ int train(const Job *j, int threads) {
     for (int64_t r = 0; r < j->rows; r++)
       if (memory) row(j, r, memory, v);
     free(memory);
+  }
+  return failed;
+}
+
+/* ---- tests ---- */
+
+typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4))); /* anywhere in memory */
+
+#define TOGETHER 4 /* examples that read a weight together */
+#define OUTPUTS 5  /* classes whose sums stay in registers with them */
+
+typedef struct {
+  int64_t rows, longest, width, classes, params;
+  const float *models;                    /* [K, params] */
+  int64_t weight, bias;                   /* where they lie in a model, [o, k] and [o]; bias < 0 for none */
+  const int64_t *model;                   /* [R] of the row */
+  const int64_t *index, *count;           /* [R, longest] examples, [R] how many of them are real */
+  const int64_t *image;                   /* [N] place of every example's inputs, or NULL where it is its own */
+  const int64_t *answer;                  /* [N] classes */
+  const uint8_t *stored;                  /* [images, k], or NULL where there are floats */
+  const float *floats;                    /* likewise */
+  const float *scale, *shift;             /* [k], applied to what is stored */
+  double *loss;                           /* [R] sum over the examples */
+  int64_t *correct;                       /* [R] */
+} Test;
+
+/* z[i][c] = x_i w_c for `count` examples and `number` classes from `c` on. */
+#define SUMS(count, number)                                                                         \
+  for (; c + number <= t->classes; c += number) {                                                   \
+    vec acc[count][number];                                                                         \
+    for (int i = 0; i < count; i++)                                                                 \
+      for (int m = 0; m < number; m++) acc[i][m] = (vec){};                                         \
+    for (int64_t k = 0; k < full; k += LANES)                                                       \
+      for (int m = 0; m < number; m++) {                                                            \
+        const vec own = *(const loose *)(weight + (c + m) * t->width + k);                          \
+        for (int i = 0; i < count; i++) acc[i][m] += *(const vec *)(x + i * wide + k) * own;        \
+      }                                                                                             \
+    for (int i = 0; i < count; i++)                                                                 \
+      for (int m = 0; m < number; m++) {                                                            \
+        float all = sum(acc[i][m]);                                                                 \
+        for (int64_t k = full; k < t->width; k++) all += x[i * wide + k] * weight[(c + m) * t->width + k]; \
+        z[i * most + c + m] = all;                                                                  \
+      }                                                                                             \
+  }
+
+#define SUMS_OF(count)     \
+  {                        \
+    int64_t c = 0;         \
+    SUMS(count, OUTPUTS)   \
+    SUMS(count, 1)         \
+  }
+
+/* Have the inputs of an example brought from memory, where examples lie anywhere. Inlined at once, since
+   compilers drop calls that return nothing and change nothing. */
+__attribute__((always_inline)) static inline void fetch(const Test *t, int64_t example) {
+  const int64_t size = t->stored ? 1 : sizeof(float), at = (t->image ? t->image[example] : example) * t->width;
+  const char *from = (t->stored ? (const char *)t->stored : (const char *)t->floats) + at * size;
+  for (int64_t byte = 0; byte < t->width * size; byte += 64) __builtin_prefetch(from + byte);
+}
+
+/* x [TOGETHER, wide] and z [TOGETHER, most] are room. */
+static void test_row(const Test *t, int64_t r, float *x, int64_t wide, float *z, int64_t most) {
+  const float *weight = t->models + t->model[r] * t->params + t->weight;
+  const float *bias = t->bias < 0 ? NULL : t->models + t->model[r] * t->params + t->bias;
+  const int64_t *index = t->index + r * t->longest, full = t->width / LANES * LANES;
+  double loss = 0, product = 1; /* the log of a product is cheaper than many logs */
+  int64_t correct = 0, size;
+  for (int64_t e = 0; e < t->count[r]; e += size) {
+    size = t->count[r] - e < TOGETHER ? t->count[r] - e : TOGETHER;
+    for (int64_t i = e + size; i < e + 2 * size && i < t->count[r]; i++) fetch(t, index[i]);
+    for (int64_t i = 0; i < size; i++) {
+      const int64_t at = (t->image ? t->image[index[e + i]] : index[e + i]) * t->width;
+      float *restrict to = x + i * wide;
+      if (t->stored)
+        for (int64_t k = 0; k < t->width; k++) to[k] = (float)t->stored[at + k] * t->scale[k] + t->shift[k];
+      else
+        for (int64_t k = 0; k < t->width; k++) to[k] = t->floats[at + k] * t->scale[k] + t->shift[k];
+    }
+    switch (size) {
+      case 1: SUMS_OF(1) break;
+      case 2: SUMS_OF(2) break;
+      case 3: SUMS_OF(3) break;
+      default: SUMS_OF(TOGETHER)
+    }
+    for (int64_t i = 0; i < size; i++) {
+      float *own = z + i * most;
+      const int64_t right = t->answer[index[e + i]];
+      if (bias)
+        for (int64_t c = 0; c < t->classes; c++) own[c] += bias[c];
+      const float goal = own[right];
+      int beaten = 0; /* the first of the largest is the answer */
+      for (int64_t c = 0; c < t->classes; c++) beaten |= own[c] > goal || (own[c] == goal && c < right);
+      correct += !beaten;
+      vec top = ((vec *)own)[0], sums = (vec){};
+      for (int64_t w = 1; w < most / LANES; w++) top = choose(((vec *)own)[w] > top, ((vec *)own)[w], top);
+      const float highest = largest(top);
+      for (int64_t w = 0; w < most / LANES; w++) sums += exp_of(((vec *)own)[w] - highest);
+      loss += highest - goal;
+      product *= sum(sums);
+      if (!(product < 1e200)) loss += log(product), product = 1;
+    }
+  }
+  t->loss[r] = loss + log(product);
+  t->correct[r] = correct;
+}
+
+/* Tests the rows [0, R) in `threads` threads; returns 0, or 1 where there was no memory. */
+int test(const Test *t, int threads) {
+  const int64_t most = (t->classes + LANES - 1) / LANES * LANES, wide = (t->width + LANES - 1) / LANES * LANES;
+  const size_t bytes = (size_t)(TOGETHER * (wide + most)) * sizeof(float);
+  int failed = 0;
+  (void)threads; /* unused where the compiler does not know OpenMP */
+#pragma omp parallel num_threads(threads) reduction(| : failed)
+  {
+    float *x = aligned_alloc(sizeof(vec), bytes), *z = x + TOGETHER * wide;
+    failed |= !x;
+    for (int64_t i = 0; x && i < TOGETHER * most; i++) z[i] = NOTHING;
+#pragma omp for schedule(dynamic, 16)
+    for (int64_t r = 0; r < t->rows; r++)
+      if (x) {
+        for (int64_t i = 0; r + 1 < t->rows && i < t->count[r + 1] && i < TOGETHER; i++)
+          fetch(t, t->index[(r + 1) * t->longest + i]);
+        test_row(t, r, x, wide, z, most);
+      }
+    free(x);
   }
   return failed;
 }

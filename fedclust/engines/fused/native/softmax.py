@@ -1,19 +1,21 @@
-"""Local training of softmax regression: all steps of a chunk in one call of compiled code.
+"""Softmax regression in compiled code: all steps of a chunk, or all of a test, in one call.
 
 A step of so small a model is less than a microsecond of arithmetic, but more than a dozen of
-PyTorch's operations. `softmax.c` says what is computed, row by row;
-`cuda/softmax.py` is its counterpart for a GPU.
+PyTorch's operations. A test reads every example once, as it is stored. `softmax.c` says what is
+computed, row by row; `cuda/softmax.py` is its counterpart for a GPU's training.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
 
 import torch
 from torch import Tensor
 
+from fedclust.calls import TestCall, TestResult
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.network import Network
@@ -21,6 +23,7 @@ from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.fused.span import Span
 from fedclust.engines.fused.weights import Weight
+from fedclust.pool import Pool
 
 _MOST_CLASSES_CUDA = 128  # beside which a batch and some features leave registers free
 
@@ -40,11 +43,24 @@ class _Job(Structure):
     )
 
 
+class _Test(Structure):
+    """The C structure of the same name."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "longest", "width", "classes", "params")),
+        ("models", c_void_p),
+        *((name, c_int64) for name in ("weight", "bias")),
+        *((name, c_void_p) for name in ("model", "index", "count", "image", "answer")),
+        *((name, c_void_p) for name in ("stored", "floats", "scale", "shift", "loss", "correct")),
+    )
+
+
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
     found = library("softmax")
     if found is not None:
         found.train.argtypes, found.train.restype = (POINTER(_Job), c_int), c_int
+        found.test.argtypes, found.test.restype = (POINTER(_Test), c_int), c_int
     return found
 
 
@@ -126,6 +142,54 @@ def train_softmax(
     return loss
 
 
+def scores(network: Network, pool: Pool, products: Products) -> bool:
+    """Whether a model is softmax regression on a CPU's examples as they are stored, and code that
+    tests it is there.
+    """
+    stored = pool.view is None and pool.x.is_contiguous() and pool.x.is_cpu
+    return network.is_regression and stored and not products.rounds and compiled() is not None
+
+
+def score_softmax(network: Network, pool: Pool, call: TestCall) -> TestResult:
+    """The answer to a call, of models that it `scores`, with a model for every row.
+
+    Raises:
+        MemoryError: without room for four examples.
+    """
+    code, layer, shards = compiled(), network.first_dense, call.shards
+    assert code is not None
+    rows, width = len(shards), network.shapes[0]
+    weight, bias = network.fields[f"{layer}.weight"], network.fields.get(f"{layer}.bias")
+    loss = torch.zeros(rows, dtype=torch.float64)
+    correct = torch.zeros(rows, dtype=torch.int64)
+    tensors = {
+        "models": call.models.contiguous(),
+        "model": call.label.contiguous(),
+        "index": shards.index.contiguous(),
+        "count": shards.count.contiguous(),
+        "image": pool.image,
+        "answer": pool.y,
+        "stored" if pool.x.dtype == torch.uint8 else "floats": pool.x,
+        "scale": pool.scale.expand(width).contiguous(),
+        "shift": pool.shift.expand(width).contiguous(),
+        "loss": loss,
+        "correct": correct,
+    }
+    job = _Test(
+        rows=rows,
+        longest=shards.index.shape[1],
+        width=math.prod(width),
+        classes=weight.shape[0],
+        params=network.num_params,
+        weight=weight.offset,
+        bias=-1 if bias is None else bias.offset,
+        **{name: None if x is None else _address(x) for name, x in tensors.items()},
+    )
+    if code.test(ctypes.byref(job), torch.get_num_threads()):
+        raise MemoryError("no memory for the test of a client")
+    return TestResult(loss_sum=loss, correct=correct)
+
+
 def _call(
     tensors: Mapping[str, Tensor | None],
     outputs: Sequence[Tensor],
@@ -160,5 +224,5 @@ def _call(
 
 def _address(x: Tensor) -> int:
     assert x.is_contiguous()
-    assert x.dtype in (torch.float32, torch.int64)
+    assert x.dtype in (torch.float32, torch.float64, torch.int64, torch.uint8)
     return x.data_ptr()

@@ -5,7 +5,8 @@ Rows are added in their order, whatever the blocks, and a model's sum depends on
 so chunks and the company of other seeds change nothing. An engine whose rows have the same bits in
 any company (`loop`) adds in float32, as `fedclust.helpers.ops.cluster_sum` does. The others add in
 float64, which holds the sum of float32 numbers of like size without rounding; so where ranks each
-add some of the rows and then their sums, the float32 mean is the same but in the rarest cases.
+add some of the rows and then their sums, or `fused` adds a chunk at a time, the longest clients
+first, the float32 mean is the same but in the rarest cases.
 """
 
 from __future__ import annotations
@@ -29,15 +30,11 @@ def by_blocks(engine: Engine, call: SumCall) -> Sums:
         ValueError: if a label is outside [0, K).
     """
     train, rows = call.train, len(call.shards)
-    label = train.label.cpu()
-    check_labels(label, len(call.models))
-    weight = None if call.weight is None else call.weight.cpu()
-    dtype = torch.float32 if engine.exact else torch.float64
+    label, weight = to_add(call)
+    params, slots = empty_totals(call, torch.float32 if engine.exact else torch.float64)
     sums = Sums(
-        params=torch.zeros_like(call.models, dtype=dtype),
-        slots=None
-        if train.slots is None or not train.solver.momentum
-        else torch.zeros_like(call.models, dtype=dtype),
+        params=params,
+        slots=slots,
         loss=call.models.new_zeros(rows),
         first_loss=call.models.new_zeros(rows),
         steps=torch.zeros_like(call.shards.count),
@@ -55,6 +52,25 @@ def by_blocks(engine: Engine, call: SumCall) -> Sums:
         sums.loss[part], sums.first_loss[part] = local.loss, local.first_loss
         sums.steps[part] = local.steps
     return sums
+
+
+def to_add(call: SumCall) -> tuple[Tensor, Tensor | None]:
+    """The model [C] int64 of every row and its weight [C], None for 1, on the host.
+
+    Raises:
+        ValueError: if a label is outside [0, K).
+    """
+    label = call.train.label.cpu()
+    check_labels(label, len(call.models))
+    return label, None if call.weight is None else call.weight.cpu()
+
+
+def empty_totals(call: SumCall, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Zeros [K, P] for the parameters, and for the momenta where they are asked for."""
+    train, like = call.train, call.models
+    moving = train.slots is not None and train.solver.momentum
+    slots = torch.zeros_like(like, dtype=dtype) if moving else None
+    return torch.zeros_like(like, dtype=dtype), slots
 
 
 def gradients_by_blocks(engine: Engine, call: GradSumCall) -> GradSums:

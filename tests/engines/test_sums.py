@@ -86,6 +86,7 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch, engine: str, rows: 
     computing = toy(engine, max_rows=1)  # so that rows have the same bits in any chunk
     call = SumCall(training(computing), WEIGHT)
     whole = computing.sums(call)
+    monkeypatch.setattr(adding, "compiled", lambda: None)  # with it `fused` has no blocks
     monkeypatch.setattr(sums, "_BLOCK_CPU", rows * call.models.shape[1] + 1)
     trained, train = list[int](), computing.train
 

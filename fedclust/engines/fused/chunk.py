@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import LocalResult, TrainCall
+from fedclust.calls import TrainCall
 from fedclust.engines.fused.cuda import graphs
 from fedclust.engines.fused.cuda.graphs import Graphs
 from fedclust.engines.fused.layers import StackedModels
@@ -43,7 +43,8 @@ class Task:
 
 
 def train(chunk: Chunk, task: Task) -> Tensor:
-    """Local training of a chunk's rows, in the order of all that happens to it but `store`.
+    """Local training of a chunk's rows, in the order of all that happens to it before `store` or
+    `add`.
 
     Returns:
         [R, 2] mean losses of the steps, and of the first local epoch; nats per example. Where the
@@ -170,9 +171,13 @@ class Chunk:
         if task.call.rates is not None:
             self.models.parameters.scale_slots(1 / task.call.rates.lr)
 
-    def store(self, rows: Tensor, result: LocalResult) -> None:
-        """Write models and momenta into the rows `rows` [R] of a result."""
-        self.models.parameters.store(rows, result.params, result.slots)
+    def store(self, rows: Tensor, params: Tensor, slots: Tensor | None) -> None:
+        """Write models and momenta into the rows `rows` [R] of [C, P]."""
+        self.models.parameters.store(rows, params, slots)
+
+    def add(self, label: Tensor, factor: Tensor, params: Tensor, slots: Tensor | None) -> None:
+        """Add models and momenta to totals, see `Parameters.add`."""
+        self.models.parameters.add(label, factor, params, slots)
 
     def moved(self) -> list[Tensor]:
         """All that local steps change."""

@@ -29,7 +29,7 @@ from fedclust.engines.fused import aligning
 from fedclust.engines.fused.chunk import Chunk, Kept, Task, train
 from fedclust.engines.fused.cuda.graphs import enabled
 from fedclust.engines.fused.layers import StackedModels
-from fedclust.engines.fused.native import softmax
+from fedclust.engines.fused.native import adding, softmax
 from fedclust.engines.fused.network import Network, obstacle
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.row_plan import WASTE, WASTE_OF_ONE_CALL, RowPlan
@@ -39,7 +39,7 @@ from fedclust.engines.fused.span import pays
 from fedclust.engines.fused.tested import Tested
 from fedclust.engines.fused.training import add_gradients, by_rule, rule_of
 from fedclust.engines.schedule import in_host_memory, schedule
-from fedclust.engines.sums import by_blocks
+from fedclust.engines.sums import by_blocks, empty_totals, to_add
 from fedclust.helpers.errors import require
 from fedclust.helpers.meter import meter
 from fedclust.helpers.rng import Stream
@@ -105,20 +105,48 @@ class FusedEngine:
     @torch.no_grad()
     def train(self, call: TrainCall) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]]."""
+        params = call.models.new_empty(len(call.shards), self.layout.num_params)
+        slots = torch.empty_like(params) if call.solver.momentum else None
+
+        def keep(chunk: Chunk, some: Tensor) -> None:
+            chunk.store(some.to(params.device, non_blocking=True), params, slots)
+
+        return LocalResult(params=params, slots=slots, **self._train(call, keep))
+
+    @torch.no_grad()
+    def sums(self, call: SumCall) -> Sums:
+        """Sums of what local training of the rows makes of every model."""
+        if not call.models.is_cpu or adding.compiled() is None:
+            return by_blocks(self, call)
+        label, weight = to_add(call)
+        params, slots = empty_totals(call, torch.float64)
+        factor = torch.ones(len(label), dtype=torch.float64) if weight is None else weight.double()
+
+        # where a chunk lies: room for every row would be written once and read once
+        def keep(chunk: Chunk, some: Tensor) -> None:
+            chunk.add(label[some], factor[some], params, slots)
+
+        return Sums(params=params, slots=slots, **self._train(call.train, keep))
+
+    def _train(self, call: TrainCall, keep: Callable[[Chunk, Tensor], None]) -> dict[str, Tensor]:
+        """Train all rows.
+
+        Args:
+            call: what to train.
+            keep: called with every chunk when it is trained, and its rows, int64 on the host.
+
+        Returns:
+            What a result has of every row besides the models, by name.
+        """
         models, shards, solver = call.models, call.shards, call.solver
+        found = {
+            "loss": models.new_zeros(len(shards)),
+            "first_loss": models.new_zeros(len(shards)),
+            "steps": torch.zeros_like(shards.count),
+        }
+        if call.each_step:
+            found["step_loss"] = models.new_full((len(shards), call.most_steps), torch.nan)
         frozen = self.network.covered(call.frozen)
-        result = LocalResult(
-            params=models.new_empty(len(shards), self.layout.num_params),
-            slots=models.new_empty(len(shards), self.layout.num_params)
-            if solver.momentum
-            else None,
-            loss=models.new_zeros(len(shards)),
-            first_loss=models.new_zeros(len(shards)),
-            steps=torch.zeros_like(shards.count),
-            step_loss=models.new_full((len(shards), call.most_steps), torch.nan)
-            if call.each_step
-            else None,
-        )
         # how much there is to do is planned by the host, so that it waits for the device once
         known = in_host_memory(shards)
         steps = known.num_steps(solver)
@@ -129,12 +157,8 @@ class FusedEngine:
             for which in (True, False):
                 rows = (among & (spanned == which)).nonzero().squeeze(1)
                 if len(rows):
-                    self._train_some(part, known, steps, rule, frozen, rows, which, result)
-        return result
-
-    def sums(self, call: SumCall) -> Sums:
-        """Sums of what local training of the rows makes of every model."""
-        return by_blocks(self, call)
+                    self._train_some(part, known, steps, rule, frozen, rows, which, found, keep)
+        return found
 
     @property
     def padding(self) -> float:
@@ -157,10 +181,11 @@ class FusedEngine:
         frozen: frozenset[str],
         chosen: Tensor,
         spanned: bool,
-        result: LocalResult,
+        found: dict[str, Tensor],
+        keep: Callable[[Chunk, Tensor], None],
     ) -> None:
-        """Local training of the rows `chosen`, int64, written to the result; `steps` [C] are the
-        host's.
+        """Local training of the rows `chosen`, int64, which is noted in `found`, see `_train`;
+        `steps` [C] are the host's.
         """
         solver, device, count = call.solver, call.models.device, known.count
         chunks = self._kept[spanned] if self._kept else self._chunks()
@@ -173,12 +198,12 @@ class FusedEngine:
             chunk = chunks.of(len(rows), rule, *sorted(frozen))
             task = Task(call=own, plan=plan, pool=self.pool, spanned=spanned)
             losses = train(chunk, task)
-            chunk.store(rows, result)
-            result.loss[rows], result.first_loss[rows] = losses[:, :2].unbind(1)
-            if result.step_loss is not None:
+            keep(chunk, some)
+            found["loss"][rows], found["first_loss"][rows] = losses[:, :2].unbind(1)
+            if call.each_step:
                 each = losses[:, 2:].where(plan.size > 0, torch.nan)
-                result.step_loss[rows, : each.shape[1]] = each
-            result.steps[rows] = plan.steps
+                found["step_loss"][rows, : each.shape[1]] = each
+            found["steps"][rows] = plan.steps
             self._sizes.append(plan.known_size)
 
         copies = 1 + bool(solver.momentum) + bool(rule.pull)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedclust.engines.fused.native import adding
+
 
 @dataclass(frozen=True, kw_only=True)
 class Weight:
@@ -89,6 +91,11 @@ class Field:
         part = flat[:, self.offset : self.offset + self.size]
         part.index_copy_(0, rows, stack.reshape(len(rows), -1))
 
+    def add(self, stack: Tensor, total: Tensor, label: Tensor, factor: Tensor) -> None:
+        """Add the stack [R, *shape], times factors [R], to the rows `label` [R] of [K, P]."""
+        part = total[:, self.offset : self.offset + self.size]
+        adding.add(part, stack.reshape(len(label), -1), label, factor)
+
 
 class Parameters:
     """The parameters of R rows, and what a rule keeps beside them.
@@ -150,3 +157,14 @@ class Parameters:
             if slots is not None:
                 assert weight.slot is not None
                 field.store(weight.slot, slots, rows)
+
+    def add(self, label: Tensor, factor: Tensor, params: Tensor, slots: Tensor | None) -> None:
+        """Add parameters and slots of every row, times its factor [R], to the float64 totals [K, P]
+        of the model `label` [R] int64; all on the host.
+        """
+        for name, field in self._fields.items():
+            weight = self.weights[name]
+            field.add(weight.value, params, label, factor)
+            if slots is not None:
+                assert weight.slot is not None
+                field.add(weight.slot, slots, label, factor)

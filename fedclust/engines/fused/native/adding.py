@@ -18,7 +18,7 @@ def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
     found = library("adding")
     if found is not None:
-        found.add.argtypes = (*[c_void_p] * 4, c_int64, c_int64, c_int)
+        found.add.argtypes = (*[c_void_p] * 4, c_int64, c_int64, c_int64, c_int)
         found.add.restype = None
     return found
 
@@ -33,15 +33,16 @@ def add(total: Tensor, values: Tensor, label: Tensor, weight: Tensor) -> None:
     """Add every row, times its weight, to the total of its cluster, in the order of the rows.
 
     Args:
-        total: [K, P] float64.
+        total: [K, P] float64, possibly some columns of a wider one.
         values: [C, P] float32.
         label: [C] int64 in [0, K), on the host.
         weight: [C] float64, on the host.
     """
     code = compiled()
     assert code is not None
-    assert total.is_contiguous()
+    assert total.stride(1) == 1
     assert total.shape[1] == values.shape[1]
+    assert values.is_contiguous()
     label, weight = label.contiguous(), weight.contiguous()
     addresses = (x.data_ptr() for x in (values, label, weight, total))
-    code.add(*addresses, *values.shape, torch.get_num_threads())
+    code.add(*addresses, *values.shape, total.stride(0), torch.get_num_threads())

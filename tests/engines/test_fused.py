@@ -479,8 +479,9 @@ def test_what_tests_look_at_is_converted_once(monkeypatch: pytest.MonkeyPatch) -
     assert [looked(same) > 0 for _ in range(3)] == [True] * 3
 
 
-def test_of_equal_classes_the_first_is_the_answer() -> None:
-    engine, shards = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
+@pytest.mark.parametrize("name", ["mlp128", "linear"])
+def test_of_equal_classes_the_first_is_the_answer(name: str) -> None:
+    engine, shards = FusedEngine(shipped(name), toy_pool((1, 8, 8))), ragged_shards()
     nothing = torch.zeros(1, engine.layout.num_params)
     result = engine.test(TestCall(nothing, torch.zeros(len(shards), dtype=torch.int64), shards))
     inside = torch.arange(shards.index.shape[1]) < shards.count.unsqueeze(1)

@@ -43,7 +43,7 @@ def keep(folder: Path, kept: Path = KEPT) -> list[Path]:
     of: dict[str, dict[str, Path]] = {}
     for job in job_folders(folder) if folder.is_dir() else ():
         case = job.name.partition(_CASE)[2].partition(",")[0]
-        if case and json.loads((job / "status.json").read_text()).get("state") == "done":
+        if case and _done(job):
             of.setdefault(case, {})[job.name] = job
     if not of:
         raise RunFolderError(f"{folder} has no finished job of experiment=benchmark")
@@ -83,6 +83,12 @@ def restore(folder: Path, kept: Path = KEPT) -> int:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(data)
     return len(made)
+
+
+def _done(job: Path) -> bool:
+    """Whether a job has ended; one that is just starting has no status yet."""
+    status = job / "status.json"
+    return status.is_file() and json.loads(status.read_text()).get("state") == "done"
 
 
 def _packed(files: dict[str, bytes]) -> bytes:

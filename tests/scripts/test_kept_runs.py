@@ -36,6 +36,9 @@ def test_what_is_done_comes_back_without_its_checkpoints(tmp_path: Path) -> None
     job(runs, "ifca,case=benchmark_drift")
     job(runs, "local,case=benchmark_drift", state="running")
     job(runs, "oracle,case=benchmark_rotation")
+    starting = runs / "fedem,case=benchmark_drift" / "config.yaml"
+    starting.parent.mkdir()
+    starting.write_text("")
     assert [one.name for one in kept_runs.keep(runs, kept)] == ["drift.tar.xz", "rotation.tar.xz"]
     assert kept_runs.restore(back, kept) == 2
     inside = ("clients/part-0.csv", "rounds.csv", "status.json")

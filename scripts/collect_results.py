@@ -312,7 +312,7 @@ def small(file: Path) -> bytes:
     factor = min(0.5, MOST_WIDTH / picture.width)
     size = (round(picture.width * factor), round(picture.height * factor))
     packed = io.BytesIO()
-    picture.resize(size, Image.Resampling.LANCZOS).quantize(128).save(
+    picture.resize(size, Image.Resampling.LANCZOS).quantize(128, Image.Quantize.MAXCOVERAGE).save(
         packed, format="png", optimize=True
     )
     return packed.getvalue()

@@ -99,21 +99,28 @@ def _no_choice(line: str, arguments: Sequence[str]) -> str:
     return f"there is no {found[1]}; {meant and meant + ' '}{rest}"
 
 
+def _keys_but(key: str, arguments: Sequence[str]) -> list[str]:
+    """The keys of a config that is composed without one override."""
+    others = [a for a in without_user_dir(arguments) if "=" in a and key not in a.partition("=")[0]]
+    config = composed(others, user_dir(arguments))
+    return [] if config is None else list(all_keys(node_at(config, "")))
+
+
 def _meant_key(key: str, arguments: Sequence[str]) -> str:
     """Which key may have been meant."""
     known = {*groups(), *SCHEMA}
     top, *below = key.split(".")
     # many parts of an algorithm are top-level keys of their own: algorithm.solver.lr is solver.lr
     own = [".".join(below[i:]) for i in range(len(below)) if below[i] in known]
-    if own:
+    if own and own[0] in {*known, *_keys_but(own[0], arguments)}:
         return f"{own[0]} is a key by itself: did you mean {own[0]}=…?"
+    if own:
+        return _meant_key(own[0], arguments)
     if below and top == "tags":  # the only key that a user may name freely
         return f"did you mean +{key}=…?"
     if not below and (meant := did_you_mean(top, known)):
         return meant
-    others = [a for a in without_user_dir(arguments) if "=" in a and key not in a.partition("=")[0]]
-    config = composed(others, user_dir(arguments))
-    there = [] if config is None else list(all_keys(node_at(config, "")))
+    there = _keys_but(key, arguments)
     last = key.rpartition(".")[2]
     parent = key.removesuffix(last)
     beside = [one for one in there if one.startswith(parent) and "." not in one[len(parent) :]]

@@ -87,6 +87,7 @@ BAD = [
     (["hydra/launcher=joblb"], "did you mean joblib? it has basic, joblib"),
     (["hydra/sweeper=bsic"], "did you mean basic?"),
     (["algorithm.solver.lr=0.1"], "did you mean solver.lr=…?"),
+    (["algorithm.solver.le=0.1"], "did you mean solver.lr?"),
     (
         ["scenario=swap_all", "scenario.swap_probability=1"],
         "is common.swap_probability now",

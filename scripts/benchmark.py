@@ -6,7 +6,7 @@
 
 A federation is in the tables as soon as every method of the experiment has run there; the page says
 which ones are not. A method of your own that ran in the same federations is a row like any other.
-What the kept jobs mean is written by hand in docs/benchmark/reading.md, which their page takes in.
+What the kept jobs mean is written by hand in docs/benchmark/reading.txt, which their page takes in.
 The same files give the same page. Longer than other files because it is that page, section by
 section.
 """
@@ -41,7 +41,7 @@ from scripts.kept_runs import restore
 from scripts.results import table
 
 ROOT = Path(__file__).resolve().parent.parent
-_READING = ROOT / "docs" / "benchmark" / "reading.md"
+_READING = ROOT / "docs" / "benchmark" / "reading.txt"
 _REFERENCE = "fedavg"
 _ALONE = "local"
 _GOOD, _POOR = 0.97, 0.90  # shares of the oracle's accuracy that are called good and poor

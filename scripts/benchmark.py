@@ -106,14 +106,23 @@ def page(found: Results, pictures: Path, reading: str = "") -> str:
 
 
 def _page(parts: Sequence[str]) -> str:
-    """The parts below each other; a paragraph that is one line of prose is wrapped."""
+    """The parts below each other; paragraphs and items of lists are wrapped."""
     return "\n\n".join(_wrapped(part) for part in parts) + "\n"
 
 
 def _wrapped(part: str) -> str:
-    if "\n" in part or part.startswith(("#", "|", "!", "- ", "<", "`")):
+    lines = part.split("\n")
+    if all(line.startswith("- ") for line in lines):
+        return "\n".join(_filled(line, "  ") for line in lines)
+    if len(lines) > 1 or part.startswith(("#", "|", "!", "<", "`")):
         return part
-    return textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False)
+    return _filled(part)
+
+
+def _filled(line: str, indent: str = "") -> str:
+    return textwrap.fill(
+        line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _what_ran(found: Results) -> list[str]:
@@ -331,7 +340,7 @@ def _tuned(found: Results) -> list[str]:
             f"The order of the methods before and after tuning agrees with Kendall's τ = {tau:.2f} "
             "(1: the same order, 0: none in common)."
         )
-    titles = ["method", "mean rank", "default", "of the oracle's (%)", "default"]
+    titles = ["method", "mean rank", "default rank", "of the oracle's (%)", "default (%)"]
     titles += ["gain", "95 % interval", "learning rate"]
     return [head, notes[0], table(titles, rows, 1), *notes[1:]]
 

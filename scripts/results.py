@@ -14,6 +14,7 @@ import argparse
 import csv
 import math
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -515,6 +516,7 @@ def with_score(readme: str, text: str) -> str:
     if not found:
         return readme
     score = next(line for line in text.splitlines() if line.startswith("**"))
+    score = textwrap.fill(score, 100, break_long_words=False, break_on_hyphens=False)
     end = rest.partition(_SCORE_END)[2]
     return f"{begin}{_SCORE}\n{score}\n{_SCORE_END}{end}"
 

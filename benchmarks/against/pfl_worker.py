@@ -167,7 +167,7 @@ def measure(task: Task, seconds: float) -> Measured:
             train_cohort_size=task.clients,
             val_cohort_size=0,
         ),
-        engine=SimulatedBackend(
+        backend=SimulatedBackend(
             training_data=data,
             val_data=data,
             aggregator=SumAggregator() if task.models == 1 else ClusterSum(models),

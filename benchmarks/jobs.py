@@ -124,7 +124,9 @@ def main() -> None:
         command = [sys.executable, "-m", "benchmarks.jobs", "--inside"]
         with tempfile.TemporaryDirectory() as folder:
             line = f"{overrides} threads={asked.threads} hydra.run.dir={folder}/job"
-            done = subprocess.run([*command, line], check=True, capture_output=True, text=True)
+            done = subprocess.run([*command, line], check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{name}: {done.stderr.strip().splitlines()[-1]}")
         seconds = json.loads(done.stdout.splitlines()[-1])
         rounds = sum(seconds[part] for part in COLUMNS[1:])
         values = [f"{seconds[part]:.2f}" for part in ("all", *COLUMNS)]

@@ -18,7 +18,7 @@ import io
 import sys
 import tempfile
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -310,7 +310,7 @@ def _tuned(found: Results) -> list[str]:
         rows.append(
             [
                 name,
-                *([f"{ranks[name]:.1f}", f"{old[name]:.1f}"] if name in ranks else ["–", "–"]),
+                *(_two_ranks(name, ranks, old) if ranks else ()),
                 f"{100 * means[name]:.1f}",
                 f"{100 * were.get(name, np.nan):.1f}",
                 _signed(float(iqm(np.concatenate(gains)))),
@@ -340,9 +340,13 @@ def _tuned(found: Results) -> list[str]:
             f"The order of the methods before and after tuning agrees with Kendall's τ = {tau:.2f} "
             "(1: the same order, 0: none in common)."
         )
-    titles = ["method", "mean rank", "default rank", "of the oracle's (%)", "default (%)"]
-    titles += ["gain", "95 % interval", "learning rate"]
+    titles = ["method", *(["mean rank", "default rank"] if ranks else ())]
+    titles += ["of the oracle's (%)", "default (%)", "gain", "95 % interval", "learning rate"]
     return [head, notes[0], table(titles, rows, 1), *notes[1:]]
+
+
+def _two_ranks(name: str, *ranks: Mapping[str, float]) -> list[str]:
+    return [f"{of[name]:.1f}" if name in of else "–" for of in ranks]
 
 
 def _gains(tuned: Results, default: Results, name: str) -> tuple[list[Any], list[float]]:

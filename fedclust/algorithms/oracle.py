@@ -34,7 +34,7 @@ class Oracle(Method):
         """The groups' models.
 
         Attributes:
-            models: [K, P], row g belongs to group g.
+            models: [K, P], row g belongs to group g; also for concepts that come later.
         """
 
         models: Tensor
@@ -50,7 +50,8 @@ class Oracle(Method):
             known, "algorithm", "oracle", "a partition with true groups, such as partition=rotated"
         )
         model = clients.init(rnd.stream("init"), 1)
-        return self.State(models=model.repeat(int(rnd.fed.group.max()) + 1, 1)), Cost()
+        groups = max(int(rnd.fed.group.max()) + 1, rnd.fed.pool.concepts)
+        return self.State(models=model.repeat(groups, 1)), Cost()
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg in every group."""

@@ -18,9 +18,10 @@ from fedclust.commands.checks import check_report, check_scale
 from fedclust.commands.surroundings import importable, own_folder
 from fedclust.commands.sweep_report import save_jobs
 from fedclust.config import schema
-from fedclust.config.tuned import apply_tuned
+from fedclust.config.tuned import apply_tuned, elsewhere
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import counted
+from fedclust.runtime.progress import Aside
 
 if TYPE_CHECKING:
     from fedclust.runtime.progress import Progress
@@ -46,13 +47,15 @@ def one_job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) 
     }
     try:
         overrides = list(hydra_config.overrides.task)
-        tuned, search = apply_tuned(config, choices, overrides)
+        tuned, search, settings = apply_tuned(config, choices, overrides)
         resolved = schema.resolve(tuned, {"choices": choices, "overrides": overrides, **search})
         check_scale(choices, resolved["scale"])
         schema.check_keys(resolved)
         schema.check_sampling(resolved, list(hydra_config.overrides.task))
         resolved["seeds"] = schema.seed_list(resolved["seeds"])
         title = _title(choices, resolved)
+        if remark := elsewhere(settings, resolved):
+            Aside(title, console).warn(remark)
         number = None
         if in_sweep:
             number = int(hydra_config.job.num) + 1
@@ -123,7 +126,7 @@ def _run(
         from fedclust.metrics.told import read_meanings
         from fedclust.runtime.folder import RunFolder
         from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
-        from fedclust.runtime.progress import Aside, Shown, Sweep
+        from fedclust.runtime.progress import Shown, Sweep
         from fedclust.runtime.run import data_digests, run
 
         afterwards.callback(torch.set_num_threads, torch.get_num_threads())

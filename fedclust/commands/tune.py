@@ -26,7 +26,7 @@ from fedclust.commands.names import job_folder, user_dir, without_user_dir
 from fedclust.commands.report import report
 from fedclust.commands.surroundings import hydra_of_its_own, importable
 from fedclust.config import schema
-from fedclust.config.tuned import with_values
+from fedclust.config.tuned import settings_of, with_values
 from fedclust.helpers.errors import (
     ConfigError,
     DivergedError,
@@ -296,7 +296,8 @@ class _Search:
             best = best_of(trials, higher=self.higher)
             if best is None:
                 raise DivergedError(f"every trial has failed; the last one: {trials[-1].error}")
-            more = {"default": trials[0].value, "trials": len(trials)}
+            settings = settings_of(self._resolved({}), self.space)
+            more = {"default": trials[0].value, "trials": len(trials), "settings": settings}
             kept = {key: about[key] for key in ("choices", "metric", "seeds", "validation")}
             write_best(self.folder, best, {**kept, **more})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,49 @@ from fedclust.config.schema import seed_list
 from fedclust.helpers.errors import ConfigError, require
 
 _SAME = ("algorithm", "dataset", "partition", "scenario", "model", "case")  # groups
+# what a search holds for: keys, and groups with all of their keys
+_HELD = (
+    *("rounds", "clients_per_round", "participation", "num_clusters"),
+    *("dataset", "partition", "scenario", "model"),
+)
+_PLACES = ("root", "path", "download")  # where data lie
+
+
+def settings_of(resolved: Mapping[str, Any], searched: Collection[str]) -> dict[str, Any]:
+    """The federation and the model of a config by dotted key, without what was searched."""
+    found: dict[str, Any] = {}
+    for name in _HELD:
+        found |= _flat(name, resolved.get(name))
+    return {key: value for key, value in found.items() if key not in searched}
+
+
+def _flat(key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {} if key.rpartition(".")[2] in _PLACES else {key: value}
+    return {k: v for name, one in value.items() for k, v in _flat(f"{key}.{name}", one).items()}
+
+
+def elsewhere(settings: Mapping[str, Any], resolved: Mapping[str, Any]) -> str:
+    """Which settings of a search are not those of a job, in words; "" where all are.
+
+    Args:
+        settings: of the search, as `settings_of` gives them; none in files that are older.
+        resolved: the job's config.
+    """
+    here = settings_of(resolved, ())
+    other = [key for key, value in settings.items() if here.get(key, value) != value]
+    if not other:
+        return ""
+    said = ", ".join(f"{key}={settings[key]} (here {here[key]})" for key in other[:3])
+    more = f" and {len(other) - 3} more" if len(other) > 3 else ""
+    return f"the values of tuned=… were searched with {said}{more}: others may be better here"
 
 
 def apply_tuned(
     config: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]
-) -> tuple[DictConfig, dict[str, Any]]:
-    """The config with the values of the search that its key `tuned` names, and that search.
+) -> tuple[DictConfig, dict[str, Any], dict[str, Any]]:
+    """The config with the values of the search that its key `tuned` names, that search, and the
+    settings that it held for.
 
     Without one the config as it is, and nothing. Of the search: what was compared (`metric`,
     `validation`, `seeds`), the number of `trials`, the best one's `values`, and the metric's
@@ -39,7 +76,7 @@ def apply_tuned(
     except OmegaConfBaseException as error:
         raise ConfigError(f"tuned: {str(error).partition(chr(10))[0]}") from error
     if named is None:
-        return config, {}
+        return config, {}, {}
     file = _file(Path(str(named)), choices)
     found = _read(file)
     for group in _SAME:
@@ -51,8 +88,9 @@ def apply_tuned(
     typed = {one.lstrip("+~").partition("=")[0]: one.partition("=")[2] for one in overrides}
     for key in found["values"]:
         require(key not in typed, key, typed.get(key), f"{file} sets it too; give one of both")
-    search = {key: value for key, value in found.items() if key != "choices"}
-    return with_values(config, found["values"], file), {"search": search}
+    search = {key: value for key, value in found.items() if key not in ("choices", "settings")}
+    settings = found.get("settings") or {}
+    return with_values(config, found["values"], file), {"search": search}, settings
 
 
 def with_values(

@@ -310,3 +310,15 @@ def test_a_failing_method_leaves_the_others_of_a_sweep_alone(
     assert "fedclust: out of memory while round 1 of 6 was computed; lower" in done.err  # type: ignore[attr-defined]
     table = (tmp_path / "outputs" / "default" / "report" / "table.md").read_text()
     assert "local" in table
+
+
+def test_the_oracle_has_a_model_for_a_concept_that_comes_later(
+    fedclust: Callable[..., Any], tmp_path: Path
+) -> None:
+    drift = ("partition=label_map", "scenario=drift", "scenario.table=[[0,0,0],[0,1,2]]")
+    sizes = ("partition.base.num_clients=3", "scenario.every=1", "model=linear", "rounds=2")
+    done = fedclust("run", "algorithm=oracle", *drift, *sizes, "seeds=1", "threads=1", "name=o")
+    assert done.status == 0, done.err
+    rounds = pd.read_csv(next(tmp_path.rglob("rounds.csv")))
+    purity = rounds[rounds["metric"] == "purity"].set_index("round")["value"]
+    assert purity.to_dict() == {0: 1.0, 1: 1.0}

@@ -220,6 +220,18 @@ def test_default_and_tuned_stand_side_by_side(fedclust: Callable[..., Any], sear
     assert config["validation"] == 0
     assert config["search"]["values"] == best["values"]
     assert config["search"]["seeds"] == best["seeds"]
+    assert "settings" not in config["search"]
+    assert "were searched" not in done.out + done.err
+
+
+def test_a_job_says_that_its_values_were_searched_elsewhere(
+    fedclust: Callable[..., Any], searched: Path
+) -> None:
+    other = ("rounds=2", "partition.num_clients=5")
+    done = fedclust("run", "algorithm=fedprox", *TINY, *other, f"tuned={FOLDER}", "seeds=1")
+    assert done.status == 0, done.err
+    said = "were searched with rounds=3 (here 2), partition.num_clients=4 (here 5): others may"
+    assert said in " ".join((done.out + done.err).split())
 
 
 @pytest.mark.parametrize(

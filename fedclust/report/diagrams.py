@@ -28,6 +28,7 @@ from fedclust.report.wording import in_percent
 _LINE = 0.21  # inches of a name
 _BAR = 0.1  # inches of a bar that joins methods
 _LETTER = 0.075  # inches
+_NAMED = 1.9  # inches of the words beside the critical difference
 _PER_ROW = 5
 _LEVELS = 200
 _FAINT: dict[str, Any] = {"color": "#C7CCD4", "linewidth": 0.7, "zorder": 1}
@@ -108,8 +109,10 @@ def critical_difference(found: Overall) -> Figure | None:
     half = math.ceil(len(names) / 2)
     above = 0.45 if joined else 0.1  # for the length of the critical difference
     below = 0.12 + _BAR * len(joined) + _LINE * half + 0.1
-    margin = max(map(len, names)) * _LETTER + 0.45
-    inner = 4.2
+    inner, room = 4.2, (len(names) - 1) / 4.2  # of the axis; ranks an inch
+    margin = max(map(len, names)) * _LETTER + 0.65
+    if joined:  # room for what the length is
+        margin = max(margin, min(found.difference / room, inner) + _NAMED - inner)
     figure = Figure(figsize=(inner + 2 * margin, above + 0.3 + below))
     figure.set_layout_engine("none")  # every place is given here
     height = figure.get_figheight()

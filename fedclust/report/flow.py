@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,7 +21,7 @@ from fedclust.report.curves import set_round_ticks
 _COLUMNS = 6
 _MOST_CLUSTERS = 20
 _GAP = 0.02  # between clusters, as a share of all clients
-_WIDTH = 0.16  # of a bar, in columns
+_WIDTH = 0.16  # of a bar, in mean distances of two
 
 Spans = dict[tuple[int, int], tuple[float, float]]  # (cluster, group) → bottom and top of its piece
 
@@ -54,17 +55,19 @@ def flow(arm: Arm) -> Figure | None:
     axes = figure.subplots(
         2 if churn else 1, 1, height_ratios=[3.4, 1] if churn else None, squeeze=False
     )[:, 0]
-    _alluvium(axes[0], labels, groups, [int(t) + 1 for t in shown])
+    own = [int(t) + 1 for t in shown]
+    _alluvium(axes[0], labels, groups, own)
     axes[0].set_title(f"{arm.label}, seed {seed}")
     if churn:
         _churn(axes[1], arm)
+        axes[1].set_xlim(axes[0].get_xlim())
     if grouped:
         _name_groups(figure, groups)
     return figure
 
 
 def _by_round(rows: pd.DataFrame, column: str) -> NDArray[np.int64]:
-    """[columns, M] a number of every client in every round; -1 where it was not there."""
+    """[rounds, M] a number of every client in every round; -1 where it was not there."""
     wide = rows.pivot_table(index="client", columns="round", values=column, aggfunc="last")
     numbers: NDArray[np.int64] = wide.fillna(-1).to_numpy(dtype=np.int64).T
     return numbers
@@ -90,16 +93,18 @@ def _name_groups(figure: Figure, group: NDArray[np.int64]) -> None:
 def _alluvium(
     axes: Axes, labels: NDArray[np.int64], groups: NDArray[np.int64], rounds: Sequence[int]
 ) -> None:
-    """Bars at every column and bands between them; labels and groups [columns, M]."""
+    """Bars at the rounds and bands between them; labels and groups [rounds, M]."""
     stacks = [_stack(label, group) for label, group in zip(labels, groups, strict=True)]
-    for column, (stack, label) in enumerate(zip(stacks, labels, strict=True)):
-        _bars(axes, column, stack, label)
-    for column in range(len(stacks) - 1):
-        pair = slice(column, column + 2)
-        _bands(axes, column, stacks[pair], labels[pair], groups[pair])
-    axes.set_xticks(range(len(rounds)), [str(t) for t in rounds])
+    apart = (rounds[-1] - rounds[0]) / (len(rounds) - 1) if len(rounds) > 1 else 1.0  # the mean
+    half = _WIDTH / 2 * apart
+    for t, stack, label in zip(rounds, stacks, labels, strict=True):
+        _bars(axes, t, half, stack, label)
+    for i, (begin, end) in enumerate(itertools.pairwise(rounds)):
+        pair = slice(i, i + 2)
+        _bands(axes, (begin + half, end - half), stacks[pair], labels[pair], groups[pair])
+    axes.set_xticks(rounds)
     axes.set_xlabel("round")
-    axes.set_xlim(-0.35, len(rounds) - 0.65)
+    axes.set_xlim(rounds[0] - 0.35 * apart, rounds[-1] + 0.35 * apart)
     axes.set_ylim(-0.01, max(top for stack in stacks for _, top in stack.values()) + 0.01)
     axes.set_yticks([])
     axes.grid(visible=False)
@@ -125,12 +130,12 @@ def _stack(label: NDArray[np.int64], group: NDArray[np.int64]) -> Spans:
     return spans
 
 
-def _bars(axes: Axes, column: int, stack: Spans, label: NDArray[np.int64]) -> None:
+def _bars(axes: Axes, t: int, half: float, stack: Spans, label: NDArray[np.int64]) -> None:
     for (_, group), (bottom, top) in stack.items():
         axes.add_patch(
             Rectangle(
-                (column - _WIDTH / 2, bottom),
-                _WIDTH,
+                (t - half, bottom),
+                2 * half,
                 top - bottom,
                 facecolor=style.group_colour(group),
                 hatch=style.group_hatch(group),
@@ -145,7 +150,7 @@ def _bars(axes: Axes, column: int, stack: Spans, label: NDArray[np.int64]) -> No
         if top - bottom > 0.04:
             name = "–" if cluster < 0 else str(cluster)
             axes.text(
-                column - _WIDTH / 2 - 0.03,
+                t - 1.4 * half,
                 (bottom + top) / 2,
                 name,
                 ha="right",
@@ -164,12 +169,12 @@ def _bars(axes: Axes, column: int, stack: Spans, label: NDArray[np.int64]) -> No
 
 def _bands(
     axes: Axes,
-    column: int,
+    between: tuple[float, float],
     stacks: Sequence[Spans],
     labels: NDArray[np.int64],
     groups: NDArray[np.int64],
 ) -> None:
-    """Bands from the bars of one column to those of the next, in the order of the pieces they come
+    """Bands from the bars of one round to those of the next, in the order of the pieces they come
     from and in the colour of the group they leave; labels and groups [2, M].
     """
     left = {key: span[0] for key, span in stacks[0].items()}
@@ -185,7 +190,7 @@ def _bands(
         left[start] += share
         right[end] += share
         colour = style.group_colour(start[1])
-        axes.add_patch(_band(column + _WIDTH / 2, column + 1 - _WIDTH / 2, y, z, share, colour))
+        axes.add_patch(_band(*between, y, z, share, colour))
 
 
 def _band(x0: float, x1: float, y0: float, y1: float, thickness: float, colour: str) -> PathPatch:

@@ -33,6 +33,7 @@ DASHES: tuple[Any, ...] = (
     (0, (6, 1.4, 1, 1.4)),
     (0, (3, 1.2, 1, 1.2, 1, 1.2)),
 )
+_MORE_DASHES = (0, (9, 2.5))  # of the sixth methods of a colour
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo", "||||", "****")
 HEAT = "cividis"
@@ -88,16 +89,17 @@ class Drawing(Figure):
 
 
 def line(position: int, variant: int = 0) -> dict[str, Any]:
-    """Colour, dashes and marker of a place in the palette; no two of the first forty are alike.
+    """Colour, dashes and marker of a place in the palette; no two of the first 48 are alike.
 
     Args:
         position: the place.
         variant: a further line of the same colour.
     """
     turn = position // len(PALETTE) + variant
+    among = (position % len(PALETTE) - turn) % len(DASHES)
     return {
         "color": PALETTE[position % len(PALETTE)],
-        "linestyle": DASHES[(position % len(PALETTE) - turn) % len(DASHES)],
+        "linestyle": DASHES[among] if turn % 6 < 5 else _MORE_DASHES,
         "marker": MARKERS[(position + turn) % len(MARKERS)],
         "markeredgecolor": PAPER,
         "markeredgewidth": 0.6,

@@ -16,6 +16,7 @@ import numpy as np
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import RunFolderError
@@ -28,11 +29,11 @@ from fedclust.report.table import Cell, Table
 from fedclust.report.wording import axis, factor, title
 from fedclust.tuning.record import Trial, best_of, read_texts
 
+_WIDE = 20  # times the smallest value is the largest on a logarithmic axis
 _GROUPS = ("case", "dataset", "partition", "scenario", "model")  # of a setting
 _ROW = 0.3  # inches of a method
 _ACROSS = 3  # panels of a row
 _NAMED = 8  # methods that a legend has room for
-_WIDE = 20  # times the smallest value is the largest on a logarithmic axis
 _OF_VALUES = (
     "Every complete trial by the value of a searched key, the default as a diamond; other keys of "
     "the trial differ too."
@@ -288,7 +289,9 @@ def _against_values(folder: Path, name: str, setting: str, searches: Sequence[Se
     metric = searches[0].metric
     for key, panel in zip(keys, panels[: len(keys)], strict=True):
         tried = [one for one in searches if key in one.trials[0].values]
-        where = _places([trial.values[key] for one in tried for trial in one.trials])
+        words = [str(one.about.get("space", {}).get(key)) for one in tried]
+        even = any("interval" in one and "log" not in one for one in words)
+        where = _places([trial.values[key] for one in tried for trial in one.trials], even)
         for one in tried:
             look = style.look(one.method)
             ended = [trial for trial in one.trials if trial.value is not None]
@@ -301,6 +304,7 @@ def _against_values(folder: Path, name: str, setting: str, searches: Sequence[Se
         if where.log:
             panel.set_xscale("log")
             panel.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+            panel.xaxis.set_minor_formatter(NullFormatter())
         if where.texts:
             panel.set_xticks(range(len(where.texts)), where.texts)
         panel.set_xlabel(key)
@@ -329,15 +333,20 @@ class _Places:
     texts: Sequence[str] = ()
 
 
-def _places(values: Sequence[Any]) -> _Places:
-    """Numbers where they are, anything else in the order it was tried."""
+def _places(values: Sequence[Any], even: bool = False) -> _Places:
+    """Numbers where they are, anything else in the order it was tried.
+
+    Args:
+        values: what was tried.
+        even: whether the search drew them from an interval that is not logarithmic.
+    """
     texts = list(dict.fromkeys(map(str, values)))
     try:
         numbers = [float(text) for text in texts]
     except ValueError:
         return _Places({text: float(place) for place, text in enumerate(texts)}, texts=texts)
     wide = min(numbers) > 0 and max(numbers) > _WIDE * min(numbers)
-    return _Places(dict(zip(texts, numbers, strict=True)), log=wide)
+    return _Places(dict(zip(texts, numbers, strict=True)), log=wide and not even)
 
 
 def _spread(axes: Axes, place: int, one: Search, colour: str) -> None:

@@ -217,12 +217,14 @@ def test_flow_shows_the_group_of_the_round(tmp_path: Path, plain: Plain) -> None
     figure = flow(arm)
     assert figure is not None
     bars = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
-    first = [bar for bar in bars if bar.get_x() < 0]
+    first = [bar for bar in bars if bar.get_x() == min(one.get_x() for one in bars)]
     # every cluster holds one group in every round: two bars per column, each half of the clients
     assert len(bars) == 6
     assert [round(bar.get_height(), 3) for bar in first] == [0.5, 0.5]
     colours = [to_hex(bar.get_facecolor()).upper() for bar in first]
     assert colours == [style.group_colour(0), style.group_colour(1)]
+    limits = {axes.get_xlim() for axes in figure.axes}
+    assert len(limits) == 1, "rounds stand below each other in all panels"
 
 
 def test_distances_are_ordered_by_the_groups_when_they_were_measured(

@@ -110,8 +110,8 @@ def test_a_method_has_its_colour_in_every_report(tmp_path: Path, plain: Plain) -
 
 
 def test_no_two_looks_are_alike() -> None:
-    looks = [style.line(i) for i in range(40)]
-    assert len({(k["color"], str(k["linestyle"]), k["marker"]) for k in looks}) == 40
+    looks = [style.line(i) for i in range(48)]
+    assert len({(k["color"], str(k["linestyle"]), k["marker"]) for k in looks}) == 48
 
 
 def test_many_arms_have_a_panel_each(tmp_path: Path, plain: Plain) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.helpers.errors import counted
 from fedclust.report.arms import Arm, seeds_with_values, settings_of
 from fedclust.report.published import Published, lookup
 from fedclust.report.spec import Spec
@@ -91,7 +92,11 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
             printed = _published(spec, arm, column)
             place = standings[column.title].get(arm.label)
             bold = place is not None and place.leads
-            cells[arm.label, column.title] = cell(values, printed, arm.comparable, bold)
+            made = cell(values, printed, arm.comparable, bold)
+            if column.whole and not arm.finished and len(values):
+                early = f"after {counted(arm.run.rounds, 'round')}"
+                made = replace(made, detail="; ".join(filter(None, (early, made.detail))))
+            cells[arm.label, column.title] = made
             records.append(_record(arm, column, spec.metric, values, printed))
     heads, rows = layout(arms, [column.title for column in shown], cells, records)
     unit = " (%)" if scale == 100.0 else ""

@@ -226,6 +226,10 @@ def test_unfinished_and_failed_jobs_are_reported_and_named(tmp_path: Path, job: 
     assert "d has no results yet" in banners
     text = summary(tmp_path)
     assert all(banner in text for banner in banners)
+    (table,) = [one for one in contents(tmp_path).tables if one.name == "table"]
+    beside = {row[0].text: [cell.detail for cell in row[1:]] for row in table.rows}
+    assert any("after 6 rounds" in detail for detail in beside["lcfl"])
+    assert not any("after" in detail for detail in beside["ifca"])
 
 
 def test_a_running_job_may_be_writing_its_last_line(tmp_path: Path, job: Job) -> None:

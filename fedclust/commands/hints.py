@@ -108,23 +108,31 @@ def _keys_but(key: str, arguments: Sequence[str]) -> list[str]:
 
 def _meant_key(key: str, arguments: Sequence[str]) -> str:
     """Which key may have been meant."""
+    return _meant_among(_keys_but(key, arguments), key)
+
+
+def _meant_among(there: Sequence[str], key: str) -> str:
+    """Which key of the config's may have been meant."""
     known = {*groups(), *SCHEMA}
     top, *below = key.split(".")
     # many parts of an algorithm are top-level keys of their own: algorithm.solver.lr is solver.lr
-    own = [".".join(below[i:]) for i in range(len(below)) if below[i] in known]
-    if own and own[0] in {*known, *_keys_but(own[0], arguments)}:
+    tops = {one for one in there if "." not in one} or known
+    own = [".".join(below[i:]) for i in range(len(below)) if below[i] in tops]
+    if own and own[0] in {*known, *there}:
         return f"{own[0]} is a key by itself: did you mean {own[0]}=…?"
     if own:
-        return _meant_key(own[0], arguments)
+        return _meant_among(there, own[0])
     if below and top == "tags":  # the only key that a user may name freely
         return f"did you mean +{key}=…?"
     if not below and (meant := did_you_mean(top, known)):
         return meant
-    there = _keys_but(key, arguments)
     last = key.rpartition(".")[2]
     parent = key.removesuffix(last)
     beside = [one for one in there if one.startswith(parent) and "." not in one[len(parent) :]]
     elsewhere = [one for one in there if one.rpartition(".")[2] == last and one[:6] != "hydra."]
+    deeper = [one for one in elsewhere if below and one.startswith(f"{top}.")]
+    if len(deeper) == 1:  # partition.base.num_clients for partition.num_clients
+        return f"did you mean {deeper[0]}?"
     close = closest(last, [one[len(parent) :] for one in beside])
     if below and close:
         return f"did you mean {parent}{close}?"

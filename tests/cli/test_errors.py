@@ -81,6 +81,14 @@ BAD = [
     (["algorithm=ifc"], "there is no algorithm/ifc; did you mean ifca? `fedclust list algorithm`"),
     (["experiment=lcfl/tabel2"], "did you mean lcfl/table2?"),
     (["solver.lrr=1"], "did you mean solver.lr?"),
+    (
+        ["partition=label_map", "partition.num_clients=20"],
+        "there is no key partition.num_clients; did you mean partition.base.num_clients?",
+    ),
+    (
+        ["algorithm=lcfl", "algorithm.warmup.participaton=1"],
+        "did you mean algorithm.warmup.participation?",
+    ),
     (["lr=0.1"], "did you mean solver.lr?"),
     (["algorithm=ifca", "algorithm.strat=shared"], "did you mean algorithm.start?"),
     (["partition.xyz=2"], "partition has the keys num_clients, num_rotations"),

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
     """
     own = user_dir(arguments)
     if own is not None:
-        require(own.is_dir(), "--config-dir", own, "an existing folder")
+        require(own.is_dir(), "--config-dir", own, "there is no such folder")
     roots = (CONF,) if own is None else (own, CONF)
     named = without_user_dir(arguments)
     for group in named:

@@ -41,7 +41,7 @@ def hydra_of_its_own(own: Path | None) -> Iterator[None]:
         ConfigError: if there is no such folder.
     """
     if own is not None:
-        require(own.is_dir(), "--config-dir", own, "an existing folder")
+        require(own.is_dir(), "--config-dir", own, "there is no such folder")
     with _one_at_a_time:
         hydra, config = GlobalHydra.instance().hydra, HydraConfig.instance().cfg
         base, name = VersionBase.instance().getbase(), JobRuntime.instance().get("name")

@@ -81,6 +81,7 @@ BAD = [
     (["algorithm=ifc"], "there is no algorithm/ifc; did you mean ifca? `fedclust list algorithm`"),
     (["experiment=lcfl/tabel2"], "did you mean lcfl/table2?"),
     (["solver.lrr=1"], "did you mean solver.lr?"),
+    (["tuned=[a,b]"], "tuned=[a,b] is not allowed: one value, not a list"),
     (
         ["partition=label_map", "partition.num_clients=20"],
         "there is no key partition.num_clients; did you mean partition.base.num_clients?",

@@ -68,11 +68,11 @@ def report(folder: Path, console: Console) -> None:
     from fedclust.report.reading import job_folders
 
     if folder.is_dir() and not job_folders(folder) and _searches(folder):
-        from fedclust.report.tuning import make_tuning_report
+        from fedclust.report.terminal import print_table
+        from fedclust.report.tuning import make_tuning_report, read_searches, tuning_table
 
         page = make_tuning_report(folder)
-        text = (page.parent / "tuning.md").read_text()
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        print_table(tuning_table(read_searches(folder)), console)
         console.print(f"report: {page}", highlight=False, soft_wrap=True)
         return
     contents = all_contents(folder)

@@ -13,6 +13,7 @@ from rich.text import Text
 from fedclust.report.recovery import words
 from fedclust.report.scores import score_column, standing
 from fedclust.report.standings import rule
+from fedclust.report.table import Table
 from fedclust.report.wording import factor, in_percent, plus_minus
 from fedclust.report.write import Contents, all_contents
 
@@ -34,6 +35,26 @@ def print_summary(folder: Path, console: Console, known: Sequence[Contents] | No
     """
     for one in known if known is not None else all_contents(folder):
         _print(one, console)
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print a table with its notes.
+
+    Args:
+        table: what is printed.
+        console: where to.
+    """
+    grid = Grid(
+        title=Text(table.title, style="bold"), title_justify="left", box=None, pad_edge=False
+    )
+    for place, column in enumerate(table.columns):
+        grid.add_column(Text(column), justify="right" if place else "left", overflow="fold")
+    for row in table.rows:
+        words = (" ".join(filter(None, (cell.text, cell.detail, cell.mark))) for cell in row)
+        grid.add_row(*map(Text, words))
+    console.print(grid)
+    for note in table.notes:
+        console.print(Text(note, style="dim"), soft_wrap=True)
 
 
 def _print(report: Contents, console: Console) -> None:

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
 
-from fedclust.helpers.errors import RunFolderError
+from fedclust.helpers.errors import RunFolderError, counted
 from fedclust.helpers.files import atomic_write
 from fedclust.metrics import METRICS
 from fedclust.report import style
@@ -100,15 +100,25 @@ def search_folders(folder: Path) -> list[Path]:
     return sorted(file.parent for file in folder.rglob("search.yaml"))
 
 
+def read_searches(folder: Path) -> list[Search]:
+    """The searches with a trial, at or below a folder.
+
+    Raises:
+        RunFolderError: when there is none, or a file is damaged.
+    """
+    searches = [one for place in search_folders(folder) if (one := _read(place)).trials]
+    if not searches:
+        raise RunFolderError(f"{folder} holds no search with a trial; run `fedclust tune` first")
+    return searches
+
+
 def make_tuning_report(folder: Path) -> Path:
     """The page `report/report.html` on all searches of a folder, with its tables and figures.
 
     Raises:
         RunFolderError: when there is none with a trial, or a file is damaged.
     """
-    searches = [one for place in search_folders(folder) if (one := _read(place)).trials]
-    if not searches:
-        raise RunFolderError(f"{folder} holds no search with a trial; run `fedclust tune` first")
+    searches = read_searches(folder)
     target = folder / "report"
     table = tuning_table(searches)
     for ending, text in (("md", table.markdown()), ("csv", table.csv()), ("tex", table.latex())):
@@ -130,7 +140,8 @@ def _page(
     trials = sum(len(one.trials) for one in searches)
     return Page(
         title=folder.resolve().name,
-        subtitle=f"{len(searches)} searches · {trials} trials",
+        subtitle=f"{len(searches)} {'search' if len(searches) == 1 else 'searches'} · "
+        f"{counted(trials, 'trial')}",
         banners=(),
         tables=(table,),
         pictures=pictures,
@@ -154,9 +165,7 @@ def tuning_table(searches: Sequence[Search]) -> Table:
             "metric": one.metric,
             "default": default,
             "tuned": None if one.best is None else one.best.value,
-            "spread": float(np.subtract(*np.percentile(one.values, [75, 25])))
-            if len(one.values)
-            else None,
+            "spread": _interquartile(one),
             **{state: states[state] for state in ("complete", "pruned", "failed")},
             "rounds": spent,
             "gradient_steps": sum(trial.gradient_steps for trial in one.trials),
@@ -183,7 +192,10 @@ def tuning_table(searches: Sequence[Search]) -> Table:
         records.append(record)
     metric = searches[0].metric
     unit_name = " (%)" if factor(metric) == 100.0 else ""
-    seeds = ", ".join(map(str, searches[0].about["seeds"]))
+    numbers = list(map(str, searches[0].about["seeds"]))
+    seeds = f"mean over the tuning seeds {', '.join(numbers)}"
+    if len(numbers) == 1:
+        seeds = f"of tuning seed {numbers[0]}"
     return Table(
         name="tuning",
         title=f"Default and tuned, {title(metric).lower()}{unit_name}",
@@ -200,13 +212,23 @@ def tuning_table(searches: Sequence[Search]) -> Table:
         rows=tuple(rows),
         records=tuple(records),
         notes=(
-            f"{METRICS[metric].text}, in the last round, mean over the tuning seeds {seeds}. The "
-            "best of many trials is optimistic: the result is what `fedclust run tuned=…` measures "
+            f"{METRICS[metric].text}, in the last round, {seeds}. The best "
+            "of many trials is optimistic: the result is what `fedclust run tuned=…` measures "
             "on test data with other seeds.",
             "Spread: interquartile range over the complete trials. Budget: rounds computed, in "
             "complete trials.",
         ),
     )
+
+
+def _interquartile(one: Search) -> float | None:
+    """Range of the middle half of the settings that are complete, each counted once."""
+    ended = (trial for trial in one.trials if trial.value is not None)
+    by_setting = {tuple(trial.values.values()): trial.value for trial in ended}
+    if not by_setting:
+        return None
+    values = factor(one.metric) * np.array(list(by_setting.values()), dtype=np.float64)
+    return float(np.subtract(*np.percentile(values, [75, 25])))
 
 
 def _number(value: float | None, unit: float) -> str:

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given[0] not in ("run", "tune") and {"-h", "--help"} & set(given[1:]):
         print(USAGE)
         return
-    if given[0] == "run" and not {"-h", "--help", "--cfg", "--hydra-help"} & set(given):
+    if given[0] in ("run", "tune") and not {"-h", "--help", "--cfg", "--hydra-help"} & set(given):
         _show_life()
     with _told_when_ended():
         command: Callable[[Sequence[str]], None] = import_module(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 
 from rich.console import Console
 
-from fedclust.commands.watching import Watching
+from fedclust.commands.failures import TOLD, in_a_line
+from fedclust.commands.watching import Company, Watching
 from fedclust.config.build import build
 from fedclust.config.job import Job
 from fedclust.engines.lockstep import Lockstep
@@ -20,6 +22,7 @@ from fedclust.helpers.errors import (
     DivergedError,
     Enough,
     MemoryShort,
+    counted,
 )
 from fedclust.helpers.memory import short_of_memory
 from fedclust.runtime.folder import RunFolder
@@ -40,17 +43,19 @@ class Batches:
     kind are one computation. By the engine law each has the numbers it would have by itself.
 
     Args:
+        title: the search in a word or two.
         folder: has a folder for every trial.
         resolved: the config of a trial by its values.
         metric: what is looked at.
         rounds: of a complete trial.
         own: the folder given with --config-dir.
-        console: where warnings go.
+        console: where to tell.
     """
 
     def __init__(
         self,
         *,
+        title: str,
         folder: Path,
         resolved: Callable[[Mapping[str, Value]], dict[str, Any]],
         metric: str,
@@ -60,6 +65,7 @@ class Batches:
     ) -> None:
         self._folder, self._resolved, self._own = folder, resolved, own
         self._metric, self._rounds, self._console = metric, rounds, console
+        self._title = title
         self._shared: Job | None = None  # its data and engine are those of all
         self._lockstep: Lockstep | None = None
 
@@ -72,12 +78,13 @@ class Batches:
         """
         ends: dict[int, Exception | None] = {}
         begun: list[_Begun] = []
-        for one in proposals:
-            try:
-                begun.append(self._begin(one))
-            except (ConfigError, DivergedError) as failure:
-                ends[one.number] = _allowed(one, failure)
-        with Signals() as signals, short_of_memory("a batch of trials was computed"):
+        with self._loading():
+            for one in proposals:
+                try:
+                    begun.append(self._begin(one))
+                except (ConfigError, DivergedError) as failure:
+                    ends[one.number] = _allowed(one, failure)
+        with Signals() as signals:
             for some in [begun] if _fit(begun) else [[one] for one in begun]:
                 ends |= self._together(some, signals)
         return [self._trial(one, ends[one.number]) for one in proposals]
@@ -86,6 +93,14 @@ class Batches:
         """Delete what only the continuation of trials needs; their numbers stay."""
         for one in trials:
             drop_files(self._path(one.number))
+
+    def _loading(self) -> AbstractContextManager[object]:
+        """Show on a terminal that the data are loaded, before the first batch."""
+        quiet = self._shared is not None or not self._resolved({})["progress"]
+        if quiet or not self._console.is_terminal:
+            return nullcontext()
+        text = f"loading: {self._title}"
+        return self._console.status(text[: self._console.width - 3], refresh_per_second=4)
 
     def _begin(self, proposal: Proposal) -> _Begun:
         """The job of a trial, and its folder."""
@@ -101,22 +116,51 @@ class Batches:
         if not begun:
             return {}
         assert self._lockstep is not None
+        company = self._company(begun)
         work = {}
         for proposal, job, folder in begun:
-            watching = Watching(proposal, self._metric, job, self._console)
+            watching = Watching(proposal, self._metric, job, self._console, company)
             work[proposal.number] = partial(run, job, folder, watching, signals)
-        turns = self._lockstep.map(work)
         ends: dict[int, Exception | None] = {}
+        try:
+            with short_of_memory("a batch of trials was computed"):
+                turns = self._lockstep.map(work)
+        except TOLD:
+            raise
+        except Exception as error:  # in a call that several may share: whose it is shows alone
+            if len(begun) == 1:
+                return {begun[0][0].number: error}
+            for one in begun:
+                ends |= self._together([one], signals)
+            return ends
+        finally:
+            company.stop()
         for proposal, _, folder in begun:
             outcome = turns[proposal.number].outcome
             ends[proposal.number] = _allowed(proposal, outcome) if outcome else _failed(folder)
         return ends
 
+    def _company(self, begun: Sequence[_Begun]) -> Company:
+        """What a person sees of jobs that run together."""
+        numbers = [proposal.number + 1 for proposal, _, _ in begun]
+        last = f"s {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f" {numbers[0]}"
+        _, job, folder = begun[0]
+        sizes = f"{counted(len(job.federations), 'seed')}, {counted(self._rounds, 'round')}"
+        first = min(int(one.status.get("rounds_done", 0)) for _, _, one in begun)
+        return Company(
+            f"{self._title}, trial{last}, {sizes}",
+            self._console,
+            folder=self._folder,
+            first=first,
+            rounds=self._rounds,
+            is_shown=bool(folder.config["progress"]),
+        )
+
     def _trial(self, proposal: Proposal, end: Exception | None) -> Trial:
         """The record of a trial that has ended."""
         path = self._path(proposal.number)
         state = "pruned" if isinstance(end, Enough) else "failed" if end else "complete"
-        error = " ".join(str(end).split()) if state == "failed" else ""
+        error = self._reason(end) if end and state == "failed" else ""
         curve = curve_of(path, self._metric)
         value = curve.get(self._rounds - 1) if state == "complete" else None
         if state == "complete" and value is None:
@@ -133,22 +177,30 @@ class Batches:
             error=error,
         )
 
+    def _reason(self, error: Exception) -> str:
+        """Why a trial failed, in one line."""
+        if isinstance(error, ConfigError | DivergedError):
+            return " ".join(str(error).split())
+        return in_a_line(error, self._own)
+
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:03d}"
 
 
 def _allowed(proposal: Proposal, error: Exception) -> Exception:
-    """An error that only ends the trial.
+    """An error that only ends the trial, such as a mistake in a user's method.
 
     Raises:
         Exception: the error, where it ends the search: nothing can be tried that differs from a
-            default that is refused.
+            default that is refused, and files or memory fail every trial.
     """
     if isinstance(error, Enough | DivergedError):
         return error
     if isinstance(error, ConfigError) and proposal.number:
         return error
-    raise error
+    if isinstance(error, TOLD):
+        raise error
+    return error
 
 
 def _failed(folder: RunFolder) -> DivergedError | None:

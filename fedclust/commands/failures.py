@@ -124,13 +124,10 @@ def tell_traceback(error: Exception, console: Console, folder: Path | None) -> s
         The line.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if folder and Path(f.filename).is_relative_to(folder)]
-    said = " ".join(f"{type(error).__name__}: {error}".split())
-    line = f"fedclust: {said}"
+    own = _own(frames, folder)
+    line = f"fedclust: {in_a_line(error, folder)}"
     shown = "".join(traceback.format_exception(error))
     if own:
-        last = own[-1]
-        line = f"fedclust: {last.filename}:{last.lineno}, in {last.name}: {said}"
         lines: list[str] = []
         for is_own, some in groupby(frames, key=lambda frame: frame in own):
             calls = list(some)
@@ -139,6 +136,23 @@ def tell_traceback(error: Exception, console: Console, folder: Path | None) -> s
     for text, style in ((line, "red"), (shown.rstrip(), "dim")):
         console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
     return line
+
+
+def in_a_line(error: Exception, folder: Path | None) -> str:
+    """An exception that nobody expected, with the last line of a user's file that led to it.
+
+    Args:
+        error: the exception.
+        folder: the user's files.
+    """
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    own = _own(traceback.extract_tb(error.__traceback__), folder)
+    return f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}: {said}" if own else said
+
+
+def _own(frames: traceback.StackSummary, folder: Path | None) -> list[traceback.FrameSummary]:
+    """The calls of a user's files."""
+    return [f for f in frames if folder and Path(f.filename).is_relative_to(folder)]
 
 
 def _naming_files(work: Callable[[], T], folder: Path) -> T:

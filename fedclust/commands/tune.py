@@ -6,19 +6,20 @@ import copy
 import fcntl
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from rich.console import Console
 
 from fedclust.commands.checks import check_choices, check_form, check_scale
 from fedclust.commands.composing import compose, hydra_for
+from fedclust.commands.failures import TOLD, tell_traceback
 from fedclust.commands.guard import check_hydra
 from fedclust.commands.known import roots
 from fedclust.commands.list import groups
@@ -32,12 +33,14 @@ from fedclust.helpers.errors import (
     DivergedError,
     RunFolderError,
     UserError,
+    counted,
     require,
 )
 from fedclust.tuning.space import (
     Dimension,
     Value,
     default_of,
+    num_settings,
     parsed,
     space_of,
     written,
@@ -47,8 +50,10 @@ if TYPE_CHECKING:
     from fedclust.tuning.record import Trial
     from fedclust.tuning.search import Proposal
 
-HELP = """usage: fedclust tune [experiment=…] algorithm=… [trials=24] [KEY=VALUE …]
+HELP = """usage: fedclust tune [experiment=…] [algorithm=…] [trials=24] [KEY=VALUE …]
 
+  algorithm=…             the method, or several; where none is given the default or the
+                          experiment's
   trials=24               the budget: as many complete trials, of all tuning seeds each; where
                           none is given 8 with scale=laptop and 4 with scale=smoke
   tuning_seeds=[1000,…]   the seeds to tune with, apart from those of the runs to come
@@ -91,26 +96,61 @@ def main(arguments: Sequence[str]) -> None:
     import fedclust.commands.run  # noqa: F401 - registers the schema and the names of folders
 
     check_form(others, own)
-    with hydra_of_its_own(own), importable(own):
-        wanted, seeds, typed = _own_keys(others)
-        console, composed = Console(stderr=True), partial(compose, hydra_for(own))
-        folders, failed = set[Path](), list[UserError | DivergedError]()
-        searches = list(_searches(typed, composed, own))
-        for overrides, asked in searches:
-            try:
-                search = _Search.of(composed(list(overrides)), overrides, asked, seeds, own)
-                search.run(wanted or search.budget, console)
-                folders.add(search.folder.parent)
-            except (UserError, DivergedError) as error:
-                if len(searches) == 1:
-                    raise
-                line = " ".join(f"fedclust: {error}".split())
-                console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-                failed.append(error)
-    for folder in sorted(folders):
-        report(folder, Console())
-    if failed:
-        sys.exit(max(getattr(error, "exit_status", 1) for error in failed))
+    console = Console(stderr=True)
+    try:
+        with hydra_of_its_own(own), importable(own):
+            folders, status = _search_all(others, own, console)
+        for folder in sorted(folders):
+            report(folder, Console())
+    except TOLD:
+        raise
+    except Exception as error:  # a mistake of a user's method, or of this program
+        tell_traceback(error, console, own)
+        sys.exit(1)
+    if status:
+        sys.exit(status)
+
+
+def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tuple[set[Path], int]:
+    """Make every search that is asked for, once all that can be known beforehand is checked.
+
+    Args:
+        given: overrides as typed.
+        own: the folder given with --config-dir.
+        console: where to tell.
+
+    Returns:
+        The folders to report on, and the worst exit status.
+    """
+    wanted, seeds, typed = _own_keys(given)
+    composed = partial(compose, hydra_for(own))
+    asked_for = list(_searches(typed, composed, own))
+    folders, status, told = set[Path](), 0, set[str]()
+
+    def fail(error: UserError | DivergedError) -> None:
+        nonlocal status
+        if len(asked_for) == 1:
+            raise error
+        line = " ".join(f"fedclust: {error}".split())
+        if line not in told:
+            console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
+        told.add(line)
+        status = max(status, getattr(error, "exit_status", 1))
+
+    searches = list[_Search]()
+    for overrides, asked in asked_for:
+        try:
+            searches.append(_Search.of(composed(list(overrides)), overrides, asked, seeds, own))
+        except UserError as error:
+            fail(error)
+    _check_groups(searches, typed)
+    for search in searches:
+        try:
+            search.run(wanted or search.budget, console)
+            folders.add(search.folder.parent)
+        except (UserError, DivergedError) as error:
+            fail(error)
+    return folders, status
 
 
 def _own_keys(given: Sequence[str]) -> tuple[int | None, list[int], list[str]]:
@@ -119,6 +159,7 @@ def _own_keys(given: Sequence[str]) -> tuple[int | None, list[int], list[str]]:
     Raises:
         ConfigError: for values that cannot be, and for `seeds`, which no trial would have.
     """
+    given = _last_of_each(given)
     typed = parsed(given)
     for one in typed:
         allowed = "a search has tuning_seeds=[…]; seeds=… is for the runs with what it finds"
@@ -131,11 +172,25 @@ def _own_keys(given: Sequence[str]) -> tuple[int | None, list[int], list[str]]:
     trials = node.get("trials")
     whole = isinstance(trials, int) and not isinstance(trials, bool)
     fits = "trials" not in node or (whole and 1 <= trials <= 10_000)  # type: ignore[operator]
-    require(fits, "trials", trials, "a number in [1, 10000]")
+    require(fits, "trials", trials, "a whole number in [1, 10000]")
     seeds = node.get("tuning_seeds", [1000, 1001, 1002])
-    require(isinstance(seeds, list), "tuning_seeds", seeds, "a list of seeds")
-    others = [one for one in given if one.partition("=")[0] not in _OWN]
-    return trials, schema.seed_list(seeds), others  # type: ignore[return-value]
+    listed = isinstance(seeds, list)
+    with suppress(ConfigError):  # whose message would name another key
+        others = [one for one in given if one.partition("=")[0] not in _OWN]
+        return trials, schema.seed_list(seeds if listed else None), others  # type: ignore[return-value]
+    allowed = "a list of different whole numbers from 0 on, such as [1000,1001]"
+    raise ConfigError(f"tuning_seeds={seeds} is not allowed: {allowed}")
+
+
+def _last_of_each(given: Sequence[str]) -> list[str]:
+    """The overrides but for those that a later one of the same key takes the place of."""
+    kept = dict[str, str]()
+    for place, one in enumerate(parsed(given)):
+        plain = one.type is OverrideType.CHANGE
+        name = one.get_key_element() if plain else f"{place}"
+        kept.pop(name, None)
+        kept[name] = given[place]
+    return list(kept.values())
 
 
 def _searches(
@@ -162,6 +217,33 @@ def _searches(
     for combination in product(*values):
         chosen = [f"{key}={value}" for key, value in zip(keys, combination, strict=True)]
         yield [*plain, *chosen], asked
+
+
+def _check_groups(searches: Sequence[_Search], typed: Sequence[str]) -> None:
+    """Refuse several choices of a part that a method does not read: they are one search.
+
+    Args:
+        searches: all there are.
+        typed: overrides as typed.
+
+    Raises:
+        ConfigError: naming the group and the method.
+    """
+    for one in parsed(typed):
+        group = one.key_or_group
+        if not one.is_sweep_override() or group == "algorithm" or schema.is_setting(group):
+            continue
+        alike: dict[Any, list[_Search]] = {}
+        for search in searches:
+            if group in search.choices:
+                others = sorted((k, v) for k, v in search.choices.items() if k != group)
+                alike.setdefault(str(others), []).append(search)
+        for some in alike.values():
+            methods = [OmegaConf.to_container(s.config.algorithm, resolve=True) for s in some]
+            read = len(some) == 1 or any(method != methods[0] for method in methods)
+            names = ",".join(search.choices[group] for search in some)
+            method = some[0].choices["algorithm"]
+            require(read, group, names, f"algorithm={method} does not read it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,13 +304,17 @@ class _Search:
         allowed = f"seeds that the runs to come do not have; theirs are {resolved['seeds']}"
         require(not both, "tuning_seeds", list(seeds), allowed)
         require(resolved["tuned"] is None, "tuned", resolved["tuned"], "null while tuning")
-        share = resolved["validation"] or _SHARE
+        fixed = {one.key_or_group for one in asked if not one.is_sweep_override()}
+        share = resolved["validation"]
+        allowed = f"a share above 0, by which trials are compared; {_SHARE} where none is given"
+        require(share > 0 or "validation" not in fixed, "validation", f"{share:g}", allowed)
+        share = share or _SHARE
         config = with_values(config, {"seeds": list(seeds), "validation": share})
         metric = schema.objective_of({**resolved, "validation": share})
         require(metric in _METRICS, "objective", metric, f"one of {', '.join(_METRICS)}")
         algorithm = choices["algorithm"]
         name = f"{resolved['name']}-tuning"
-        return cls(
+        search = cls(
             config=config,
             choices=choices,
             overrides=list(overrides),
@@ -238,6 +324,27 @@ class _Search:
             folder=Path("outputs", name, job_folder(overrides, algorithm)),
             own=own,
         )
+        search._check_values()
+        return search
+
+    def _check_values(self) -> None:
+        """Refuse values that a key forbids, before any is tried.
+
+        Raises:
+            ConfigError: naming the key, and what it may be.
+        """
+        from fedclust.config.build import check_method  # and with it PyTorch
+
+        check_method(self._resolved({}), self.own)
+        for key, dimension in self.space.items():
+            for value in dimension.probes():
+                try:
+                    check_method(self._resolved({key: value}), self.own)
+                except ConfigError as error:
+                    shown = written(value) if dimension.options else dimension.words()
+                    said = str(error)
+                    allowed = said.partition(" is not allowed: ")[2] or said
+                    raise ConfigError(f"{key}={shown} is not allowed: {allowed}") from error
 
     @property
     def higher(self) -> bool:
@@ -273,13 +380,14 @@ class _Search:
             write_best,
             write_trials,
         )
-        from fedclust.tuning.search import next_batch
+        from fedclust.tuning.search import next_batch, num_untried
 
         about = self._about()
         with _locked(self.folder):
             same_search(self.folder, about)
-            trials = read_trials(self.folder, self.space)
+            trials = read_trials(self.folder, self.space, self.default)
             batches = Batches(
+                title=self.choices["algorithm"],
                 folder=self.folder / "trials",
                 resolved=self._resolved,
                 metric=self.metric,
@@ -287,12 +395,20 @@ class _Search:
                 own=self.own,
                 console=console,
             )
-            while number := next_batch(trials, wanted, self.rounds):
+
+            def following() -> int:
+                untried = num_untried(self.space, self.default, trials)
+                return next_batch(trials, wanted, self.rounds, untried)
+
+            while number := following():
                 for trial in batches.run(self._proposed(trials, number)):
                     trials.append(trial)
                     self._tell(trials, best_of(trials, higher=self.higher), wanted, console)
                 write_trials(self.folder, trials, list(self.space))
                 batches.drop_files(trials[-number:])
+            if next_batch(trials, wanted, self.rounds):
+                settings = counted(num_settings(self.space, self.default) or 0, "setting")
+                self._say(f"all {settings} have been tried", trials, wanted, console)
             best = best_of(trials, higher=self.higher)
             if best is None:
                 raise DivergedError(f"every trial has failed; the last one: {trials[-1].error}")
@@ -358,17 +474,22 @@ class _Search:
         self, trials: Sequence[Trial], best: Trial | None, wanted: int, console: Console
     ) -> None:
         """A line on the last trial."""
-        trial, spent = trials[-1], sum(one.rounds for one in trials) / self.rounds
+        trial = trials[-1]
         values = ", ".join(f"{key}={_short(value)}" for key, value in trial.values.items())
         became = trial.state if trial.value is None else f"{self.metric} {trial.value:.4f}"
+        became += f": {trial.error}" if trial.error else ""
         leads = "" if best is None else f"; best {best.value:.4f}, trial {best.number + 1}"
-        console.print(
-            f"{self.choices['algorithm']}, trial {trial.number + 1}, {spent:.1f} of {wanted} "
-            f"spent: {values}: {became}{leads}",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
+        self._say(
+            f"trial {trial.number + 1}", trials, wanted, console, f": {values}: {became}{leads}"
         )
+
+    def _say(
+        self, what: str, trials: Sequence[Trial], wanted: int, console: Console, more: str = ""
+    ) -> None:
+        """A line with what has been spent."""
+        spent = sum(one.rounds for one in trials) / self.rounds
+        line = f"{self.choices['algorithm']}, {what}, {spent:.1f} of {wanted} spent{more}"
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def _short(value: Value) -> str:

@@ -1,4 +1,6 @@
-"""Looks at a trial while it runs, and ends it where it has no hope."""
+"""Looks at a trial while it runs, and ends it where it has no hope; tells of those that run
+together.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,63 @@ from rich.console import Console
 
 from fedclust.config.job import Job
 from fedclust.helpers.errors import Enough
-from fedclust.runtime.progress import Aside
+from fedclust.runtime.progress import Aside, Shown
 from fedclust.tuning.record import curve_of
 from fedclust.tuning.search import Proposal
+
+
+class Company:
+    """What a person sees of trials that run together: as of one job, that is in a round until all
+    of them have ended it.
+
+    Args:
+        title: the trials in a few words.
+        console: where to.
+        folder: of the trials.
+        first: the first round that some trial runs.
+        rounds: of a complete trial.
+        is_shown: whether rounds are shown; a signal is answered in any case.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        console: Console,
+        *,
+        folder: Path,
+        first: int,
+        rounds: int,
+        is_shown: bool,
+    ) -> None:
+        self._shown, self._is_shown = Shown(title, console), is_shown
+        self._done: dict[int, int] = {}
+        self._told = first
+        if is_shown:
+            self._shown.start(folder, first, rounds)
+
+    def join(self, number: int, first: int) -> None:
+        """A trial begins, or goes on, with round `first`."""
+        self._done[number] = first
+
+    def round(self, number: int, t: int) -> None:
+        """A trial has ended round t."""
+        self._done[number] = t + 1
+        least = min(self._done.values())
+        if self._is_shown and least > self._told:
+            self._told = least
+            self._shown.round(least - 1, {})
+
+    def leave(self, number: int) -> None:
+        """A trial has ended."""
+        self._done.pop(number, None)
+
+    def finishing(self, t: int, saved: int, signum: int) -> None:
+        """See `fedclust.runtime.progress.Progress.finishing`."""
+        self._shown.finishing(t, saved, signum)
+
+    def stop(self) -> None:
+        """All have ended."""
+        self._shown.stop()
 
 
 class Watching(Aside):
@@ -22,14 +78,19 @@ class Watching(Aside):
         metric: what is looked at.
         job: which runs.
         console: where warnings go.
+        company: the trials that run with it.
     """
 
-    def __init__(self, proposal: Proposal, metric: str, job: Job, console: Console) -> None:
+    def __init__(
+        self, proposal: Proposal, metric: str, job: Job, console: Console, company: Company
+    ) -> None:
         super().__init__(f"trial {proposal.number + 1}", console)
         self._proposal, self._metric, self._job = proposal, metric, job
+        self._company = company
 
     def start(self, folder: Path, first: int, rounds: int) -> None:  # noqa: ARG002
         """A trial that is continued is judged by all of its rounds."""
+        self._company.join(self._proposal.number, first)
         for t, value in curve_of(folder, self._metric).items():
             if t < first:
                 self._proposal.is_hopeless(t, value)
@@ -40,8 +101,17 @@ class Watching(Aside):
         Raises:
             Enough: in that case.
         """
+        self._company.round(self._proposal.number, t)
         last = t == self._job.rounds - 1
         if last or not self._job.is_evaluated(t) or self._metric not in values:
             return
         if self._proposal.is_hopeless(t, values[self._metric]):
             raise Enough
+
+    def finishing(self, t: int, saved: int, signum: int) -> None:
+        """See `fedclust.runtime.progress.Progress.finishing`."""
+        self._company.finishing(t, saved, signum)
+
+    def stop(self) -> None:
+        """See `fedclust.runtime.progress.Progress.stop`."""
+        self._company.leave(self._proposal.number)

@@ -38,10 +38,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     Raises:
         UserError: one line that names the key to change; nothing has been written by then.
     """
-    check_keys(config)
-    objects = Objects(user_dir, {key: config[key] for key in _SHARED})
-    objects.check(config["solver"], "solver")
-    check_common(config["common"], objects)
+    objects = check_method(config, user_dir)
     algorithm, scenario, partition, tracker = (
         objects.make(config[group], group)
         for group in ("algorithm", "scenario", "partition", "tracker")
@@ -64,6 +61,26 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         checkpoint_seconds=config["checkpoint_seconds"],
         versions=versions(device, engine.name, config["max_rows"]),
     )
+
+
+def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Objects:
+    """Check all values but those that only the data, or the parts themselves, can judge.
+
+    Args:
+        config, user_dir: as for `build`.
+
+    Returns:
+        What makes the parts.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    check_keys(config)
+    objects = Objects(user_dir, {key: config[key] for key in _SHARED})
+    objects.check(config["solver"], "solver")
+    check_common(config["common"], objects)
+    objects.check(config["algorithm"], "algorithm")
+    return objects
 
 
 def check_common(common: Mapping[str, Any], objects: Objects) -> None:

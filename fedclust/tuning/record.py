@@ -85,16 +85,30 @@ def write_trials(folder: Path, trials: Sequence[Trial], keys: Sequence[str]) -> 
     atomic_write(folder / "trials.csv", out.getvalue())
 
 
-def read_trials(folder: Path, space: Mapping[str, Dimension]) -> list[Trial]:
+def read_trials(
+    folder: Path, space: Mapping[str, Dimension], default: Mapping[str, Value] | None = None
+) -> list[Trial]:
     """The trials of `trials.csv`; none where there is no such file.
+
+    Args:
+        folder: of the search.
+        space: what is searched, by key.
+        default: the values of the first trial, where they lie outside.
 
     Raises:
         RunFolderError: if it is damaged, or of another search.
     """
-    return [
-        _trial(row, {key: dimension.read(row[key]) for key, dimension in space.items()})
-        for row in _table(folder / "trials.csv", [*_BEFORE, *space, *_AFTER])
-    ]
+    file = folder / "trials.csv"
+    known = {(key, written(value)): value for key, value in (default or {}).items()}
+
+    def value(key: str, text: str) -> Value:
+        return known[key, text] if (key, text) in known else space[key].read(text)
+
+    rows = _table(file, [*_BEFORE, *space, *_AFTER])
+    try:
+        return [_trial(row, {key: value(key, row[key]) for key in space}) for row in rows]
+    except ValueError:
+        raise _damaged(file) from None
 
 
 def read_texts(file: Path) -> list[Trial]:
@@ -115,7 +129,11 @@ def _table(file: Path, heads: Sequence[str] | None) -> list[dict[str, str]]:
             return rows
     except (csv.Error, ValueError, KeyError):
         pass
-    raise RunFolderError(
+    raise _damaged(file)
+
+
+def _damaged(file: Path) -> RunFolderError:
+    return RunFolderError(
         f"{file} is damaged or of another search; delete its folder and tune again"
     )
 
@@ -154,17 +172,21 @@ def same_search(folder: Path, about: Mapping[str, Any]) -> None:
     """Keep what a search is in `search.yaml`, and refuse a folder of another one.
 
     Raises:
-        RunFolderError: naming what differs.
+        RunFolderError: naming what differs, or a file that cannot be read.
     """
     file = folder / "search.yaml"
     if file.is_file():
-        there = yaml.safe_load(file.read_text())
-        there = there if isinstance(there, dict) else {}
+        try:
+            there = yaml.safe_load(file.read_text())
+        except (ValueError, yaml.YAMLError):
+            there = None
+        if not isinstance(there, dict):
+            raise RunFolderError(f"{file} is damaged; delete its folder and tune again")
         other = [key for key in about if there.get(key) != about[key]]
         if other:
             raise RunFolderError(
-                f"{folder} is of another search: its {other[0]} was {there.get(other[0])}, and is "
-                f"{about[other[0]]} now; delete it, or choose another name=…"
+                f"{folder} is of another search: with {other[0]} {there.get(other[0])}, and now "
+                f"with {about[other[0]]}; delete it, or choose another name=…"
             )
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,14 +9,15 @@ search goes on with the trials of one that was not.
 from __future__ import annotations
 
 import math
+import random
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.extras import install
 from fedclust.tuning.record import Trial
-from fedclust.tuning.space import Dimension, Value
+from fedclust.tuning.space import Dimension, Value, is_inside, num_settings
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -27,7 +28,9 @@ _WITHOUT_PRUNING = 5  # complete trials before one is given up
 _MOST = 2  # times as many trials as asked for, where many fail or are given up
 
 
-def next_batch(trials: Sequence[Trial], wanted: int, rounds: int) -> int:
+def next_batch(
+    trials: Sequence[Trial], wanted: int, rounds: int, untried: int | None = None
+) -> int:
     """How many trials are proposed next, none once the budget of `wanted` complete ones is spent.
 
     A trial that was given up, or failed, gives back the rounds it has not computed: another one
@@ -37,9 +40,48 @@ def next_batch(trials: Sequence[Trial], wanted: int, rounds: int) -> int:
         trials: so far.
         wanted: complete trials that the budget is for.
         rounds: of a complete one.
+        untried: settings that no trial has had; None where they are without end.
     """
     left = wanted - -(-sum(one.rounds for one in trials) // rounds)
-    return max(0, min(_BATCH, left, _MOST * wanted - len(trials)))
+    most = left if untried is None else min(left, untried)
+    return max(0, min(_BATCH, most, _MOST * wanted - len(trials)))
+
+
+def num_untried(
+    space: Mapping[str, Dimension], default: Mapping[str, Value], trials: Sequence[Trial]
+) -> int | None:
+    """How many settings no trial has had; None where they are without end.
+
+    Args:
+        space: what is searched, by key.
+        default: the values of the first trial.
+        trials: so far.
+    """
+    size = num_settings(space, default)
+    if size is None:
+        return None
+    return size - len({_setting(space, one.values) for one in trials})
+
+
+def _setting(space: Mapping[str, Dimension], values: Mapping[str, Value]) -> tuple[Value, ...]:
+    return tuple(values[key] for key in space)
+
+
+def _another(
+    space: Mapping[str, Dimension], tried: Collection[tuple[Value, ...]], number: int
+) -> dict[str, Value]:
+    """The first setting that is not tried, from a place on that follows from the trial's number."""
+    choices = [one.values() for one in space.values()]
+    size = math.prod(map(len, choices))
+    start = random.Random(number).randrange(size)
+    for place in range(start, start + size):
+        rest, values = place % size, list[Value]()
+        for some in choices:
+            rest, position = divmod(rest, len(some))
+            values.append(some[position])
+        if tuple(values) not in tried:
+            return dict(zip(space, values, strict=True))
+    raise ValueError("every setting has been tried")
 
 
 class Proposal:
@@ -47,7 +89,7 @@ class Proposal:
 
     Args:
         space: what is searched, by key.
-        default: the values of the first trial.
+        default: the values of the first trial, which may lie outside of the space.
         trials: all trials before this batch.
         batch: values of the trials of the batch before this one.
         higher: whether more of the metric is better.
@@ -71,13 +113,16 @@ class Proposal:
         optuna = _optuna()
         ranges = {key: _distribution(one) for key, one in space.items()}
         self.number = len(trials) + len(batch)
+        # a default outside of what is searched teaches the sampler nothing of it
+        left_out = not is_inside(space, default)
+        learnt = range(int(left_out), self.number)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that several dimensions at once are an experiment
             self._study = optuna.create_study(
                 direction="maximize" if higher else "minimize",
                 sampler=optuna.samplers.TPESampler(
                     seed=self.number,
-                    n_startup_trials=_RANDOM,
+                    n_startup_trials=_RANDOM - left_out,
                     multivariate=True,
                     constant_liar=True,  # not twice the same place in a batch
                 ),
@@ -88,13 +133,21 @@ class Proposal:
                 ),
             )
             for one in trials:
-                self._study.add_trial(_told(one, ranges))
-            for values in batch:
-                self._study.add_trial(_running(values, ranges))
-            if self.number == 0:
+                if one.number in learnt:
+                    self._study.add_trial(_told(one, ranges))
+            for number, values in enumerate(batch, len(trials)):
+                if number in learnt:
+                    self._study.add_trial(_running(values, ranges))
+            if self.number == 0 and not left_out:
                 self._study.enqueue_trial(dict(default))
             self._asked = self._study.ask(ranges)
         self.values: dict[str, Value] = dict(self._asked.params)
+        if self.number == 0 and left_out:
+            self.values = dict(default)
+        if num_settings(space, default) is not None:
+            tried = {_setting(space, one) for one in (*(t.values for t in trials), *batch)}
+            if _setting(space, self.values) in tried:
+                self.values = _another(space, tried, self.number)
 
     def is_hopeless(self, t: int, value: float) -> bool:
         """Whether the trial is worse than the median of the complete ones up to this round.

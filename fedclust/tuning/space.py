@@ -7,7 +7,7 @@ takes the place of both.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,22 +88,6 @@ class Dimension:
             return False
         return self.step is None or (value - self.low) % self.step == 0  # type: ignore[operator]
 
-    def with_default(self, value: Value) -> Dimension:
-        """These values and the default, which is the first trial.
-
-        Raises:
-            ConfigError: for a default that is no number, beside an interval.
-        """
-        if self.holds(value):
-            return self
-        if self.options or self.step is not None:
-            return Dimension(self.key, (*self.values(), value))
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        allowed = f"its default is {written(value)}, which no interval holds; give choices"
-        require(number and (value > 0 or not self.log), self.key, self.words(), allowed)  # type: ignore[operator]
-        low, high = min(self.low, float(value)), max(self.high, float(value))  # type: ignore[arg-type]
-        return Dimension(self.key, low=low, high=high, log=self.log)
-
     def values(self) -> list[Value]:
         """All choices or whole numbers; of an interval its ends."""
         if self.options:
@@ -112,11 +96,37 @@ class Dimension:
             return [self.low, self.high]
         return list(range(int(self.low), int(self.high) + 1, self.step))
 
-    def read(self, text: str) -> Value:
-        """The value that `written` wrote."""
+    @property
+    def size(self) -> int | None:
+        """How many values there are; None for those of an interval."""
         if self.options:
-            return next(one for one in self.options if written(one) == text)
-        return float(text) if self.step is None else int(text)
+            return len(self.options)
+        return None if self.step is None else int(self.high - self.low) // self.step + 1
+
+    def probes(self) -> list[Value]:
+        """Values that stand for all: where each of them is allowed, all are."""
+        if self.options:
+            return list(self.options)
+        if self.step is not None:
+            return [int(self.low), int(self.high)]
+        # an end itself is never drawn, and a key may leave it out
+        return [math.nextafter(self.low, self.high), math.nextafter(self.high, self.low)]
+
+    def read(self, text: str) -> Value:
+        """The value that `written` wrote.
+
+        Raises:
+            ValueError: if it is none of these.
+        """
+        value: Value
+        if self.options:
+            found = [one for one in self.options if written(one) == text]
+            value = found[0] if found else text
+        else:
+            value = float(text) if self.step is None else int(text)
+        if not self.holds(value):
+            raise ValueError(f"{text} is none of {self.words()}")
+        return value
 
     def words(self) -> str:
         """As a person would type it."""
@@ -164,11 +174,29 @@ def space_of(
         if key in fixed:
             continue
         dimension = Dimension.of(override)
-        if override in shared and not _is_read(composed, dimension):
+        if override in shared and not _is_read(composed, dimension, default_of(composed, key)):
             continue  # such as the learning rate of a method that brings its own
         space[key] = _checked(composed, algorithm, dimension)
     require(bool(space), "algorithm", algorithm, f"nothing of it is searched: type {_SWEEPS}")
     return space
+
+
+def num_settings(space: Mapping[str, Dimension], default: Mapping[str, Value]) -> int | None:
+    """How many settings a search can try, the default among them; None where they are without end.
+
+    Args:
+        space: what is searched, by key.
+        default: the values of the first trial, which may lie outside.
+    """
+    sizes = [one.size for one in space.values()]
+    if None in sizes:
+        return None
+    return math.prod(size or 0 for size in sizes) + (not is_inside(space, default))
+
+
+def is_inside(space: Mapping[str, Dimension], values: Mapping[str, Value]) -> bool:
+    """Whether every value is one that is searched."""
+    return all(dimension.holds(values[key]) for key, dimension in space.items())
 
 
 def default_of(composed: DictConfig, key: str) -> Value:
@@ -178,7 +206,7 @@ def default_of(composed: DictConfig, key: str) -> Value:
 
 
 def _checked(composed: DictConfig, algorithm: str, dimension: Dimension) -> Dimension:
-    """The dimension with the key's default.
+    """The dimension.
 
     Raises:
         ConfigError: unless the method reads the key.
@@ -194,15 +222,15 @@ def _checked(composed: DictConfig, algorithm: str, dimension: Dimension) -> Dime
         and not OmegaConf.is_config(default)
     )
     require(is_leaf, key, shown, f"the config of algorithm={algorithm} has no such number or word")
-    whole = dimension.with_default(default)
-    require(_is_read(composed, whole), key, shown, f"algorithm={algorithm} does not read it")
-    return whole
+    read = _is_read(composed, dimension, default)
+    require(read, key, shown, f"algorithm={algorithm} does not read it")
+    return dimension
 
 
-def _is_read(composed: DictConfig, dimension: Dimension) -> bool:
-    """Whether the method is another one under some of the values."""
+def _is_read(composed: DictConfig, dimension: Dimension, default: Value) -> bool:
+    """Whether the method is another one under some of the values, or under the default."""
     seen: list[Any] = []
-    for value in dimension.values():
+    for value in (*dimension.values(), default):
         changed = with_values(composed, {dimension.key: value})
         seen.append(OmegaConf.to_container(changed.algorithm, resolve=True))
     return any(one != seen[0] for one in seen)

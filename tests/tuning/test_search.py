@@ -18,8 +18,8 @@ from fedclust.tuning.record import (
     spent,
     write_trials,
 )
-from fedclust.tuning.search import Proposal, next_batch
-from fedclust.tuning.space import Dimension
+from fedclust.tuning.search import Proposal, next_batch, num_untried
+from fedclust.tuning.space import Dimension, Value
 
 ROUNDS = 9
 SPACE = {
@@ -27,7 +27,7 @@ SPACE = {
     "k": Dimension("k", low=1, high=5, step=1),
     "how": Dimension("how", options=("a", "b", None)),
 }
-DEFAULT = {"lr": 0.1, "k": 2, "how": None}
+DEFAULT: dict[str, Value] = {"lr": 0.1, "k": 2, "how": None}
 
 
 def propose(trials: Sequence[Trial]) -> Proposal:
@@ -149,6 +149,48 @@ def test_trials_of_a_batch_follow_from_those_before_it_and_differ() -> None:
     assert not batch[3].is_hopeless(0, 0.0)
 
 
+def grown(space: dict[str, Dimension], default: dict[str, Value], batches: int) -> list[Trial]:
+    """Batches of three, none of them told to the next before it is over."""
+    trials: list[Trial] = []
+    for _ in range(batches):
+        batch: list[Proposal] = []
+        for _ in range(3):
+            before = [one.values for one in batch]
+            batch.append(Proposal(space, default, trials, before, higher=True, rounds=ROUNDS))
+        trials += [
+            Trial(one.number, one.values, "complete", 0.1 * one.number, ROUNDS, 0, {})
+            for one in batch
+        ]
+    return trials
+
+
+def test_a_default_outside_is_the_first_trial_and_no_other(tmp_path: Path) -> None:
+    outside: dict[str, Value] = {"lr": 3.0, "k": 2, "how": "c"}
+    trials = grown(SPACE, outside, 4)
+    assert trials[0].values == outside
+    assert all(SPACE[key].holds(one.values[key]) for one in trials[1:] for key in SPACE)
+    assert len({one.values["lr"] for one in trials}) == 12
+    write_trials(tmp_path, trials, list(SPACE))
+    assert read_trials(tmp_path, SPACE, outside) == trials
+    with pytest.raises(RunFolderError, match=r"trials\.csv is damaged or of another search"):
+        read_trials(tmp_path, SPACE)
+
+
+@pytest.mark.parametrize("default", [1, 7])
+def test_no_setting_of_a_finite_space_is_tried_twice(default: int) -> None:
+    space = {"k": SPACE["k"], "how": Dimension("how", options=("a", "b"))}
+    values: dict[str, Value] = {"k": default, "how": "b"}
+    size = 5 * 2 + (default == 7)
+    trials = grown(space, values, size // 3)
+    tried = {tuple(one.values.values()) for one in trials}
+    assert len(tried) == len(trials)
+    left = num_untried(space, values, trials)
+    assert left == size - len(trials)
+    assert next_batch(trials, 20, ROUNDS, left) == left
+    assert next_batch(trials, 20, ROUNDS, 0) == 0
+    assert num_untried(SPACE, DEFAULT, trials) is None
+
+
 def test_the_best_is_the_first_of_equal_ones_and_never_a_pruned_one() -> None:
     trials = [trial(0, 0.5), trial(1, 0.7), trial(2, 0.7), trial(3, None)]
     higher, lower = best_of(trials, higher=True), best_of(trials, higher=False)
@@ -179,5 +221,10 @@ def test_a_damaged_record_or_another_search_is_one_line(tmp_path: Path) -> None:
             read_trials(tmp_path, SPACE)
     same_search(tmp_path, {"metric": "a", "seeds": [1]})
     same_search(tmp_path, {"metric": "a", "seeds": [1]})
-    with pytest.raises(RunFolderError, match=r"its seeds was \[1\], and is \[2\] now"):
+    with pytest.raises(RunFolderError, match=r"with seeds \[1\], and now with \[2\]"):
         same_search(tmp_path, {"metric": "a", "seeds": [2]})
+    text = (tmp_path / "search.yaml").read_text()
+    for damaged in (text[:-6] + "[", "metric", ""):
+        (tmp_path / "search.yaml").write_text(damaged)
+        with pytest.raises(RunFolderError, match=r"search\.yaml is damaged; delete its folder"):
+            same_search(tmp_path, {"metric": "a", "seeds": [1]})

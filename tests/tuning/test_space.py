@@ -16,7 +16,7 @@ from fedclust.commands.run import job_folder
 from fedclust.config.tree import CONF
 from fedclust.config.tuned import with_values
 from fedclust.helpers.errors import ConfigError
-from fedclust.tuning.space import Dimension, parsed, space_of, written
+from fedclust.tuning.space import Dimension, num_settings, parsed, space_of, written
 
 FILES = {file.stem: file for file in (CONF / "space").glob("*.yaml")}
 
@@ -72,14 +72,24 @@ def test_values_come_back_from_text_with_the_same_bits() -> None:
     assert dimension("k=range(1,5)").read(written(3)) == 3
 
 
-def test_the_default_is_always_among_the_values() -> None:
-    assert dimension("lr=interval(0.1,1)").with_default(0.02).low == 0.02
-    assert dimension("lr=interval(0.1,1)").with_default(3).high == 3.0
-    assert dimension("k=1,2").with_default(None).options == (1, 2, None)
-    assert dimension("k=0,1").with_default(0.0).options == (0, 1)
-    assert dimension("k=range(2,4)").with_default("auto").options == (2, 3, "auto")
-    with pytest.raises(ConfigError, match="its default is null, which no interval holds"):
-        dimension("lr=interval(0.1,1)").with_default(None)
+def test_what_is_typed_is_searched_wherever_the_default_lies() -> None:
+    similarity = space("stocfl", "algorithm.similarity=interval(-0.9,-0.5)")
+    assert similarity["algorithm.similarity"] == "interval(-0.9,-0.5)"
+    assert space("fedavg", "solver.lr=1,2") == {"solver.lr": "1,2"}
+    assert space("ifca", "num_clusters=range(2,4)")["num_clusters"] == "range(2,4,1)"
+
+
+def test_settings_can_be_counted_where_no_interval_is_searched() -> None:
+    found = {"a": dimension("a=1,2.5,auto"), "b": dimension("b=range(2,9,2)")}
+    assert num_settings(found, {"a": 1, "b": 2}) == 12
+    assert num_settings(found, {"a": 1, "b": 3}) == 13  # and the default
+    assert num_settings({**found, "c": dimension("c=interval(0,1)")}, {}) is None
+
+
+def test_values_that_are_not_searched_are_not_read() -> None:
+    for text, value in (("k=1,2", "3"), ("k=range(1,5)", "9"), ("k=interval(0,1)", "a")):
+        with pytest.raises(ValueError, match=value):
+            dimension(text).read(value)
 
 
 def test_shared_own_and_typed_values_and_what_is_fixed() -> None:

@@ -229,7 +229,7 @@ class Shown:
     def _pieces(self) -> list[tuple[int, str]]:
         """What there is to say in the middle of a round, each with how soon it may be left out."""
         pieces = [(0, self._name)] if self._name else []
-        pieces.append((0, f"round {self._done + 1}/{self._rounds}"))
+        pieces.append((0, f"round {min(self._done + 1, self._rounds)}/{self._rounds}"))
         pieces += [(2, part) for part in doing(meter)]
         pieces += [(3 + i, shown) for i, shown in enumerate(_describe(self._values))]
         return pieces + [(1 + 2 * i, end) for i, end in enumerate(self._ends())]

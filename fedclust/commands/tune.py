@@ -407,8 +407,8 @@ class _Search:
                 write_trials(self.folder, trials, list(self.space))
                 batches.drop_files(trials[-number:])
             if next_batch(trials, wanted, self.rounds):
-                settings = counted(num_settings(self.space, self.default) or 0, "setting")
-                self._say(f"all {settings} have been tried", trials, wanted, console)
+                all_ = counted(num_settings(self.space, self.default) or 0, "setting")
+                self._say(f"all {all_} have been tried", trials, wanted, console)
             best = best_of(trials, higher=self.higher)
             if best is None:
                 raise DivergedError(f"every trial has failed; the last one: {trials[-1].error}")

@@ -78,13 +78,16 @@ def _print(report: Contents, console: Console) -> None:
     for arm in report.arms:
         score = factor(metric) * np.array(list(arm.by_seed(metric, report.spec.score).values()))
         others = (plus_minus(arm.last(name)) for name in beside)
-        bold = "bold" if arm.label in found and found[arm.label].leads else ""
-        cells = [Text(plus_minus(score), style=bold), *map(Text, others), Text(str(len(score)))]
+        leads = arm.label in found and found[arm.label].leads
+        mark = "* " if leads and not console.is_terminal else ""  # a file has no bold
+        text = Text(mark + plus_minus(score), style="bold" if leads else "")
+        cells = [text, *map(Text, others), Text(str(len(score)))]
         grid.add_row(Text(arm.label), *cells)
     console.print(grid)
     console.print(Text("mean ± std over seeds", style="dim"))
     for line in rule(list(found.values()), metric):
-        console.print(Text(line, style="dim"), soft_wrap=True)
+        told = line if console.is_terminal else line.replace("Bold:", "*:", 1)
+        console.print(Text(told, style="dim"), soft_wrap=True)
     _print_claims(report, console)
     lines = list(filter(None, map(words, report.arms)))
     for line in lines[:_MOST_LINES]:

@@ -106,6 +106,12 @@ def test_what_is_not_significantly_below_the_best_is_bold_with_it(
     assert "\x1b[1m90.45 ± 0.29\x1b[0m" in printed
     assert "\x1b[1m88.45" not in printed
     assert "Bold: the best mean, and all" in printed
+    plain = io.StringIO()
+    print_summary(tmp_path, Console(file=plain, width=200))
+    rows = plain.getvalue().splitlines()
+    marked = {row.split()[0] for row in rows if "±" in row and "* " in row}
+    assert marked == {"best", "level", "close"}
+    assert any(row.startswith("*: the best mean, and all") for row in rows)
 
 
 def test_five_seeds_say_that_they_are_too_few(sweep: Callable[..., Contents]) -> None:

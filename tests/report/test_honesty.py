@@ -110,7 +110,7 @@ def test_every_row_says_how_many_seeds_it_has(tmp_path: Path, plain: Plain) -> N
     assert [row[-1] for row in rows(report, "table")] == ["2", "1"]
     assert "over the seeds that each row or cell counts" in report.tables[0].notes[1]
     lines = [line.split() for line in printed(tmp_path).splitlines()]
-    assert ["a", "85.00", "±", "5.00", "2"] in lines
+    assert ["a", "*", "85.00", "±", "5.00", "2"] in lines
     assert ["b", "80.00", "1"] in lines
 
 

@@ -64,7 +64,9 @@ class OrderAtEnd(Statement):
         sign = -1.0 if METRICS[self.metric].better == "lower" else 1.0
         means = [float(np.nanmean(v)) for v in values]
         ranked = sorted(zip(self.names, means, strict=True), key=lambda pair: -sign * pair[1])
-        measured = better.join(f"{name} {show(self.metric, value)}" for name, value in ranked)
+        shown = [f"{name} {show(self.metric, value)}" for name, value in ranked]
+        signs = [" = " if a == b else better for (_, a), (_, b) in pairwise(ranked)]
+        measured = "".join(map("".join, zip(["", *signs], shown, strict=True)))
         return judged(
             claimed,
             measured,

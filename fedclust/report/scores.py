@@ -323,5 +323,11 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
         notes.append(
             "At best validation: in the round, of every seed its own, in which the accuracy on "
             "validation examples is highest. The test data take no part in the choice."
+            + (
+                ""
+                if all(arm.curve("validation_accuracy") for arm in arms)
+                else " –: the run set no validation examples aside; validation=0.2 takes a fifth "
+                "of every client's training examples."
+            )
         )
     return notes

@@ -15,6 +15,7 @@ from yaml import YAMLError
 from fedclust.config.schema import is_shown
 from fedclust.report.arms import Arm
 from fedclust.report.runs import Run
+from fedclust.report.sweep import read_sweep
 from fedclust.report.table import Cell, Table
 
 _MOST_NAMES = 8  # of the arms that share a value
@@ -52,9 +53,14 @@ def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
     parts = []
     for value in values:
         names = list(dict.fromkeys(name for name, v in clear if v == value))
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        parts.append(f"{', '.join(names[:_MOST_NAMES])}{more}: {value}")
+        parts.append(f"{_some(names)}: {value}")
     return "; ".join(parts)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def made_table(folder: Path, arms: Sequence[Arm]) -> Table:
@@ -107,16 +113,27 @@ def mixed_versions(arms: Sequence[Arm]) -> list[str]:
 
 
 def _command(folder: Path, arms: Sequence[Arm]) -> str:
-    """What a user typed: of the newest sweep in the folder, or of the only job."""
+    """What a user typed: of the newest sweep in the folder and whose jobs are older, or of the
+    only job.
+    """
+    older: list[str] = []
     try:
         hydra = OmegaConf.load(folder / "multirun.yaml")
         given = [str(text) for text in OmegaConf.select(hydra, "hydra.overrides.task") or ()]
         many = ["-m"] if "experiment=" not in " ".join(given) else []
+        sweep = read_sweep(folder)
+        newest = {job.resolve() for job in sweep.jobs} if sweep else set()
+        older = [
+            arm.label
+            for arm in arms
+            if newest and any(r.folder.resolve() not in newest for r in arm.run.parts or (arm.run,))
+        ]
     except (OSError, OmegaConfBaseException, YAMLError):
         if len(arms) > 1:
             return "not known (several runs)"
         given, many = [str(text) for text in arms[0].run.config.get("overrides") or ()], []
-    return shlex.join(["fedclust", "run", *many, *given])
+    typed = shlex.join(["fedclust", "run", *many, *given])
+    return f"{typed}; by a command before it: {_some(older)}" if older else typed
 
 
 def _version(run: Run, what: str) -> str:

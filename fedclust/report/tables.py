@@ -20,6 +20,8 @@ from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 from fedclust.report.wording import byte_unit, factor, meant, plus_minus, title
 
+_LATEST = 10  # evaluations that the mean of the last ones is taken over
+
 
 def recovery_table(arms: Sequence[Arm]) -> Table:
     """How well every arm's clusters recover the true groups at the end, and the same in plain
@@ -145,8 +147,8 @@ def cost_table(arms: Sequence[Arm]) -> Table:
 
 
 def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table:
-    """Statistics over rounds with the printed ones: last, best, median, mean of the last ten,
-    drift.
+    """Statistics over rounds with the printed ones: last, best, median, mean of the last ten
+    evaluations (of all, where an arm has fewer), drift.
 
     For every accuracy whose first round the paper prints there is a column with the first
     round that reaches it.
@@ -154,16 +156,18 @@ def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table:
     scale = factor(spec.metric)
     goals = thresholds(spec.published) if scale == 100.0 else []
     drift = any(arm.curve("discrepancy") for arm in arms)
+    curves = [arm.curve(spec.metric) for arm in arms]
+    latest = min([_LATEST, *(len(curve.rounds) for curve in curves if curve)])
     rows, records = [], []
-    for arm in arms:
-        curve, moved = arm.curve(spec.metric), arm.curve("discrepancy")
+    for arm, curve in zip(arms, curves, strict=True):
+        moved = arm.curve("discrepancy")
         values = scale * curve.values if curve else np.empty((0, 0))
         gap = moved.values if moved else np.empty((0, 0))
         columns: dict[str, tuple[NDArray[np.float64], str]] = {
             "last": (scale * arm.last(spec.metric), ""),
             "best": (scale * arm.best(spec.metric), "test_acc_max"),
             "median": (_per_seed(np.nanmedian, values), "test_acc_median"),
-            "mean of last 10": (_per_seed(np.nanmean, values[-10:]), ""),
+            f"mean of last {latest}": (_per_seed(np.nanmean, values[-latest:]), ""),
         }
         for goal in goals:
             first = _first(curve, goal / scale) if curve else np.empty(0)

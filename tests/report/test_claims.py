@@ -56,6 +56,13 @@ def test_order_of_a_metric_that_should_be_low() -> None:
     assert said.measured == "a 0.200 < b 0.300"
 
 
+def test_arms_that_end_alike_are_shown_as_equal() -> None:
+    alike = [arm(name, [[0.5, 0.5]]) for name in "ab"]
+    entry = {"kind": "order_at_end", "best_to_worst": ["a", "b", "c"]}
+    ((_, said),) = check([claim(entry)], [*alike, arm("c", [[0.25, 0.25]])])
+    assert (said.measured, said.holds) == ("a 50.00 % = b 50.00 % > c 25.00 %", False)
+
+
 def test_overtakes_needs_to_be_behind_first() -> None:
     entry = {"kind": "overtakes", "left": "a", "right": "b"}
     assert verdict(entry | {"between": [2, 3]}, LEFT, RIGHT) == (True, 0, 2)

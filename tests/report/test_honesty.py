@@ -188,6 +188,9 @@ def test_every_page_says_what_made_it(tmp_path: Path, plain: Plain) -> None:
     assert contents(tmp_path).banners == [
         "computed by different versions (fedclust): a: 0.1.0; b: 0.2.0"
     ]
+    write_sweep(tmp_path, [(0, "b", "")])
+    made = dict(rows(contents(tmp_path), "made"))
+    assert made["command"].endswith("'name=my demo'; by a command before it: a")
 
 
 def swapped(folder: Path, plain: Plain) -> None:

@@ -424,5 +424,18 @@ def test_the_round_of_best_validation_is_chosen_by_validation_alone(
         # seed 0 is first served in full in its second round, which ties with the fourth
         assert means == pytest.approx({"last (round 4)": 60.0, "at best validation": 75.0})
     assert list(means) == ["at best validation", "last (round 4)"]
+    (over_rounds,) = (t for t in contents(tmp_path / "last").tables if t.name == "over_rounds")
+    assert "mean of last 4" in over_rounds.columns
     assert "validated accuracy" in summary(tmp_path / "validation")
     assert "75.0" in summary(tmp_path / "validation")
+
+
+def test_an_arm_without_validation_examples_says_what_it_lacks(tmp_path: Path, plain: Job) -> None:
+    plain(
+        tmp_path / "job",
+        {"accuracy": [[0.5], [0.6]]},
+        choices={"algorithm": "x"},
+        config={"report": {"score": "validation"}},
+    )
+    page = make_report(tmp_path).read_text()
+    assert "the run set no validation examples aside; validation=0.2 takes a fifth" in page

@@ -38,9 +38,12 @@ MODELS = {
     "flex_mnist_cnn": ((1, 28, 28), 10),
     "flex_femnist_cnn": ((1, 28, 28), 10),
     "cnn_femnist_tiny": ((1, 28, 28), 20),
+    "cnn": ((1, 28, 28), 100),
     "cnn_cifar_small": ((3, 32, 32), 20),
     "tf_cifar": ((3, 24, 24), 20),
 }
+# where a model is used with other sizes: CLoVE's on MNIST, those of LeNet
+SIZES = {"cnn": {"channels": [6, 16], "padding": 0, "hidden": []}}
 WAYS = {
     "compiled": "fused",
     "row by row": "fused",
@@ -54,7 +57,8 @@ def training(name: str, engine: str) -> tuple[Engine, int]:
     """A model's engine, and the local steps of a call of `train_once`."""
     shape, batch = MODELS[name]
     config = OmegaConf.load(CONF / "model" / f"{name}.yaml")
-    model = hydra.utils.instantiate(config, in_shape=shape, num_classes=_CLASSES)
+    sizes = SIZES.get(name, {})
+    model = hydra.utils.instantiate(config, in_shape=shape, num_classes=_CLASSES, **sizes)
     assert isinstance(model, Model)
     engine = make_engine(engine, model, synthetic_pool(5000, shape, _CPU))
     return engine, _CLIENTS * -(-_EXAMPLES // batch)

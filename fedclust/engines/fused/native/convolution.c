@@ -7,14 +7,12 @@
 
        forward         s[p, o] = sum_k x[p + k] w[k, o];   y = max over windows of relu(s + bias)
        of the kernel   dw[k, o] = sum_p x[p + k] g[p, o]
-       of the images   dx[p, i] = sum_l g[p + l] w'[l, i],  w' the kernel turned around,
+       of the images   dx[p + k] += sum_o g[p, o] w[k, o]
 
-   g being the gradient of s: that of y at the places the maxima came from, 0 elsewhere, with a rim of zeros. All
-   three are products in which a tile of sums stays in registers: pixels by channels, or places of the kernel by
-   channels. Channels of an output lie in vectors, filled up with zeros.
-
-   With strides a pixel of x meets only some places of the kernel: those of its phase, its row and column modulo
-   the strides. A phase has its own list of places, and dx is a product per phase.
+   g being the gradient of s: that of y at the places the maxima came from, 0 elsewhere. All three are products in
+   which a tile of sums stays in registers: pixels by channels, places of the kernel by channels, and pixels by the
+   places of a row of the kernel. Channels of an output, and the places of a row, lie in vectors, filled up with
+   zeros. What lies in the lanes that fill up is never read.
 
    Rows of zeros are there, but rows of the kernel that would meet nothing else are left out.
 
@@ -22,6 +20,9 @@
 
 #include <stdint.h>
 #include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -38,7 +39,8 @@
 #define WIDE 4
 #endif
 #define MOST_PIXELS 7 /* of a tile */
-#define MOST_PLACES 6 /* of the kernel, likewise */
+/* of the kernel, likewise, beside N vectors */
+#define MOST_PLACES(N) (N == 1 || (N == 2 && LANES == 16) ? 12 : 6)
 
 typedef float vec __attribute__((vector_size(4 * LANES), may_alias));
 typedef float loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias)); /* anywhere in memory */
@@ -61,20 +63,16 @@ typedef struct {
   int64_t row_stride, column_stride;                   /* of the convolution */
   int64_t pooled_height, pooled_width;                 /* after the maximum */
   int64_t window_height, window_width, window_row_stride, window_column_stride, relu;
-  int64_t rim_top, rim_left, rim_height, rim_width;    /* of g: before it, and with all of it */
-  int64_t parts;                          /* pieces that the images of a row are dealt out in */
+  int64_t pieces;                         /* that a row of the kernel is in, where it meets an image */
+  int64_t parts;                          /* that the images of a row of clients are dealt out in */
   Images x, y, delta, back;               /* back without data: nobody needs the gradient of the images */
   const float *kernel, *bias;             /* [R, out, taps, in], [R, out] or NULL */
   float *kernel_gradient, *bias_gradient; /* likewise */
   const int32_t *places;                  /* [K] where an image has the numbers that a kernel meets */
   const int32_t *meets;                   /* [out_height, 2] first and last + 1 row of the kernel that meets x */
   const int32_t *met;                     /* [kernel rows, 2] rows of g whose pixels meet x by it */
-  const int32_t *places_around;           /* [L] as places, in g, phase after phase */
-  const int32_t *meets_around;            /* [height, 2] as meets, among the rows of the phase */
-  const int32_t *phases;                  /* [row_stride * column_stride + 1] first tap of every phase */
-  const int32_t *columns;                 /* [column_stride] columns of the kernel in a phase */
-  const int32_t *order;                   /* [taps] the taps, phase after phase */
-  vec *turned, *around;                   /* [R, K, v], [R, L, u] the kernels as the products want them */
+  const int32_t *channels;                /* [out] 0, 1, 2, ... */
+  vec *turned, *back_turned;              /* [R, K + 1, v], the bias last; [R, kernel rows, pieces, out, u] */
   float *padded;                          /* [R, B, padded image, in]; NULL without backward */
   uint8_t *where;                         /* [R, B, pooled_height, pooled_width, v] place in the window; NULL likewise */
   vec *partial;                           /* [R, parts, K + 1, v] gradients of some images, the bias' last */
@@ -82,39 +80,59 @@ typedef struct {
   int64_t space;                          /* vectors */
 } Block;
 
-/* Sizes that follow from the others: K and its vectors of outputs, L and its vectors of inputs. */
+/* Sizes that follow from the others: K and its vectors of outputs, the places of a row of the kernel, those of a
+   piece of it and their vectors. */
 typedef struct {
-  int64_t taps, k, v, l, u, padded;
+  int64_t k, v, each, piece, u, padded;
 } Sizes;
 
 static int64_t vectors(int64_t channels) { return (channels + LANES - 1) / LANES; }
 
 static Sizes sizes_of(const Block *j) {
-  const int64_t v = vectors(j->outputs), taps = j->kernel_rows * j->kernel_columns;
-  return (Sizes){.taps = taps, .k = taps * j->inputs, .v = v, .l = taps * v * LANES, .u = vectors(j->inputs),
+  const int64_t each = j->kernel_columns * j->inputs, piece = each / j->pieces;
+  return (Sizes){.k = j->kernel_rows * each, .v = vectors(j->outputs), .each = each, .piece = piece, .u = vectors(piece),
                  .padded = j->padded_height * j->padded_width * j->inputs};
 }
 
 INLINE vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask)); }
 
-/* `count` numbers, `spacing` apart from each other; 0 for the others. */
-INLINE vec read(const float *from, int64_t count, int64_t spacing) {
-  if (spacing == 1 && count >= LANES) return *(const loose *)from;
+/* Bytes as numbers of four bytes, which compilers take apart one by one. */
+INLINE ivec widened(const uint8_t *from) {
+#if defined(__AVX512F__)
+  return (ivec)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)from));
+#elif defined(__AVX2__)
+  return (ivec)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)from));
+#else
+  return __builtin_convertvector(*(const bytes *)from, ivec);
+#endif
+}
+
+/* `count` numbers, `spacing` apart from each other; anything for the others where `room` numbers are there to be
+   read, else 0. */
+INLINE vec read(const float *from, int64_t count, int64_t spacing, int64_t room) {
+  if (spacing == 1 && room >= LANES) return *(const loose *)from;
   vec x = {};
   for (int64_t i = 0; i < LANES && i < count; i++) x[i] = from[i * spacing];
   return x;
 }
 
-INLINE void write(float *to, vec x, int64_t count, int64_t spacing) {
-  if (spacing == 1 && count >= LANES)
+/* The reverse; whoever has `room` writes there later. */
+INLINE void write(float *to, vec x, int64_t count, int64_t spacing, int64_t room) {
+  if (spacing == 1 && room >= LANES)
     *(loose *)to = x;
   else
     for (int64_t i = 0; i < LANES && i < count; i++) to[i * spacing] = x[i];
 }
 
-/* out[p, n] = sum over k of x_p[places[k]] w[k, n] for P pixels and N vectors. */
-INLINE void tile(const int P, const int N, vec *out, const float *const *x, const int32_t *places, int64_t k,
-                 const vec *w, int64_t v) {
+/* Pixels: `columns` of them lie `spacing` numbers apart, the next ones `pitch` after these. */
+typedef struct {
+  float *data;
+  int64_t pitch, spacing;
+} Grid;
+
+/* to_p[n] = (ADD: +=) sum over k of x_p[places[k]] w[k, n] for P pixels and N vectors. */
+INLINE void tile(const int P, const int N, const int ADD, float *const *to, const float *const *x,
+                 const int32_t *places, int64_t k, const vec *w, int64_t v) {
   vec sums[MOST_PIXELS][WIDE];
   for (int p = 0; p < P; p++)
     for (int n = 0; n < N; n++) sums[p][n] = (vec){};
@@ -128,7 +146,13 @@ INLINE void tile(const int P, const int N, vec *out, const float *const *x, cons
     }
   }
   for (int p = 0; p < P; p++)
-    for (int n = 0; n < N; n++) out[p * v + n] = sums[p][n];
+    for (int n = 0; n < N; n++) {
+      loose *place = (loose *)(to[p] + n * LANES);
+      if (ADD)
+        *place += sums[p][n];
+      else
+        *place = sums[p][n];
+    }
 }
 
 /* Size of the next tile, of at most `most`; the last two share what is left, so that none has very few. */
@@ -137,40 +161,44 @@ INLINE int64_t even_part(int64_t left, int64_t most) {
 }
 
 /* Functions of their own, so that nothing but the tile takes registers. */
-typedef void (*Tile)(vec *, const float *const *, const int32_t *, int64_t, const vec *, int64_t);
-#define TILE(P, N)                                                                                        \
-  static __attribute__((noinline)) void tile_##P##_##N(vec *out, const float *const *x,                   \
-                                                       const int32_t *places, int64_t k, const vec *w,    \
-                                                       int64_t v) {                                       \
-    tile(P, N, out, x, places, k, w, v);                                                                  \
+typedef void (*Tile)(float *const *, const float *const *, const int32_t *, int64_t, const vec *, int64_t);
+#define TILE(P, N, ADD)                                                                                   \
+  static __attribute__((noinline)) void tile_##P##_##N##_##ADD(float *const *to, const float *const *x,   \
+                                                               const int32_t *places, int64_t k,          \
+                                                               const vec *w, int64_t v) {                 \
+    tile(P, N, ADD, to, x, places, k, w, v);                                                              \
   }
-#define TILES(N)                                                                                          \
-  TILE(1, N) TILE(2, N) TILE(3, N) TILE(4, N) TILE(5, N) TILE(6, N) TILE(7, N)                            \
-  static const Tile tiles_##N[] = {0,          tile_1_##N, tile_2_##N, tile_3_##N,                        \
-                                   tile_4_##N, tile_5_##N, tile_6_##N, tile_7_##N};
+#define TILES(N, ADD)                                                                                     \
+  TILE(1, N, ADD) TILE(2, N, ADD) TILE(3, N, ADD) TILE(4, N, ADD) TILE(5, N, ADD) TILE(6, N, ADD)         \
+  TILE(7, N, ADD)                                                                                         \
+  static const Tile tiles_##N##_##ADD[] = {0,                tile_1_##N##_##ADD, tile_2_##N##_##ADD,      \
+                                           tile_3_##N##_##ADD, tile_4_##N##_##ADD, tile_5_##N##_##ADD,    \
+                                           tile_6_##N##_##ADD, tile_7_##N##_##ADD};
+
+#if WIDE == 4
+TILES(4, 0) TILES(4, 1)
+#endif
+TILES(2, 0) TILES(2, 1)
+TILES(1, 0) TILES(1, 1)
 
 #define VECTORS(N)                                                                                        \
   for (; n + N <= v; n += N)                                                                              \
-    for (int64_t p = 0, size; p < pixels; p += size) {                                                    \
-      const float *at[MOST_PIXELS];                                                                       \
-      int64_t row = p / width, column = p % width;                                                        \
-      size = even_part(pixels - p, MOST_PIXELS);                                                          \
+    for (int64_t p = 0, size; p < rows * columns; p += size) {                                            \
+      const float *from[MOST_PIXELS];                                                                     \
+      float *into[MOST_PIXELS];                                                                           \
+      int64_t row = p / columns, column = p % columns;                                                    \
+      size = even_part(rows * columns - p, MOST_PIXELS);                                                  \
       for (int64_t i = 0; i < size; i++) {                                                                \
-        at[i] = x + row * pitch + column * spacing;                                                         \
-        if (++column == width) column = 0, row++;                                                         \
+        from[i] = x.data + row * x.pitch + column * x.spacing;                                            \
+        into[i] = to.data + row * to.pitch + column * to.spacing + n * LANES;                             \
+        if (++column == columns) column = 0, row++;                                                       \
       }                                                                                                   \
-      tiles_##N[size](out + p * v + n, at, places, k, w + n, v);                                          \
+      (add ? tiles_##N##_1 : tiles_##N##_0)[size](into, from, places, k, w + n, v);                       \
     }
 
-#if WIDE == 4
-TILES(4)
-#endif
-TILES(2)
-TILES(1)
-
-/* out [pixels, v]; pixels lie `spacing` in rows of `width`, which are `pitch` numbers apart. */
-static void product(vec *out, const float *x, int64_t pixels, int64_t width, int64_t pitch, int64_t spacing,
-                    const int32_t *places, int64_t k, const vec *w, int64_t v) {
+/* As `tile`, for all pixels of two grids and v vectors. */
+static void product(Grid to, Grid x, int64_t rows, int64_t columns, const int32_t *places, int64_t k, const vec *w,
+                    int64_t v, int add) {
   int64_t n = 0;
 #if WIDE == 4
   VECTORS(4)
@@ -179,32 +207,19 @@ static void product(vec *out, const float *x, int64_t pixels, int64_t width, int
   VECTORS(1)
 }
 
-/* As `product`, with `each` places of every row of the kernel and only those rows that row h meets: from
-   meets[step * h][0] to meets[step * h][1]. */
-static void met_product(vec *out, const float *x, int64_t height, int64_t width, int64_t pitch, int64_t spacing,
-                        const int32_t *places, int64_t each, const vec *w, int64_t v, const int32_t *meets,
-                        int64_t step) {
-  for (int64_t h = 0, end; h < height; h = end) {
-    const int64_t from = meets[2 * step * h], to = meets[2 * step * h + 1];
-    for (end = h + 1; end < height && meets[2 * step * end] == from && meets[2 * step * end + 1] == to;) end++;
-    product(out + h * width * v, x + h * pitch, (end - h) * width, width, pitch, spacing, places + from * each,
-            (to - from) * each, w + from * each * v, v);
-  }
-}
-
 /* to[i, n] += sum over pixels of x[p + places[i]] g[p, n] for I places and N vectors. */
-INLINE void gather(const int I, const int N, vec *to, const float *x, const int32_t *places, int64_t height,
-                   int64_t width, int64_t pitch, int64_t spacing, const vec *g, int64_t g_pitch, int64_t v) {
-  vec sums[MOST_PLACES][WIDE];
-  int64_t at[MOST_PLACES];
+INLINE void gather(const int I, const int N, vec *to, Grid x, const int32_t *places, int64_t rows, int64_t columns,
+                   const vec *g, int64_t v) {
+  vec sums[MOST_PLACES(1)][WIDE];
+  int64_t at[MOST_PLACES(1)];
   for (int i = 0; i < I; i++) at[i] = places[i];
   for (int i = 0; i < I; i++)
     for (int n = 0; n < N; n++) sums[i][n] = to[i * v + n];
-  for (int64_t h = 0; h < height; h++)
-    for (int64_t w = 0; w < width; w++) {
-      const float *here = x + h * pitch + w * spacing;
+  for (int64_t h = 0; h < rows; h++)
+    for (int64_t w = 0; w < columns; w++) {
+      const float *here = x.data + h * x.pitch + w * x.spacing;
       vec b[WIDE];
-      for (int n = 0; n < N; n++) b[n] = g[(h * g_pitch + w) * v + n];
+      for (int n = 0; n < N; n++) b[n] = g[(h * columns + w) * v + n];
       for (int i = 0; i < I; i++) {
         const float a = here[at[i]];
         for (int n = 0; n < N; n++) sums[i][n] += a * b[n];
@@ -216,19 +231,20 @@ INLINE void gather(const int I, const int N, vec *to, const float *x, const int3
 
 #define PLACES(I, N)                                                                                      \
   case I:                                                                                                 \
-    gather(I, N, to + i * v + n, x, places + i, height, width, pitch, spacing, g + n, g_pitch, v);          \
+    gather(I <= MOST_PLACES(N) ? I : 1, N, to + i * v + n, x, places + i, rows, columns, g + n, v);       \
     break;
 
 #define GRADIENTS(N)                                                                                      \
   for (; n + N <= v; n += N)                                                                              \
     for (int64_t i = 0, size; i < k; i += size)                                                           \
-      switch (size = even_part(k - i, MOST_PLACES)) {                                                     \
-        PLACES(1, N) PLACES(2, N) PLACES(3, N) PLACES(4, N) PLACES(5, N) PLACES(6, N)                     \
+      switch (size = even_part(k - i, MOST_PLACES(N))) {                                                  \
+        PLACES(1, N) PLACES(2, N) PLACES(3, N) PLACES(4, N) PLACES(5, N) PLACES(6, N) PLACES(7, N)        \
+        PLACES(8, N) PLACES(9, N) PLACES(10, N) PLACES(11, N) PLACES(12, N)                               \
       }
 
 /* to [k, v] += the gradient of the kernel by some rows of an image. */
-static void kernel_product(vec *to, const float *x, int64_t height, int64_t width, int64_t pitch, int64_t spacing,
-                           const int32_t *places, int64_t k, const vec *g, int64_t g_pitch, int64_t v) {
+static void kernel_product(vec *to, Grid x, int64_t rows, int64_t columns, const int32_t *places, int64_t k,
+                           const vec *g, int64_t v) {
   int64_t n = 0;
 #if WIDE == 4
   GRADIENTS(4)
@@ -265,139 +281,186 @@ static int64_t strip_of(const Block *j, const Sizes *s) {
   return bytes >= STRIP ? 1 : STRIP / bytes;
 }
 
+/* The sums of some rows of an output, by those rows of the kernel that meet the image. */
+static void convolve(const Block *j, const Sizes *s, float *x, const vec *w, vec *out, int64_t first, int64_t rows) {
+  const int64_t v = s->v, pitch = j->row_stride * j->padded_width * j->inputs;
+  const int32_t *meets = j->meets;
+  for (int64_t h = first, end; h < first + rows; h = end) {
+    const int64_t from = meets[2 * h], to = meets[2 * h + 1];
+    for (end = h + 1; end < first + rows && meets[2 * end] == from && meets[2 * end + 1] == to;) end++;
+    product((Grid){(float *)(out + h * j->out_width * v), j->out_width * v * LANES, v * LANES},
+            (Grid){x + h * pitch, pitch, j->column_stride * j->inputs}, end - h, j->out_width,
+            j->places + from * s->each, (to - from) * s->each, w + from * s->each * v, v, 0);
+  }
+}
+
+/* Pixels `from` to `to` of row h of y, whose windows have these rows and columns; `sums` are of the whole image. */
+INLINE void maxima(const Block *j, const Sizes *s, const vec *sums, const vec *bias, float *y, uint8_t *where,
+                   int64_t h, int64_t from, int64_t to, int64_t rows, int64_t columns) {
+  const int64_t v = s->v, n = j->pooled_height * j->pooled_width, all = n * j->outputs, pitch = j->out_width * v;
+  const vec *window = sums + h * j->window_row_stride * pitch + from * j->window_column_stride * v;
+  for (int64_t at = h * j->pooled_width + from; at < h * j->pooled_width + to; at++) {
+    for (int64_t c = 0; c < v; c++) {
+      const int64_t first = c * LANES, count = j->outputs - first;
+      vec most = window[c];
+      ivec place = {};
+      for (int64_t a = 0; a < rows; a++)
+        for (int64_t q = 0; q < columns; q++) {
+          if (a + q == 0) continue;
+          const vec here = window[a * pitch + q * v + c];
+          const ivec more = (here > most) | (here != here); /* what is no number stays visible */
+          most = choose(more, here, most);
+          place = (place & ~more) | ((int32_t)(a * j->window_width + q) & more);
+        }
+      most += bias[c];
+      if (j->relu) {
+        const ivec cut = most <= 0;
+        most = choose(cut, (vec){}, most);
+        place = (place & ~cut) | (CUT & cut);
+      }
+      if (where) *(bytes *)(where + (at * v + c) * LANES) = __builtin_convertvector(place, bytes);
+      if (j->y.last)
+        write(y + at * j->outputs + first, most, count, 1, all - at * j->outputs - first);
+      else
+        write(y + first * n + at, most, count, n, 0);
+    }
+    window += j->window_column_stride * v;
+  }
+}
+
 static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *scratch) {
   const int64_t v = s->v, n = j->pooled_height * j->pooled_width, pixels = j->out_height * j->out_width;
-  const int64_t pitch = j->padded_width * j->inputs;
   float *x = j->padded ? j->padded + (r * j->batch + b) * s->padded : (float *)(scratch + pixels * v);
   float *y = image_of(&j->y, r, b);
   uint8_t *where = j->where ? j->where + (r * j->batch + b) * n * v * LANES : NULL;
+  const vec *w = j->turned + r * (s->k + 1) * v, *bias = w + s->k * v;
   pad(j, s, image_of(&j->x, r, b), x);
-  const int64_t strip = strip_of(j, s);
+  const int64_t strip = strip_of(j, s), width = j->window_width;
+  /* windows that no edge of the image cuts */
+  const int64_t most = j->out_width >= width ? (j->out_width - width) / j->window_column_stride + 1 : 0;
+  const int64_t whole = most < j->pooled_width ? most : j->pooled_width;
   for (int64_t h = 0, done = 0; h < j->pooled_height; h++) {
     const int64_t top = h * j->window_row_stride, rows = inside(j->window_height, top, j->out_height);
     if (top + rows > done) { /* the maximum follows at once, while the sums are in the cache */
       const int64_t more = inside(strip > top + rows - done ? strip : top + rows - done, done, j->out_height);
-      met_product(scratch + done * j->out_width * v, x + done * j->row_stride * pitch, more, j->out_width,
-                  j->row_stride * pitch, j->column_stride * j->inputs, j->places,
-                  j->kernel_columns * j->inputs, j->turned + r * s->k * v, v, j->meets + 2 * done, 1);
+      convolve(j, s, x, w, scratch, done, more);
       done += more;
     }
-    for (int64_t c = 0; c < v; c++) {
-      const int64_t first = c * LANES, count = j->outputs - first;
-      const vec bias = j->bias ? read(j->bias + r * j->outputs + first, count, 1) : (vec){};
-      for (int64_t w = 0; w < j->pooled_width; w++) {
-        const int64_t at = h * j->pooled_width + w;
-        const int64_t left = w * j->window_column_stride;
-        const int64_t columns = inside(j->window_width, left, j->out_width);
-        const vec *from = scratch + (top * j->out_width + left) * v + c;
-        vec most = *from;
-        ivec place = {};
-        for (int64_t a = 0; a < rows; a++)
-          for (int64_t q = 0; q < columns; q++) {
-            const vec here = from[(a * j->out_width + q) * v];
-            const ivec more = (here > most) | (here != here); /* what is no number stays visible */
-            most = choose(more, here, most);
-            place = (place & ~more) | ((int32_t)(a * j->window_width + q) & more);
-          }
-        most += bias;
-        if (j->relu) {
-          const ivec cut = most <= 0;
-          most = choose(cut, (vec){}, most);
-          place = (place & ~cut) | (CUT & cut);
-        }
-        if (where) *(bytes *)(where + (at * v + c) * LANES) = __builtin_convertvector(place, bytes);
-        if (j->y.last)
-          write(y + at * j->outputs + first, most, count, 1);
-        else
-          write(y + first * n + at, most, count, n);
-      }
-    }
+    if (rows == 1 && width == 1)
+      maxima(j, s, scratch, bias, y, where, h, 0, whole, 1, 1);
+    else if (rows == 2 && width == 2)
+      maxima(j, s, scratch, bias, y, where, h, 0, whole, 2, 2);
+    else
+      maxima(j, s, scratch, bias, y, where, h, 0, whole, rows, width);
+    for (int64_t q = whole; q < j->pooled_width; q++)
+      maxima(j, s, scratch, bias, y, where, h, q, q + 1, rows,
+             inside(width, q * j->window_column_stride, j->out_width));
   }
+}
+
+/* g from d, the gradient of a maximum, at its place in the window; `alone` if no other window reaches there. */
+INLINE void back_to(vec *g, ivec place, vec d, int64_t rows, int64_t columns, int64_t pitch, int64_t v,
+                    int64_t width, int alone) {
+  for (int64_t a = 0; a < rows; a++)
+    for (int64_t q = 0; q < columns; q++) {
+      const vec part = choose(place == (int32_t)(a * width + q), d, (vec){});
+      vec *to = g + a * pitch + q * v;
+      if (alone)
+        *to = part;
+      else
+        *to += part;
+    }
 }
 
 /* g from the gradient of an image of y; adds its sums to `bias` [v]. */
 static void unpool(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *g, vec *bias) {
-  const int64_t v = s->v, n = j->pooled_height * j->pooled_width;
+  const int64_t v = s->v, n = j->pooled_height * j->pooled_width, pitch = j->out_width * v, all = n * j->outputs;
+  const int64_t down = j->window_row_stride, right = j->window_column_stride, width = j->window_width;
   const float *delta = image_of(&j->delta, r, b);
   const uint8_t *where = j->where + (r * j->batch + b) * n * v * LANES;
-  memset(g, 0, (size_t)(j->rim_height * j->rim_width * v) * sizeof(vec));
-  g += (j->rim_top * j->rim_width + j->rim_left) * v;
-  for (int64_t c = 0; c < v; c++) {
-    const int64_t first = c * LANES, count = j->outputs - first;
-    vec sums = {};
-    for (int64_t h = 0; h < j->pooled_height; h++)
-      for (int64_t w = 0; w < j->pooled_width; w++) {
-        const int64_t at = h * j->pooled_width + w, top = h * j->window_row_stride, left = w * j->window_column_stride;
-        const int64_t rows = inside(j->window_height, top, j->out_height);
-        const int64_t columns = inside(j->window_width, left, j->out_width);
-        const ivec place = __builtin_convertvector(*(const bytes *)(where + (at * v + c) * LANES), ivec);
-        vec d = j->delta.last ? read(delta + at * j->outputs + first, count, 1)
-                              : read(delta + first * n + at, count, n);
+  const int alone = down >= j->window_height && right >= width;
+  if (!alone || down > j->window_height || right > width || j->pooled_height * down < j->out_height ||
+      j->pooled_width * right < j->out_width)
+    memset(g, 0, (size_t)(j->out_height * pitch) * sizeof(vec));
+  for (int64_t h = 0; h < j->pooled_height; h++)
+    for (int64_t w = 0; w < j->pooled_width; w++) {
+      const int64_t at = h * j->pooled_width + w, top = h * down, left = w * right;
+      const int64_t rows = inside(j->window_height, top, j->out_height);
+      const int64_t columns = inside(width, left, j->out_width);
+      for (int64_t c = 0; c < v; c++) {
+        const int64_t first = c * LANES, count = j->outputs - first;
+        const ivec place = widened(where + (at * v + c) * LANES);
+        vec d = j->delta.last ? read(delta + at * j->outputs + first, count, 1, all - at * j->outputs - first)
+                              : read(delta + first * n + at, count, n, 0);
         d = choose(place == CUT, (vec){}, d);
-        sums += d;
-        for (int64_t a = 0; a < rows; a++)
-          for (int64_t q = 0; q < columns; q++)
-            g[((top + a) * j->rim_width + left + q) * v + c] +=
-                choose(place == (int32_t)(a * j->window_width + q), d, (vec){});
+        bias[c] += d;
+        vec *to = g + (top * j->out_width + left) * v + c;
+        if (rows == 2 && columns == 2 && alone)
+          back_to(to, place, d, 2, 2, pitch, v, width, 1);
+        else if (rows == 1 && columns == 1 && alone)
+          *to = d;
+        else
+          back_to(to, place, d, rows, columns, pitch, v, width, alone);
       }
-    bias[c] += sums;
-  }
+    }
 }
 
-static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *scratch) {
-  const int64_t v = s->v, u = s->u, pitch = j->padded_width * j->inputs;
-  const float *x = j->padded + (r * j->batch + b) * s->padded;
-  const int64_t each = j->kernel_columns * j->inputs; /* places of a row of the kernel */
+static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *g) {
+  const int64_t v = s->v, width = j->padded_width * j->inputs;
+  const int64_t down = j->row_stride * width, right = j->column_stride * j->inputs;
+  float *x = j->padded + (r * j->batch + b) * s->padded;
+  const int32_t *met = j->met;
   const int64_t strip = strip_of(j, s);
-  vec *g = scratch, *inner = g + (j->rim_top * j->rim_width + j->rim_left) * v;
   unpool(j, s, r, b, g, partial + s->k * v);
   for (int64_t h = 0; h < j->out_height; h += strip)
-    for (int64_t row = 0; row < j->kernel_rows; row++) {
-      const int64_t first = j->met[2 * row] > h ? j->met[2 * row] : h;
-      const int64_t rows = inside(h + strip - first, first, j->met[2 * row + 1]), k = row * each;
+    for (int64_t row = 0, end; row < j->kernel_rows; row = end) { /* rows that meet the same pixels go together */
+      const int64_t first = met[2 * row] > h ? met[2 * row] : h, last = met[2 * row + 1];
+      const int64_t rows = inside(h + strip - first, first, last);
+      for (end = row + 1; end < j->kernel_rows; end++) {
+        const int64_t from = met[2 * end] > h ? met[2 * end] : h;
+        if (from != first || inside(h + strip - first, first, met[2 * end + 1]) != rows) break;
+      }
       if (rows > 0)
-        kernel_product(partial + k * v, x + first * j->row_stride * pitch, rows, j->out_width,
-                       j->row_stride * pitch, j->column_stride * j->inputs, j->places + k, each,
-                       inner + first * j->rim_width * v, j->rim_width, v);
+        kernel_product(partial + row * s->each * v, (Grid){x + first * down, down, right}, rows, j->out_width,
+                       j->places + row * s->each, (end - row) * s->each, g + first * j->out_width * v, v);
     }
   if (!j->back.data) return;
-  vec *dx = scratch + j->rim_height * j->rim_width * v;
-  float *back = image_of(&j->back, r, b);
-  for (int64_t phase = 0; phase < j->row_stride * j->column_stride; phase++) {
-    const int64_t top = phase / j->column_stride, left = phase % j->column_stride;
-    const int64_t phase_height = (j->height - top + j->row_stride - 1) / j->row_stride;
-    const int64_t phase_width = (j->width - left + j->column_stride - 1) / j->column_stride;
-    const int64_t outs = v * LANES, l = j->phases[phase] * outs;
-    met_product(dx, (const float *)g, phase_height, phase_width, j->rim_width * outs, outs, j->places_around + l,
-                j->columns[left] * outs, j->around + (r * s->l + l) * u, u, j->meets_around + 2 * top,
-                j->row_stride);
-    for (int64_t p = 0; p < phase_height * phase_width; p++) {
-      const int64_t h = top + p / phase_width * j->row_stride, w = left + p % phase_width * j->column_stride;
-      for (int64_t c = 0; c < u; c++)
-        write(back + (h * j->width + w) * j->inputs + c * LANES, dx[p * u + c], j->inputs - c * LANES, 1);
-    }
+  float *dx = (float *)(g + j->out_height * j->out_width * v), *back = image_of(&j->back, r, b);
+  memset(dx, 0, (size_t)s->padded * sizeof(float));
+  const vec *w = j->back_turned + r * j->kernel_rows * j->pieces * j->outputs * s->u;
+  for (int64_t i = 0; i < j->kernel_rows * j->pieces; i++, w += j->outputs * s->u) {
+    const int64_t row = i / j->pieces, first = met[2 * row];
+    /* down a column first: pixels of a row add to the same numbers, which then wait for each other */
+    product((Grid){dx + j->places[i * s->piece] + first * down, right, down},
+            (Grid){(float *)(g + first * j->out_width * v), v * LANES, j->out_width * v * LANES}, j->out_width,
+            met[2 * row + 1] - first, j->channels, j->outputs, w, s->u, 1);
   }
+  dx += j->pad_top * width + j->pad_left * j->inputs;
+  for (int64_t h = 0; h < j->height; h++)
+    memcpy(back + h * j->width * j->inputs, dx + h * width, (size_t)(j->width * j->inputs) * sizeof(float));
 }
 
-/* The kernel of a row as [K, v]. */
+/* The kernel of a row as [K, v], and the bias. */
 static void turn(const Block *j, const Sizes *s, int64_t r) {
   const float *from = j->kernel + r * j->outputs * s->k;
-  float *to = (float *)(j->turned + r * s->k * s->v);
+  const int64_t lanes = s->v * LANES;
+  float *to = (float *)(j->turned + r * (s->k + 1) * s->v);
   for (int64_t k = 0; k < s->k; k++)
-    for (int64_t o = 0; o < s->v * LANES; o++)
-      to[k * s->v * LANES + o] = o < j->outputs ? from[o * s->k + k] : 0;
+    for (int64_t o = 0; o < lanes; o++) to[k * lanes + o] = o < j->outputs ? from[o * s->k + k] : 0;
+  for (int64_t o = 0; o < lanes; o++)
+    to[s->k * lanes + o] = j->bias && o < j->outputs ? j->bias[r * j->outputs + o] : 0;
 }
 
-/* The kernel of a row with inputs and outputs exchanged, phase after phase, [L, u]. */
-static void turn_around(const Block *j, const Sizes *s, int64_t r) {
-  const int64_t in = j->inputs, outs = s->v * LANES;
+/* The kernel of a row as [kernel rows, pieces, out, u]. */
+static void turn_back(const Block *j, const Sizes *s, int64_t r) {
+  const int64_t pieces = j->kernel_rows * j->pieces;
   const float *from = j->kernel + r * j->outputs * s->k;
-  float *to = (float *)(j->around + r * s->l * s->u);
-  memset(to, 0, (size_t)(s->l * s->u) * sizeof(vec));
-  for (int64_t t = 0; t < s->taps; t++)
+  float *to = (float *)(j->back_turned + r * pieces * j->outputs * s->u);
+  memset(to, 0, (size_t)(pieces * j->outputs * s->u) * sizeof(vec));
+  for (int64_t i = 0; i < pieces; i++)
     for (int64_t o = 0; o < j->outputs; o++)
-      memcpy(to + (t * outs + o) * s->u * LANES, from + (o * s->taps + j->order[t]) * in,
-             (size_t)in * sizeof(float));
+      memcpy(to + (i * j->outputs + o) * s->u * LANES, from + o * s->k + i * s->piece,
+             (size_t)s->piece * sizeof(float));
 }
 
 /* The gradients of a row, from those of its parts. */
@@ -448,7 +511,7 @@ void backward(const Block *j, int threads) {
   {
     if (j->back.data) {
 #pragma omp for schedule(dynamic)
-      for (int64_t r = 0; r < j->rows; r++) turn_around(j, &s, r);
+      for (int64_t r = 0; r < j->rows; r++) turn_back(j, &s, r);
     }
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < j->rows * j->parts; i++) {

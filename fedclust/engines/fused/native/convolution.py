@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.native.geometry import (
-    Around,
     Block,
     Geometry,
+    pair,
     pixels_of_kernel,
     rows_that_meet,
 )
@@ -65,17 +65,13 @@ class _Job(Structure):
             (name, c_int64)
             for name in ("rows", "batch", *(field.name for field in fields(Geometry)))
         ),
-        *((name, c_int64) for name in ("rim_top", "rim_left", "rim_height", "rim_width", "parts")),
+        *((name, c_int64) for name in ("pieces", "parts")),
         *((name, _Images) for name in ("x", "y", "delta", "back")),
         *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
-        *((name, c_void_p) for name in ("places", "meets", "met")),
+        *((name, c_void_p) for name in ("places", "meets", "met", "channels")),
         *(
             (name, c_void_p)
-            for name in ("places_around", "meets_around", "phases", "columns", "order")
-        ),
-        *(
-            (name, c_void_p)
-            for name in ("turned", "around", "padded", "where", "partial", "scratch")
+            for name in ("turned", "back_turned", "padded", "where", "partial", "scratch")
         ),
         ("space", c_int64),
     )
@@ -120,8 +116,10 @@ class BlockStep:
             len(weight.value),
             weight.value.permute(0, 1, 3, 4, 2),
         )
-        around, meets, met = Around.of(block, g, need=need), *rows_that_meet(block, g)
+        meets, met = rows_that_meet(block, g)
         parts = min(batch, -(-_TASKS // rows))
+        # neighbours in a row of the kernel are neighbours in the image, unless it is dilated
+        pieces = 1 if pair(block.conv.dilation)[1] == 1 else g.kernel_columns
 
         y = (
             (g.pooled_height, g.pooled_width, g.outputs)
@@ -137,30 +135,25 @@ class BlockStep:
             )
 
         lanes = code.lanes()
-        v, u = -(-g.outputs // lanes), -(-g.inputs // lanes)
-        outs, ins = v * lanes, u * lanes
-        space = max(
-            g.out_height * g.out_width * v + -(-g.padded // lanes),
-            math.prod(around.rim) * v + g.height * g.width * u,
-        )
+        vectors = -(-g.outputs // lanes)
+        outs, piece = vectors * lanes, g.kernel_columns // pieces * g.inputs
+        # what is added to the end of an image may reach a vector further
+        space = g.out_height * g.out_width * vectors + -(-g.padded // lanes) + 1
         self.tensors = {  # whose addresses the structure holds
             "kernel": kernel,
             "bias": None if bias is None else bias.value,
             "places": pixels_of_kernel(block, g),
             "meets": meets,
             "met": met,
-            "places_around": (around.places.unsqueeze(1) * outs + torch.arange(outs)).to(
-                torch.int32
-            ),
-            "meets_around": around.meets,
-            "phases": around.phases,
-            "columns": around.columns,
-            "order": around.order,
-            "turned": room("turned", rows, g.taps * g.inputs, outs),
+            "channels": torch.arange(g.outputs, dtype=torch.int32),
+            "turned": room("turned", rows, g.taps * g.inputs + 1, outs),
             "scratch": room("scratch", self.threads, space, lanes),
         }
         if need:
-            self.tensors["around"] = room("around", rows, g.taps * outs, ins)
+            filled = -(-piece // lanes) * lanes
+            self.tensors["back_turned"] = room(
+                "back_turned", rows, g.kernel_rows * pieces, g.outputs, filled
+            )
         if rule is not None:
             bytes_of_where = rows * batch * g.pooled_height * g.pooled_width * outs
             self.tensors |= {
@@ -175,10 +168,7 @@ class BlockStep:
         self.job = _Job(
             rows=rows,
             batch=batch,
-            rim_top=around.before[0],
-            rim_left=around.before[1],
-            rim_height=around.rim[0],
-            rim_width=around.rim[1],
+            pieces=pieces,
             parts=parts,
             y=_images(self.out),
             back=_Images() if self.back is None else _images(self.back),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import torch
@@ -171,95 +170,9 @@ def rows_that_meet(block: Block, g: Geometry) -> tuple[Tensor, Tensor]:
     return _ranges(inside), _ranges(zip(*inside, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Around:
-    """Which pixels of the gradient of a convolution's output give that of its images.
-
-    The row h of an image (likewise its column) meets the output's row (h + pad - dilation * tap) /
-    stride. So of h = phase + stride * i only the taps count for which that is whole, and the row is
-    i plus that of i = 0.
-
-    Attributes:
-        before: (rows, columns) of zeros before the output's gradient, so that all of these exist.
-        rim: (height, width) with the zeros before and after.
-        order: int32 [taps] taps, phase after phase.
-        phases: int32 [phases + 1] first of them of every phase.
-        columns: int32 [stride] taps of a row by phase of the column.
-        meets: int32 [height, 2] by row of the image: first and last + 1 of its phase's rows of taps
-            that meet the output itself.
-        places: int64 [taps] pixel of the rim that the first pixel of the phase meets.
-    """
-
-    before: tuple[int, int]
-    rim: tuple[int, int]
-    order: Tensor
-    phases: Tensor
-    columns: Tensor
-    meets: Tensor
-    places: Tensor
-
-    @classmethod
-    def of(cls, block: Block, g: Geometry, *, need: bool) -> Around:
-        """Of a block; without zeros where no gradient of the images is needed."""
-        size, out, strides = (
-            (g.height, g.width),
-            (g.out_height, g.out_width),
-            (g.row_stride, g.column_stride),
-        )
-        if not need:
-            none = torch.zeros(0, dtype=torch.int64)
-            rest = dict.fromkeys(("order", "phases", "columns", "meets", "places"), none)
-            return cls(before=(0, 0), rim=out, **rest)
-        sides, pads, dilations = (
-            (g.kernel_rows, g.kernel_columns),
-            (g.pad_top, g.pad_left),
-            pair(block.conv.dilation),
-        )
-        met = [_met(*options) for options in zip(sides, strides, dilations, pads, strict=True)]
-        before, rim = [0, 0], [0, 0]
-        for axis in range(2):
-            first = [(phase, pixel) for phase, some in enumerate(met[axis]) for _, pixel in some]
-            before[axis] = max(0, *(-pixel for _, pixel in first))
-            # the last pixel of the phase
-            reach = (pixel + (size[axis] - 1 - phase) // strides[axis] for phase, pixel in first)
-            rim[axis] = before[axis] + max(out[axis], *(pixel + 1 for pixel in reach))
-        rows_met = [
-            [pixel + h // strides[0] for _, pixel in met[0][h % strides[0]]] for h in range(size[0])
-        ]
-        order, places, phases = [], [], [0]
-        for rows, columns in product(*met):
-            for (row, y), (column, x) in product(rows, columns):
-                order.append(row * sides[1] + column)
-                places.append((y + before[0]) * rim[1] + x + before[1])
-            phases.append(len(order))
-        return cls(
-            before=(before[0], before[1]),
-            rim=(rim[0], rim[1]),
-            order=torch.tensor(order, dtype=torch.int32),
-            phases=torch.tensor(phases, dtype=torch.int32),
-            columns=torch.tensor([len(some) for some in met[1]], dtype=torch.int32),
-            meets=_ranges([[row in range(out[0]) for row in rows] for rows in rows_met]),
-            places=torch.tensor(places),
-        )
-
-
 def _ranges(chosen: Iterable[Sequence[bool]]) -> Tensor:
     """First and last + 1 chosen place of every list, int32 [lists, 2]; the chosen ones are
     neighbours.
     """
     found = [[i for i, here in enumerate(some) if here] or [0, -1] for some in chosen]
     return torch.tensor([(places[0], places[-1] + 1) for places in found], dtype=torch.int32)
-
-
-def _met(side: int, stride: int, dilation: int, pad: int) -> list[list[tuple[int, int]]]:
-    """By phase: the taps that meet its pixels, and the pixel of the output that the first one
-    meets.
-    """
-    return [
-        [
-            (tap, (phase + pad - dilation * tap) // stride)
-            for tap in range(side)
-            if (phase + pad - dilation * tap) % stride == 0
-        ]
-        for phase in range(stride)
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -56,6 +57,37 @@ class Passes:
     backward: int = 0
 
 
+class LastLosses:
+    """The mean losses that a seed asked for last: serving the model of least loss asks for those
+    that the next round begins with.
+
+    Models and data are compared by identity, and by the counter PyTorch keeps of changes in place.
+    The losses are forgotten with the models.
+    """
+
+    def __init__(self) -> None:
+        self._models: weakref.ref[Tensor] | None = None
+        self._asked: tuple[int, Split, Tensor] | None = None
+        self._table: Tensor | None = None
+
+    def of(self, models: Tensor, data: Split, ids: Tensor) -> Tensor | None:
+        """The losses [C, K], if these were asked for last."""
+        if self._models is None or self._models() is not models or self._asked is None:
+            return None
+        version, split, asked = self._asked
+        same = split is data and models._version == version and len(ids) == len(asked)
+        return self._table if same and torch.equal(ids, asked) else None
+
+    def keep(self, models: Tensor, data: Split, ids: Tensor, table: Tensor) -> None:
+        """Remember losses in place of the last ones."""
+        self._models = weakref.ref(models, self._forget)
+        self._asked, self._table = (models._version, data, ids), table
+
+    def _forget(self, dead: weakref.ref[Tensor]) -> None:
+        if dead is self._models:
+            self._models = self._asked = self._table = None
+
+
 @dataclass
 class SeedClients:
     """The clients of one seed in one round, computed by an engine; see `fedclust.verbs.Clients`.
@@ -65,12 +97,14 @@ class SeedClients:
         rnd: the round.
         discrepancy: whether the models of single clients are asked for where their mean is.
         passes: counts what `loss`, `grad` and `align` are asked for.
+        losses: what was computed last, handed on from round to round.
     """
 
     engine: Engine
     rnd: Round
     discrepancy: bool = False
     passes: Passes = field(default_factory=Passes)
+    losses: LastLosses = field(default_factory=LastLosses, repr=False)
     _batch: tuple[Tensor, int, Shards] | None = field(default=None, repr=False)
 
     @property
@@ -174,7 +208,14 @@ class SeedClients:
     def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
         """Mean training loss of every model for every client, [C, K] nats per example."""
         self.passes.forward += len(models) * len(ids)
-        return self.engine.loss(LossCall(models, self._read(ids, "loss", batch_size)))
+        shards, data = self._read(ids, "loss", batch_size), self.rnd.fed.train
+        if batch_size is not None:
+            return self.engine.loss(LossCall(models, shards))
+        table = self.losses.of(models, data, ids)
+        if table is None:
+            table = self.engine.loss(LossCall(models, shards))
+            self.losses.keep(models, data, ids, table)
+        return table
 
     def example_losses(self, models: Tensor, ids: Tensor) -> Tensor:
         """Loss of every model on every training example, [C, n, K] nats, 0 past the count."""

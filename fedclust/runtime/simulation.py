@@ -6,14 +6,14 @@ import dataclasses
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedclust.config.job import Job
-from fedclust.engines.clients import SeedClients
+from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import METRICS
@@ -51,6 +51,7 @@ class Simulation:
     rounds: Iterator[Round]
     discrepancy: bool = False
     state: Any = None
+    losses: LastLosses = field(default_factory=LastLosses)
 
     @classmethod
     def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
@@ -67,7 +68,7 @@ class Simulation:
     def step(self, evaluated: bool) -> Step:
         """One round: what it cost, and the test results where the round is evaluated."""
         (rnd, held_out), costs = _without_validation(next(self.rounds)), list[Cost]()
-        clients = SeedClients(self.engine, rnd, self.discrepancy)
+        clients = SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses)
         untrained = None
         if rnd.is_change:
             # passes apart: the test of a change is no cost of the method

@@ -8,7 +8,6 @@ memory, and rows take turns. `convolution.c` says what is computed, image by ima
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
 from dataclasses import asdict, fields

@@ -100,7 +100,10 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize("part", ["first byte", "middle", "last byte", "cut", "empty", "deleted"])
+_SLOW = [pytest.param(part, marks=pytest.mark.slow) for part in ("first byte", "last byte", "cut")]
+
+
+@pytest.mark.parametrize("part", ["middle", "empty", "deleted", *_SLOW])
 @pytest.mark.parametrize("name", FILES)
 def test_any_damage_is_told_and_changes_nothing(
     job: Job, whole: Path, half: Path, name: str, part: str

@@ -77,6 +77,7 @@ def assert_same(one: Path, other: Path) -> None:
         assert_same_bits(*states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_two_ranks_leave_the_files_of_one(two_ranks: Pair, algorithm: str, tmp_path: Path) -> None:
     config = config_of(algorithm, *OVERRIDES)

@@ -28,6 +28,12 @@ from fedclust.engines.lockstep import Lockstep
 TOLERANCE = 1e-4
 ONE_EXAMPLE = 0.003  # of about 360 test examples, one may lie on the border between two classes
 
+# one for every way to call the engine; the others take a minute
+_QUICK = ("cfl_mgd", "fedavg", "feddrift", "flexcfl", "ifca", "jgl", "lcfl", "scaffold")
+AS_ALONE = [
+    pytest.param(name, marks=() if name in _QUICK else pytest.mark.slow) for name in ALGORITHMS
+]
+
 
 @pytest.fixture(params=ALGORITHMS)
 def name(request: pytest.FixtureRequest) -> str:
@@ -84,12 +90,13 @@ def test_keeping_the_rows_changes_nothing(name: str) -> None:
         assert notes == other.reports[-1].notes
 
 
-def test_seeds_in_lockstep_are_the_seeds_alone(name: str) -> None:
-    job = job_of(name)
-    lockstep = Lockstep(engine_of("loop", name))
+@pytest.mark.parametrize("method", AS_ALONE)
+def test_seeds_in_lockstep_are_the_seeds_alone(method: str) -> None:
+    job = job_of(method)
+    lockstep = Lockstep(engine_of("loop", method))
     together = lockstep.map({seed: partial(play, job, lockstep, seed) for seed in (0, 1)})
     for seed in (0, 1):
-        for one, other in zip(together[seed].outcome, played_by_loop(name, seed), strict=True):
+        for one, other in zip(together[seed].outcome, played_by_loop(method, seed), strict=True):
             assert_same_bits(tensors(one.state), tensors(other.state))
             assert torch.equal(one.evaluation.loss_sum, other.evaluation.loss_sum)
             assert torch.equal(one.evaluation.correct, other.evaluation.correct)

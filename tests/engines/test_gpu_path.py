@@ -168,7 +168,11 @@ def several_calls(
 @pytest.mark.parametrize("solver", ["steps", "full_batch", "everything"])
 @pytest.mark.parametrize(
     "name",
-    ["linear", "mlp128", "jgl_cnn", pytest.param("tf_cifar", marks=pytest.mark.slow)],
+    [
+        "linear",
+        "mlp128",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("jgl_cnn", "tf_cifar")),
+    ],
 )
 def test_graphs_are_replayed_on_other_numbers(
     device: Device, name: str, solver: str, given: tuple[str, ...]

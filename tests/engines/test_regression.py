@@ -241,7 +241,9 @@ def works(found: ctypes.CDLL | None) -> bool:
     return (found is not None) == (compiled._compiler() is not None)
 
 
-@pytest.mark.parametrize("left", [0, 0.2, 0.5, 0.999])
+@pytest.mark.parametrize(
+    "left", [0.5, *(pytest.param(x, marks=pytest.mark.slow) for x in (0, 0.2, 0.999))]
+)
 def test_libraries_are_kept_and_mended(fresh: Path, left: float) -> None:
     """Half a library is not loaded: that would end the process by a signal."""
     assert works(library("softmax"))

@@ -31,6 +31,7 @@ def checkout(folder: Path, *changes: dict[str, str]) -> list[str]:
     return ["--list", str(folder / "list.yaml"), "--jobs", "1"]
 
 
+@pytest.mark.slow  # starts tests of its own
 @pytest.mark.parametrize(
     ("changes", "status", "share"),
     [([KILLED], 0, "1 of 1 mutants killed: 100.0%"), ([KILLED, ALIVE], 1, "1 of 2")],
@@ -65,6 +66,7 @@ def test_a_stale_mutant_is_status_two(
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.slow  # starts tests of its own
 @pytest.mark.parametrize(
     ("change", "said"),
     [

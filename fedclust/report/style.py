@@ -17,12 +17,12 @@ from fedclust.report.arms import Arm
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#444444", "#8C564B")
 # the methods of every colour; those that one figure of the papers compares differ in colour
 _METHODS = (
-    ("lcfl", "flexcfl_inter", "flexcfl_inter5", "fedclust", "fedem", "fedrc", "clove_random"),
+    ("lcfl", "flexcfl_inter", "flexcfl_inter5", "fedclust", "fedem", "clove_random"),
     ("ifca", "ifca_flex", "clove", "pfedme", "fedsoft", "ifca_random"),
-    ("flexcfl", "gradcos", "cfl_gp", "fedgwc", "apfl"),
+    ("flexcfl", "gradcos", "cfl_gp", "fedgwc", "apfl", "feddrift_eager"),
     ("fesem", "jgl", "diffnorm", "kmeans_models", "stocfl", "feddrift", "sattler_cfl"),
-    ("cfl_mgd", "flexcfl_rcc", "fesem_mig", "gradcos_batch", "pacfl", "jgl_epochs", "feddrift_eager"),
-    ("oracle", "fedbcd", "ifca_mig", "flexcfl_rac", "ditto"),
+    ("cfl_mgd", "flexcfl_rcc", "fesem_mig", "gradcos_batch", "pacfl", "jgl_epochs"),
+    ("oracle", "fedbcd", "ifca_mig", "flexcfl_rac", "ditto", "fedrc"),
     ("fedavg", "scaffold", "fedper", "fedrep"),
     ("local", "fedprox", "fedgroup", "flhc", "finetune", "last_local"),
 )

@@ -312,9 +312,11 @@ def small(file: Path) -> bytes:
     factor = min(0.5, MOST_WIDTH / picture.width)
     size = (round(picture.width * factor), round(picture.height * factor))
     packed = io.BytesIO()
-    picture.resize(size, Image.Resampling.LANCZOS).quantize(128, Image.Quantize.MAXCOVERAGE).save(
-        packed, format="png", optimize=True
+    # by other means pale bands take the colour of another method
+    few = picture.resize(size, Image.Resampling.LANCZOS).quantize(
+        256, Image.Quantize.MEDIANCUT, kmeans=4
     )
+    few.save(packed, format="png", optimize=True)
     return packed.getvalue()
 
 

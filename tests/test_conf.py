@@ -112,6 +112,7 @@ def _scaled(kind: str, name: str, scale: str) -> dict[str, Any]:
     return resolve(config, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaled", SCALED)
 def test_every_scaled_experiment_or_case_changes_sizes_only(scaled: str) -> None:
     kind, name = scaled.rsplit("/", 1)[0].split("/", 1)

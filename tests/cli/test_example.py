@@ -27,6 +27,7 @@ def accuracies(folder: Path) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_the_example_is_written_runs_and_without_momentum_is_fedavg(
     fedclust: Callable[..., object], tmp_path: Path
 ) -> None:

@@ -147,7 +147,7 @@ def _what_ran(found: Results) -> list[str]:
         "\n".join(f"- **{one.title}**: {one.about}" for one in complete),
     ]
     if found.scale != "paper":
-        lines[-1] += f"\n\nThese are the full sizes; `scale={found.scale}` has smaller ones."
+        lines.append(f"These are the full sizes; `scale={found.scale}` has smaller ones.")
     if left := _left(found):
         lines.append(left)
     if failed:

@@ -75,7 +75,7 @@ class LastLosses:
         if self._models is None or self._models() is not models or self._asked is None:
             return None
         version, split, asked = self._asked
-        same = split is data and models._version == version and len(ids) == len(asked)
+        same = split is data and models._version == version
         return self._table if same and torch.equal(ids, asked) else None
 
     def keep(self, models: Tensor, data: Split, ids: Tensor, table: Tensor) -> None:
@@ -208,12 +208,12 @@ class SeedClients:
     def loss(self, models: Tensor, ids: Tensor, batch_size: int | None = None) -> Tensor:
         """Mean training loss of every model for every client, [C, K] nats per example."""
         self.passes.forward += len(models) * len(ids)
-        shards, data = self._read(ids, "loss", batch_size), self.rnd.fed.train
-        if batch_size is not None:
-            return self.engine.loss(LossCall(models, shards))
-        table = self.losses.of(models, data, ids)
-        if table is None:
-            table = self.engine.loss(LossCall(models, shards))
+        data = self.rnd.fed.train
+        kept = None if batch_size is not None else self.losses.of(models, data, ids)
+        if kept is not None:
+            return kept
+        table = self.engine.loss(LossCall(models, self._read(ids, "loss", batch_size)))
+        if batch_size is None:
             self.losses.keep(models, data, ids, table)
         return table
 

@@ -66,7 +66,7 @@ class OrderAtEnd(Statement):
         ranked = sorted(zip(self.names, means, strict=True), key=lambda pair: -sign * pair[1])
         shown = [f"{name} {show(self.metric, value)}" for name, value in ranked]
         signs = [" = " if a == b else better for (_, a), (_, b) in pairwise(ranked)]
-        measured = "".join(map("".join, zip(["", *signs], shown, strict=True)))
+        measured = shown[0] + "".join(map("".join, zip(signs, shown[1:], strict=True)))
         return judged(
             claimed,
             measured,

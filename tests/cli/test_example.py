@@ -32,7 +32,8 @@ def test_the_example_is_written_runs_and_without_momentum_is_fedavg(
     fedclust: Callable[..., object], tmp_path: Path
 ) -> None:
     written = fedclust("example", "own_algorithm", "mine")
-    assert "fedclust run --config-dir mine algorithm=server_momentum" in written.out  # type: ignore[attr-defined]
+    command = "fedclust run --config-dir mine algorithm=server_momentum"
+    assert command in written.out  # type: ignore[attr-defined]
     again = fedclust("example", "own_algorithm", "mine")
     assert again.status == 2  # type: ignore[attr-defined]
     assert "folder=mine is not allowed" in again.err  # type: ignore[attr-defined]

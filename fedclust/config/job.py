@@ -23,7 +23,7 @@ class Job:
         federations: the data of every seed, on the engine's device.
         rounds, eval_every: how long, and how often to test.
         discrepancy: whether it is recorded how far participants' models lie from their mean.
-        checkpoint_seconds: least time between two checkpoints.
+        checkpoint_seconds: least time between two checkpoints; 0 saves every round.
         versions: what computed this, for versions.json.
     """
 

@@ -213,7 +213,7 @@ class RunConfig:
     checkpoint_seconds: float = key(
         30.0,
         "means",
-        "least time between two checkpoints; 0 saves every round",
+        "least time between two checkpoints, and ten times what one takes; 0 saves every round",
         between(0, MOST),
     )
     progress: bool = key(True, "beside", "show a progress line")

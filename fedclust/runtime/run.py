@@ -212,6 +212,7 @@ def check_clusters(config: Mapping[str, Any], num_clients: int) -> None:
 
 
 # what counts clusters, or the clients of each, in a method or a clustering
+_SAVING = 10  # so many times as long as a checkpoint took, none is due
 _OF_CLIENTS = ("num_clusters", "min_samples", "min_cluster_size")
 
 
@@ -278,7 +279,7 @@ class _Seeds:
             s: Simulation.of(s, job, fed, self._lockstep) for s, fed in job.federations.items()
         }
         self._failed: dict[int, str] = {}
-        self._saved_at = time.monotonic()
+        self._saved_at, self._saving = time.monotonic(), 0.0  # [s] the latter for one checkpoint
         self.saved = -1  # the round of the newest checkpoint
         self.has_begun = False
 
@@ -344,11 +345,17 @@ class _Seeds:
         progress.round(t, recorder.latest())
 
     def is_save_due(self) -> bool:
-        """Whether so much time has passed since the last checkpoint that losing it would hurt."""
-        return time.monotonic() - self._saved_at >= self._job.checkpoint_seconds
+        """Whether so much time has passed since the last checkpoint that losing it would hurt, and
+        so much that saving takes little of it.
+        """
+        least = self._job.checkpoint_seconds
+        if least:  # 0 saves every round
+            least = max(least, _SAVING * self._saving)
+        return time.monotonic() - self._saved_at >= least
 
     def save(self, t: int, recorder: Recorder) -> None:
         """Make round t the newest checkpoint."""
+        begun = time.monotonic()
         position = recorder.commit()
         remembered = recorder.state()
         contents: dict[int, dict[str, Any]] = {
@@ -363,6 +370,7 @@ class _Seeds:
             contents[seed] = {"state": {}, "recorder": remembered.get(seed, {}), "failed": error}
         self._folder.save(t, contents, position)
         self._saved_at, self.saved = time.monotonic(), t
+        self._saving = self._saved_at - begun
         self.status("running", t)
 
     def interrupt(self, t: int, signum: int) -> None:

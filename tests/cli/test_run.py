@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ import pytest
 import yaml
 
 from fedclust.commands.names import job_folder
+from fedclust.runtime import run
 from fedclust.runtime.folder import RunFolder
 
 TINY = ("progress=false", "partition.num_clients=8", "rounds=6", "solver.epochs=1")
@@ -212,6 +214,29 @@ def test_a_signal_while_a_round_is_saved_costs_no_further_round(
     assert done.status == 130, done.err
     (status,) = (tmp_path / "outputs" / "default").rglob("status.json")
     assert json.loads(status.read_text())["rounds_done"] == 2
+
+
+def test_saving_takes_a_tenth_of_the_time_at_most(
+    fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, saved = [0.0], []
+    save, one_round = RunFolder.save, run._Seeds.round
+
+    def slowly(self: RunFolder, t: int, *rest: Any) -> None:
+        saved.append(t)
+        now[0] += 5
+        save(self, t, *rest)
+
+    def timed(self: Any, t: int, *rest: Any) -> None:
+        now[0] += 10
+        one_round(self, t, *rest)
+
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(RunFolder, "save", slowly)
+    monkeypatch.setattr(run._Seeds, "round", timed)
+    done = fedclust("run", *TINY, "algorithm=fedavg", "rounds=12", "checkpoint_seconds=1")
+    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    assert saved == [0, 5, 10, 11]  # none for 50 seconds, and the end
 
 
 def test_a_signal_at_any_time_is_told(

@@ -11,19 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from fedclust.client_models import ClientModels as ClientModels
 from fedclust.helpers.rng import Stream
 from fedclust.pool import Pool as Pool
 from fedclust.pool import View
-
-PER_CLIENT = "[M, P]"
-# a row of parameters for every client; a State that annotates a field so is counted in the memory
-# that a job needs before its first round
-ClientModels = Annotated[Tensor, PER_CLIENT]
 
 
 @dataclass(frozen=True, kw_only=True)

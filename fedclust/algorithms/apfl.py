@@ -29,7 +29,7 @@ from fedclust.algorithms.steps import Aggregation, average, zeros
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Fraction
 from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
+from fedclust.types import ClientModels, Cost, Round, Served
 from fedclust.verbs import Clients
 
 
@@ -69,7 +69,7 @@ class APFL(PersonalModels):
         personal = (local.params - (1 - alpha) * common.params) / alpha  # v_i
         state = self.State(
             model=model,
-            personal=state.personal.index_copy(0, cohort, personal),
+            personal=state.personal.replaced(cohort, personal),
             trained=state.trained.index_fill(0, cohort, True),
         )
         steps = cost.gradient_steps + int(local.steps.sum())
@@ -77,5 +77,6 @@ class APFL(PersonalModels):
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         """Everybody's own mixture; the common model, in the last row, where there is none."""
-        mixtures = self.alpha * state.personal + (1 - self.alpha) * state.model
-        return super().serve(replace(state, personal=mixtures), clients, rnd)
+        mixtures = self.alpha * state.personal.all() + (1 - self.alpha) * state.model
+        own = replace(state, personal=ClientModels.of(mixtures))
+        return super().serve(own, clients, rnd)

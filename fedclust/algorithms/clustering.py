@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data
 from fedclust.helpers.errors import require
-from fedclust.types import Cost, Round
+from fedclust.types import ClientModels, Cost, Round
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
 
 
@@ -34,7 +34,7 @@ def nearest_members(distance: Tensor, label: Tensor) -> Tensor:
 def clustered(
     metric: ClusterMetric,
     method: ClusterMethod,
-    local: Tensor,
+    local: ClientModels,
     server: Tensor,
     clients: Clients,
     rnd: Round,
@@ -51,7 +51,7 @@ def clustered(
     """
     ids = clients_with_data(rnd)
     # picking rows copies them: up to 1.5 GB that the usual case can do without
-    models = local if len(ids) == len(local) else local[ids]
+    models = local[ids]
     distance = metric(clients, models, server, ids, rnd)
     found = method(distance, rnd.stream("clustering"))
     num_clusters = int(found.max()) + 1

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
+
 from fedclust.algorithms.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, train_and_average, zeros
 from fedclust.solver import Solver
@@ -49,10 +51,11 @@ class Ditto(PersonalModels):
         )
         # line 6: v <- v - eta * (grad F(v) + lambda * (v - w^t))
         anchor = state.model.expand(len(cohort), -1)
-        own = clients.train(state.personal, cohort, cohort, self.personal, anchor=anchor)
+        rows = torch.arange(len(cohort), device=cohort.device)
+        own = clients.train(state.personal[cohort], rows, cohort, self.personal, anchor=anchor)
         state = self.State(
             model=model,
-            personal=state.personal.index_copy(0, cohort, own.params),
+            personal=state.personal.replaced(cohort, own.params),
             trained=state.trained.index_fill(0, cohort, True),
         )
         steps = cost.gradient_steps + int(own.steps.sum())

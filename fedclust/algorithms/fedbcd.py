@@ -57,7 +57,7 @@ class FedBCD(Method):
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for everybody."""
         model = clients.init(rnd.stream("init"), 1)
-        return self.State(model=model, local=model.repeat(rnd.fed.num_clients, 1)), Cost()
+        return self.State(model=model, local=ClientModels.alike(model, rnd.fed.num_clients)), Cost()
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Steps of the participants on f_i(w) + rho / 2 * |w - x|^2, each from its own w_i; then
@@ -65,21 +65,23 @@ class FedBCD(Method):
         """
         cohort = rnd.cohort
         anchor = state.model.expand(len(cohort), -1)
-        trained = clients.train(state.local, cohort, cohort, self.solver, anchor=anchor)
-        local = state.local.index_copy(0, cohort, trained.params)
+        start, own = state.local[cohort], torch.arange(len(cohort), device=cohort.device)
+        trained = clients.train(start, own, cohort, self.solver, anchor=anchor)
+        local = state.local.replaced(cohort, trained.params)
         ids = clients_with_data(rnd)  # the others never hold anything but the initial model
-        own = local if len(ids) == len(local) else local[ids]
+        held = local[ids]
         cost = Cost(
             models_down=len(cohort),
             models_up=len(cohort),
             gradient_steps=int(trained.steps.sum()),
             train_loss=float(trained.loss.mean()),
         )
-        return self.State(model=cluster_mean(own, zeros(ids), empty=state.model), local=local), cost
+        model = cluster_mean(held, zeros(ids), empty=state.model)
+        return self.State(model=model, local=local), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The server's model for everybody, or everybody's own."""
         if self.served == "global":
             return Served(models=state.model, label=arrived(torch.zeros_like(rnd.fed.group), rnd))
         own = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
-        return Served(models=state.local, label=arrived(own, rnd))
+        return Served(models=state.local.all(), label=arrived(own, rnd))

@@ -82,11 +82,12 @@ class FedClust(Method):
         distance = distance.maximum(distance.T).fill_diagonal_(0)
         found = self.method(distance, rnd.stream("clustering"))
         k, label = int(found.max()) + 1, torch.full_like(rnd.fed.group, -1)
+        uploaded = ClientModels.alike(torch.zeros_like(sent[:1]), len(label))
         state = self.State(
             start=start,
             models=start.repeat(k, 1),
             label=label.index_copy(0, ids, found),
-            uploaded=sent.new_zeros(len(label), sent.shape[1]).index_copy(0, ids, sent),
+            uploaded=uploaded.replaced(ids, sent),
         )
         notes, arrays = {"num_clusters_found": k}, {"distance": distance}
         return state, replace(cost, notes=notes, arrays=arrays)
@@ -118,7 +119,7 @@ class FedClust(Method):
         sent, cost = self._upload(state.start, new, clients)
         found = nearest_members(distances(sent, state.uploaded[old]), state.label[old])
         label = state.label.index_copy(0, new, found)
-        uploaded = state.uploaded.index_copy(0, new, sent)
+        uploaded = state.uploaded.replaced(new, sent)
         return replace(state, label=label, uploaded=uploaded), cost
 
     def _upload(self, start: Tensor, ids: Tensor, clients: Clients) -> tuple[Tensor, Cost]:

@@ -78,7 +78,7 @@ class FedSoft(Method):
         models = clients.init(rnd.stream("init"), k + 1)
         state = self.State(
             models=models[:k],
-            personal=models[k:].repeat(num_clients, 1),
+            personal=ClientModels.alike(models[k:], num_clients),
             importance=models.new_zeros(num_clients, k),
             trained=torch.zeros_like(rnd.present),
         )
@@ -95,10 +95,11 @@ class FedSoft(Method):
         cohort, weight = self._participants(importance, rnd)
         pull = normalize(importance[cohort], p=1)
         anchor = pull @ state.models
-        local = clients.train(state.personal, cohort, cohort, self.solver, anchor=anchor)
+        own = torch.arange(len(cohort), device=cohort.device)
+        local = clients.train(state.personal[cohort], own, cohort, self.solver, anchor=anchor)
         state = self.State(
             models=weight.T @ local.params,
-            personal=state.personal.index_copy(0, cohort, local.params),
+            personal=state.personal.replaced(cohort, local.params),
             importance=importance,
             trained=state.trained.index_fill(0, cohort, True),
         )

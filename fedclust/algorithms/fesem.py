@@ -82,7 +82,7 @@ class FeSEM(Method):
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Independent cluster models, or the means of clustered pre-trained models."""
         common = clients.init(rnd.stream("common"), 1)
-        local = common.repeat(rnd.fed.num_clients, 1)
+        local = ClientModels.alike(common, rnd.fed.num_clients)
         label = torch.full_like(rnd.fed.group, -1)
         if self.first_assignment == "init_model":
             models, joined = clients.init(rnd.stream("init"), self.num_clusters), rnd.cohort[:0]
@@ -90,7 +90,7 @@ class FeSEM(Method):
         else:
             groups = self.cold_start.groups(clients, common, self.num_clusters, rnd)
             models, joined, cost = groups.models, groups.ids, groups.cost
-            local = local.index_copy(0, joined, groups.local.params)
+            local = local.replaced(joined, groups.local.params)
             label = label.index_copy(0, joined, groups.label)
         reference = self.shift.start(rnd, joined) if self.migration else None
         state = self.State(models=models, local=local, label=label, reference=reference)
@@ -108,7 +108,7 @@ class FeSEM(Method):
         local = clients.train(models, label, cohort, self.solver)  # M-step
         models, cost = average(clients, local, models, label, cohort, rnd, self.aggregation)
         migrated = Cost(notes={"migrated": int((every[moving] != state.label[moving]).sum())})
-        kept = state.local.index_copy(0, rnd.cohort, local.params)
+        kept = state.local.replaced(rnd.cohort, local.params)
         state = self.State(models=models, local=kept, label=every, reference=reference)
         return state, starting.plus(cost).plus(migrated)
 
@@ -125,4 +125,4 @@ class FeSEM(Method):
         solver = self.cold_start.solver
         local = clients.train(state.local[new], own, new, solver, purpose="pretrain")
         cost = Cost(models_down=len(new), models_up=len(new), gradient_steps=int(local.steps.sum()))
-        return replace(state, local=state.local.index_copy(0, new, local.params)), cost
+        return replace(state, local=state.local.replaced(new, local.params)), cost

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedclust.algorithms.cluster_rounds import ClusterRounds
 from fedclust.algorithms.clustering import check_size, clustered
-from fedclust.algorithms.steps import arrived, average, clients_with_data, with_rows, zeros
+from fedclust.algorithms.steps import arrived, average, clients_with_data, zeros
 from fedclust.algorithms.warmup import Warmup
 from fedclust.types import ClientModels, Cost, Round, Served
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
@@ -71,7 +71,7 @@ class LCFL(ClusterRounds):
         state = self.State(
             models=model,
             label=torch.full_like(rnd.fed.group, -1),
-            local=model.repeat(rnd.fed.num_clients, 1),
+            local=ClientModels.alike(model, rnd.fed.num_clients),
             trained=torch.zeros_like(rnd.present),
         )
         if self.warmup.mode == "federated":
@@ -120,5 +120,5 @@ def _keep(state: LCFL.State, ids: Tensor, params: Tensor) -> LCFL.State:
     """The state in which the clients `ids` [C] have just trained `params` [C, P]."""
     if state.local is None or not len(ids):
         return state
-    local = with_rows(state.local, ids, params)
+    local = state.local.replaced(ids, params)
     return replace(state, local=local, trained=state.trained.index_fill(0, ids, True))

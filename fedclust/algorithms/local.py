@@ -45,17 +45,18 @@ class Local(Method):
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for every client."""
         model = clients.init(rnd.stream("init"), 1)
-        return self.State(models=model.repeat(rnd.fed.num_clients, 1)), Cost()
+        return self.State(models=ClientModels.alike(model, rnd.fed.num_clients)), Cost()
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Every participant goes on with its own model."""
         ids = clients_with_data(rnd) if self.participants == "all" else rnd.cohort
-        local = clients.train(state.models, ids, ids, self.solver)
-        models = state.models.index_copy(0, ids, local.params)
+        own = torch.arange(len(ids), device=ids.device)
+        local = clients.train(state.models[ids], own, ids, self.solver)
+        models = state.models.replaced(ids, local.params)
         cost = Cost(gradient_steps=int(local.steps.sum()), train_loss=float(local.loss.mean()))
         return self.State(models=models), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """Everybody's own model."""
         own = torch.arange(rnd.fed.num_clients, device=rnd.present.device)
-        return Served(models=state.models, label=arrived(own, rnd))
+        return Served(models=state.models.all(), label=arrived(own, rnd))

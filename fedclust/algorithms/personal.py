@@ -13,7 +13,7 @@ from fedclust.types import ClientModels, Cost, Round, Served
 from fedclust.verbs import Clients, Method
 
 
-def serve_personal(personal: Tensor, trained: Tensor, others: Served, rnd: Round) -> Served:
+def serve_personal(personal: ClientModels, trained: Tensor, others: Served, rnd: Round) -> Served:
     """Everybody's own model, and for clients without one what `others` serves them; copies M
     models.
 
@@ -27,7 +27,7 @@ def serve_personal(personal: Tensor, trained: Tensor, others: Served, rnd: Round
     own = torch.arange(num_clients, device=trained.device)
     common = torch.where(others.label < 0, others.label, others.label + num_clients)
     label = own.where(trained, common)
-    return Served(models=torch.cat([personal, others.models]), label=arrived(label, rnd))
+    return Served(models=torch.cat([personal.all(), others.models]), label=arrived(label, rnd))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class PersonalModels(Method):
         model = clients.init(rnd.stream("init"), 1)
         state = self.State(
             model=model,
-            personal=model.repeat(rnd.fed.num_clients, 1),
+            personal=ClientModels.alike(model, rnd.fed.num_clients),
             trained=torch.zeros_like(rnd.present),
         )
         return state, Cost()

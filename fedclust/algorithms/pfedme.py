@@ -90,7 +90,7 @@ class PFedMe(PersonalModels):
         mean = cluster_mean(local, zeros(cohort), weight, empty=state.model)
         state = self.State(
             model=(1 - self.server_mix) * state.model + self.server_mix * mean,
-            personal=state.personal.index_copy(0, cohort, personal),
+            personal=state.personal.replaced(cohort, personal),
             trained=state.trained.index_fill(0, cohort, True),
         )
         return state, Cost(

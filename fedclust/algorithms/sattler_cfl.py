@@ -70,7 +70,7 @@ class SattlerCFL(Splitting):
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One cluster with a fresh model."""
         model, label = clients.init(rnd.stream("init"), 1), torch.full_like(rnd.fed.group, -1)
-        update = model.new_zeros(rnd.fed.num_clients, model.shape[1])
+        update = ClientModels.alike(torch.zeros_like(model), rnd.fed.num_clients)
         state = self.State(models=model, born=label[:1], label=label, update=update, updated=label)
         return state, Cost()
 
@@ -83,7 +83,7 @@ class SattlerCFL(Splitting):
         state = replace(
             state,
             label=placed,
-            update=state.update.index_copy(0, cohort, update),
+            update=state.update.replaced(cohort, update),
             updated=state.updated.index_fill(0, cohort, rnd.t),
         )
         state, notes = self._split(state, rnd)

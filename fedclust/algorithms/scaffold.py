@@ -58,8 +58,9 @@ class Scaffold(Method):
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model; all control variates are 0."""
         model = clients.init(rnd.stream("init"), 1)
-        controls = model.new_zeros(rnd.fed.num_clients, model.shape[1])
-        return self.State(model=model, control=torch.zeros_like(model), controls=controls), Cost()
+        control = torch.zeros_like(model)
+        controls = ClientModels.alike(control, rnd.fed.num_clients)
+        return self.State(model=model, control=control, controls=controls), Cost()
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The mean movement of the cohort, whose gradients were corrected by c - c_i."""
@@ -74,7 +75,7 @@ class Scaffold(Method):
         state = self.State(
             model=state.model + self.server_lr * moved.mean(0, keepdim=True),
             control=state.control + change,
-            controls=state.controls.index_copy(0, cohort, after),
+            controls=state.controls.replaced(cohort, after),
         )
         # the model and its control variate, each way
         sent = 2 * len(cohort)

@@ -30,14 +30,6 @@ def arrived(label: Tensor, rnd: Round) -> Tensor:
     return label.where(rnd.present, -1)
 
 
-def with_rows(values: Tensor, ids: Tensor, rows: Tensor) -> Tensor:
-    """The values [M, P] in which the clients `ids` [C], sorted, have `rows` [C, P].
-
-    With all clients it is `rows` itself: a copy of all their models can be gigabytes.
-    """
-    return rows if len(ids) == len(values) else values.index_copy(0, ids, rows)
-
-
 def zeros(ids: Tensor) -> Tensor:
     """Label 0 for each of `ids`, [C] int64: there is one model."""
     return torch.zeros_like(ids)

@@ -76,7 +76,7 @@ class StoCFL(Method):
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model, and no cluster."""
         model, label = clients.init(rnd.stream("init"), 1), torch.full_like(rnd.fed.group, -1)
-        update = model.new_zeros(len(label), model.shape[1])
+        update = ClientModels.alike(torch.zeros_like(model), len(label))
         state = self.State(anchor=model, common=model, models=model[:0], label=label, update=update)
         return state, Cost()
 
@@ -111,7 +111,7 @@ class StoCFL(Method):
             state,
             models=torch.cat([state.models, state.common.repeat(len(new), 1)]),
             label=state.label.index_copy(0, new, own),
-            update=state.update.index_copy(0, new, local.params - state.anchor),
+            update=state.update.replaced(new, local.params - state.anchor),
         )
         sent, steps = len(new), int(local.steps.sum())
         return state, Cost(models_down=sent, models_up=sent, gradient_steps=steps)
@@ -123,8 +123,9 @@ class StoCFL(Method):
         if self.direction == "members":
             ids = torch.isin(state.label, here).nonzero().squeeze(1)
         place = torch.searchsorted(here, state.label[ids])
-        empty = state.update.new_zeros(len(here), state.update.shape[1])
-        direction = cluster_mean(state.update[ids], place, empty=empty)
+        update = state.update[ids]
+        empty = update.new_zeros(len(here), update.shape[1])
+        direction = cluster_mean(update, place, empty=empty)
         part = linked(cosine(direction, direction), self.similarity)
         label, largest = unite(state.label, here, part, known, len(state.models))
         return replace(state, models=state.models[largest], label=label)

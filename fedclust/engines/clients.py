@@ -75,7 +75,7 @@ class LastLosses:
         if self._models is None or self._models() is not models or self._asked is None:
             return None
         version, split, asked = self._asked
-        same = split is data and models._version == version
+        same = split is data and models._version == version and len(ids) == len(asked)
         return self._table if same and torch.equal(ids, asked) else None
 
     def keep(self, models: Tensor, data: Split, ids: Tensor, table: Tensor) -> None:

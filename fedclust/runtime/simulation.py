@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import METRICS
-from fedclust.types import PER_CLIENT, Cost, Evaluation, Federation, Round, Served, Split
+from fedclust.types import ClientModels, Cost, Evaluation, Federation, Round, Served, Split
 from fedclust.verbs import Algorithm
 
 
@@ -63,7 +63,7 @@ class Simulation:
         """Continue after round t; data shifts are replayed, they cost no training."""
         for _ in range(t + 1):
             next(self.rounds)
-        self.state = self.algorithm.State(**state)
+        self.state = restored(self.algorithm.State, state)
 
     def step(self, evaluated: bool) -> Step:
         """One round: what it cost, and the test results where the round is evaluated."""
@@ -140,8 +140,16 @@ class Simulation:
                 "State and a Cost"
             )
         state, cost = returned
-        for name, value in fields_of(state).items():
-            if value is not None and not isinstance(value, Tensor | int | float | str):
+        of_clients = _of_clients(self.algorithm.State)
+        for name in (f.name for f in dataclasses.fields(state)):
+            value = getattr(state, name)
+            if isinstance(value, ClientModels):
+                if name not in of_clients:
+                    raise ConfigError(
+                        f"{kind}.State.{name} holds ClientModels in seed {self.seed} and is not "
+                        f"annotated so: write {name}: ClientModels, by which a checkpoint knows it"
+                    )
+            elif value is not None and not isinstance(value, Tensor | int | float | str):
                 raise ConfigError(
                     f"{kind}.State.{name} is a {type(value).__name__} in seed {self.seed}: a State "
                     "holds tensors and numbers only, since a checkpoint can hold nothing else"
@@ -171,28 +179,21 @@ def check_state(algorithm: Algorithm) -> None:
     """
     state = algorithm.State
     for name, hint in _hints(state).items():
-        kinds = [_unmarked(kind) for kind in _options(hint) or (hint,)]
-        fits = all(kind in (Tensor, int, float, bool, str, type(None)) for kind in kinds)
+        held = (ClientModels, Tensor, int, float, bool, str, type(None))
+        fits = all(kind in held for kind in _options(hint) or (hint,))
         where = f"{type(algorithm).__qualname__}.State.{name}"
         require(fits, where, hint, "a State holds tensors and numbers, since checkpoints do")
 
 
-def _unmarked(hint: Any) -> Any:
-    """An annotation without its remarks."""
-    marked = typing.get_origin(hint) is typing.Annotated
-    return typing.get_args(hint)[0] if marked else hint
-
-
 def models_per_client(algorithm: Algorithm) -> int:
     """How many models of every client the algorithm's State declares to keep, as `ClientModels`."""
-    return sum(_is_per_client(hint) for hint in _hints(algorithm.State).values())
+    return len(_of_clients(algorithm.State))
 
 
-def _is_per_client(hint: Any) -> bool:
-    """Whether an annotation is `ClientModels`, or that or None."""
-    if typing.get_origin(hint) is typing.Annotated:
-        return PER_CLIENT in typing.get_args(hint)
-    return any(map(_is_per_client, _options(hint)))
+def _of_clients(state: Any) -> frozenset[str]:
+    """The fields of a State that are annotated `ClientModels`, or that or None."""
+    hints = _hints(state).items()
+    return frozenset(name for name, hint in hints if ClientModels in (_options(hint) or (hint,)))
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -201,17 +202,24 @@ def _options(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if union else ()
 
 
-def _hints(state: type[Any]) -> dict[str, Any]:
+def _hints(state: Any) -> dict[str, Any]:
     """The annotations of a State; none where a user's file names what is not there to run."""
     try:
-        return typing.get_type_hints(state, include_extras=True)
+        return typing.get_type_hints(state)
     except NameError:
         return {}
 
 
 def fields_of(state: Any) -> dict[str, Any]:
-    """The fields of a state dataclass, shallow: tensors are not copied."""
-    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    """The fields of a state dataclass as a checkpoint holds them; tensors are not copied."""
+    values = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    return {n: v.all() if isinstance(v, ClientModels) else v for n, v in values.items()}
+
+
+def restored(state: Any, saved: Mapping[str, Any]) -> Any:
+    """The State, of the class `state`, whose fields a checkpoint holds."""
+    rows = {name: saved[name] for name in _of_clients(state)}
+    return state(**{**saved, **{n: ClientModels.of(x) for n, x in rows.items() if x is not None}})
 
 
 def _described(value: Any) -> str:

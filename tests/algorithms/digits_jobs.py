@@ -160,11 +160,6 @@ def played_by_loop(algorithm: str, seed: int = 0) -> list[Played]:
     return play(job_of(algorithm), engine_of("loop", algorithm), seed)
 
 
-def tensors(state: Any) -> dict[str, Any]:
-    """The fields of a state, shallow."""
-    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-
-
 def assert_same_bits(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     """Equal bits in every tensor, equal values elsewhere."""
     assert one.keys() == other.keys()

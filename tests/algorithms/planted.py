@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import io
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from fedclust.config.objects import Objects
 from fedclust.config.tree import CONF
 from fedclust.engines.loop import LoopEngine
 from fedclust.models.mlp import mlp
+from fedclust.runtime.simulation import fields_of, restored
 from fedclust.scenarios.static import Static
 from fedclust.types import Cost, Federation, Pool, Round, Split
 from fedclust.verbs import Algorithm
@@ -123,14 +123,9 @@ def simulate(
     return states, reports
 
 
-def fields(state: Any) -> dict[str, Any]:
-    """The fields of a state, shallow."""
-    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-
-
 def same(a: Any, b: Any) -> bool:
     """Whether two states are equal bit by bit."""
-    left, right = fields(a), fields(b)
+    left, right = fields_of(a), fields_of(b)
     return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
 
 
@@ -143,9 +138,9 @@ def _equal(a: Any, b: Any) -> bool:
 def copied(state: Any) -> Any:
     """The state through a file and back."""
     file = io.BytesIO()
-    torch.save(fields(state), file)
+    torch.save(fields_of(state), file)
     file.seek(0)
-    return type(state)(**torch.load(file, weights_only=True))
+    return restored(type(state), torch.load(file, weights_only=True))
 
 
 def partition_of(label: torch.Tensor) -> set[frozenset[int]]:

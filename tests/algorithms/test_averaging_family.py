@@ -18,7 +18,6 @@ from planted import (
     configured,
     engine_for,
     federation,
-    fields,
     rounds_of,
     same,
     simulate,
@@ -38,6 +37,7 @@ from fedclust.calls import LocalResult
 from fedclust.cluster_methods.kmeans import KMeans
 from fedclust.cluster_metrics.param_norm import ParamNorm
 from fedclust.helpers.errors import ConfigError
+from fedclust.runtime.simulation import fields_of
 from fedclust.types import Federation
 
 
@@ -94,7 +94,7 @@ def test_weights_by_samples_by_hand(name: str, aggregation: str, expected: float
     algorithm = BY_SAMPLES[name](solver=SOLVER, aggregation=aggregation)
     state, _ = algorithm.init(clients.at(rnd), rnd)
     after, _ = algorithm.round(state, clients.at(rnd), rnd)
-    assert next(iter(fields(after).values())).tolist() == [[expected]]
+    assert next(iter(fields_of(after).values())).tolist() == [[expected]]
 
 
 @pytest.mark.parametrize(("aggregation", "expected"), [("uniform", 3.0), ("by_samples", 4.0)])
@@ -188,7 +188,7 @@ def test_local_is_fedavg_with_a_federation_of_one() -> None:
     for client in (0, 7):
         alone = [replace(rnd, cohort=torch.tensor([client])) for rnd in rounds]
         fedavg, _ = simulate(configured("fedavg"), fed, alone)
-        assert torch.equal(local[-1].models[client], fedavg[-1].model[0])
+        assert torch.equal(local[-1].models.all()[client], fedavg[-1].model[0])
 
 
 def test_local_trains_all_clients_or_the_cohort() -> None:
@@ -196,10 +196,11 @@ def test_local_trains_all_clients_or_the_cohort() -> None:
     rounds = rounds_of(fed, 1, participation=0.25)
     everybody, _ = simulate(configured("local"), fed, rounds)
     some, _ = simulate(configured("local", "algorithm.participants=cohort"), fed, rounds)
-    moved = (some[0].models != some[0].models[_outside(rounds[0].cohort)[0]]).any(1)
-    assert moved.nonzero().squeeze(1).tolist() == rounds[0].cohort.tolist()
-    assert torch.equal(everybody[0].models[rounds[0].cohort], some[0].models[rounds[0].cohort])
-    assert len(everybody[0].models.unique(dim=0)) == CLIENTS
+    cohort, every, own = rounds[0].cohort, everybody[0].models.all(), some[0].models.all()
+    moved = (own != own[_outside(cohort)[0]]).any(1)
+    assert moved.nonzero().squeeze(1).tolist() == cohort.tolist()
+    assert torch.equal(every[cohort], own[cohort])
+    assert len(every.unique(dim=0)) == CLIENTS
 
 
 def _outside(cohort: torch.Tensor) -> list[int]:
@@ -210,7 +211,7 @@ def test_all_methods_start_from_the_same_model() -> None:
     fed = federation()
     rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
     first = {
-        n: next(iter(fields(configured(n).init(clients.at(rnd), rnd)[0]).values()))[0]
+        n: next(iter(fields_of(configured(n).init(clients.at(rnd), rnd)[0]).values()))[0]
         for n in ("fedavg", "local", "ifca", "lcfl", "oracle")
     }
     assert all(torch.equal(model, first["fedavg"]) for model in first.values())

@@ -26,11 +26,11 @@ def test_a_round_by_hand() -> None:
     algorithm = configured("fedbcd", *FULL, f"algorithm.solver.proximal={rho}")
     states, reports = simulate(algorithm, fed, rounds)
     before, rnd = states[0], rounds[1]
-    assert not torch.equal(before.local, before.model.expand(CLIENTS, -1))
-    local = before.local.clone()
-    pull = rho * (before.local[rnd.cohort] - before.model)
-    local[rnd.cohort] -= LR * (clients.at(rnd).grad(before.local, rnd.cohort, rnd.cohort) + pull)
-    torch.testing.assert_close(states[1].local, local, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(before.local.all(), before.model.expand(CLIENTS, -1))
+    held = before.local.all()
+    local, pull = held.clone(), rho * (held[rnd.cohort] - before.model)
+    local[rnd.cohort] -= LR * (clients.at(rnd).grad(held, rnd.cohort, rnd.cohort) + pull)
+    torch.testing.assert_close(states[1].local.all(), local, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(states[1].model, local.mean(0, keepdim=True), rtol=1e-5, atol=1e-6)
     assert (reports[2].models_down, reports[2].models_up, reports[2].gradient_steps) == (6, 6, 6)
 
@@ -46,8 +46,8 @@ def test_it_goes_down_on_its_objective() -> None:
 
 
 def _objective(clients: Clients, state: Any, rho: float, rnd: Round) -> float:
-    losses: Tensor = clients.at(rnd).loss(state.local, rnd.cohort).diagonal()
-    return float(losses.sum() + rho / 2 * (state.local - state.model).square().sum())
+    losses: Tensor = clients.at(rnd).loss(state.local.all(), rnd.cohort).diagonal()
+    return float(losses.sum() + rho / 2 * (state.local.all() - state.model).square().sum())
 
 
 def test_without_penalty_it_is_local_training() -> None:
@@ -55,7 +55,9 @@ def test_without_penalty_it_is_local_training() -> None:
     rounds = rounds_of(fed, 3, participation=0.5)
     alone, _ = simulate(configured("local", "algorithm.participants=cohort"), fed, rounds)
     untied, reports = simulate(configured("fedbcd", "algorithm.solver.proximal=0"), fed, rounds)
-    assert all(torch.equal(a.models, b.local) for a, b in zip(alone, untied, strict=True))
+    assert all(
+        torch.equal(a.models.all(), b.local.all()) for a, b in zip(alone, untied, strict=True)
+    )
     assert reports[1].gradient_steps == 6 * STEPS
 
 
@@ -66,7 +68,7 @@ def test_a_larger_penalty_keeps_the_models_together() -> None:
         states, _ = simulate(
             configured("fedbcd", f"algorithm.solver.proximal={rho}"), fed, rounds_of(fed, 5)
         )
-        spread.append(float((states[-1].local - states[-1].model).norm()))
+        spread.append(float((states[-1].local.all() - states[-1].model).norm()))
     assert spread == sorted(spread, reverse=True)
     assert spread[-1] < 0.5 * spread[0]
 
@@ -82,7 +84,7 @@ def test_either_model_can_be_tested() -> None:
     )
     assert torch.equal(server.models, states[-1].model)
     assert server.label.tolist() == [0, 0, 0, -1, *[0] * 8]
-    assert torch.equal(own.models, states[-1].local)
+    assert torch.equal(own.models, states[-1].local.all())
     assert own.label.tolist() == [0, 1, 2, -1, *range(4, CLIENTS)]
     correct = [
         int(clients.at(rounds[-1]).evaluate(served).correct.sum()) for served in (server, own)
@@ -95,7 +97,7 @@ def test_clients_that_have_not_arrived_do_not_enter_the_mean() -> None:
     absent = (3, 7)
     states, _ = simulate(configured("fedbcd"), fed, rounds_of(fed, 2, absent=absent))
     here = [client for client in range(CLIENTS) if client not in absent]
-    expected = states[-1].local[here].mean(0, keepdim=True)
+    expected = states[-1].local.all()[here].mean(0, keepdim=True)
     torch.testing.assert_close(states[-1].model, expected, rtol=1e-5, atol=1e-6)
 
 

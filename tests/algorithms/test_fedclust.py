@@ -44,7 +44,7 @@ def test_distances_are_of_the_last_layers_only(layers: int, first: int) -> None:
     zero = torch.zeros(CLIENTS, dtype=torch.int64)
     params = clients.train(state.start, zero, rnd.cohort, algorithm.solver, purpose="before").params
     last = params[:, first:]
-    assert torch.equal(state.uploaded, last)
+    assert torch.equal(state.uploaded.all(), last)
     torch.testing.assert_close(cost.arrays["distance"], torch.cdist(last, last), atol=1e-5, rtol=0)
     assert cost.floats_up == CLIENTS * (BODY + HEAD - first)
     assert (cost.models_down, cost.models_up) == (CLIENTS, 0)
@@ -65,7 +65,7 @@ def test_below_the_least_distance_everybody_is_alone() -> None:
     rounds = rounds_of(fed, 3)
     states, _ = simulate(configured("fedclust", threshold(1e-6)), fed, rounds)
     local, _ = simulate(configured("local"), fed, rounds)
-    assert all(torch.equal(a.models, b.models) for a, b in zip(states, local, strict=True))
+    assert all(torch.equal(a.models, b.models.all()) for a, b in zip(states, local, strict=True))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -88,13 +88,13 @@ def test_newcomers_train_once_and_join_their_group() -> None:
     early, complete = rounds_of(fed, 2, absent=late), rounds_of(fed, 4)
     states, reports = simulate(configured("fedclust"), fed, [*early, *complete[2:]])
     assert states[1].label[list(late)].tolist() == [-1, -1]
-    assert bool((states[1].uploaded[list(late)] == 0).all())
+    assert bool((states[1].uploaded.all()[list(late)] == 0).all())
     assert partition_of(states[2].label) == partition_of(fed.group)
-    size = states[0].uploaded.shape[1]
+    size = states[0].uploaded.all().shape[1]
     assert (reports[3].models_down, reports[3].floats_up) == (CLIENTS + 2, 2 * size)
     assert reports[3].gradient_steps == (CLIENTS + 2) * STEPS
     assert (reports[4].models_down, reports[4].floats_up) == (CLIENTS, 0)
-    shape = distances(states[2].uploaded, states[2].uploaded)
+    shape = distances(states[2].uploaded.all(), states[2].uploaded.all())
     together = fed.group.unsqueeze(1) == fed.group
     assert float(shape[together].max()) < float(shape[~together].min())
 

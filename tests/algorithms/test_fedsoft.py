@@ -39,12 +39,12 @@ def test_a_full_batch_round_by_hand() -> None:
     u[u == 0] = 1e-4
     assert (u == 1e-4).any()
     torch.testing.assert_close(after.importance, u)
-    w, c = before.personal, before.models
+    w, c = before.personal.all(), before.models
     pulls = sum(u[:, s, None] / u.sum(1, keepdim=True) * (w - c[s]) for s in range(3))
     gradient = clients.grad(w, EVERYBODY, EVERYBODY)
-    torch.testing.assert_close(after.personal, w - LR * (gradient + 0.3 * pulls))
+    torch.testing.assert_close(after.personal.all(), w - LR * (gradient + 0.3 * pulls))
     v = u * count.unsqueeze(1) / (u * count.unsqueeze(1)).sum(0)
-    torch.testing.assert_close(after.models, v.T @ after.personal)
+    torch.testing.assert_close(after.models, v.T @ after.personal.all())
     # importances are due in rounds 0 and 2: K centres to all, K counts back
     assert [c.scalars_up for c in costs] == [0, 3 * CLIENTS, 0, 3 * CLIENTS]
     assert [(c.models_down, c.models_up) for c in costs[1:]] == [(3 * CLIENTS, CLIENTS)] * 3
@@ -57,7 +57,7 @@ def test_without_pull_personal_models_are_trained_alone() -> None:
     local: Any = configured("local", "algorithm.participants=cohort")
     _, start, _ = started(fed)
     alone, _ = simulate(local, fed, rounds, local.State(models=start.personal))
-    assert torch.equal(states[-1].personal, alone[-1].models)
+    assert torch.equal(states[-1].personal.all(), alone[-1].models.all())
 
 
 def test_one_centre_is_the_mean_of_the_personal_models() -> None:
@@ -65,7 +65,7 @@ def test_one_centre_is_the_mean_of_the_personal_models() -> None:
     states, _ = simulate(configured("fedsoft", "num_clusters=1"), fed, rounds_of(fed, 2))
     share = fed.train.count / fed.train.count.sum()
     assert torch.equal(states[-1].importance, torch.ones(CLIENTS, 1))
-    mean = (share.unsqueeze(1) * states[-1].personal).sum(0, keepdim=True)
+    mean = (share.unsqueeze(1) * states[-1].personal.all()).sum(0, keepdim=True)
     torch.testing.assert_close(states[-1].models, mean)
 
 
@@ -76,8 +76,8 @@ def test_a_strong_pull_ends_at_the_centres_of_a_clients_data() -> None:
     algorithm, state, clients = started(fed, *strong)
     after, _ = algorithm.round(state, clients, clients.rnd)
     u = after.importance / after.importance.sum(1, keepdim=True)
-    gap = (after.personal - u @ state.models).norm(dim=1).max()
-    assert float(gap) < 0.02 * float((state.personal - u @ state.models).norm(dim=1).min())
+    gap = (after.personal.all() - u @ state.models).norm(dim=1).max()
+    assert float(gap) < 0.02 * float((state.personal.all() - u @ state.models).norm(dim=1).min())
 
 
 def test_equal_centres_leave_everything_to_the_first() -> None:
@@ -98,7 +98,7 @@ def test_permuted_centres_give_permuted_results() -> None:
     other, _ = algorithm.round(replace(state, models=state.models[order]), clients, clients.rnd)
     assert torch.equal(other.importance, one.importance[:, order])
     torch.testing.assert_close(other.models, one.models[order])
-    torch.testing.assert_close(other.personal, one.personal)
+    torch.testing.assert_close(other.personal.all(), one.personal.all())
 
 
 def test_importances_change_when_they_are_due_and_for_newcomers() -> None:
@@ -129,7 +129,7 @@ def test_who_has_not_trained_is_served_the_centre_of_its_largest_importance() ->
             continue
         centre = int(states[0].importance[client].argmax())
         own = client in rnd.cohort.tolist()
-        expected = states[0].personal[client] if own else states[0].models[centre]
+        expected = states[0].personal.all()[client] if own else states[0].models[centre]
         assert torch.equal(served.models[served.label[client]], expected)
 
 
@@ -157,7 +157,7 @@ def test_selected_clients_form_each_centre_alone() -> None:
     assert cost.models_up == len(trained)
     for centre in after.models:
         pairs = [(i, j) for i in trained.tolist() for j in trained.tolist() if i < j]
-        means = [(after.personal[i] + after.personal[j]) / 2 for i, j in pairs]
+        means = [(after.personal.all()[i] + after.personal.all()[j]) / 2 for i, j in pairs]
         assert min(float((centre - mean).abs().max()) for mean in means) < 1e-5
 
 

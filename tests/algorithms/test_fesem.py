@@ -37,13 +37,13 @@ def test_two_rounds_by_hand() -> None:
     algorithm = fesem()
     state, report = algorithm.init(clients.at(toy_round(fed, [0, 1, 2])), toy_round(fed, [0, 1, 2]))
     assert state.models.tolist() == [[-1.0], [10.0]]
-    assert state.local.tolist() == [[1.0]] * 6
+    assert state.local.all().tolist() == [[1.0]] * 6
     assert (report.models_down, report.models_up, report.gradient_steps) == (0, 0, 0)
     # all begin at 1, nearest to -1: clients 0, 1, 2 return -5, 5, -3
     state, report = algorithm.round(
         state, clients.at(toy_round(fed, [0, 1, 2])), toy_round(fed, [0, 1, 2])
     )
-    assert state.local.squeeze(1).tolist() == [-5.0, 5.0, -3.0, 1.0, 1.0, 1.0]
+    assert state.local.all().squeeze(1).tolist() == [-5.0, 5.0, -3.0, 1.0, 1.0, 1.0]
     assert state.label.tolist() == [0, 0, 0, -1, -1, -1]
     torch.testing.assert_close(state.models, torch.tensor([[-1.0], [10.0]]))
     assert (report.models_down, report.models_up, report.gradient_steps) == (3, 3, 3)
@@ -52,7 +52,7 @@ def test_two_rounds_by_hand() -> None:
         state, clients.at(toy_round(fed, [0, 1, 3], t=1)), toy_round(fed, [0, 1, 3], t=1)
     )
     assert state.label.tolist() == [0, 1, 0, 0, -1, -1]
-    assert state.local.squeeze(1).tolist() == [-5.0, 16.0, -3.0, 1.0, 1.0, 1.0]
+    assert state.local.all().squeeze(1).tolist() == [-5.0, 16.0, -3.0, 1.0, 1.0, 1.0]
     torch.testing.assert_close(state.models, torch.tensor([[(-5.0 + 1.0) / 2], [16.0]]))
     served = algorithm.serve(state, clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
     assert served.label.tolist() == [0, 1, 0, 0, -1, -1]
@@ -73,7 +73,7 @@ def test_pretrained_start_by_hand() -> None:
     members = (state.label >= 0).nonzero().squeeze(1)
     assert len(members) == 4
     assert partition_of(state.label[members]) == partition_of((PULL[members, 0] > 0).long())
-    assert torch.equal(state.local[members], 1 + PULL[members])
+    assert torch.equal(state.local.all()[members], 1 + PULL[members])
     for k in range(2):
         torch.testing.assert_close(state.models[k], (1 + PULL[state.label == k]).mean(0))
     assert (report.models_down, report.models_up, report.gradient_steps) == (4, 4, 4)
@@ -83,7 +83,7 @@ def test_pretrained_start_by_hand() -> None:
     )
     nearest = (1 + PULL[new] - state.models.T).abs().argmin(1)  # from their pre-trained models
     assert torch.equal(after.label[new], nearest)
-    assert torch.equal(after.local[new], state.models[nearest] + PULL[new])
+    assert torch.equal(after.local.all()[new], state.models[nearest] + PULL[new])
     assert (report.models_down, report.models_up, report.gradient_steps) == (4, 4, 4)
 
 

@@ -18,11 +18,11 @@ from digits_jobs import (
     job_of,
     play,
     played_by_loop,
-    tensors,
 )
 from golden import GOLDEN, KEPT, lines
 
 from fedclust.engines.lockstep import Lockstep
+from fedclust.runtime.simulation import fields_of
 
 # losses and norms, relative; machines and numbers of threads differ in the order of sums only
 TOLERANCE = 1e-4
@@ -83,7 +83,7 @@ def assert_alike(got: list[Played], want: list[Played]) -> None:
 def test_keeping_the_rows_changes_nothing(name: str) -> None:
     job = dataclasses.replace(job_of(name), discrepancy=True)
     for kept, other in zip(play(job, engine_of("loop", name)), played_by_loop(name), strict=True):
-        assert_same_bits(tensors(kept.state), tensors(other.state))
+        assert_same_bits(fields_of(kept.state), fields_of(other.state))
         assert kept.reports[-1].train_loss == other.reports[-1].train_loss
         notes = dict(kept.reports[-1].notes)
         assert notes.pop("discrepancy") >= 0  # of one participant per group it is 0
@@ -97,6 +97,6 @@ def test_seeds_in_lockstep_are_the_seeds_alone(method: str) -> None:
     together = lockstep.map({seed: partial(play, job, lockstep, seed) for seed in (0, 1)})
     for seed in (0, 1):
         for one, other in zip(together[seed].outcome, played_by_loop(method, seed), strict=True):
-            assert_same_bits(tensors(one.state), tensors(other.state))
+            assert_same_bits(fields_of(one.state), fields_of(other.state))
             assert torch.equal(one.evaluation.loss_sum, other.evaluation.loss_sum)
             assert torch.equal(one.evaluation.correct, other.evaluation.correct)

@@ -25,7 +25,7 @@ def test_ditto_without_pull_is_fedavg_and_local_training_side_by_side(participat
     local, _ = simulate(configured("local", "algorithm.participants=cohort"), fed, rounds)
     for mine, common, alone in zip(ditto, fedavg, local, strict=True):
         assert torch.equal(mine.model, common.model)
-        assert torch.equal(mine.personal, alone.models)
+        assert torch.equal(mine.personal.all(), alone.models.all())
     assert [r.models_down for r in reports] == [r.models_down for r in averaged]
     assert reports[1].gradient_steps == 2 * averaged[1].gradient_steps
 
@@ -35,7 +35,7 @@ def test_ditto_with_a_strong_pull_ends_at_what_the_round_began_with() -> None:
     # lr * lambda = 1 forgets the personal model in every step: v = w - lr * gradient
     strong = ("algorithm.personal.proximal=200", "algorithm.personal.lr=0.005")
     states, _ = simulate(configured("ditto", *strong), fed, rounds_of(fed, 3))
-    distance = (states[2].personal - states[1].model).norm(dim=1).max()
+    distance = (states[2].personal.all() - states[1].model).norm(dim=1).max()
     assert float(distance) < 0.05 * float((states[2].model - states[0].model).norm())
 
 
@@ -50,9 +50,9 @@ def test_ditto_in_one_step_by_hand() -> None:
     algorithm: Any = configured("ditto", *one_step, "algorithm.personal.proximal=0.3")
     rounds, clients = rounds_of(fed, 3), engine_for(fed)
     states, _ = simulate(algorithm, fed, rounds)
-    v, w, everybody = states[1].personal, states[1].model, torch.arange(CLIENTS)
+    v, w, everybody = states[1].personal.all(), states[1].model, torch.arange(CLIENTS)
     gradient = clients.at(rounds[2]).grad(v, everybody, everybody)
-    torch.testing.assert_close(states[2].personal, v - 0.5 * (gradient + 0.3 * (v - w)))
+    torch.testing.assert_close(states[2].personal.all(), v - 0.5 * (gradient + 0.3 * (v - w)))
 
 
 def test_ditto_serves_the_common_model_to_who_never_took_part() -> None:
@@ -64,7 +64,7 @@ def test_ditto_serves_the_common_model_to_who_never_took_part() -> None:
     own = served.models[served.label]
     for client in range(CLIENTS):
         taken_part = client in rounds[0].cohort.tolist()
-        expected = states[0].personal[client] if taken_part else states[0].model[0]
+        expected = states[0].personal.all()[client] if taken_part else states[0].model[0]
         assert torch.equal(own[client], expected)
 
 
@@ -187,9 +187,9 @@ def test_last_local_is_its_base_and_tests_participants_with_what_they_trained_be
         assert cost.notes["accuracy_last_local"] == pytest.approx(hits / total)
         assert replace(cost, notes=plain.notes) == plain, "nothing else is counted"
         outside = torch.ones(CLIENTS, dtype=torch.bool).index_fill(0, rnd.cohort, False)
-        assert torch.equal(state.held[outside], held[outside])
-        assert not (state.held[rnd.cohort] == held[rnd.cohort]).all(1).any()
-        held = state.held
+        assert torch.equal(state.held.all()[outside], held[outside])
+        assert not (state.held.all()[rnd.cohort] == held[rnd.cohort]).all(1).any()
+        held = state.held.all()
 
 
 def test_last_local_of_everybody_keeps_what_was_trained_without_a_copy() -> None:
@@ -197,4 +197,4 @@ def test_last_local_of_everybody_keeps_what_was_trained_without_a_copy() -> None
     states, _ = simulate(
         configured("last_local", "algorithm@algorithm.base=local"), fed, rounds_of(fed, 2)
     )
-    assert torch.equal(states[1].held, states[1].models)
+    assert torch.equal(states[1].held.all(), states[1].models.all())

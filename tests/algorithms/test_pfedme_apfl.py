@@ -45,7 +45,7 @@ def test_the_outer_step_follows_the_gradient_of_the_moreau_envelope() -> None:
     more = ("algorithm.solver.proximal=2", "algorithm.local_lr=0.3", "solver.batch_size=null")
     algorithm, state, clients = started("pfedme", fed, *exact, *more)
     after, cost = algorithm.round(state, clients, clients.rnd)
-    theta = after.personal
+    theta = after.personal.all()
     gradient = clients.grad(theta, EVERYBODY, EVERYBODY)
     torch.testing.assert_close(gradient, 2 * (state.model - theta), rtol=1e-4, atol=1e-5)
     expected = state.model - 0.3 * gradient.mean(0, keepdim=True)
@@ -59,7 +59,7 @@ def test_a_step_of_one_over_lambda_ends_at_the_personal_model() -> None:
     one = ("algorithm.local_rounds=1", "algorithm.solver.proximal=4", "algorithm.local_lr=0.25")
     algorithm, state, clients = started("pfedme", fed, *one)
     after, _ = algorithm.round(state, clients, clients.rnd)
-    mean = after.personal.mean(0, keepdim=True)
+    mean = after.personal.all().mean(0, keepdim=True)
     torch.testing.assert_close(after.model, mean, rtol=1e-5, atol=1e-6)
     far = configured("pfedme", *one, "algorithm.server_mix=2.0")
     beyond, _ = far.round(state, clients, clients.rnd)
@@ -76,7 +76,7 @@ def test_hardly_any_pull_is_training_alone_and_leaves_the_common_model() -> None
     alone = state.model.repeat(CLIENTS, 1)
     for _ in range(3):
         alone = alone - 0.1 * clients.grad(alone, EVERYBODY, EVERYBODY)
-    torch.testing.assert_close(after.personal, alone, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(after.personal.all(), alone, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(after.model, state.model)
 
 
@@ -91,7 +91,7 @@ def test_every_local_round_keeps_to_its_batch() -> None:
     for _ in range(5):
         pulled = 3 * (theta - state.model)
         theta = theta - 0.1 * (batch.grad(theta, EVERYBODY, EVERYBODY) + pulled)
-    torch.testing.assert_close(after.personal, theta, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(after.personal.all(), theta, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,12 @@ def test_one_full_batch_step_of_apfl_by_hand() -> None:
     rounds = rounds_of(fed, 2)
     states, _ = simulate(configured("apfl", *FULL, "algorithm.alpha=0.3"), fed, rounds)
     clients, zero = engine_for(fed).at(rounds[1]), torch.zeros_like(EVERYBODY)
-    v, w = states[0].personal, states[0].model
+    v, w = states[0].personal.all(), states[0].model
     u = 0.3 * v + 0.7 * w
     gradient = clients.grad(u, EVERYBODY, EVERYBODY)
-    torch.testing.assert_close(states[1].personal, v - LR * 0.3 * gradient, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        states[1].personal.all(), v - LR * 0.3 * gradient, rtol=1e-4, atol=1e-5
+    )
     common = clients.grad(w, zero, EVERYBODY).mean(0, keepdim=True)
     torch.testing.assert_close(states[1].model, w - LR * common, rtol=1e-4, atol=1e-5)
 
@@ -136,7 +138,7 @@ def test_small_steps_of_apfl_are_nearly_those_of_the_paper() -> None:
             v = v - lr * 0.5 * clients.grad(u, EVERYBODY, EVERYBODY)
             w = w - lr * clients.grad(w, EVERYBODY, EVERYBODY)
         moved = (v - state.model).norm()
-        return float((after.personal - v).norm() / moved)
+        return float((after.personal.all() - v).norm() / moved)
 
     assert gap(0.5) < 0.06
     assert gap(0.05) < 0.006
@@ -150,7 +152,7 @@ def test_apfl_with_all_its_own_is_local_training_beside_fedavg() -> None:
     local, _ = simulate(configured("local", "algorithm.participants=cohort"), fed, rounds)
     for mine, common, alone in zip(states, fedavg, local, strict=True):
         assert torch.equal(mine.model, common.model)
-        torch.testing.assert_close(mine.personal, alone.models, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(mine.personal.all(), alone.models.all(), rtol=1e-5, atol=1e-6)
     assert [r.models_down for r in reports] == [r.models_down for r in averaged]
     assert reports[1].gradient_steps == 2 * averaged[1].gradient_steps
 
@@ -161,7 +163,7 @@ def test_apfl_serves_the_mixture_and_the_common_model_to_who_has_none() -> None:
     algorithm = configured("apfl", "algorithm.alpha=0.2")
     states, _ = simulate(algorithm, fed, rounds[:1])
     served = algorithm.serve(states[0], engine_for(fed).at(rounds[0]), rounds[0])
-    mixtures = 0.2 * states[0].personal + 0.8 * states[0].model
+    mixtures = 0.2 * states[0].personal.all() + 0.8 * states[0].model
     for client in range(CLIENTS):
         taken_part = client in rounds[0].cohort.tolist()
         expected = mixtures[client] if taken_part else states[0].model[0]

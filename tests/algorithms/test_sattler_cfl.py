@@ -74,7 +74,7 @@ def test_children_begin_with_the_parents_model_and_their_own_mean() -> None:
     t = next(t for t, state in enumerate(states) if len(state.models) == 2)
     for cluster in (0, 1):
         members = states[t].label == cluster
-        expected = states[t - 1].models[0] + states[t].update[members].mean(0)
+        expected = states[t - 1].models[0] + states[t].update.all()[members].mean(0)
         torch.testing.assert_close(states[t].models[cluster], expected)
     assert states[t].born.tolist() == [t, t]
 

@@ -45,7 +45,7 @@ def test_without_unions_and_pull_everybody_is_alone() -> None:
     local, _ = simulate(configured("local"), fed, rounds)
     for mine, its in zip(states, local, strict=True):
         assert torch.equal(mine.label, torch.arange(CLIENTS))
-        assert torch.equal(mine.models, its.models)
+        assert torch.equal(mine.models, its.models.all())
 
 
 def test_one_cluster_without_pull_is_the_common_model_and_fedavg() -> None:
@@ -101,7 +101,7 @@ def test_clients_are_observed_once_from_the_same_model() -> None:
     alone = torch.tensor(sorted(seen))
     clients = engine_for(fed).at(rounds[0])
     again = clients.train(states[0].anchor, 0 * alone, alone, algorithm.observe, purpose="observe")
-    torch.testing.assert_close(states[-1].update[alone], again.params - states[0].anchor)
+    torch.testing.assert_close(states[-1].update.all()[alone], again.params - states[0].anchor)
 
 
 def test_who_was_never_sampled_is_served_the_common_model() -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.steps import with_rows
 from fedclust.calls import LocalResult, MeanResult
 from fedclust.solver import Solver
 from fedclust.types import ClientModels, Cost, Round, Served
@@ -55,7 +54,7 @@ class LastLocal(Method):
         """As the base; every client holds one initial model."""
         state, cost = self.base.init(clients, rnd)
         model = clients.init(rnd.stream("init"), 1)
-        return self._with(state, model.repeat(rnd.fed.num_clients, 1)), cost
+        return self._with(state, ClientModels.alike(model, rnd.fed.num_clients)), cost
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, testing who trained with what it held before."""
@@ -63,17 +62,18 @@ class LastLocal(Method):
         after, cost = self.base.round(state, watched, rnd)
         ids = watched.ids[rnd.fed.test.count[watched.ids] > 0]
         if len(ids):
-            label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, ids)
-            result = clients.evaluate(Served(models=state.held, label=label))
+            own = torch.arange(len(ids), device=ids.device)
+            label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, own)
+            result = clients.evaluate(Served(models=state.held[ids], label=label))
             accuracy = int(result.correct.sum()) / int(result.count.sum())
             cost = replace(cost, notes={**cost.notes, "accuracy_last_local": accuracy})
-        return self._with(after, with_rows(state.held, watched.ids, watched.params)), cost
+        return self._with(after, state.held.replaced(watched.ids, watched.params)), cost
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         """As the base."""
         return self.base.serve(state, clients, rnd)
 
-    def _with(self, state: Any, held: Tensor) -> Any:
+    def _with(self, state: Any, held: ClientModels) -> Any:
         own = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
         return self.State(**own, held=held)
 

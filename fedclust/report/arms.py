@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.config.schema import is_setting, tells_arms_apart
+from fedclust.report.protocol import changed
 from fedclust.report.runs import Curve, Run
 
 _SYMBOLS = {"gradient_weight": "λ (gradient_weight)"}  # what papers call an option
@@ -50,8 +51,18 @@ class Arm:
 
     @property
     def comparable(self) -> bool:
-        """Whether its values may be held against printed ones: full size, and the data meant."""
-        return self.run.scale == "paper" and not self.stand_in
+        """Whether its values may be held against printed ones: full size, the data meant, and the
+        experiment's protocol.
+
+        With other `rounds` those of a round are still the same round's.
+        """
+        others = [key for key in self.changed if not key.startswith("rounds=")]
+        return self.run.scale == "paper" and not self.stand_in and not others
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The overrides by which it is not the experiment's, see `fedclust.report.protocol`."""
+        return changed(self.run)
 
     @property
     def base(self) -> str:

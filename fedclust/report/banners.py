@@ -31,6 +31,8 @@ def banners(folder: Path, arms: Sequence[Arm]) -> list[str]:
     smaller = sorted({arm.run.scale for arm in arms} - {"paper"})
     if smaller:
         told.append(f"scaled run ({', '.join(smaller)}): compare orderings, not values")
+    if others := dict.fromkeys(key for arm in arms for key in arm.changed):
+        told.append(f"not the experiment's protocol: {', '.join(others)} on the command line")
     for arm in arms:
         told += _of_arm(arm)
     runs = {run.folder: run for arm in arms for run in arm.run.parts or (arm.run,)}

@@ -115,10 +115,17 @@ def check(claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdi
             title = setting or str(present[0].run.asked.get("case") or "")
             if _within(entry.setting, title):
                 verdict = entry.check(present)
-                comparable = all(arm.comparable for arm in present)
+                why = next((why for arm in present if (why := _other(arm))), "")
                 untold = verdict.holds is not None if entry.about_value else verdict.holds is False
-                if untold and not comparable:
-                    measured = f"{verdict.measured}, not at the published size or data"
+                if untold and why:
+                    measured = f"{verdict.measured}, {why}"
                     verdict = replace(verdict, measured=measured, holds=None, seeds=0, of=0)
                 checked.append((setting if len(settings) > 1 else "", verdict))
     return checked
+
+
+def _other(arm: Arm) -> str:
+    """Why a claim about an arm may say nothing about the published one; "" where it does."""
+    if arm.changed:
+        return "not the experiment's protocol"
+    return "" if arm.comparable else "not at the published size or data"

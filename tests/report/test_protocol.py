@@ -1,0 +1,63 @@
+"""What was changed on the command line, and that nobody is told a verdict on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from fedclust.report.write import Contents, contents
+
+Plain = Callable[..., Path]
+CHOICES = {"experiment": "clove/label_skew", "case": "clove/mnist_skew_1"}
+CURVE = [[0.5], [0.8]]
+
+
+def reported(folder: Path, plain: Plain, given: Sequence[str], **choices: str) -> Contents:
+    claims = [{"kind": "order_at_end", "best_to_worst": ["b", "a"]}]
+    for name, curve in (("a", CURVE), ("b", [[0.1], [0.2]])):
+        plain(
+            folder / name,
+            {"accuracy": curve},
+            choices={**CHOICES, "algorithm": name, **choices},
+            overrides=given,
+            config={"report": {"claims": claims}},
+        )
+    return contents(folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        # its own sweep, its own values, how it is computed, and what is said elsewhere
+        (["case=clove/mnist_skew_1", "seeds=[0]", "threads=1"], []),
+        (["rounds=100", "solver.epochs=1", "common.aggregation=by_samples"], []),
+        (["eval_every=10", "dataset=npz", "dataset.path=x.npz", "scale=laptop"], []),
+        (["rounds=2", "solver.epochs=3"], ["rounds=2", "solver.epochs=3"]),
+        (["+algorithm.tau=0.5", "partition=iid"], ["algorithm.tau=0.5", "partition=iid"]),
+    ],
+)
+def test_what_is_not_the_experiments_own(
+    tmp_path: Path, plain: Plain, given: Sequence[str], told: Sequence[str]
+) -> None:
+    report = reported(tmp_path, plain, given)
+    said = [line for line in report.banners if "protocol" in line]
+    expected = f"not the experiment's protocol: {', '.join(told)} on the command line"
+    assert said == ([expected] if told else [])
+    (claims,) = [table for table in report.tables if table.name == "claims"]
+    _, measured, verdict, _ = (cell.text for cell in claims.rows[0])
+    assert verdict == ("cannot tell" if told else "does not hold")
+    assert measured.endswith("not the experiment's protocol") == bool(told)
+    assert {arm.comparable for arm in report.arms} == {not told}
+
+
+def test_other_rounds_leave_a_rounds_numbers_comparable(tmp_path: Path, plain: Plain) -> None:
+    assert all(arm.comparable for arm in reported(tmp_path, plain, ["rounds=2"]).arms)
+
+
+def test_nobody_knows_the_protocol_of_an_experiment_of_ones_own(
+    tmp_path: Path, plain: Plain
+) -> None:
+    report = reported(tmp_path, plain, ["rounds=2"], experiment="mine")
+    assert not any("protocol" in line for line in report.banners)

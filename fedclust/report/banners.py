@@ -33,6 +33,13 @@ def banners(folder: Path, arms: Sequence[Arm]) -> list[str]:
         told.append(f"scaled run ({', '.join(smaller)}): compare orderings, not values")
     if others := dict.fromkeys(key for arm in arms for key in arm.changed):
         told.append(f"not the experiment's protocol: {', '.join(others)} on the command line")
+    remarks: dict[str, list[str]] = {}
+    for arm in arms:
+        for remark in arm.run.status.get("remarks") or ():
+            remarks.setdefault(str(remark), []).append(arm.label)
+    for remark, said_of in remarks.items():
+        whose = "" if len(said_of) == len(arms) else f"{', '.join(said_of)}: "
+        told.append(f"{whose}{remark}")
     for arm in arms:
         told += _of_arm(arm)
     runs = {run.folder: run for arm in arms for run in arm.run.parts or (arm.run,)}

@@ -104,6 +104,8 @@ class BestEarly(Extreme):
 
     def missing(self, arms: Sequence[Arm], rounds: Rounds) -> str:  # noqa: ARG002
         """See `Extreme`."""
+        if rounds[0] >= self.round:
+            return f"not evaluated up to round {self.round}"
         return "" if rounds[-1] + 1 >= self.round else f"not run to round {self.round}"
 
     def score(self, rounds: Rounds, values: Values) -> Values:

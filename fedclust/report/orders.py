@@ -31,6 +31,8 @@ class EqualUntil(Pair):
         common = matched(arms, self.metric)
         if common is None or common[0][-1] + 1 < self.round:
             return unknown(claimed, f"not run to round {self.round}")
+        if common[0][0] >= self.round:
+            return unknown(claimed, f"not evaluated up to round {self.round}")
         values = [v[common[0] < self.round] for v in common[1]]
         gap = float(np.nanmax(np.abs(values[0] - values[1])))
         measured = f"largest difference {show(self.metric, gap)}"

@@ -136,7 +136,8 @@ class Gain(Pair):
     """`left` leads `right` by so many points, in the last common round or by the best rounds of
     each.
 
-    It holds when the measured lead has the claimed sign and at least half of the claimed size.
+    It holds when the measured lead has the claimed sign and at least half of the claimed size;
+    with 0 points, when there is a lead.
     """
 
     kind: ClassVar[str] = "gain"
@@ -160,6 +161,8 @@ class Gain(Pair):
             else f"{self.left} leads {self.right} by {size} {where} ("
         )
         claimed = f"{said}counts as holding from {self.points / 2:+g} points)"
+        if not self.points:
+            claimed = self.text or f"{self.left} leads {self.right} {where}"
         pick = Arm.counted if self.score == "max" else Arm.curve
         common = matched(arms, self.metric, pick)
         if common is None:
@@ -175,6 +178,8 @@ class Gain(Pair):
             return unit * float(pair[0][0] - pair[1][0])
 
         def enough(pair: Sequence[NDArray[np.float64]]) -> bool:
+            if not self.points:
+                return lead(pair) > 0
             return lead(pair) * self.points >= 0 and abs(lead(pair)) >= abs(self.points) / 2
 
         measured = f"{lead([np.nanmean(v, axis=1) for v in scores]):+.2f} points"

@@ -103,10 +103,9 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
                 f"alone: {', '.join(folder.changes.files)} changed"
             )
         device = next(iter(job.federations.values())).pool.x.device
-        remarks = [part.remark(job.rounds) for part in (job.algorithm, job.scenario)]
-        for remark in (*remarks, simulated(folder.config.get("precision", "highest"), device)):
-            if remark:
-                progress.warn(remark)
+        precision = simulated(folder.config.get("precision", "highest"), device)
+        for remark in filter(None, (*remarks_of(job), precision)):
+            progress.warn(remark)
         last = job.rounds - 1
         signals.answer = partial(progress.finishing, first, seeds.saved)
         for t in range(first, job.rounds):
@@ -222,6 +221,12 @@ def _numbers(node: Any, key: str, names: Collection[str]) -> Iterator[tuple[str,
         if name in names and isinstance(value, int):
             yield f"{key}.{name}", value
         yield from _numbers(value, f"{key}.{name}", names)
+
+
+def remarks_of(job: Job) -> list[str]:
+    """What a reader of the results must know of the method and the scenario in so many rounds."""
+    said = (part.remark(job.rounds) for part in (job.algorithm, job.scenario))
+    return [remark for remark in said if remark]
 
 
 def check_memory(job: Job, config: Mapping[str, Any], num_clients: int) -> None:
@@ -389,4 +394,11 @@ class _Seeds:
     def standing(self, state: str, t: int) -> dict[str, Any]:
         """Where the job stands after round t."""
         seeds = {str(s): self._failed.get(s, "ok") for s in sorted([*self._alive, *self._failed])}
-        return {"state": state, "rounds_done": t + 1, "rounds": self._job.rounds, "seeds": seeds}
+        told = {"remarks": remarks} if (remarks := remarks_of(self._job)) else {}
+        return {
+            "state": state,
+            "rounds_done": t + 1,
+            "rounds": self._job.rounds,
+            "seeds": seeds,
+            **told,
+        }

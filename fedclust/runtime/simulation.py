@@ -115,9 +115,17 @@ class Simulation:
                     f"{self.seed}: expected {list(shape)} of {dtype}"
                 )
         models, label = len(served.models), served.label
-        wrong = ((label < -1) | (label >= models)).nonzero()
+        early = ~rnd.present & (label >= 0)
+        wrong = ((label < -1) | (label >= models) | early).nonzero()
         if len(wrong):
             client = int(wrong[0])
+            if bool(early[client]):
+                raise ConfigError(
+                    f"{kind}.serve returned label {int(label[client])} for client {client} in seed "
+                    f"{self.seed}, which has not arrived: expected -1 where rnd.present is False, "
+                    "or it is scored on other clients than other methods; "
+                    "fedclust.algorithms.steps.arrived(label, rnd) does it"
+                )
             raise ConfigError(
                 f"{kind}.serve returned label {int(label[client])} for client {client} in seed "
                 f"{self.seed}, and {counted(models, 'model')}: expected 0 to {models - 1}, or -1 "
@@ -149,6 +157,12 @@ class Simulation:
                         f"{kind}.State.{name} holds ClientModels in seed {self.seed} and is not "
                         f"annotated so: write {name}: ClientModels, by which a checkpoint knows it"
                     )
+            elif name in of_clients and value is not None:
+                raise ConfigError(
+                    f"{kind}.State.{name} is annotated ClientModels and holds a "
+                    f"{type(value).__name__} in seed {self.seed}: write ClientModels.of(rows) or "
+                    "ClientModels.alike(row, num_clients)"
+                )
             elif value is not None and not isinstance(value, Tensor | int | float | str):
                 raise ConfigError(
                     f"{kind}.State.{name} is a {type(value).__name__} in seed {self.seed}: a State "

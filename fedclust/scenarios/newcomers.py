@@ -42,6 +42,16 @@ class Newcomers(Sampling):
             "one or more ascending rounds from 1, such as [10,20]",
         )
 
+    def remark(self, rounds: int) -> str:
+        """Says so where a run ends before somebody arrives."""
+        never = [t for t in self.arrive_at if t >= rounds]
+        if not never:
+            return ""
+        return (
+            f"some clients never arrive and are never tested: the next would in round "
+            f"{never[0] + 1}, and the run has {rounds}; raise rounds, or lower scenario.arrive_at"
+        )
+
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds without end, the clients that are still away not present.
 

@@ -18,7 +18,8 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import needs, run
-from fedclust.types import Cost, Served
+from fedclust.scenarios.newcomers import Newcomers
+from fedclust.types import ClientModels, Cost, Served
 from fedclust.verbs import Method
 
 CONFIG = config_of("fedavg")
@@ -130,6 +131,31 @@ def test_what_is_served_has_a_shape(
     with pytest.raises(ConfigError, match=re.escape(f"Serving.serve returned {named}: expected")):
         run(job, RunFolder(tmp_path / "job", CONFIG), Silent())
     assert not (tmp_path / "job").exists()
+
+
+def test_clients_that_have_not_arrived_are_served_by_nobody(tmp_path: Path) -> None:
+    late = Newcomers(fraction=0.25, arrive_at=[3])
+    job = replace(job_of("fedavg"), algorithm=Broken(fine, fine, []), scenario=late)
+    with pytest.raises(ConfigError, match="which has not arrived: expected -1 where"):
+        run(job, RunFolder(tmp_path / "job", CONFIG), Silent())
+    assert not (tmp_path / "job").exists()
+
+
+def test_what_is_annotated_as_models_of_clients_is_that(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Kept:
+        model: ClientModels
+
+    algorithm = Broken(lambda m: (Kept(m), Cost()), fine, [])  # type: ignore[arg-type]
+    object.__setattr__(algorithm, "State", Kept)
+    job = replace(job_of("fedavg"), algorithm=algorithm)
+    with pytest.raises(ConfigError, match="model is annotated ClientModels and holds a Tensor"):
+        run(job, RunFolder(tmp_path / "job", CONFIG), Silent())
+
+    unmarked = Broken(lambda m: (State(ClientModels.of(m)), Cost()), fine, [])  # type: ignore[arg-type]
+    job = replace(job_of("fedavg"), algorithm=unmarked)
+    with pytest.raises(ConfigError, match="model holds ClientModels in seed 0 and is not annotat"):
+        run(job, RunFolder(tmp_path / "job", CONFIG), Silent())
 
 
 def test_annotations_that_only_a_type_checker_knows_are_no_error(tmp_path: Path) -> None:

@@ -184,6 +184,35 @@ def test_fewer_rounds_than_an_arm_that_never_gets_there_is_a_bound() -> None:
     assert verdict(entry | {"percent": 50}, arm("a", [[0.1], [0.1]]), never)[0] is None
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"kind": "equal_until", "left": "a", "right": "b", "round": 5},
+        {"kind": "best_early", "arm": "a", "others": ["b"], "round": 5},
+    ],
+)
+def test_what_was_never_evaluated_up_to_a_round_cannot_be_told(entry: dict[str, Any]) -> None:
+    late = [
+        Arm(
+            Run(Path(name), {}, {}, {"accuracy": Curve(np.array([9]), (0,), np.ones((1, 1)))}),
+            name,
+            "",
+        )
+        for name in ("a", "b")
+    ]
+    ((_, said),) = check([claim(entry)], late)
+    assert (said.holds, said.measured) == (None, "not evaluated up to round 5")
+
+
+def test_a_gain_of_no_points_is_any_lead() -> None:
+    entry = {"kind": "gain", "left": "a", "right": "b", "points": 0, "text": "a is above b"}
+    low, high = arm("a", [[0.60], [0.61]]), arm("b", [[0.60], [0.6101]])
+    ((_, said),) = check([claim(entry)], [low, high])
+    assert (said.holds, said.claimed) == (False, "a is above b")
+    turned = entry | {"left": "b", "right": "a"}
+    assert verdict(turned, high, low)[0] is True
+
+
 @pytest.mark.parametrize(("points", "holds"), [(10, True), (5, True), (20.1, False), (-10, False)])
 def test_gain_needs_the_sign_and_half_of_the_size(points: float, holds: bool) -> None:
     left, right = arm("a", [[0.9], [0.7]]), arm("b", [[0.2], [0.6]])

@@ -61,6 +61,19 @@ def test_a_scaled_run_never_says_that_an_order_does_not_hold(
     assert (said, told) == (verdict, measured)
 
 
+def test_what_a_run_says_of_itself_is_in_the_report(tmp_path: Path, plain: Plain) -> None:
+    status = {"remarks": ["no client changes within 2 rounds"]}
+    for name in ("a", "b"):
+        given = {
+            **status,
+            "remarks": [*status["remarks"], "nobody is clustered"][: 2 - (name == "b")],
+        }
+        plain(tmp_path / name, {"accuracy": CURVE}, choices={"algorithm": name}, status=given)
+    said = contents(tmp_path).banners
+    assert "no client changes within 2 rounds" in said
+    assert "a: nobody is clustered" in said
+
+
 @pytest.mark.parametrize(
     ("scale", "value", "verdict"),
     [

@@ -14,6 +14,13 @@ from fedclust.scenarios.static import Static
 from fedclust.scenarios.unavailable import Unavailable
 
 
+def test_a_run_that_ends_before_an_arrival_says_so() -> None:
+    scenario = Newcomers(arrive_at=[3, 6])
+    assert "the next would in round 7, and the run has 6" in scenario.remark(6)
+    assert "the next would in round 4, and the run has 2" in scenario.remark(2)
+    assert scenario.remark(7) == ""
+
+
 def test_newcomers_arrive_in_equal_parts_and_stay() -> None:
     rounds = play(Newcomers(fraction=0.4, arrive_at=[2, 5], participation=0.5), federation(), 8)
     assert [int(r.present.sum()) for r in rounds] == [12, 12, 16, 16, 16, 20, 20, 20]

@@ -541,7 +541,8 @@ def _how(found: Results) -> list[str]:
         "search settings on validation data and run every method with them. "
         "`scripts/campaign.py run --list scripts/benchmark.yaml` runs it federation by "
         "federation in the background, through any interruption. CIFAR-10 as a file of your "
-        "own: `dataset=npz dataset.path=FILE` with the two cases that use it.",
+        "own: `dataset=npz dataset.path=FILE` with the two cases that use it. The oracle is "
+        "refused under dirichlet, which has no groups; the other jobs run.",
     ]
 
 

@@ -27,6 +27,7 @@ from fedclust.helpers.errors import (
     RankLost,
     RunFolderError,
     UserError,
+    counted,
     is_full,
 )
 from fedclust.helpers.memory import short_of_memory
@@ -131,7 +132,8 @@ def tell_traceback(error: Exception, console: Console, folder: Path | None) -> s
         lines: list[str] = []
         for is_own, some in groupby(frames, key=lambda frame: frame in own):
             calls = list(some)
-            lines += traceback.format_list(calls) if is_own else [f"  … {len(calls)} calls …\n"]
+            folded = [f"  … {counted(len(calls), 'call')} …\n"]
+            lines += traceback.format_list(calls) if is_own else folded
         shown = "".join(lines)
     for text, style in ((line, "red"), (shown.rstrip(), "dim")):
         console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)

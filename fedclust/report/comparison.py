@@ -29,7 +29,7 @@ from fedclust.report.statistics.ranks import (
 )
 from fedclust.report.statistics.scores import improvement, iqm, stratified
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import factor, in_percent, title
+from fedclust.report.wording import factor, in_percent, inside, title
 
 _REFERENCE = "fedavg"  # what scores of several federations are put on a common scale with
 _LEAST_RUNS, _LEAST_SEEDS = 10, 3  # with fewer, a bootstrap interval is too short
@@ -68,8 +68,7 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
 
 def _what(spec: Spec, column: Column) -> str:
     unit = " (points)" if in_percent(spec.metric) else ""
-    name = title(spec.metric)
-    name = name if name.isupper() else name[0].lower() + name[1:]
+    name = inside(title(spec.metric))
     return f"{name}{unit}, {column.title}"
 
 

@@ -25,7 +25,7 @@ from fedclust.report.comparison import overall, scale, significance
 from fedclust.report.pivot import pivots
 from fedclust.report.relative import explained, relative
 from fedclust.report.spec import AXES, AXES_ALLOWED, Spec
-from fedclust.report.wording import in_percent, meant
+from fedclust.report.wording import in_percent, inside, meant
 
 _MOST_FLOWS = 8
 _MOST_SETTINGS = 1  # whose single runs are drawn
@@ -181,7 +181,7 @@ def _curve(
 ) -> tuple[str, str, Figure | None]:
     """One figure of lines, or of bars where there is a single round, with its caption."""
     names = [meant(metric) for metric in metrics]
-    names[1:] = [name[0].lower() + name[1:] for name in names[1:]]
+    names[1:] = [inside(name) for name in names[1:]]
     named = "; ".join(names)
     few = first_settings(arms, most)
     left_out = "" if len(few) == len(arms) else f" The first {most} settings only."

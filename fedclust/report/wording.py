@@ -32,10 +32,14 @@ def meant(metric: str) -> str:
     return f"{title(metric)}: {METRICS[metric].text}"
 
 
+def inside(words: str) -> str:
+    """A title inside a sentence: "Purity" is "purity", and "ARI" stays."""
+    return words if words[1:2].isupper() else words[:1].lower() + words[1:]
+
+
 def axis(metric: str) -> str:
     """The label of an axis that shows the metric."""
-    name = title(metric)
-    name = name if name.isupper() else name[0].lower() + name[1:]
+    name = inside(title(metric))
     if METRICS[metric].unit == "nats/example":
         return f"{name}, nats per example"
     return f"{name} (%)" if in_percent(metric) else name

@@ -1,7 +1,6 @@
 """What every algorithm promises, over every conf/algorithm/*.yaml.
 
-Two runs of each are shared by the tests, as all rounds are computed by the slow engine: one of all
-clients, and one in which some never arrive.
+Two runs of each are shared by the tests: one of all clients, and one in which some never arrive.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ def _costs(report: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("recovering", RECOVERING)
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
 def test_planted_groups_are_recovered(recovering: str, seed: int) -> None:
     fed, algorithm = federation(seed), configured(recovering)
     rounds = rounds_of(fed, 10, seed=seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,10 +23,13 @@ from planted import (
 from torch import Tensor
 
 from fedclust.algorithms.momenta import shared_momenta
+from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 
 BETA = 0.9
 OPTION_ONE = "algorithm.averaging=gradient"
+
+by_loop = partial(simulate, kind=LoopEngine)  # to the bit in other calls, too
 
 
 @pytest.mark.parametrize("owner", ["cluster", "client"])
@@ -33,10 +37,10 @@ OPTION_ONE = "algorithm.averaging=gradient"
 def test_without_momentum_it_is_ifca_bit_by_bit(averaging: str, owner: str) -> None:
     fed = federation()
     rounds, option = rounds_of(fed, 4, participation=0.5), f"algorithm.averaging={averaging}"
-    ifca, ifca_reports = simulate(configured("ifca", option), fed, rounds)
+    ifca, ifca_reports = by_loop(configured("ifca", option), fed, rounds)
     settings = (option, "algorithm.solver.momentum=0", f"algorithm.momentum_owner={owner}")
-    without, reports = simulate(configured("cfl_mgd", *settings), fed, rounds)
-    with_momentum, _ = simulate(configured("cfl_mgd", option), fed, rounds)
+    without, reports = by_loop(configured("cfl_mgd", *settings), fed, rounds)
+    with_momentum, _ = by_loop(configured("cfl_mgd", option), fed, rounds)
     assert all(torch.equal(a.models, b.models) for a, b in zip(ifca, without, strict=True))
     assert [r.train_loss for r in reports[1:]] == [r.train_loss for r in ifca_reports[1:]]
     assert not torch.equal(ifca[1].models, with_momentum[1].models)
@@ -100,9 +104,9 @@ def test_in_its_first_round_it_does_not_matter_who_owns_the_momenta() -> None:
     fed = federation(equal=False)
     rounds = rounds_of(fed, 1, participation=0.75)
     settings = ("algorithm.aggregation=by_samples", "algorithm.averaging=model")
-    (cluster,), _ = simulate(configured("cfl_mgd", *settings), fed, rounds)
+    (cluster,), _ = by_loop(configured("cfl_mgd", *settings), fed, rounds)
     owner = "algorithm.momentum_owner=client"
-    (client,), _ = simulate(configured("cfl_mgd", *settings, owner), fed, rounds)
+    (client,), _ = by_loop(configured("cfl_mgd", *settings, owner), fed, rounds)
     assert torch.equal(client.models, cluster.models)
     cohort = rounds[0].cohort
     held = client.momentum[cohort].unique(dim=0)

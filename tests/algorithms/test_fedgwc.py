@@ -20,6 +20,7 @@ from planted import (
 )
 
 from fedclust.algorithms.gaussian_weights import affinity, communities, rewards
+from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 
@@ -83,8 +84,9 @@ def test_without_splits_it_is_fedavg(options: Any) -> None:
     fed = federation(equal=False)
     rounds = rounds_of(fed, 3, participation=participation)
     eager = ("algorithm.eps=1e9", *rest)
-    states, _ = simulate(configured("fedgwc", *eager), fed, rounds)
-    fedavg, _ = simulate(configured("fedavg", "common.aggregation=by_samples"), fed, rounds)
+    states, _ = simulate(configured("fedgwc", *eager), fed, rounds, kind=LoopEngine)
+    by_samples = configured("fedavg", "common.aggregation=by_samples")
+    fedavg, _ = simulate(by_samples, fed, rounds, kind=LoopEngine)
     assert all(torch.equal(a.models, b.model) for a, b in zip(states, fedavg, strict=True))
 
 

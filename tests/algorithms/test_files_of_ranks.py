@@ -102,6 +102,11 @@ def test_a_signal_to_any_rank_ends_all_and_any_number_goes_on(
     assert play(here(), config, tmp_path / "pieces") == "done"
     assert_same(tmp_path / "pieces", tmp_path / "whole")
 
+
+@pytest.mark.slow
+def test_ranks_go_on_from_what_one_process_began(two_ranks: Pair, tmp_path: Path) -> None:
+    config = config_of("lcfl", *OVERRIDES)
+    assert play(here(), config, tmp_path / "whole") == "done"
     assert play(here(), config, tmp_path / "begun", 0).startswith("interrupted")
     assert two_ranks(play, config, tmp_path / "begun") == ["done", "done"]
     assert_same(tmp_path / "begun", tmp_path / "whole")

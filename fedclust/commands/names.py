@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from fedclust.config.schema import names_folder
@@ -15,12 +16,13 @@ def job_folder(overrides: Sequence[str], algorithm: str) -> str:
     """The folder of a job below the run's: its algorithm and the overrides that make it differ.
 
     Args:
-        overrides: task overrides as given to Hydra, e.g. ["algorithm=ifca", "rounds=60"].
+        overrides: task overrides as given to Hydra, e.g. ["algorithm=ifca", "rounds=60"]; of one
+            key the last counts.
         algorithm: the algorithm chosen.
     """
     named = []
-    for override in sorted(overrides):
-        key = override.lstrip("+~").split("=", 1)[0]
+    last = {override.lstrip("+~").split("=", 1)[0]: override for override in overrides}
+    for key, override in sorted(last.items(), key=itemgetter(1)):
         if names_folder(key):
             named.append("".join(c if c.isalnum() or c in "=._-+," else "_" for c in override))
     name = ",".join([algorithm.replace("/", "_"), *named])

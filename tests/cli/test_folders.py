@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedclust.commands.names import job_folder
+
 SMALL = ("progress=false", "rounds=1", "partition.num_clients=8", "algorithm=fedavg")
 
 
@@ -20,6 +22,12 @@ def experiment(folder: Path, text: str) -> tuple[str, ...]:
 
 def everything(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_a_folder_is_named_after_what_counts() -> None:
+    given = ["rounds=3", "solver.lr=0.1", "rounds=2", "seeds=[0]"]
+    assert job_folder(given, "ifca") == "ifca,rounds=2,seeds=_0_,solver.lr=0.1"
+    assert job_folder(given[::-1], "ifca") == "ifca,rounds=3,seeds=_0_,solver.lr=0.1"
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,8 @@ reproduce: setup  ## LCFL Table II at laptop scale on MNIST (half an hour on two
 results: setup  ## docs/results/README.md: every published number and ours at full size
 	$(BIN)/python -m scripts.results
 
-# RUNS: the folder of its jobs, of one size
-RUNS ?= outputs/benchmark
+# RUNS: the folder of its jobs, of one size; without, those in docs/benchmark/runs
+RUNS ?=
 leaderboard: setup  ## docs/benchmark.md from the jobs kept beside it, or from those in RUNS=outputs/…
 	$(BIN)/python -m scripts.benchmark $(RUNS)
 

@@ -309,7 +309,8 @@ class ClusterMetric(Protocol):
 
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:
         """What it sends for `num_clients` clients whose data have `num_classes` classes: models to
-        them and from them, and numbers from them.
+        them and from them, and numbers from them: losses beside models, else a description of the
+        data.
         """
         ...
 

@@ -128,6 +128,8 @@ def _filled(line: str, indent: str = "") -> str:
 def _what_ran(found: Results) -> list[str]:
     complete = found.complete
     config = complete[0].arms[next(iter(complete[0].arms))].run.config
+    ran = sorted({int(arm.run.config["rounds"]) for arm in found.counted})
+    rounds = " or ".join(map(str, ran)) if len(ran) < 3 else f"{ran[0]} to {ran[-1]}"
     hours = sum(float(arm.total("seconds").sum()) for arm in found.arms) / 3600
     commits = sorted({str(arm.run.versions.get("commit") or "unknown") for arm in found.counted})
     machines = sorted({str(arm.run.versions.get("device")) for arm in found.counted})
@@ -135,7 +137,7 @@ def _what_ran(found: Results) -> list[str]:
     lines = [
         f"Size: `scale={found.scale}`; {counted(len(complete), 'federation')}, "
         f"{len({arm.name for arm in found.counted})} methods, {len(config['seeds'])} seeds, "
-        f"{config['rounds']} rounds; test accuracy in the last round. "
+        f"{rounds} rounds; test accuracy in the last round. "
         + (
             "Every method has the settings that its search found."
             if found.searches
@@ -152,8 +154,6 @@ def _what_ran(found: Results) -> list[str]:
             "papers or codes do; the others, FedAvg and the oracle too, take plain means. Where "
             "sizes differ (quantity, dirichlet), that is a difference of its own."
         )
-    if found.scale != "paper":
-        lines.append(f"These are the full sizes; `scale={found.scale}` has smaller ones.")
     if left := _left(found):
         lines.append(left)
     if failed:
@@ -319,6 +319,8 @@ def _tuned(found: Results) -> list[str]:
     rows = []
     for name in sorted(means, key=lambda name: (ranks.get(name, np.inf), -means[name])):
         gains, rates = _gains(tuned, default, name)
+        if not gains:
+            continue
         low, high = stratified(gains)
         rows.append(
             [
@@ -336,12 +338,13 @@ def _tuned(found: Results) -> list[str]:
     common = [name for name in ranks if name in old]
     notes = [
         f"Every method was searched alike in {counted(len(both), 'federation')} "
-        f"({', '.join(one.title for one in tuned.complete)}): {search.get('trials')} trials, the "
-        "first with the default settings, of the learning rate and what `conf/space` has for the "
-        f"method, on {counted(len(search['seeds']), 'seed')} of its own, judged in the last round "
-        f"by {100 * float(search['validation']):.0f} % of each client's training examples, which "
-        "no method sees. What was found then ran on all training examples with the seeds of the "
-        f"table above. {_left(found.tuned)}".rstrip(),
+        f"({', '.join(one.title for one in tuned.complete)}) with the rounds of "
+        f"{search.get('trials')} whole trials (one that is stopped early, or fails, leaves its "
+        "rounds to others), the first with the default settings, of the learning rate and what "
+        f"`conf/space` has for the method, on {counted(len(search['seeds']), 'seed')} of its own, "
+        f"judged in the last round by {100 * float(search['validation']):.0f} % of each client's "
+        "training examples, which no method sees. What was found then ran on all training "
+        f"examples with the seeds of the table above. {_left(found.tuned)}".rstrip(),
         "Gain: interquartile mean of accuracy tuned minus default in the same seed and federation, "
         "in points, with a bootstrap interval over seeds; below 0 where a setting that was best on "
         "few validation examples is not on test data. It is the middle half of all runs, so one "
@@ -375,7 +378,7 @@ def _gains(tuned: Results, default: Results, name: str) -> tuple[list[Any], list
     """Tuned minus default by federation [seeds], in points, and the learning rates found."""
     gains, rates = [], []
     for one, before in zip(tuned.complete, default.complete, strict=True):
-        if name not in one.arms or name not in before.arms:
+        if not all(name in arms and arms[name].finished for arms in (one.arms, before.arms)):
             continue
         spec = tuned.spec
         new, old = (arms[name].by_seed(spec.metric, spec.score) for arms in (one.arms, before.arms))
@@ -522,12 +525,17 @@ def _moving(arms: Sequence[Arm]) -> list[Arm]:
 def _how(found: Results) -> list[str]:
     scale = "" if found.scale == "paper" else f" scale={found.scale}"
     runs = f"outputs/{EXPERIMENT}{'' if not scale else '-' + found.scale}"
+    searched = ""
+    if found.tuned:  # in fewer federations than there are
+        seeds = ",".join(map(str, found.tuned.searches[0]["seeds"]))
+        cases = ",".join(one.case for one in found.tuned.complete)
+        searched = f" case={cases} 'tuning_seeds=[{seeds}]'"
     commands = "\n".join(
         [
             "```",
             f"fedclust run experiment={EXPERIMENT}{scale}",
             f"fedclust run experiment={EXPERIMENT}{scale} algorithm=mine --config-dir DIR",
-            f"fedclust tune experiment={EXPERIMENT}{scale}",
+            f"fedclust tune experiment={EXPERIMENT}{scale}{searched}",
             f"fedclust run experiment={EXPERIMENT}{scale} tuned={runs}-tuning",
             f"make leaderboard RUNS={runs}",
             "make leaderboard                # this page, from the jobs in docs/benchmark/runs",

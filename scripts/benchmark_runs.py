@@ -37,7 +37,7 @@ class Federation:
     Attributes:
         case: its choice, as in conf/case.
         title: what reports call it.
-        about: its config's first line.
+        about: its config's first line, and that of what makes it smaller.
         arms: the jobs with results, by method.
         missing: methods that have not run to their end.
     """
@@ -148,11 +148,20 @@ def _results(runs: Sequence[Run]) -> Results:
         over = {name for name, arm in here.items() if arm.run.status.get("state") in _OVER}
         grouped = any(arm.curve("purity") for arm in here.values())
         wanted = [name for name in methods if grouped or name != KNOWING or not here]
-        lines = (CONF / "case" / f"{case}.yaml").read_text().splitlines()
-        about = next(line for line in lines if line.startswith("# ") and "@package" not in line)
+        about = _about(CONF / "case" / f"{case}.yaml")
+        smaller = CONF / "scaled" / "case" / case / f"{scale}.yaml"
+        if smaller.is_file():
+            about += f"; at this size {_about(smaller)}"
         missing = tuple(name for name in wanted if name not in over)
-        federations.append(Federation(case, title, about.removeprefix("# "), here, missing))
+        federations.append(Federation(case, title, about, here, missing))
     return Results(spec, found, federations, scale)
+
+
+def _about(file: Path) -> str:
+    """The first comment of a config."""
+    lines = file.read_text().splitlines()
+    first = next(line for line in lines if line.startswith("# ") and "@package" not in line)
+    return first.removeprefix("# ")
 
 
 def _composed(overrides: Sequence[str]) -> dict[str, Any]:

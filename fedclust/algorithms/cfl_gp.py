@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedclust.algorithms.cheapest import join_cheapest
 from fedclust.algorithms.gradient_profile import Gradients, asked_at, collected, reduced
-from fedclust.algorithms.matching import renumbered
+from fedclust.algorithms.matching import at_most, renumbered
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import distances
@@ -44,7 +44,7 @@ class CFLGP(Method):
 
     Attributes:
         solver: local work; the gradients are of one batch of its size.
-        num_clusters: K, or the most that `method` may find.
+        num_clusters: K, or the most that `method` may find; its `auto` tries no more.
         method: distances of the reduced gradients to clusters.
         period: rounds from one clustering to the next, P_c in the paper; the first is in round 0.
         clusterings: how many there are, T_cl in the paper.
@@ -124,7 +124,8 @@ class CFLGP(Method):
         if len(ids) < k:
             return state, cost
         place = reduced(profile[ids], self.num_components or k)
-        found = self.method(distances(place, place), rnd.stream("clustering")).to(ids.device)
+        method = at_most(self.method, k)
+        found = method(distances(place, place), rnd.stream("clustering")).to(ids.device)
         label = state.label.index_copy(0, ids, renumbered(found, state.label[ids], k))
         notes = {"num_clusters_found": int(found.max()) + 1}
         return replace(state, label=label), replace(cost, notes=notes)

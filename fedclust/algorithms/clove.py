@@ -8,14 +8,18 @@ two groups the same.
 
 Differs from the paper:
 - With fewer participants than clusters each takes the model of least loss: there is nothing to
-  cluster, and a matching would part those who belong together.
+  cluster, and a matching would part those who belong together. With `method.num_clusters=auto`
+  they are clustered all the same.
 - A client that comes late joins the cluster of least training loss; the paper compares its losses
   with the clusters' centroids, which are those of older models.
 - Models are averaged (its option II averages gradients, as `solver.steps=1` does).
-- With `method.num_clusters=auto` the silhouette finds how many groups there are, at most
-  `num_clusters`; models without a group rest.
+- With `method.num_clusters=auto` the silhouette finds how many groups there are: at most
+  `num_clusters`, `method.max_clusters`, and one fewer than participants; models without a group
+  rest.
 Differs from the released code:
-- It begins its supervised tasks with random groups (`first_round: random`), and trains with Adam.
+- It begins its supervised tasks with random groups (`first_round: random`), drawn for every
+  participant by itself; here they are of one size. It trains with Adam.
+- Its k-means has one start; `method.starts` is ten.
 - It takes a larger number of clusters only where the silhouette is a tenth better.
 """
 
@@ -28,7 +32,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.cheapest import join_cheapest
-from fedclust.algorithms.matching import matched
+from fedclust.algorithms.matching import at_most, matched
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
 from fedclust.helpers.ops import cluster_sum, distances
 from fedclust.helpers.ranges import AtLeastOne
@@ -46,7 +50,7 @@ class CLoVE(Method):
 
     Attributes:
         solver: local work.
-        num_clusters: K, or the most that `method` may find.
+        num_clusters: K, or the most that `method` may find; its `auto` tries no more.
         method: distances of the loss vectors to clusters.
         loss_transform: coordinates are the losses or, as in the paper's proof, their square roots;
             the matching always sums losses.
@@ -113,10 +117,13 @@ class CLoVE(Method):
 
     def _groups(self, loss: Tensor, rnd: Round) -> Tensor:
         """The cluster of every participant, [C] int64, by its losses [C, K]."""
-        if len(loss) < self.num_clusters:
+        if len(loss) < self.num_clusters and self.method.num_clusters != "auto":
             return loss.argmin(1)
         vector = loss.sqrt() if self.loss_transform == "square_root" else loss
-        distance = distances(vector, vector)
-        group = self.method(distance, rnd.stream("clustering")).to(loss.device)
+        _, copy = vector.unique(dim=0, return_inverse=True)  # type: ignore[no-untyped-call]
+        # products leave a little between equal rows
+        distance = distances(vector, vector).masked_fill(copy.unsqueeze(1) == copy, 0)
+        method = at_most(self.method, self.num_clusters)
+        group = method(distance, rnd.stream("clustering")).to(loss.device)
         total = cluster_sum(loss.double(), group, int(group.max()) + 1)  # [A, K]
         return matched(total)[group]

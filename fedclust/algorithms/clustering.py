@@ -41,6 +41,9 @@ def clustered(
 ) -> tuple[Tensor, int, Cost]:
     """Labels [M] of the clients that are there, -1 for the others; number of clusters; cost.
 
+    Numbers of clients that send no model are descriptors of their data, and count as floats; those
+    beside models are losses.
+
     Args:
         metric: dissimilarity of two clients.
         method: dissimilarities to clusters.
@@ -55,11 +58,12 @@ def clustered(
     distance = metric(clients, models, server, ids, rnd)
     found = method(distance, rnd.stream("clustering"))
     num_clusters = int(found.max()) + 1
-    down, up, scalars = metric.transfers(len(ids), rnd.fed.pool.num_classes)
+    down, up, numbers = metric.transfers(len(ids), rnd.fed.pool.num_classes)
     cost = Cost(
         models_down=down,
         models_up=up,
-        scalars_up=scalars,
+        floats_up=0 if up else numbers,
+        scalars_up=numbers if up else 0,
         notes={"num_clusters_found": num_clusters},
         arrays={"distance": distance},
     )

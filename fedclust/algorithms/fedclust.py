@@ -43,7 +43,8 @@ class FedClust(Method):
     """One clustering by the last layers before the first round, then FedAvg in every cluster.
 
     Attributes:
-        solver: local work, also of the training before the clustering.
+        solver: local work, also of the training before the clustering and of newcomers, both at
+            the rate of round 0.
         method: distances to clusters; knows their number, or the distance at which to stop.
         layers: how many layers a client uploads, from the model's end; all there are at most.
         aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
@@ -124,7 +125,8 @@ class FedClust(Method):
 
     def _upload(self, start: Tensor, ids: Tensor, clients: Clients) -> tuple[Tensor, Cost]:
         """Last layers [C, H] of what the clients `ids` [C] make of the initial model."""
-        local = clients.train(start, zeros(ids), ids, self.solver, purpose="before")
+        alike = replace(self.solver, decay=1.0)  # newcomers train as the first did
+        local = clients.train(start, zeros(ids), ids, alike, purpose="before")
         names = clients.layout.last_layers(self.layers)
         sent = local.params[:, clients.layout.mask(names).to(start.device)]
         steps = int(local.steps.sum())

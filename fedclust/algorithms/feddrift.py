@@ -6,7 +6,9 @@ the best; where even that is much worse than the best was before, the concept is
 opens a model. Models that are as good on each other's data are merged. Eager opens one model for
 all new concepts of a step and merges none. More in `fedclust.algorithms.drift`.
 
-Differs from the released code (microsoft/FedDrift), whose accuracies on training data these are:
+Differs from the paper:
+- It compares losses; accuracies on training data, here, are those of the released code.
+Differs from the released code (microsoft/FedDrift):
 - A client trains one model on the data it has now. In the code old data stay with the model they
   were assigned to, and clients go on training it with them.
 - A step begins in every round in which somebody's data change; in the code it is a number of

@@ -14,6 +14,9 @@ Differs from the released code (ycruan/FedSoft):
 - Local training is by SGD on shuffled data; the code has Adam, kept over rounds, without shuffling.
 - Clients are tested on test data; the code takes their training data.
 - Clients that have never taken part are served the centre of their largest importance.
+What is served is one model per client and no mixture of the centres. So every personal model counts
+as a cluster of its own in purity and its relatives, not as the centre of its largest importance,
+and there is no `share_error`; `mixture_entropy` is of the importances.
 """
 
 from __future__ import annotations

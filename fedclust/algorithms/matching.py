@@ -6,11 +6,26 @@ Least total cost in a bipartite graph (Kuhn, Naval Research Logistics Quarterly 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fedclust.helpers.errors import require
+from fedclust.verbs import ClusterMethod
+
+
+def at_most(method: Any, num_clusters: int) -> ClusterMethod:
+    """The method, whose `auto` tries at most `num_clusters` clusters; any other as it is."""
+    most = getattr(method, "max_clusters", None)
+    limited: ClusterMethod = method
+    if method.num_clusters == "auto" and most is not None:
+        one = num_clusters == 1  # which auto does not try
+        limit = {"num_clusters": 1} if one else {"max_clusters": min(most, num_clusters)}
+        limited = replace(method, **limit)
+    return limited
 
 
 def matched(cost: Tensor) -> Tensor:

@@ -28,7 +28,8 @@ class Scaffold(Method):
     """One model for everybody, and a control variate per client; keeps M rows in memory.
 
     Attributes:
-        solver: local work; without momentum, since option II reads gradients off the movement.
+        solver: local work; without momentum, proximal term and weight decay, since option II reads
+            gradients off the movement.
         server_lr: eta_g, the server's step along the mean movement.
     """
 
@@ -51,8 +52,9 @@ class Scaffold(Method):
 
     def __post_init__(self) -> None:
         no = "0, because SCAFFOLD reads a client's gradient off its movement"
-        require(self.solver.momentum == 0, "solver.momentum", self.solver.momentum, no)
-        require(self.solver.proximal == 0, "solver.proximal", self.solver.proximal, no)
+        for name in ("momentum", "proximal", "weight_decay"):
+            value = getattr(self.solver, name)
+            require(value == 0, f"solver.{name}", value, no)
         require(self.server_lr > 0, "algorithm.server_lr", self.server_lr, "a number above 0")
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:

@@ -87,7 +87,8 @@ def cluster(
     """Labels [C] for a given number of clusters, or for the number with the best silhouette.
 
     The silhouette (Rousseeuw 1987) is tried for 2 to `max_clusters` clusters; all clients form one
-    cluster if the best is below `min_silhouette`.
+    cluster if the best is below `min_silhouette`. Clients at distance 0 stay together: where
+    fewer differ than clusters are asked for, there are only so many clusters.
 
     Args:
         distance: [C, C].
@@ -109,7 +110,9 @@ def cluster(
         )
         if num_clusters == 1:
             return np.zeros(size, np.int64)
-        return np.arange(size) if num_clusters == size else split(num_clusters)
+        first = (distance == 0).argmax(1)  # of a client and its copies
+        few = num_clusters == size or len(np.unique(first)) < num_clusters
+        return first if few else split(num_clusters)
     from sklearn.metrics import silhouette_score  # a second, for those who need it
 
     best, quality = np.zeros(size, np.int64), min_silhouette

@@ -9,6 +9,9 @@ Differs from the released code (dariofenoglio98/FLUX):
 - Directions are random and orthonormal; the code takes the principal ones of random points.
 - Each of the four blocks (mean, deviation, those of the classes) is scaled to a mean square of 1
   over the clients.
+- Clients that arrive after the clustering are served the cluster of least training loss; in the
+  code every client is tested with that of the nearest centroid, by the part of the descriptor that
+  needs no labels.
 - When to cluster is up to `algorithm.warmup`; in the code the accuracy's progress decides.
 """
 

@@ -97,6 +97,9 @@ def main(arguments: Sequence[str]) -> None:
         print("\n".join([HELP, *(f"  {line}" for line in schema.help_lines())]))
         return
     given = _parsed(arguments)
+    if given.multirun and (given.cfg or given.info):
+        shown = "--cfg" if given.cfg else "--info"
+        raise ConfigError(f"fedclust run: {shown} shows the config of one job: leave out -m")
     if given.cfg or given.info or given.hydra_help or given.shell_completion:
         sys.argv = ["fedclust run", *arguments]
         with hydra_of_its_own(folder):

@@ -39,6 +39,13 @@ class Served:
         return self.correct / self.count
 
 
+def _company(arm: Arm) -> tuple[str, str]:
+    """What an arm shares with training alone: the setting, and what its name says besides the
+    algorithm, such as "tuned".
+    """
+    return arm.setting, arm.name.removeprefix(arm.algorithm)
+
+
 def fairness_table(arms: Sequence[Arm]) -> Table | None:
     """Spread over clients, worst tenth, worst group and clients hurt, mean ± std over seeds; None
     where no run kept the test results of its clients.
@@ -47,7 +54,7 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
     shown = [arm for arm in arms if served[arm.label]]
     if not shown:
         return None
-    alone = {arm.setting: served[arm.label] for arm in shown if arm.algorithm == _ALONE}
+    alone = {_company(arm): served[arm.label] for arm in shown if arm.algorithm == _ALONE}
     measures: dict[str, Callable[[int, Served], float]] = {
         "std over clients": lambda _, one: 100 * fairness.spread(one.accuracy),
         "worst tenth": lambda _, one: 100 * fairness.worst_decile(one.accuracy),
@@ -59,7 +66,7 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
         columns = dict(measures)
         if alone:
             columns["hurt"] = partial(
-                _hurt, {} if arm.algorithm == _ALONE else alone.get(arm.setting, {})
+                _hurt, {} if arm.algorithm == _ALONE else alone.get(_company(arm), {})
             )
         cells = [Cell(text=arm.label)]
         record: dict[str, Any] = {"arm": arm.label, "n": len(own)}

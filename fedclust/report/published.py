@@ -95,9 +95,9 @@ def lookup(
         metric: the metric's name in the table.
     """
     rows = [r for r in table(name) if r["metric"] == metric and _same(r["algorithm"], algorithm)]
-    for column in ("dataset", "model"):
-        if len({r[column] for r in rows}) > 1:
-            rows = [r for r in rows if _matches(column, r[column], choices)]
+    rows = [r for r in rows if _matches("dataset", r["dataset"], choices)]
+    if len({r["model"] for r in rows}) > 1:
+        rows = [r for r in rows if _matches("model", r["model"], choices)]
     # a table that is about one kind of shift does not name it
     if len({kind for r in table(name) if "=" not in (kind := _kind(r["setting"]))}) > 1:
         rows = [r for r in rows if _matches("setting", r["setting"], choices)]

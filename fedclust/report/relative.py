@@ -53,7 +53,7 @@ class Relative:
 
 def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
     """The shares of a sweep over several federations; None where nothing ran that knows the groups,
-    or where less of the metric is better.
+    where nothing else ran, or where less of the metric is better.
     """
     if not in_panels(arms) or METRICS[spec.metric].better != "higher":
         return None
@@ -77,6 +77,8 @@ def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
 
     # a row of its own would be 100 all along
     names = tuple(n for n in names if any(n != k and (s, n) in scores for s, k in knowing.items()))
+    if not names:
+        return None
     shares = np.array([[share(setting, name) for setting in settings] for name in names])
     complete = np.isfinite(shares).all(axis=1)
     order = np.lexsort((-np.nan_to_num(shares).mean(axis=1), ~complete))

@@ -47,6 +47,9 @@ def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Ke
     """Every arm that has a score against the one with the best mean; empty for fewer than two, and
     where no direction of the metric is better.
 
+    Where seeds of an arm are missing, because they failed or were not run, it is compared in those
+    it has and is never the best: the mean of those that survive says too much.
+
     Args:
         scores: by arm, the score of every seed.
         metric: what the score is, which says which direction is better.
@@ -55,8 +58,10 @@ def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Ke
     means = {key: sign * float(np.mean(list(one.values()))) for key, one in scores.items() if one}
     if len(means) < 2 or METRICS[metric].better == "neither":
         return {}
-    best = max(means, key=lambda key: means[key])
-    rivals = [key for key in means if means[key] < means[best]]
+    most = max(map(len, scores.values()))
+    whole = [key for key in means if len(scores[key]) == most]
+    best = max(whole, key=lambda key: means[key])
+    rivals = [key for key in means if means[key] < means[best] or key not in whole]
     found = {key: Standing("best", len(rivals)) for key in means}
     compared: dict[Key, Paired] = {}
     for key in rivals:
@@ -68,9 +73,9 @@ def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Ke
             compared[key] = paired(factor(metric) * gaps)
     adjusted = holm([one.p for one in compared.values()])
     for (key, one), p in zip(compared.items(), adjusted.tolist(), strict=True):
-        found[key] = replace(
-            found[key], verdict=_verdict(one, p, len(compared), metric), against=one, p=p
-        )
+        ahead = sign * one.mean > 0  # with fewer seeds than the best
+        verdict = "untold" if ahead else _verdict(one, p, len(compared), metric)
+        found[key] = replace(found[key], verdict=verdict, against=one, p=p)
     return found
 
 
@@ -107,6 +112,11 @@ def silence(untold: Sequence[Standing]) -> str:
     most, rivals = max(pairs), max(one.rivals for one in untold)
     seeds = "1 seed" if most == 1 else f"{most} seeds"
     needed = seeds_needed(rivals)
+    if most >= needed:
+        return (
+            "What lacks seeds of the best one and is ahead of it in the others cannot be told from "
+            "it."
+        )
     compared = "one comparison" if rivals == 1 else f"{rivals} comparisons"
     return (
         f"Whether {'the others are' if rivals > 1 else 'the other is'} worse cannot be told: the "

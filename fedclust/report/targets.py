@@ -52,6 +52,7 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         ]
         if not ways:
             continue
+        ways += [Way(np.inf, dict.fromkeys(_SPENT, np.inf)) for _ in arm.run.failed]
         there = sum(np.isfinite(way.rounds) for way in ways)
         cells = [
             Cell(text=arm.label),
@@ -82,7 +83,8 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
             f"Target: {_words(spec)}. Reached: in the first evaluated round from which the mean of "
             f"the last {WINDOW} evaluations stays at or above it until the end; nothing is "
             "interpolated.",
-            "Medians over all seeds; one that never gets there counts as later than any other. "
+            "Medians over all seeds; one that never gets there, or failed on the way, counts as "
+            "later than any other. "
             "> : more than the whole run, because half of the seeds or more do not get there. "
             "Sent: 4 bytes per parameter, in both directions, with every model sent until then.",
         ),

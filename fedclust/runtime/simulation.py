@@ -85,7 +85,8 @@ class Simulation:
         if not evaluated:
             return Step(rnd, costs, None, None, untrained)
         served = self._served(clients, rnd)
-        result = clients.evaluate(served)
+        # with validation examples, they alone decide what becomes of a run
+        result = clients.evaluate(served, must_be_finite=held_out is None)
         validation = None
         if held_out is not None:
             there = replace(rnd, fed=replace(rnd.fed, test=held_out))

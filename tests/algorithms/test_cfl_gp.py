@@ -180,6 +180,13 @@ def test_costs_of_a_clustering(gradients: str, down: int, up: int) -> None:
     assert (reports[2].models_down, reports[2].models_up) == (CLIENTS, CLIENTS)
 
 
+def test_the_silhouette_tries_no_more_groups_than_models() -> None:
+    fed = federation()
+    few = ("algorithm.method.num_clusters=auto", "num_clusters=2")
+    _, reports = simulate(configured("cfl_gp", FULL, *few), fed, rounds_of(fed, 1))
+    assert reports[1].notes["num_clusters_found"] <= 2
+
+
 def test_wrong_values_name_their_key() -> None:
     with pytest.raises(ConfigError, match="num_clusters=auto"):
         configured("cfl_gp", "num_clusters=auto")

@@ -42,6 +42,15 @@ def test_copies_of_a_client_are_in_one_cluster() -> None:
     rows = [[2.31, 2.29, 2.30], [2.30, 2.33, 2.28], [2.27, 2.31, 2.34], [2.31, 2.31, 2.29]]
     found = groups_of(rows + rows)
     assert found[:4] == found[4:]
+    # fewer different losses than clusters, and as many participants
+    found = groups_of([rows[0], rows[1], rows[0]])
+    assert found[0] == found[2] != found[1]
+    for seed in range(10):
+        draw = torch.randn(3, 5, generator=torch.Generator().manual_seed(seed))
+        three = (2.3 + 0.01 * draw).tolist()
+        found = groups_of([*three, *three[:2]])
+        assert found[:2] == found[3:]
+        assert len(set(found)) == 3
 
 
 def test_square_roots_count_small_losses_more() -> None:
@@ -132,6 +141,19 @@ def test_the_silhouette_finds_fewer_groups_than_models() -> None:
     resting = sorted(set(range(5)) - set(states[-1].label.tolist()))
     assert len(resting) == 3
     assert torch.equal(states[-1].models[resting], states[-2].models[resting])
+
+
+def test_the_silhouette_tries_no_more_groups_than_models_or_participants() -> None:
+    """Eight pairs are eight groups; with five models they are at most five."""
+    rows = [[10.0 * g + shift, (7.0 * g) % 30, 1, 1, 1] for g in range(8) for shift in (0, 0.01)]
+    auto = "algorithm.method.num_clusters=auto"
+    found = groups_of(rows, auto)
+    assert len(set(found)) <= 5
+    assert found[::2] == found[1::2]
+    assert set(groups_of([row[:1] for row in rows], auto)) == {0}
+    # four participants of two groups, and a bound above them
+    few = groups_of([[1.0, 5.1, 9, 9, 9], [1.1, 5.0, 9, 9, 9], [2.1, 3.5, 9, 9, 9]], auto)
+    assert few[0] == few[1] != few[2]
 
 
 def test_wrong_values_name_their_key() -> None:

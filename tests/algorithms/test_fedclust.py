@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import distances
 from fedclust.models.mlp import mlp
+from fedclust.types import Split
 
 HIDDEN = 8
 BODY, HEAD = (FEATURES + 1) * HIDDEN, (HIDDEN + 1) * CLASSES
@@ -97,6 +99,18 @@ def test_newcomers_train_once_and_join_their_group() -> None:
     shape = distances(states[2].uploaded.all(), states[2].uploaded.all())
     together = fed.group.unsqueeze(1) == fed.group
     assert float(shape[together].max()) < float(shape[~together].min())
+
+
+def test_newcomers_train_at_the_rate_of_the_first() -> None:
+    """Client 2 has the data of client 5 and arrives when the rate has fallen to a hundredth."""
+    fed, decay = federation(), "solver.decay=0.1"
+    full = ("solver.batch_size=null", "solver.epochs=1")
+    rows = [fed.train.of_client(5 if i == 2 else i) for i in range(CLIENTS)]
+    fed = replace(fed, train=Split.of(rows))
+    early, complete = rounds_of(fed, 2, absent=(2,)), rounds_of(fed, 3)
+    states, _ = simulate(configured("fedclust", decay, *full), fed, [*early, complete[2]])
+    sent = states[-1].uploaded.all()
+    torch.testing.assert_close(sent[2], sent[5])
 
 
 def test_wrong_values_name_their_key() -> None:

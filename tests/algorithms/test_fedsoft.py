@@ -131,6 +131,7 @@ def test_who_has_not_trained_is_served_the_centre_of_its_largest_importance() ->
         own = client in rnd.cohort.tolist()
         expected = states[0].personal.all()[client] if own else states[0].models[centre]
         assert torch.equal(served.models[served.label[client]], expected)
+    assert served.weight is None
 
 
 def test_clients_drawn_for_every_centre() -> None:

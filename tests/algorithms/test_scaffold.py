@@ -75,7 +75,9 @@ def test_the_servers_step_scales_the_movement() -> None:
     torch.testing.assert_close(two[0].model - start, 2 * (one[0].model - start))
 
 
-@pytest.mark.parametrize("key", ["solver.momentum=0.9", "solver.proximal=0.1"])
+@pytest.mark.parametrize(
+    "key", ["solver.momentum=0.9", "solver.proximal=0.1", "solver.weight_decay=0.1"]
+)
 def test_local_work_that_hides_the_gradient_is_one_line(key: str) -> None:
     with pytest.raises(ConfigError, match=key.replace(".", r"\.", 1)):
         configured("scaffold", key)

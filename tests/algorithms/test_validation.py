@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -35,7 +36,7 @@ from fedclust.runtime.run import run
 from fedclust.scenarios.drift import Drift
 from fedclust.scenarios.swap_all import SwapAll
 from fedclust.scenarios.swap_part import SwapPart
-from fedclust.types import Cost, Evaluation, Federation, Round, Served, Split
+from fedclust.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
 from fedclust.validation import cut
 from fedclust.verbs import Clients
 
@@ -170,13 +171,33 @@ def spoilt(job: Job) -> Job:
     y[apart] = (y[apart] + 1) % pool.num_classes
     images = pool.images(apart)
     x[images] = torch.randint(0, 17, x[images].shape).to(x.dtype)
-    changed = replace(pool, x=x, y=y)
+    return on(job, replace(pool, x=x, y=y))
+
+
+def on(job: Job, changed: Pool) -> Job:
+    """The job with other examples, by the loop engine."""
+    pool = next(iter(job.federations.values())).pool
     federations = {seed: replace(f, pool=changed) for seed, f in job.federations.items()}
     model = Objects().make(
         config_of("fedavg")["model"], "model", in_shape=pool.shape, num_classes=pool.num_classes
     )
     engine = make_engine("loop", model, changed, None)
     return replace(job, federations=federations, engine=engine)
+
+
+def test_with_validation_examples_test_data_do_not_decide_whether_a_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    config = {**config_of("fedavg"), "validation": 0.25, "engine": "loop", "rounds": 2}
+    job = build(config)
+    pool, x = job.federations[0].pool, job.federations[0].pool.x.float()
+    for fed in job.federations.values():
+        x[pool.images(fed.test.index.long())] = torch.nan
+    run(on(job, replace(pool, x=x)), RunFolder(tmp_path, config), Silent())
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert status["seeds"] == {"0": "ok", "1": "ok"}
+    found = table(tmp_path)
+    assert found[found["metric"] == "validation_loss"]["value"].astype(float).notna().all()
 
 
 def table(folder: Path) -> pd.DataFrame:

@@ -211,6 +211,7 @@ BAD = [
     (["scale.name=laptop"], "scale.name=laptop is not allowed"),
     (["rounds=1,2"], "rounds=1,2 is not allowed: `fedclust run -m` runs a job for every value"),
     # what Hydra has no words for
+    (["-m", "--cfg", "job"], "--cfg shows the config of one job: leave out -m"),
     (["=3"], "'=3' is not allowed: KEY=VALUE, as in rounds=20"),
     (["rounds"], "'rounds' is not allowed: KEY=VALUE"),
     (["quickstart"], "'quickstart' is not allowed: did you mean experiment=quickstart?"),

@@ -158,7 +158,15 @@ def test_identical_clients_end_up_together(method: Any) -> None:
     distance = (block.unsqueeze(1) != block).float()
     assert same_partition(method(num_clusters=3)(distance, STREAM), block)
     assert same_partition(method(num_clusters="auto")(distance, STREAM), block)
-    assert len(method(num_clusters=2)(torch.zeros(5, 5), STREAM)) == 5
+    assert method(num_clusters=2)(torch.zeros(5, 5), STREAM).tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("method", WITH_AUTO)
+def test_copies_stay_together_where_more_clusters_are_asked_for(method: Any) -> None:
+    place = torch.tensor([0.0, 5.0, 0.0, 9.0, 0.0])
+    distance = (place.unsqueeze(1) - place).abs()
+    for k in (4, 5):
+        assert method(num_clusters=k)(distance, STREAM).tolist() == [0, 1, 0, 2, 0]
 
 
 def test_alternate_by_hand() -> None:

@@ -151,6 +151,17 @@ def test_one_missing_seed_is_left_out_of_its_pair_alone() -> None:
     assert "smallest p value that 1 seed can give is 1," in rule(list(one.values()), "accuracy")[0]
 
 
+def test_an_arm_that_lost_seeds_is_never_the_best() -> None:
+    scores = {"a": dict.fromkeys(range(3), 0.99), "b": dict.fromkeys(TEN, 0.9)}
+    scores |= {"c": dict.fromkeys(TEN, 0.8)}
+    one = standings(scores, "accuracy")
+    assert [one[k].verdict for k in "abc"] == ["untold", "best", "below"]
+    most = {"a": dict.fromkeys(TEN, 0.99), "b": dict.fromkeys((*TEN, 99), 0.9)}
+    one = standings(most, "accuracy")
+    assert [one[k].verdict for k in "ab"] == ["untold", "best"]
+    assert rule(list(one.values()), "accuracy")[0].endswith("cannot be told from it.")
+
+
 def test_equal_means_are_bold_together_and_a_lower_loss_is_better() -> None:
     losses = {"a": {0: 1.0, 1: 3.0}, "b": {0: 3.0, 1: 1.0}, "c": {0: 9.0, 1: float("inf")}}
     one = standings(losses, "test_loss")
@@ -229,7 +240,25 @@ def test_a_method_that_is_missing_in_one_federation_is_named(
     table = found(report, "overall")
     assert texts(table) == [["a", "2.00", "50.00"], ["b", "1.00", "60.00"]]
     assert table.columns[2] == "IQM of test accuracy (%)"
-    assert table.notes[-1] == "Not in every federation, and left out: d."
+    assert table.notes[-1] == "Not run in every federation and all of its seeds, and left out: d."
+
+
+def test_a_method_that_lost_a_seed_has_no_rank(tmp_path: Path, plain: Plain) -> None:
+    for f in (0, 1):
+        for name in ("fedavg", "a", "lost"):
+            plain(
+                tmp_path / f"{f}{name}",
+                {"accuracy": [[0.5, 0.9 if name == "lost" else 0.6]]},
+                choices={"algorithm": name, "case": f"x/f{f}"},
+                overrides=[f"case=x/f{f}"],
+                status={"state": "done", "seeds": {"0": "bad", "1": "ok"}}
+                if name == "lost"
+                else {"state": "done"},
+            )
+    report = contents(tmp_path)
+    one = overall(report.spec, report.arms)
+    assert one is not None
+    assert (sorted(one.names), one.left_out) == (["a", "fedavg"], ("lost",))
 
 
 def test_an_unfinished_run_is_not_compared(tmp_path: Path, plain: Plain) -> None:
@@ -279,6 +308,31 @@ def test_fairness_is_of_single_clients(tmp_path: Path, plain: Plain) -> None:
     assert len(table.notes) == 1
 
 
+def test_hurt_is_against_training_alone_with_the_same_kind_of_settings(
+    tmp_path: Path, plain: Plain
+) -> None:
+    curves = {"accuracy": [[0.5], [0.6]], "num_clusters": [[1], [1]]}
+    for name, kind, correct in (
+        ("fedavg", "null", [35] * 10),
+        ("fedavg", "best", [35] * 10),
+        ("local", "null", [25] * 10),
+        ("local", "best", [45] * 10),
+    ):
+        choices = {"algorithm": name}
+        config = {"tuned": None if kind == "null" else kind}
+        folder = plain(
+            tmp_path / f"{name}{kind}",
+            curves,
+            choices=choices,
+            overrides=[f"tuned={kind}"],
+            config=config,
+        )
+        clients(folder, correct)
+    table = {row[0]: row for row in texts(found(contents(tmp_path), "fairness"))}
+    assert table["fedavg default"][-1] == "0.00"
+    assert table["fedavg tuned"][-1] == "100.00"
+
+
 def test_without_rows_of_clients_there_is_no_fairness(sweep: Callable[..., Contents]) -> None:
     assert "fairness" not in names(sweep({"a": [0.5], "b": [0.6]}))
 
@@ -302,6 +356,18 @@ def test_rounds_bytes_and_steps_to_a_target(tmp_path: Path, plain: Plain) -> Non
     ]
     assert table.records[0]["rounds"] == 4.5
     assert table.records[1]["rounds"] == ""
+
+
+def test_a_seed_that_failed_does_not_reach_the_target(tmp_path: Path, plain: Plain) -> None:
+    plain(
+        tmp_path / "a",
+        {"accuracy": [[0.8, 0.8, np.nan]] * 4},
+        choices={"algorithm": "a"},
+        config={"report": {"target": {"value": 0.75}}},
+        status={"state": "done", "seeds": {"0": "ok", "1": "ok", "2": "diverged"}},
+    )
+    table = found(contents(tmp_path), "target")
+    assert [texts(table)[0][2], texts(table)[0][3]] == ["2 of 3", "3"]
 
 
 def test_a_target_can_be_what_an_arm_ends_with(tmp_path: Path, plain: Plain) -> None:

@@ -10,6 +10,8 @@ import pytest
 from fedclust.helpers.errors import ConfigError
 from fedclust.report.published import Published, lookup, table
 
+MNIST = {"dataset": "mnist"}
+
 
 def test_the_copy_is_the_source(root: Path) -> None:
     source = root.parent / "shared" / "paper_results.csv"
@@ -29,13 +31,13 @@ def test_the_copy_is_the_source(root: Path) -> None:
     ],
 )
 def test_lcfl_table_two(algorithm: str, iteration: int, mean: float, std: float) -> None:
-    assert lookup("LCFL/Table II", algorithm, {}, iteration, whole=False) == Published(mean, std)
+    assert lookup("LCFL/Table II", algorithm, MNIST, iteration, whole=False) == Published(mean, std)
 
 
 def test_an_iteration_that_is_not_printed_has_no_number() -> None:
-    assert lookup("LCFL/Table II", "lcfl", {}, 6, whole=False) is None
-    assert lookup("LCFL/Table II", "lcfl", {}, 60, whole=True) == Published(97.90, 0.08)
-    assert lookup("LCFL/Table II", "fesem", {}, 60, whole=True) is None
+    assert lookup("LCFL/Table II", "lcfl", MNIST, 6, whole=False) is None
+    assert lookup("LCFL/Table II", "lcfl", MNIST, 60, whole=True) == Published(97.90, 0.08)
+    assert lookup("LCFL/Table II", "fesem", MNIST, 60, whole=True) is None
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def test_an_iteration_that_is_not_printed_has_no_number() -> None:
     [("fedavg", 1, 10.84), ("fedavg", 18, 34.25), ("ifca", 18, 61.6), ("cfl_gp", 18, 67.2)],
 )
 def test_cfl_gp_notebook(algorithm: str, iteration: int, mean: float) -> None:
-    found = lookup("CFL-GP/Released notebook", algorithm, {}, iteration, whole=True)
+    found = lookup("CFL-GP/Released notebook", algorithm, MNIST, iteration, whole=True)
     assert found == Published(mean, None)
 
 
@@ -64,6 +66,21 @@ def test_clove_is_told_apart_by_the_case(
     assert lookup(name, algorithm, choices, 100, whole=True) == Published(mean, None)
     choices["case"] = f"clove/{dataset}_skew_3"  # nothing is printed
     assert lookup(name, algorithm, choices, 100, whole=True) is None
+
+
+@pytest.mark.parametrize(
+    ("table", "dataset", "case", "algorithm"),
+    [
+        ("Label skew", "mnist", "mnist_skew_1", "sattler_cfl"),
+        ("Label skew", "cifar10", "cifar10_skew_1", "flexcfl"),
+        ("Concept shift", "mnist", "mnist_label_swaps", "clove"),
+    ],
+)
+def test_what_is_printed_for_another_data_set_is_not_of_this(
+    table: str, dataset: str, case: str, algorithm: str
+) -> None:
+    choices = {"dataset": dataset, "scenario": "static", "case": f"clove/{case}"}
+    assert lookup(f"CLoVE/{table}", algorithm, choices, 100, whole=True) is None
 
 
 def test_data_sets_of_one_table_are_told_apart() -> None:

@@ -98,6 +98,20 @@ def test_there_is_nothing_to_show(
     assert relative_table(report.spec, report.arms) is None
 
 
+def test_the_oracle_alone_is_divided_by_nothing(tmp_path: Path, plain: Plain) -> None:
+    for case in ("f0", "f1"):
+        for name, state in (("oracle", "done"), ("mine", "failed")):
+            plain(
+                tmp_path / f"{case}{name}",
+                {"accuracy": [[0.5, 0.6]]},
+                choices={"algorithm": name, "case": f"x/{case}"},
+                overrides=[f"case=x/{case}"],
+                status={"state": state},
+            )
+    report = contents(tmp_path)
+    assert relative(report.spec, report.arms) is None
+
+
 def test_the_figure_prints_every_share_and_is_white_at_the_oracles(
     sweep: Callable[..., Contents],
 ) -> None:

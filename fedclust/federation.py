@@ -269,8 +269,10 @@ def summary(fed: Federation) -> dict[str, Any]:
     """What a report says about a federation, JSON-able.
 
     clients, groups; `train`, `test` and, where there are such examples, `validation`: examples in
-    total and mean, std, min and max per client (ddof=0); `classes`: mean, min and max of the
-    classes a client has training examples of; `examples`: training examples of every class per
+    total and mean, std, min, max and quartiles per client (ddof=0); `classes`: mean, min and max of
+    the classes a client has training examples of; `label_skew`: mean over clients of the total
+    variation between the classes of their training examples and those of all, 0 where all are
+    alike; `examples`: training examples of every class per
     true group, with the group "-1" for clients without one; without true groups and for up to
     1,000 clients also `client_examples`, the same per client.
     """
@@ -290,7 +292,11 @@ def summary(fed: Federation) -> dict[str, Any]:
             "std": float(count.std(correction=0)),
             "min": int(count.min()),
             "max": int(count.max()),
+            "quartiles": count.quantile(torch.tensor([0.25, 0.5, 0.75]).to(count)).tolist(),
         }
+    share = histogram.double() / histogram.sum(1, keepdim=True)
+    overall = histogram.sum(0).double() / histogram.sum()
+    numbers["label_skew"] = float(((share - overall).abs().sum(1) / 2).nanmean())
     numbers["classes"] = {
         "mean": float(owned.mean()),
         "min": int(owned.min()),

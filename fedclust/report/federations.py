@@ -16,6 +16,7 @@ from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 
 _MOST_CLASS_ROWS = 40  # settings with more (setting, group) rows than this are left out
+_QUARTILES = ("first quartile", "median", "third quartile")
 _PRINTED = {  # column → metric in the tables that describe data sets and models
     "clients": "num_devices",
     "examples": "num_samples_total",
@@ -46,6 +47,12 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         for name in ("mean", "min", "max"):
             record[f"classes {name}"] = _mean(seeds, "classes", name)
         record["parameters"] = int(arm.run.federation["parameters"])
+        if all("label_skew" in seed for seed in seeds):  # older runs lack these
+            record["label skew"] = _mean(seeds, "label_skew")
+            for split in ("train", "test"):
+                each = [seed[split]["quartiles"] for seed in seeds]
+                for name, value in zip(_QUARTILES, np.mean(each, axis=0).tolist(), strict=True):
+                    record[f"{split} {name}"] = value
         records.append(record)
         examples = _number(spec, arm, "examples", record)
         rows.append(
@@ -68,6 +75,7 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
                 _spread(record, "train"),
                 _spread(record, "test"),
                 _range(record["classes mean"], record["classes min"], record["classes max"]),
+                Cell(text=f"{record['label skew']:.2f}" if "label skew" in record else "–"),
                 _number(spec, arm, "parameters", record),
             )
         )
@@ -84,12 +92,15 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
             "train per client",
             "test per client",
             "classes per client",
+            "label skew",
             "parameters",
         ),
         rows=tuple(rows),
         records=tuple(records),
         notes=(
-            "Per client: mean ± standard deviation over clients (least to most). Means over seeds.",
+            "Per client: mean ± standard deviation over clients (least to most; quartiles in the "
+            "CSV). Label skew: total variation between the classes of a client's training examples "
+            "and those of all, mean over clients; 0 where all are alike. Means over seeds.",
         ),
     )
 

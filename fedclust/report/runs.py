@@ -216,6 +216,9 @@ def _check_federation(content: Mapping[str, Any]) -> None:
         for split in ("train", "test"):
             sum(float(seed[split][name]) for name in ("total", "mean", "std", "min", "max"))
         sum(float(seed["classes"][name]) for name in ("mean", "min", "max"))
+        if "label_skew" in seed:
+            float(seed["label_skew"])
+            [sum(map(float, seed[split]["quartiles"])) for split in ("train", "test")]
 
 
 def unreadable(path: Path, why: object, remedy: str) -> DataError:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedclust.datasets.digits import Digits
 from fedclust.federation import build, summary
@@ -317,6 +318,13 @@ def test_the_federation_table(tmp_path: Path, plain: Plain) -> None:
     assert row["train"] == int(fed.train.count.sum())
     assert row["train mean"] == pytest.approx(row["train"] / 20)
     assert row["examples"] == row["train"] + int(fed.test.count.sum())
+    classes = torch.stack(
+        [fed.pool.y[fed.train.of_client(i)].bincount(minlength=10) for i in range(20)]
+    ).double()
+    apart = classes / classes.sum(1, keepdim=True) - classes.sum(0) / classes.sum()
+    assert row["label skew"] == pytest.approx(float(apart.abs().sum(1).mean()) / 2)
+    assert row["train median"] == pytest.approx(np.quantile(fed.train.count, 0.5))
+    assert row["test first quartile"] == pytest.approx(np.quantile(fed.test.count, 0.25))
     cells = dict(zip(tables["federation"].columns, tables["federation"].rows[0], strict=True))
     assert (cells["parameters"].detail, cells["parameters"].good) == ("paper 7,850", True)
     assert (cells["clients"].detail, cells["clients"].good) == ("paper 1,000", False)

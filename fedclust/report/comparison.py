@@ -31,7 +31,8 @@ from fedclust.report.statistics.scores import improvement, iqm, stratified
 from fedclust.report.table import Cell, Table
 from fedclust.report.wording import factor, in_percent, inside, title
 
-_REFERENCE = "fedavg"  # what scores of several federations are put on a common scale with
+# what scores of several federations are put on a common scale with; the first of them that ran
+_REFERENCES = ("fedavg", "fedavg default")
 _LEAST_RUNS, _LEAST_SEEDS = 10, 3  # with fewer, a bootstrap interval is too short
 _WORDS = {
     "best": "the best mean",
@@ -246,7 +247,7 @@ def overall(spec: Spec, arms: Sequence[Arm]) -> Overall | None:
         return all(len(scores.get((s, name), {})) == most[s] > 0 for s in settings)
 
     names = tuple(name for name in every if ran(name))
-    reference = _REFERENCE if _REFERENCE in names else ""
+    reference = next((name for name in _REFERENCES if name in names), "")
     if reference:  # what shares no seed with it cannot be put on its scale
         shared = {n: [_gains(scores, s, n, reference).size for s in settings] for n in names}
         names = tuple(name for name in names if all(shared[name]))

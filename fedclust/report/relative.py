@@ -16,10 +16,10 @@ from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 from fedclust.report.wording import factor, title
 
-# what a score is divided by: the first of these that ran; with one group for all, knowing the
-# groups is FedAvg
-_KNOWING = ("oracle", "fedavg")
-_ONE_FOR_ALL = "fedavg"
+# what a score is divided by: the first of these that ran, with default settings where there are
+# tuned ones beside them; with one group for all, knowing the groups is FedAvg
+_ORACLE = ("oracle", "oracle default")
+_ONE_FOR_ALL = ("fedavg", "fedavg default")
 BELOW = "▾"  # behind a share that one model for all exceeds
 
 
@@ -60,13 +60,14 @@ def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
     column = score_column(spec, arms)
     scores = {(arm.setting, arm.name): column.values(arm) for arm in arms if arm.finished}
     scores = {key: values for key, values in scores.items() if values}
-    knowing = {
-        setting: next((name for name in _KNOWING if (setting, name) in scores), "")
-        for setting in settings_of(arms)
-    }
+
+    def first(setting: str, names: Sequence[str]) -> str:
+        return next((name for name in names if (setting, name) in scores), "")
+
+    knowing = {s: first(s, (*_ORACLE, *_ONE_FOR_ALL)) for s in settings_of(arms)}
     settings = tuple(setting for setting, name in knowing.items() if name)
     names = tuple(dict.fromkeys(arm.name for arm in arms))
-    if "oracle" not in knowing.values():
+    if not set(_ORACLE) & set(knowing.values()):
         return None
 
     def share(setting: str, name: str) -> float:
@@ -93,7 +94,7 @@ def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
             ]
         ),
         shares=shares[order],
-        common=np.array([share(setting, _ONE_FOR_ALL) for setting in settings]),
+        common=np.array([share(setting, first(setting, _ONE_FOR_ALL)) for setting in settings]),
     )
 
 
@@ -124,7 +125,8 @@ def relative_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
 
 def explained(found: Relative) -> str:
     """What the numbers mean, in words."""
-    others = [s for s, name in zip(found.settings, found.knowing, strict=True) if name != "oracle"]
+    others = [s for s, k in zip(found.settings, found.knowing, strict=True) if k not in _ORACLE]
+    with_defaults = ", with default settings," if _ORACLE[1] in found.knowing else ""
     without = (
         f" In {' and '.join(others)} there is no oracle; the scores are divided by FedAvg's, which "
         "is the oracle of a single group."
@@ -132,7 +134,8 @@ def explained(found: Relative) -> str:
         else ""
     )
     return (
-        "Score over the oracle's in the same federation and seeds, in percent: 100 is as good as "
+        f"Score over the oracle's{with_defaults} in the same federation and seeds, in percent: 100 "
+        "is as good as "
         f"FedAvg inside the true groups.{without} {BELOW}: below FedAvg, one model for all. "
         "Methods by their mean over the federations; those that did not run in all of them last."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext, suppress
@@ -27,7 +28,7 @@ from fedclust.helpers.errors import (
     counted,
     require,
 )
-from fedclust.helpers.memory import short_of_memory
+from fedclust.helpers.memory import readable, short_of_memory
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits, keep_freed_memory
 from fedclust.runtime.onlooker import NoRecorder
@@ -104,7 +105,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
             )
         device = next(iter(job.federations.values())).pool.x.device
         precision = simulated(folder.config.get("precision", "highest"), device)
-        for remark in filter(None, (*remarks_of(job), precision)):
+        full = short_of_disk(job, folder.path, first)
+        for remark in filter(None, (*remarks_of(job), precision, full)):
             progress.warn(remark)
         last = job.rounds - 1
         signals.answer = partial(progress.finishing, first, seeds.saved)
@@ -272,6 +274,24 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
     }
     together = "" if seeds == 1 else f", in {seeds} seeds"
     return {f"{what}{together}": seeds * size for what, size in bytes_of.items()}
+
+
+def short_of_disk(job: Job, folder: Path, first: int) -> str:
+    """What to say where a job's checkpoints do not fit on the disk; "" where they do.
+
+    Counted are the models that the method's State keeps of every client. The last two checkpoints
+    are kept, and the next one is written beside them.
+    """
+    num_clients = min(fed.num_clients for fed in job.federations.values())
+    kept = models_per_client(job.algorithm) * num_clients * len(job.federations)
+    needed = 4 * job.engine.layout.num_params * kept * (1 if first else 3)
+    free = shutil.disk_usage(folder).free
+    if needed <= free:
+        return ""
+    return (
+        f"the checkpoints of this job take {readable(needed)} more, and {readable(free)} are free "
+        f"in {folder}: a full disk ends it, and the same command continues it"
+    )
 
 
 class _Seeds:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from fedclust.engines import sums
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
-from fedclust.runtime.run import needs, run
+from fedclust.runtime.run import needs, run, short_of_disk
 from fedclust.scenarios.newcomers import Newcomers
 from fedclust.types import ClientModels, Cost, Served
 from fedclust.verbs import Method
@@ -200,3 +201,14 @@ def test_what_a_job_needs_is_counted(
     noun = "model" if server == 1 else "models"
     assert sizes[0][0] == f"{server} {noun} of the server with 650 parameters each, in 2 seeds"
     assert sizes[2][0] == f"{kept} models that clients keep, before and after a round, in 2 seeds"
+
+
+@pytest.mark.parametrize(("free", "told"), [(3 * 2 * 8 * MODEL, False), (1000, True)])
+def test_a_disk_too_small_for_the_checkpoints_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, told: bool
+) -> None:
+    """Eight clients with a model each, two seeds, three checkpoints while the third is written."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    said = short_of_disk(job_of("local"), tmp_path, 0)
+    assert said.startswith("the checkpoints of this job take 122 ") == told
+    assert short_of_disk(job_of("fedavg"), tmp_path, 0) == ""

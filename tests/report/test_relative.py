@@ -11,7 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from fedclust.report import diagrams
-from fedclust.report.relative import Relative, relative, relative_table
+from fedclust.report.comparison import overall
+from fedclust.report.relative import Relative, explained, relative, relative_table
 from fedclust.report.write import Contents, contents
 
 Plain = Callable[..., Path]
@@ -96,6 +97,35 @@ def test_there_is_nothing_to_show(
     report = sweep(cases)
     assert relative(report.spec, report.arms) is None
     assert relative_table(report.spec, report.arms) is None
+
+
+def test_tuned_beside_default_is_held_against_the_oracle_with_defaults(
+    tmp_path: Path, plain: Plain
+) -> None:
+    for case in ("f0", "f1"):
+        for name, kind, score in (
+            ("oracle", "null", 0.8),
+            ("oracle", "best", 0.9),
+            ("fedavg", "null", 0.4),
+            ("fedavg", "best", 0.6),
+        ):
+            plain(
+                tmp_path / f"{case}{name}{kind}",
+                {"accuracy": [[0.1, 0.1], [score, score]]},
+                choices={"algorithm": name, "case": f"x/{case}"},
+                overrides=[f"case=x/{case}", f"tuned={kind}"],
+                config={"tuned": None if kind == "null" else kind},
+            )
+    report = contents(tmp_path)
+    found = relative(report.spec, report.arms)
+    assert found is not None
+    assert found.names == ("oracle tuned", "fedavg tuned", "fedavg default")
+    np.testing.assert_allclose(found.shares[:, 0], [1.125, 0.75, 0.5])
+    np.testing.assert_allclose(found.common, 0.5)
+    assert "the oracle's, with default settings, in the same" in explained(found)
+    over = overall(report.spec, report.arms)
+    assert over is not None
+    assert over.reference == "fedavg default"
 
 
 def test_the_oracle_alone_is_divided_by_nothing(tmp_path: Path, plain: Plain) -> None:

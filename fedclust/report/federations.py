@@ -190,4 +190,4 @@ def _spread(record: Mapping[str, Any], split: str) -> Cell:
 def _range(mean: float, least: float, most: float) -> Cell:
     if most <= least:
         return Cell(text=f"{mean:g}")
-    return Cell(text=f"{mean:.1f}", detail=f"{least:g} to {most:g}")
+    return Cell(text=f"{mean:.1f}", detail=f"{least:.3g} to {most:.3g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -50,11 +51,17 @@ def verdicts(arm: Arm) -> Counter[str]:
 def _listed(values: NDArray[np.float64]) -> str:
     """The value of every seed; of many seeds the mean and the range."""
     if len(values) <= _MOST_LISTED:
-        return ", ".join(f"{value:.2f}" for value in values)
-    low, high = float(values.min()), float(values.max())
-    if f"{low:.2f}" == f"{high:.2f}":
-        return f"{low:.2f} in every seed"
-    return f"mean {values.mean():.2f}, {low:.2f} to {high:.2f}"
+        return ", ".join(map(_shown, values.tolist()))
+    low, high = _shown(float(values.min())), _shown(float(values.max()))
+    if low == high:
+        return f"{low} in every seed"
+    return f"mean {_shown(float(values.mean()))}, {low} to {high}"
+
+
+def _shown(value: float) -> str:
+    """Two digits; three where they would make 1 of less."""
+    text = f"{value:.2f}"
+    return f"{math.floor(1000 * value) / 1000:.3f}" if value < 1 and text == "1.00" else text
 
 
 ONE = "everybody is in one cluster, so groups cannot be told apart"

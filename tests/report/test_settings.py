@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.rotated import Rotated
 from fedclust.report import figures, make_report
 from fedclust.report.curves import draw
+from fedclust.report.recovery import words
 from fedclust.report.spec import Drawn, Spec
 from fedclust.report.write import Contents, all_contents, contents
 
@@ -364,3 +366,19 @@ def test_mistakes_in_the_figure_node_are_named() -> None:
         with pytest.raises(ConfigError, match=message):
             Spec.of({"report": {"figure": node}})
     assert Spec.of({}).figure == Drawn(rows=(), x="round")
+
+
+def test_a_purity_just_below_one_is_not_shown_as_one(tmp_path: Path, plain: Plain) -> None:
+    job = plain(
+        tmp_path / "a",
+        {"accuracy": [[0.5, 0.5]], "purity": [[0.9999, 1.0]], "num_clusters": [[2, 2]]},
+        choices={"algorithm": "a"},
+    )
+    rows = [
+        {"seed": seed, "round": 0, "client": i, "group": i % 2, "label": i % 2}
+        for seed in (0, 1)
+        for i in range(6)
+    ]
+    pd.DataFrame(rows).to_parquet(job / "clients.parquet")
+    (arm,) = contents(tmp_path).arms
+    assert words(arm).endswith("(purity 0.999, 1.00)")

@@ -88,7 +88,7 @@ def test_tuned_methods_have_a_table_of_their_own_beside_the_default_settings(
     text = target.read_text()
     head = "## Tuned on validation data"
     assert rows(text, "method") == rows(before, "method")
-    assert "2 trials, the first with the default settings" in text.replace("\n", " ")
+    assert "with the rounds of 2 whole trials" in text.replace("\n", " ")
     tuned = rows(text[text.index(head) :], "method")
     assert set(tuned) == {"ifca", "fedavg"}
     board = rows(text, "method")

@@ -112,6 +112,7 @@ def test_no_mutant_of_the_list_is_stale() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)  # four minutes of two free cores
 def test_the_mutants_of_the_list_are_killed() -> None:
     """In a process of its own, which forks before anything has made a thread."""
     program = [sys.executable, str(ROOT / "scripts" / "mutants.py")]

@@ -292,7 +292,7 @@ def summary(fed: Federation) -> dict[str, Any]:
             "std": float(count.std(correction=0)),
             "min": int(count.min()),
             "max": int(count.max()),
-            "quartiles": count.quantile(torch.tensor([0.25, 0.5, 0.75]).to(count)).tolist(),
+            "quartiles": np.quantile(split.count.tolist(), (0.25, 0.5, 0.75)).tolist(),
         }
     share = histogram.double() / histogram.sum(1, keepdim=True)
     overall = histogram.sum(0).double() / histogram.sum()

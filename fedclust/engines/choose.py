@@ -10,7 +10,7 @@ from torch import nn
 
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.cuda import kernels
-from fedclust.engines.fused.native import compiled
+from fedclust.engines.fused.native import compiled, gather
 from fedclust.engines.fused.network import obstacle
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
@@ -90,6 +90,9 @@ def _engine(
 
 
 def _with_gather(pool: Pool) -> Pool:
-    """A pool whose examples a kernel gathers, where there is one for its device."""
-    gather = kernels.kernel("gather", pool.x.device)
-    return pool if gather is None else replace(pool, gather=gather.rows_into)
+    """A pool whose examples are gathered by a kernel or compiled code, where there is any."""
+    found = kernels.kernel("gather", pool.x.device)
+    if found is not None:
+        return replace(pool, gather=found.rows_into)
+    stored = pool.x.is_cpu and pool.x.is_contiguous()
+    return replace(pool, gather=gather.rows_into) if stored and gather.compiled() else pool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,25 +14,63 @@ from fedclust.helpers.rng import fold, permutations
 from fedclust.solver import Solver
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
     """The local steps of C rows.
 
     Attributes:
-        position: [C, S, B] int64, which of the row's own examples (0 … count - 1) a batch holds.
+        shards, solver: the rows, and what a step is.
         size: [C, S] int64 real examples of each batch, 0 after the row's last step; real ones come
             first.
         steps: [C] int64 steps of each row; S is the largest.
-        ordered: every batch is the whole client in file order, so `position` need not be gathered.
+        passes: over a row's examples that the steps need at most.
         known_size, known_steps: `size` and `steps` in the host's memory.
     """
 
-    position: Tensor
+    shards: Shards
+    solver: Solver
     size: Tensor
     steps: Tensor
-    ordered: bool
+    passes: int
     known_size: Tensor
     known_steps: Tensor
+
+    @property
+    def ordered(self) -> bool:
+        """Whether every batch is the whole client in file order, so that `position` need not be
+        gathered.
+        """
+        return self.solver.batch_size is None
+
+    @cached_property
+    def position(self) -> Tensor:
+        """Which of the row's own examples (0 … count - 1) a batch holds, [C, S, B] int64, 0 in
+        padding.
+        """
+        solver, count, size = self.solver, self.shards.count, self.size
+        longest = self.shards.index.shape[1]
+        if solver.batch_size is None:
+            within = torch.arange(longest, device=size.device)
+            return torch.where(within < size.unsqueeze(2), within, 0)
+        width = min(solver.batch_size, longest)
+        batch = count.clamp(max=width).unsqueeze(1)  # [C, 1] examples of a full batch
+        nonzero = count.clamp(min=1).unsqueeze(1)
+        step = torch.arange(size.shape[1], device=size.device)
+        if solver.epochs is not None:
+            per_pass = _per_pass(count, solver)
+            # within its pass a batch begins behind the whole ones before it
+            begin = (step // per_pass) * nonzero + (step % per_pass) * batch
+        else:
+            begin = step * batch
+        # one permutation per (row, pass), laid end to end without the padding between passes
+        key = fold(self.shards.key.unsqueeze(1), torch.arange(self.passes, device=size.device))
+        order = permutations(key, count.unsqueeze(1).expand(-1, self.passes), longest)  # [C, E, n]
+        within = torch.arange(width, device=size.device)
+        draw = begin.unsqueeze(2) + within  # [C, S, B] number in the row's endless sequence
+        column = draw // nonzero.unsqueeze(2) * longest + draw % nonzero.unsqueeze(2)
+        real = within < size.unsqueeze(2)
+        taken = order.flatten(1).gather(1, column.masked_fill(~real, 0).flatten(1))
+        return taken.view_as(column).masked_fill(~real, 0)
 
     def first_epoch(self, count: Tensor, solver: Solver) -> Tensor:
         """What every step's batch weighs in a mean over the first local epoch, [C, S] float32.
@@ -81,41 +120,31 @@ def schedule(shards: Shards, solver: Solver, known: Shards | None = None) -> Sch
         known: the rows with `count` and `work` in the host's memory, where the caller has them
             there.
     """
-    count, device = shards.count, shards.count.device
-    longest = shards.index.shape[1]
     if known is None:
         known = in_host_memory(shards)
     known_steps = known.num_steps(solver)
     known_size = _sizes(known.count, known_steps, solver)
+    device = shards.count.device
     steps, size = (x.to(device, non_blocking=True) for x in (known_steps, known_size))
-    both = {"size": size, "steps": steps, "known_size": known_size, "known_steps": known_steps}
-    if solver.batch_size is None:
-        within = torch.arange(longest, device=device)
-        position = torch.where(within < size.unsqueeze(2), within, 0)
-        return Schedule(position=position, ordered=True, **both)
+    return Schedule(
+        shards=shards,
+        solver=solver,
+        size=size,
+        steps=steps,
+        passes=_passes(known.count, known_size.shape[1], solver),
+        known_size=known_size,
+        known_steps=known_steps,
+    )
 
-    width = min(solver.batch_size, longest)
-    batch = count.clamp(max=width).unsqueeze(1)  # [C, 1] examples of a full batch
-    nonzero = count.clamp(min=1).unsqueeze(1)
-    step = torch.arange(size.shape[1], device=device)
+
+def _passes(count: Tensor, steps: int, solver: Solver) -> int:
+    """Passes over `count` [C] examples, on the host, that up to `steps` steps need."""
     if solver.epochs is not None:
-        per_pass = _per_pass(count, solver)
-        # within its pass a batch begins behind the whole ones before it
-        begin = (step // per_pass) * nonzero + (step % per_pass) * batch
-        passes = solver.epochs
-    else:
-        begin = step * batch
-        drawn = len(step) * known.count.clamp(max=width)  # by a row that takes all steps
-        passes = int(((drawn - 1) // known.count.clamp(min=1)).max()) + 1 if len(step) else 0
-    # one permutation per (row, pass), laid end to end without the padding between passes
-    key = fold(shards.key.unsqueeze(1), torch.arange(passes, device=device))  # [C, E]
-    order = permutations(key, count.unsqueeze(1).expand(-1, passes), longest)  # [C, E, n]
-    within = torch.arange(width, device=device)
-    draw = begin.unsqueeze(2) + within  # [C, S, B] number in the row's endless sequence
-    column = draw // nonzero.unsqueeze(2) * longest + draw % nonzero.unsqueeze(2)
-    real = within < size.unsqueeze(2)
-    position = order.flatten(1).gather(1, column.masked_fill(~real, 0).flatten(1)).view_as(column)
-    return Schedule(position=position.masked_fill(~real, 0), ordered=False, **both)
+        return solver.epochs
+    if solver.batch_size is None or not steps:
+        return 0
+    drawn = steps * count.clamp(max=solver.batch_size)  # by a row that takes all steps
+    return int(((drawn - 1) // count.clamp(min=1)).max()) + 1
 
 
 def in_host_memory(shards: Shards) -> Shards:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedclust.calls import TrainCall
 from fedclust.engines.fused.layers import Buffers, Frame, StackedModels
+from fedclust.engines.fused.native import batches as compiled
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.schedule import Schedule
@@ -141,16 +142,15 @@ class Batches:
         shards, solver, weight = call.shards, call.solver, call.example_weight
         rows, longest = shards.index.shape
         batches = 1 if solver.batch_size is None else -(-longest // solver.batch_size)
-        # [S, R, 1], [S, R, B]
-        size, position = (
-            plan.size.T.unsqueeze(2),
-            plan.position.transpose(0, 1),
-        )
-        inside = torch.arange(position.shape[2], device=size.device) < size
-        example = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
-        source, known = shards.index.reshape(-1), plan.known_size
-        label, data = pool.y[source][example].unsqueeze(3), None
-        share = inside / size.clamp(min=1)
+        source, known, data = shards.index.reshape(-1), plan.known_size, None
+        if compiled.lays_out(plan):
+            example, label, share = compiled.lay_out(plan, shards, pool.y)
+        else:
+            # [S, R, 1], [S, R, B]
+            size, position = plan.size.T.unsqueeze(2), plan.position.transpose(0, 1)
+            inside = torch.arange(position.shape[2], device=size.device) < size
+            example = position + torch.arange(rows, device=size.device).unsqueeze(1) * longest
+            label, share = pool.y[source][example], inside / size.clamp(min=1)
         if weight is not None:
             share *= weight.reshape(-1)[example]
         if call.rates is not None:
@@ -164,7 +164,7 @@ class Batches:
             example=example.contiguous() if data is not None else source[example],
             data=data,
             key=shards.key,
-            label=label,
+            label=label.unsqueeze(3),
             size=plan.size,
             share=share.unsqueeze(3),
             weighted=weight is not None or call.rates is not None,

@@ -1,0 +1,85 @@
+"""The shuffled batches of a chunk in one pass of compiled code.
+
+`fedclust.engines.schedule` defines them; its dozen operations write arrays of all batches each,
+which takes longer than a small model's training.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
+
+import torch
+from torch import Tensor
+
+from fedclust.calls import Shards
+from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.schedule import Schedule
+
+
+class _Plan(Structure):
+    """The C structure of the same name."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "longest", "steps", "width", "batch")),
+        *((name, c_void_p) for name in ("key", "count", "size", "index", "answer")),
+        *((name, c_void_p) for name in ("example", "label", "share")),
+    )
+
+
+def compiled() -> ctypes.CDLL | None:
+    """The compiled code; None where it cannot be compiled."""
+    found = library("batches")
+    if found is not None:
+        found.lay_out.argtypes, found.lay_out.restype = (POINTER(_Plan), c_int), c_int
+    return found
+
+
+def lays_out(plan: Schedule) -> bool:
+    """Whether compiled code can lay such batches out."""
+    return plan.size.is_cpu and not plan.ordered and compiled() is not None
+
+
+def lay_out(plan: Schedule, shards: Shards, answer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The batches of a schedule that it `lays_out`.
+
+    Args:
+        plan: the local steps of R rows.
+        shards: the rows.
+        answer: [N] int64 classes of the pool.
+
+    Returns:
+        Of every batch [S, R, B] its examples, counted through all rows, int64; their classes,
+        int64; what each weighs in the batch's mean, 0 in padding, float32.
+
+    Raises:
+        MemoryError: without room for the order of a row's examples.
+    """
+    code, solver = compiled(), plan.solver
+    assert code is not None
+    assert solver.batch_size is not None
+    rows, longest = shards.index.shape
+    shape = plan.size.shape[1], rows, min(solver.batch_size, longest)
+    example, label = (torch.empty(shape, dtype=torch.int64) for _ in range(2))
+    share = torch.empty(shape)
+    tensors = {
+        "key": shards.key.contiguous(),
+        "count": shards.count.contiguous(),
+        "size": plan.size.contiguous(),
+        "index": shards.index.contiguous(),
+        "answer": answer.contiguous(),
+        "example": example,
+        "label": label,
+        "share": share,
+    }
+    job = _Plan(
+        rows=rows,
+        longest=longest,
+        steps=shape[0],
+        width=shape[2],
+        batch=0 if solver.epochs is None else solver.batch_size,
+        **{name: x.data_ptr() for name, x in tensors.items()},
+    )
+    if code.lay_out(ctypes.byref(job), torch.get_num_threads()):
+        raise MemoryError("no memory for the batches of a client")
+    return example, label, share

@@ -142,18 +142,50 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     found = arms(pool_seeds(runs))
     target = to / "runs" / str(runs[0].config["name"])
     index = {row["file"]: row for row in _read(target / "jobs.csv")}
+    before, now = {row["case"] for row in index.values()}, set[str]()
     for arm in found:
         row = describe(arm)
         _write(target / row["file"], seed_rows(arm))
         index[row["file"]] = row
+        now.add(row["case"])
     _write(target / "jobs.csv", [index[name] for name in sorted(index)])
     report = make_report(folder).parent
     if (report / "claims.csv").is_file():
-        shutil.copyfile(report / "claims.csv", target / "claims.csv")
+        old, new = _read(target / "claims.csv"), _read(report / "claims.csv")
+        if claims := _joined(old, before, new, now):
+            _write(target / "claims.csv", claims)
     drawn = _main_figure(report / "figures", Spec.of(runs[0].config))
     if drawn is not None:
         atomic_write(target / "figure.png", small(drawn))
     return target
+
+
+def _joined(
+    old: Sequence[dict[str, str]], before: set[str], new: Sequence[dict[str, str]], now: set[str]
+) -> list[dict[str, str]]:
+    """The statements of cases collected before, and those of now in place of their own.
+
+    A report names the case behind a statement where it has several; where only all collections
+    together have several, it is named here.
+
+    Args:
+        old, new: lines of `claims.csv`.
+        before, now: titles of the cases they were judged on.
+    """
+    if len(before | now) < 2:
+        return list(new)
+    new = _with_case(new, now)
+    ends, again = tuple(f" [{case}]" for case in now), {row["claim"] for row in new}
+    kept = [row for row in _with_case(old, before) if not row["claim"].endswith(ends)]
+    return [*(row for row in kept if row["claim"] not in again), *new]
+
+
+def _with_case(rows: Sequence[dict[str, str]], cases: set[str]) -> list[dict[str, str]]:
+    """Statements with their case behind them, where there is one case."""
+    if len(cases) != 1:
+        return list(rows)
+    end = f" [{next(iter(cases))}]"
+    return [row | {"claim": row["claim"].removesuffix(end) + end} for row in rows]
 
 
 def _is_finished(run: Run, scale: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,6 @@ def test_a_line_per_seed_and_one_per_job(tmp_path: Path) -> None:
     write_job(tmp_path / "runs" / "a", [0, 1])
     target = collect_runs(tmp_path / "runs", tmp_path / "docs", "paper")
     assert target == tmp_path / "docs" / "runs" / "flexcfl" / "table3"
-    assert (target / "claims.csv").is_file()
     (made,) = read(target / "jobs.csv")
     assert (made["case"], made["stands_in_for"], made["seeds"]) == ("FEMNIST-MCLR", "emnist", "0 1")
     assert (made["commit"], made["machine"], made["hours"]) == ("abc", "two cores", "2.0000")
@@ -118,3 +118,37 @@ def test_only_finished_jobs_of_the_scale_are_collected(
     (tmp_path / "runs" / "a" / "status.json").write_text(json.dumps({"state": unfit["state"]}))
     assert collect_runs(tmp_path / "runs", tmp_path / "docs", "paper") is None
     assert not (tmp_path / "docs").exists()
+
+
+def test_statements_of_other_cases_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def collected(case: str, overrides: list[str], *claims: str) -> list[tuple[str, str]]:
+        def judged(folder: Path) -> Path:
+            lines = ["claim,measured,verdict,seeds", *claims, ""]
+            (folder / "report").mkdir(exist_ok=True)
+            (folder / "report" / "claims.csv").write_text("\n".join(lines))
+            return folder / "report" / "report.html"
+
+        monkeypatch.setattr(collect_results, "make_report", judged)
+        shutil.rmtree(tmp_path / case, ignore_errors=True)
+        write_job(
+            tmp_path / case / "a",
+            [0],
+            report={"case": case, "dataset": "mnist"},
+            overrides=["experiment=flexcfl/table3", *overrides],
+        )
+        target = collect_runs(tmp_path / case, tmp_path / "docs", "paper")
+        assert target is not None
+        return [(row["claim"], row["measured"]) for row in read(target / "claims.csv")]
+
+    linear, perceptron = ["case=flexcfl/mnist_mclr"], ["case=flexcfl/mnist_mlp"]
+    assert collected("MNIST-MCLR", linear, "A leads B,1,holds,5") == [("A leads B", "1")]
+    assert collected("MNIST-MCLR", linear, "A leads B,2,holds,5") == [("A leads B", "2")]
+    found = collected("MNIST-MLP", perceptron, "A leads B,3,holds,5", "C leads B,4,holds,5")
+    assert found == [
+        ("A leads B [MNIST-MCLR]", "2"),
+        ("A leads B [MNIST-MLP]", "3"),
+        ("C leads B [MNIST-MLP]", "4"),
+    ]
+    found = collected("MNIST-MCLR", linear, "A leads B,5,holds,5")
+    assert ("A leads B [MNIST-MCLR]", "5") in found
+    assert len(found) == 3

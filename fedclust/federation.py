@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FEW_CLIENTS = 1000  # whose examples are written one by one
-_AT_ONCE = 4096  # clients whose labels are counted together
 _COLUMNS = ("split", "client", "row")
 _HIGHEST = 2**31 - 1  # a row, client or group; rows are kept as int32
 
@@ -86,15 +85,7 @@ def label_histogram(fed: Federation, clients: Tensor) -> Tensor:
         fed: the federation.
         clients: [C] int64 client ids.
     """
-    start, count = fed.train.start[clients], fed.train.count[clients]
-    # [total] which of the C rows an example belongs to; never padded
-    row = torch.repeat_interleave(count)
-    place = torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
-    y = fed.pool.y[fed.train.index[start[row] + place].long()]
-    num_classes = fed.pool.num_classes
-    histogram = torch.zeros(len(clients) * num_classes, dtype=torch.int64, device=row.device)
-    histogram.scatter_add_(0, row * num_classes + y, torch.ones_like(row))
-    return histogram.view(len(clients), num_classes)
+    return fed.train.classes(fed.pool.y, fed.pool.num_classes)[clients]
 
 
 def concept_shares(fed: Federation) -> Tensor:
@@ -276,9 +267,7 @@ def summary(fed: Federation) -> dict[str, Any]:
     true group, with the group "-1" for clients without one; without true groups and for up to
     1,000 clients also `client_examples`, the same per client.
     """
-    everybody = torch.arange(fed.num_clients, device=fed.group.device)
-    some = [everybody[first : first + _AT_ONCE] for first in range(0, fed.num_clients, _AT_ONCE)]
-    histogram = torch.cat([label_histogram(fed, clients) for clients in some])
+    histogram = fed.train.classes(fed.pool.y, fed.pool.num_classes)
     owned = (histogram > 0).sum(1).double()
     numbers: dict[str, Any] = {
         "clients": fed.num_clients,

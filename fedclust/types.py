@@ -73,6 +73,7 @@ class Split:
     # who was taken last, and what: every test takes the same clients; a split that is made from
     # this one begins without
     _taken: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _counted: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, rows: list[Tensor]) -> Split:
@@ -118,6 +119,30 @@ class Split:
         if not clients.is_cuda:  # there the comparison would make the host wait
             kept.update(clients=clients.clone(), index=index, count=count)
         return index, count
+
+    def classes(self, y: Tensor, num_classes: int, at_once: int = 1 << 16) -> Tensor:
+        """Examples of every class for every client, [M, Y] int64.
+
+        Nobody writes to them: they are kept, as a method may ask in every round and data seldom
+        change.
+
+        Args:
+            y: [N] int64 classes of the pool.
+            num_classes: Y.
+            at_once: examples that are looked at together.
+        """
+        kept = self._counted
+        if kept.get("y") is y and kept["classes"].shape[1] == num_classes:
+            return kept["classes"]
+        clients = len(self.start) - 1
+        counts = torch.zeros(clients * num_classes, dtype=torch.int64, device=self.start.device)
+        owner = torch.repeat_interleave(self.count, output_size=len(self.index))
+        for first in range(0, len(owner), at_once):
+            some = slice(first, first + at_once)
+            cell = owner[some] * num_classes + y[self.index[some].long()]
+            counts.scatter_add_(0, cell, torch.ones_like(cell))
+        kept.update(y=y, classes=counts.view(clients, num_classes))
+        return kept["classes"]
 
     def to(self, device: torch.device) -> Split:
         """The split on another device."""

@@ -49,6 +49,21 @@ def test_a_split_gives_padded_rows_in_the_order_asked() -> None:
     assert split().of_client(0).tolist() == [4, 1]
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_classes_of_clients_are_counted_once_per_labels(at_once: int) -> None:
+    own, y = split(), torch.arange(6) % 3
+    counts = own.classes(y, 3, at_once)
+    assert counts.tolist() == [[0, 2, 0], [0, 0, 0], [1, 0, 2]]
+    assert own.classes(y, 3) is counts
+    assert own.classes(y, 4).tolist() == [[0, 2, 0, 0], [0, 0, 0, 0], [1, 0, 2, 0]]
+    assert own.classes(torch.zeros(6, dtype=torch.int64), 3).tolist() == [
+        [2, 0, 0],
+        [0, 0, 0],
+        [3, 0, 0],
+    ]
+    assert replace(own, index=own.index.flip(0)).classes(y, 3)[0].tolist() == [0, 0, 2]
+
+
 def test_a_split_made_from_another_takes_its_own_rows() -> None:
     split = Split.of([torch.tensor([5, 7]), torch.tensor([2])])
     everybody = torch.arange(2)

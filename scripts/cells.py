@@ -323,7 +323,8 @@ def _scenario(row: Row) -> str:
     return "static"
 
 
-def _algorithm(row: Row, name: str = "") -> str:
+def algorithm_of(row: Row, name: str = "") -> str:
+    """The algorithm that a row, or a name in it, is about."""
     name = name or row["algorithm"]
     if name == "IFCA" and row["paper"] in _IFCA:
         return _IFCA[row["paper"]]
@@ -334,7 +335,7 @@ def _algorithm(row: Row, name: str = "") -> str:
 
 def _run(row: Row, runs: Runs) -> list[Run]:
     experiment = _EXPERIMENTS[row["paper"], row["experiment"]]
-    found = runs.find(experiment, _algorithm(row), case=_case(row), scenario=_scenario(row))
+    found = runs.find(experiment, algorithm_of(row), case=_case(row), scenario=_scenario(row))
     if row["paper"] == "LCFL":  # prints numbers of earlier iterations too
         return found
     return [run for run in found if run.made["rounds"] == _full_length(row)]
@@ -473,7 +474,7 @@ def _sides(row: Row) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
     table = "flexcfl/table3" if scenario == "static" else "flexcfl/table4"
     if row["experiment"].startswith("Fig. 6"):
         table = _EXPERIMENTS[row["paper"], row["experiment"]]
-    left = _algorithm(row)
+    left = algorithm_of(row)
     variant = row["variant"]
     if "own no-shift" in variant or "no shift" in variant or "no-shift" in variant:
         against = "flexcfl" if left == "fedgroup" else left
@@ -481,7 +482,7 @@ def _sides(row: Row) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
     if variant.startswith("as printed"):  # FedGroup, whose table without shift is FlexCFL's
         return (table, left, scenario), ("flexcfl/table3", "flexcfl", "static")
     other = variant.partition("vs ")[2].partition(";")[0]
-    return (table, left, scenario), (table, _algorithm(row, other), scenario)
+    return (table, left, scenario), (table, algorithm_of(row, other), scenario)
 
 
 def _placed(side: tuple[str, str, str], case: str) -> tuple[str, str, str, str]:
@@ -536,7 +537,7 @@ def _communication(row: Row, runs: Runs) -> Measured | None:
     is_ratio = row["metric"].endswith("ratio")
     ours, base = (
         _taken(runs.find(experiment, name), "models total")
-        for name in (_algorithm(row), "fedavg" if is_ratio else "flexcfl")
+        for name in (algorithm_of(row), "fedavg" if is_ratio else "flexcfl")
     )
     if ours is None or base is None:
         return None

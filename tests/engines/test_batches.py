@@ -68,7 +68,7 @@ def test_as_the_schedule_defines(name: str, counts: str, work: float | None, thr
     assert batches.lays_out(plan)
     torch.set_num_threads(threads)
     try:
-        found = batches.lay_out(plan, shards, POOL.y)
+        found = batches.lay_out(plan, POOL.y)
     finally:
         torch.set_num_threads(before)
     for own, right in zip(found, defined(plan, shards), strict=True):

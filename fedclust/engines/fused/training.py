@@ -144,7 +144,7 @@ class Batches:
         batches = 1 if solver.batch_size is None else -(-longest // solver.batch_size)
         source, known, data = shards.index.reshape(-1), plan.known_size, None
         if compiled.lays_out(plan):
-            example, label, share = compiled.lay_out(plan, shards, pool.y)
+            example, label, share = compiled.lay_out(plan, pool.y)
         else:
             # [S, R, 1], [S, R, B]
             size, position = plan.size.T.unsqueeze(2), plan.position.transpose(0, 1)

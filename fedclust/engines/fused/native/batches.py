@@ -12,7 +12,6 @@ from ctypes import POINTER, Structure, c_int, c_int64, c_void_p
 import torch
 from torch import Tensor
 
-from fedclust.calls import Shards
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.schedule import Schedule
 
@@ -40,12 +39,11 @@ def lays_out(plan: Schedule) -> bool:
     return plan.size.is_cpu and not plan.ordered and compiled() is not None
 
 
-def lay_out(plan: Schedule, shards: Shards, answer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def lay_out(plan: Schedule, answer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The batches of a schedule that it `lays_out`.
 
     Args:
         plan: the local steps of R rows.
-        shards: the rows.
         answer: [N] int64 classes of the pool.
 
     Returns:
@@ -55,7 +53,7 @@ def lay_out(plan: Schedule, shards: Shards, answer: Tensor) -> tuple[Tensor, Ten
     Raises:
         MemoryError: without room for the order of a row's examples.
     """
-    code, solver = compiled(), plan.solver
+    code, shards, solver = compiled(), plan.shards, plan.solver
     assert code is not None
     assert solver.batch_size is not None
     rows, longest = shards.index.shape

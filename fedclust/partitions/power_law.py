@@ -8,13 +8,14 @@ well (there: file order); the sizes follow the same distribution.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Clients
+from fedclust.helpers.ranges import AtLeastOne, Clients, Range
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import (
     Rows,
@@ -44,11 +45,14 @@ class PowerLaw:
     Attributes:
         num_clients: M.
         classes_per_client: classes of every client; 2 as published, 1, 3, 5 in FlexCFL's Table I.
+        spread: standard deviation of the logarithm of a client's share of a class; 2 as published,
+            0 for equal shares.
         max_per_class: images of a class that are used at all, None for all.
     """
 
     num_clients: Clients
     classes_per_client: AtLeastOne = 2
+    spread: Annotated[float, Range(0, 10)] = 2.0
     max_per_class: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
@@ -76,7 +80,12 @@ class PowerLaw:
         classes = shuffled_classes(y, dataset.num_classes, rng, self.max_per_class)
         supply = np.array([len(rows) for rows in classes])
         counts = class_counts(
-            dataset, supply, self.num_clients, self.classes_per_client, stream.fold(1).numpy()
+            dataset,
+            supply,
+            self.num_clients,
+            self.classes_per_client,
+            stream.fold(1).numpy(),
+            self.spread,
         )
         rows, sizes = deal(counts, classes)
         train, test = hold_out(rows, sizes, 0.9, stream.fold(2).numpy())
@@ -89,6 +98,7 @@ def class_counts(
     num_clients: int,
     classes_per_client: int,
     rng: np.random.Generator,
+    spread: float = 2.0,
 ) -> Rows:
     """Images of each class for each client, [M, Y].
 
@@ -98,6 +108,7 @@ def class_counts(
         num_clients: M.
         classes_per_client: c.
         rng: decides the sizes.
+        spread: of the logarithm of a share.
     """
     num_classes = len(supply)
     allowed = f"at most the {num_classes} classes of dataset={dataset.name}"
@@ -118,7 +129,7 @@ def class_counts(
         what = f"{int(supply[short])} of class {short}, {needed} are needed for ten per client"
         raise too_few(dataset, what, "lower partition.num_clients")
     shares = rng.lognormal(
-        0, 2.0, (num_classes, -(-num_clients // num_classes), classes_per_client)
+        0, spread, (num_classes, -(-num_clients // num_classes), classes_per_client)
     )
     extra = ((supply - used)[:, None, None] * shares / shares.sum((1, 2), keepdims=True)).astype(
         np.int64

@@ -57,6 +57,15 @@ def test_sizes_are_heavy_tailed(mnist: Dataset) -> None:
     assert float(count.median()) < 0.5 * float(count.mean())
 
 
+@pytest.mark.parametrize("spread", [0.0, 1.5])
+def test_spread_of_the_shares(spread: float, fake: Callable[..., Dataset]) -> None:
+    """Beyond the first ten images the logarithms of shares spread as asked for; 0: all equal."""
+    supply = np.full(10, 1_000_000)
+    counts = class_counts(fake(1000, 0), supply, 2000, 1, np.random.default_rng(0), spread)
+    shares = np.sort(counts.sum(1) - 10)[10:]  # a class's last share is left out if it is used up
+    assert np.log(shares[shares > 0]).std() == pytest.approx(spread, abs=0.1)
+
+
 class Even:
     """Shares that are all equal, in place of random ones; remembers what it was asked for."""
 

@@ -315,7 +315,7 @@ def _case(row: Row, model: str = "") -> str:
     return name if row["paper"] == "CFL-MGD" else f"{name}-{model or row['model']}"
 
 
-def _scenario(row: Row) -> str:
+def scenario_of(row: Row) -> str:
     """The scenario that a row is about."""
     for name in ("swap all", "swap part", "incremental"):
         if row["setting"].startswith(name):
@@ -335,7 +335,7 @@ def algorithm_of(row: Row, name: str = "") -> str:
 
 def _run(row: Row, runs: Runs) -> list[Run]:
     experiment = _EXPERIMENTS[row["paper"], row["experiment"]]
-    found = runs.find(experiment, algorithm_of(row), case=_case(row), scenario=_scenario(row))
+    found = runs.find(experiment, algorithm_of(row), case=_case(row), scenario=scenario_of(row))
     if row["paper"] == "LCFL":  # prints numbers of earlier iterations too
         return found
     return [run for run in found if run.made["rounds"] == _full_length(row)]
@@ -470,7 +470,7 @@ def _gain(row: Row, runs: Runs) -> Measured | None:
 
 def _sides(row: Row) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
     """Experiment, algorithm and scenario of both sides of a difference."""
-    scenario = _scenario(row)
+    scenario = scenario_of(row)
     table = "flexcfl/table3" if scenario == "static" else "flexcfl/table4"
     if row["experiment"].startswith("Fig. 6"):
         table = _EXPERIMENTS[row["paper"], row["experiment"]]

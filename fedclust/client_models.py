@@ -35,6 +35,24 @@ class ClientModels:
         """One row [1, P] for each of `num_clients` clients, held once."""
         return cls([row[0]] * num_clients)
 
+    @classmethod
+    def restored(cls, rows: Tensor, places: Tensor) -> ClientModels:
+        """What `saved` gave."""
+        each = rows.unbind(0)
+        return cls([each[place] for place in places.tolist()])
+
+    def saved(self) -> dict[str, Tensor]:
+        """`rows` [U, P], every row that differs from all others by its place in memory, and the
+        `places` [M] int64 of the clients' rows among them: of clients that share one it is kept
+        once, in memory as on the disk.
+        """
+        if self._together is not None:
+            return {"rows": self._together, "places": torch.arange(len(self))}
+        first: dict[int, int] = {}
+        places = [first.setdefault(id(row), len(first)) for row in self._rows]
+        rows = {id(row): row for row in self._rows}
+        return {"rows": torch.stack([rows[key] for key in first]), "places": torch.tensor(places)}
+
     def __len__(self) -> int:
         """M."""
         return len(self._rows if self._together is None else self._together)

@@ -56,3 +56,27 @@ def test_everybody_at_once_is_kept_without_a_copy() -> None:
     assert models.replaced(EVERYBODY, rows).all().data_ptr() == rows.data_ptr()
     turned = models.replaced(EVERYBODY.flip(0), rows)
     assert torch.equal(turned.all(), rows.flip(0))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_shared_row_is_saved_once(together: bool) -> None:
+    models = ClientModels.alike(torch.zeros(1, PARAMS), CLIENTS)
+    if together:
+        models = models.replaced(EVERYBODY, rows_of(EVERYBODY.tolist(), 1))
+    models = models.replaced(torch.tensor([1, 4]), rows_of([1, 4], 2))
+    saved = models.saved()
+    assert len(saved["rows"]) == (CLIENTS if together else 3)
+    again = ClientModels.restored(**saved)
+    assert torch.equal(again.all(), models.all())
+    assert torch.equal(ClientModels.restored(**models.saved()).all(), models.all())  # one tensor
+
+
+def test_rows_that_are_restored_share_what_they_shared() -> None:
+    models = ClientModels.alike(torch.zeros(1, PARAMS), CLIENTS).replaced(
+        torch.tensor([1]), rows_of([1], 1)
+    )
+    again = ClientModels.restored(**models.saved())
+    assert len(again.saved()["rows"]) == 2
+    after = again.replaced(torch.tensor([0]), rows_of([0], 2))
+    assert len(after.saved()["rows"]) == 3
+    assert torch.equal(again.all(), models.all())

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedclust.client_models import ClientModels
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import atomic_write, sealed_file
 from fedclust.report.runs import Run
@@ -76,6 +77,18 @@ def test_a_view_is_saved_without_what_it_looks_into(tmp_path: Path) -> None:
     run.acquire({})
     run.save(0, {0: {"state": {"row": torch.zeros(1000, 100)[3]}}}, {})
     assert (tmp_path / "run" / "checkpoints" / "round=0" / "seed=0.pt").stat().st_size < 10_000
+
+
+def test_what_clients_share_is_saved_once(tmp_path: Path) -> None:
+    run = folder(tmp_path / "run")
+    run.acquire({})
+    rows = torch.randn(2, 100)
+    models = ClientModels.alike(rows[:1], 1000).replaced(torch.tensor([3]), rows[1:])
+    run.save(0, {0: {"state": {"local": models}}}, {})
+    assert (tmp_path / "run" / "checkpoints" / "round=0" / "seed=0.pt").stat().st_size < 20_000
+    loaded = run.load(CPU)
+    assert loaded is not None
+    assert torch.equal(ClientModels.restored(**loaded[1][0]["state"]["local"]).all(), models.all())
 
 
 def test_a_half_written_checkpoint_does_not_count(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from fedclust.client_models import ClientModels
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import (
     Sealed,
@@ -81,7 +82,7 @@ class Checkpoints:
 
         Args:
             t: the last round that is complete.
-            seeds: per seed a mapping of tensors, numbers, strings and None.
+            seeds: per seed a mapping of tensors, models of clients, numbers, strings and None.
             position: where the recorder's files end at this round, JSON-able, with their seals
                 under `files`.
             data: digests of the examples and of who owns what, by name.
@@ -124,7 +125,8 @@ class Checkpoints:
             atomic_write(newest, sealed_json(content))
 
     def load(self, found: Checkpoint, device: torch.device) -> dict[int, dict[str, Any]]:
-        """What a checkpoint holds, per seed, as it was given to `save`.
+        """What a checkpoint holds, per seed, as it was given to `save`; of models of clients what
+        `ClientModels.restored` takes.
 
         Raises:
             RunFolderError: naming a file that cannot be read.
@@ -259,6 +261,8 @@ def _on_cpu(content: Mapping[str, Any]) -> dict[str, Any]:
     """Copies of the tensors on the CPU; a view is saved without the storage it looks into."""
     moved: dict[str, Any] = {}
     for name, value in content.items():
+        if isinstance(value, ClientModels):
+            value = value.saved()  # of one seed at a time: it can be gigabytes
         if isinstance(value, Tensor):
             value = value.detach().cpu()
             value = value.clone() if value.untyped_storage().nbytes() > value.nbytes else value

@@ -226,15 +226,14 @@ def _hints(state: Any) -> dict[str, Any]:
 
 
 def fields_of(state: Any) -> dict[str, Any]:
-    """The fields of a state dataclass as a checkpoint holds them; tensors are not copied."""
-    values = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-    return {n: v.all() if isinstance(v, ClientModels) else v for n, v in values.items()}
+    """The fields of a state dataclass; nothing is copied."""
+    return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
 
 
 def restored(state: Any, saved: Mapping[str, Any]) -> Any:
     """The State, of the class `state`, whose fields a checkpoint holds."""
-    rows = {name: saved[name] for name in _of_clients(state)}
-    return state(**{**saved, **{n: ClientModels.of(x) for n, x in rows.items() if x is not None}})
+    rows = {name: saved[name] for name in _of_clients(state) if saved[name] is not None}
+    return state(**{**saved, **{n: ClientModels.restored(**kept) for n, kept in rows.items()}})
 
 
 def _described(value: Any) -> str:

@@ -20,7 +20,7 @@ from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.config.tree import CONF
 from fedclust.engines import make_engine
-from fedclust.types import Cost, Evaluation, Round
+from fedclust.types import ClientModels, Cost, Evaluation, Round
 from fedclust.verbs import Engine
 
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
@@ -164,7 +164,9 @@ def assert_same_bits(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
     """Equal bits in every tensor, equal values elsewhere."""
     assert one.keys() == other.keys()
     for name, value in one.items():
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, ClientModels):
+            assert torch.equal(value.all(), other[name].all()), name
+        elif isinstance(value, torch.Tensor):
             assert torch.equal(value, other[name]), name
         else:
             assert value == other[name], name

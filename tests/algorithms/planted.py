@@ -21,7 +21,7 @@ from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
 from fedclust.runtime.simulation import fields_of, restored
 from fedclust.scenarios.static import Static
-from fedclust.types import Cost, Federation, Pool, Round, Split
+from fedclust.types import ClientModels, Cost, Federation, Pool, Round, Split
 from fedclust.verbs import Algorithm, Engine
 
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
@@ -136,8 +136,14 @@ def simulate(
 
 def same(a: Any, b: Any) -> bool:
     """Whether two states are equal bit by bit."""
-    left, right = fields_of(a), fields_of(b)
+    left, right = dense_fields(a), dense_fields(b)
     return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
+
+
+def dense_fields(state: Any) -> dict[str, Any]:
+    """The fields of a state, models of clients as one tensor [M, P]."""
+    values = fields_of(state).items()
+    return {n: v.all() if isinstance(v, ClientModels) else v for n, v in values}
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -149,7 +155,8 @@ def _equal(a: Any, b: Any) -> bool:
 def copied(state: Any) -> Any:
     """The state through a file and back."""
     file = io.BytesIO()
-    torch.save(fields_of(state), file)
+    values = fields_of(state).items()
+    torch.save({n: v.saved() if isinstance(v, ClientModels) else v for n, v in values}, file)
     file.seek(0)
     return restored(type(state), torch.load(file, weights_only=True))
 

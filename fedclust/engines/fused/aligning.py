@@ -61,7 +61,8 @@ class Along:
         right = b.view(rows, self.clients, each, inputs)
         if each * (out + inputs) >= out * inputs:
             gradient = a.new_empty(rows, self.clients, out, inputs)
-            _each_row(left.mT, right, gradient)
+            for own, other, room in zip(left.mT, right, gradient, strict=True):
+                _PRODUCTS.bmm(own, other, room)
             direction = weight.anchor.view(rows, 1, out, inputs)
             self.inner += (gradient * direction).sum((2, 3), dtype=torch.float64)
             self.square += gradient.square().sum((2, 3), dtype=torch.float64)
@@ -69,7 +70,7 @@ class Along:
         along = a.new_empty(rows, out, examples)
         if b.stride(0) == 0 and rows > 1:  # one product of all directions
             whole = along.view(1, rows * out, examples)
-            _PRODUCTS.bmm(weight.anchor.view(1, rows * out, inputs), b[:1].mT, whole)
+            _PRODUCTS.bmm(weight.anchor.view(1, rows * out, inputs), b[0].unsqueeze(0).mT, whole)
             right = right[:1]
         else:
             _PRODUCTS.bmm(weight.anchor, b.mT, along)
@@ -88,13 +89,9 @@ def _pairs(x: Tensor) -> Tensor:
     """Products of all pairs of examples of every client, [R, clients, n, n], of x [R, clients, n,
     f].
     """
-    return _each_row(x, x.mT, x.new_empty(*x.shape[:3], x.shape[2]))
-
-
-def _each_row(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """a @ b of [R, clients, ., .], written to `out`; one product of all rows would copy them."""
-    for own, other, room in zip(a, b, out, strict=True):
-        _PRODUCTS.bmm(own, other, room)
+    out = x.new_empty(*x.shape[:3], x.shape[2])
+    for own, room in zip(x, out, strict=True):  # one product of all rows would copy them
+        torch.bmm(own, own.mT, out=room)  # oneDNN would copy what lies as `a` does in `product`
     return out
 
 

@@ -119,11 +119,11 @@ class LinearStep:
         """The outputs of all rows for the same inputs [B, i]: one product of all their weights."""
         value = self.weight.value.flatten(0, 1).unsqueeze(0)
         rows, batch, outputs = self.out.shape
-        out = self.out.view(1, rows * outputs, batch)
+        out, turned = self.out.view(1, rows * outputs, batch), x.unsqueeze(0).mT
         if self.bias is None:
-            self.products.bmm(value, x.T.unsqueeze(0), out)
+            self.products.bmm(value, turned, out)
         else:
-            self.products.baddbmm(self.bias.value.view(1, -1, 1), value, x.T.unsqueeze(0), out)
+            self.products.baddbmm(self.bias.value.view(1, -1, 1), value, turned, out)
         return out.view(rows, outputs, batch).mT
 
     def _turned_forward(self, x: Tensor) -> Tensor:

@@ -146,7 +146,10 @@ class Grouped:
         inputs = torch.empty(len(self.index), *self.pool.shape, device=self.index.device)
         for first in range(0, len(inputs), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            inputs[part] = self.pool.inputs(self.index[part])
+            if self.pool.view is None:
+                self.pool.inputs_into(self.index[part], inputs[part])
+            else:
+                inputs[part] = self.pool.inputs(self.index[part])
         return replace(self, inputs=inputs)
 
     def padded(self, rows: Tensor, longest: int) -> tuple[Tensor, Tensor]:

@@ -263,6 +263,16 @@ def test_a_finished_job_is_done_as_long_as_its_results_are_whole(tmp_path: Path)
         run.acquire({})
 
 
+def test_a_finished_job_tells_of_weights_that_are_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    done(path)
+    file = max(path.glob("checkpoints/round=*")) / "seed=0.pt"
+    flip(file, 30)
+    run = folder(path)
+    assert run.is_done()
+    assert run.remarks == [f"{file}, trained weights, is damaged; the results are whole"]
+
+
 def test_a_finished_job_tells_of_arrays_that_are_gone(tmp_path: Path) -> None:
     path = tmp_path / "run"
     run = saved(path, 1)

@@ -16,7 +16,7 @@ from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.lockstep import Lockstep
 from fedclust.models.mlp import mlp
-from fedclust.runtime.simulation import Simulation
+from fedclust.runtime.simulation import Simulation, fields_of
 from fedclust.scenarios.static import Static
 from fedclust.solver import Solver
 from fedclust.types import Federation, Pool, Round, Split
@@ -109,3 +109,23 @@ def test_ifca_asks_once_a_round_where_all_take_part(asked: list[int]) -> None:
     simulation.step(evaluated=False)
     simulation.step(evaluated=False)
     assert asked == [CLIENTS] * 6
+
+
+def test_a_seed_that_continues_asks_when_it_would_have_asked_anyway(asked: list[int]) -> None:
+    """Or it would be computed in another company than without the interruption."""
+    fed = federation()
+    engine = make_engine("fused", mlp(fed.pool.shape, 3, hidden=[4]), fed.pool, None)
+    algorithm = IFCA(solver=Solver(lr=0.1, batch_size=4), num_clusters=2)
+    whole = Simulation(0, algorithm, Lockstep(engine), Static().rounds(fed, 0))
+    for _ in range(3):
+        whole.step(evaluated=True)
+    saved = {name: value.clone() for name, value in fields_of(whole.state).items()}
+    again = Simulation(0, algorithm, Lockstep(engine), Static().rounds(fed, 0))
+    again.resume(2, saved)
+    again.serve_again()
+    asked.clear()
+    expected, found = whole.step(evaluated=True), again.step(evaluated=True)
+    assert asked == [CLIENTS] * 2  # each for serving, neither to begin with
+    assert expected.evaluation is not None
+    assert found.evaluation is not None
+    assert torch.equal(expected.evaluation.loss_sum, found.evaluation.loss_sum)

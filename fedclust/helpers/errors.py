@@ -77,9 +77,7 @@ class Interrupted(Exception):
     """
 
     def __init__(self, signum: int) -> None:
-        super().__init__(
-            f"interrupted by {signal.Signals(signum).name}; the same command continues the run"
-        )
+        super().__init__(f"interrupted by {signal.Signals(signum).name}; the same command goes on")
         self.signum = signum
         self.exit_status = 128 + signum
 

@@ -46,7 +46,7 @@ class PowerLaw:
         num_clients: M.
         classes_per_client: classes of every client; 2 as published, 1, 3, 5 in FlexCFL's Table I.
         spread: standard deviation of the logarithm of a client's share of a class; 2 as published,
-            0 for equal shares.
+            0 for equal shares (but for the last of a class, which is left out if it uses it up).
         max_per_class: images of a class that are used at all, None for all.
     """
 

@@ -202,7 +202,9 @@ class Run:
                 wanted = written if whole else [*_CLIENT, *_TESTED]
                 frames.append(rows.reindex(columns=wanted, fill_value=0))
             except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
-                raise unreadable(file, error, "run the job again") from error
+                raise unreadable(
+                    file, error, "run the job again, a finished one after deleting its folder"
+                ) from error
         empty = pd.DataFrame({name: np.empty(0, dtype=np.int64) for name in (*_CLIENT, *_TESTED)})
         return pd.concat(frames, ignore_index=True) if frames else empty
 

@@ -176,6 +176,18 @@ class Checkpoints:
         older = f", and so is the older checkpoint ({damage[-1]})" if len(damage) > 1 else ""
         raise RunFolderError(f"{damage[0]}{older}; {WAY_OUT}")
 
+    def changed_states(self) -> Iterator[Path]:
+        """Files of the newest checkpoint that are there and are not what was saved."""
+        record = next(self._records(), None)
+        found = None if record is None else self._opened(record)
+        if found is None:
+            return
+        for seed, digest in found.seeds.items():
+            file = self._root / f"round={found.round}" / f"seed={seed}.pt"
+            there = sealed_file(file)
+            if there is not None and there.digest != digest:
+                yield file
+
     def _records(self) -> Iterator[Path]:
         """Files that describe a checkpoint, newest first."""
         root = self._root

@@ -123,6 +123,8 @@ class RunFolder:
         if gone:
             more = f" and {counted(len(gone) - 1, 'file')} more are" if gone[1:] else " is"
             self.remarks.append(f"{self.path / gone[0]}{more} gone; the results are whole")
+        for file in self._checkpoints.changed_states():
+            self.remarks.append(f"{file}, trained weights, is damaged; the results are whole")
         if status["state"] != "done":
             if status["state"] == "unknown":
                 self.remarks.append(f"{self.path / 'status.json'} {_AGAIN}")

@@ -109,6 +109,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
         for remark in filter(None, (*remarks_of(job), precision, full)):
             progress.warn(remark)
         last = job.rounds - 1
+        if 0 < first < job.rounds and job.is_evaluated(first - 1):
+            seeds.serve_again()
         signals.answer = partial(progress.finishing, first, seeds.saved)
         for t in range(first, job.rounds):
             with short_of_memory(f"round {t + 1} of {job.rounds} was computed"):
@@ -329,6 +331,13 @@ class _Seeds:
         recorder.resume(position, {seed: content["recorder"] for seed, content in contents.items()})
         self.saved, self.has_begun = t, True
         return t + 1
+
+    def serve_again(self) -> None:
+        """What the last round before this process served, see `Simulation.serve_again`."""
+        turns = self._lockstep.map({s: sim.serve_again for s, sim in self._alive.items()})
+        for turn in turns.values():
+            if turn.outcome is not None:
+                raise turn.outcome
 
     def _check_same_state(self, saved: Mapping[str, Any]) -> None:
         """Refuse a state with other fields than the algorithm's."""

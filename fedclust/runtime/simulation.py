@@ -52,6 +52,7 @@ class Simulation:
     discrepancy: bool = False
     state: Any = None
     losses: LastLosses = field(default_factory=LastLosses)
+    _before: Round | None = None  # the last one before this process
 
     @classmethod
     def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
@@ -62,8 +63,18 @@ class Simulation:
     def resume(self, t: int, state: dict[str, Any]) -> None:
         """Continue after round t; data shifts are replayed, they cost no training."""
         for _ in range(t + 1):
-            next(self.rounds)
+            self._before = next(self.rounds)
         self.state = restored(self.algorithm.State, state)
+
+    def serve_again(self) -> None:
+        """Serve as the round before did, for the losses that the next one then need not ask for.
+
+        Seeds that ask at other times than in a run without interruption are computed in another
+        company, and so with other rounding.
+        """
+        assert self._before is not None
+        rnd, _ = _without_validation(self._before)
+        self._served(SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses), rnd)
 
     def step(self, evaluated: bool) -> Step:
         """One round: what it cost, and the test results where the round is evaluated."""

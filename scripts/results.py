@@ -45,6 +45,7 @@ from scripts.cells import (
     read_runs,
     scenario_of,
 )
+from scripts.gains import leads
 
 ROOT = Path(__file__).resolve().parent.parent
 _LARGEST = 10
@@ -98,7 +99,7 @@ def page(results: Path, campaign: Path, conf: Path) -> str:
     runs = read_runs(results, conf)
     cells = judge(runs, read_causes(results / "causes.yaml"))
     entries = read_list(campaign)
-    claims = prose(results, conf, entries)
+    claims = prose(results, conf, entries, runs)
     parts = [
         "# The papers at full size",
         "Made by `make results` from the files in `runs`; not written by hand.",
@@ -310,10 +311,11 @@ def first_entry(cell: Cell, entries: Sequence[Entry]) -> Entry | None:
     return next(wanted, None)
 
 
-def prose(results: Path, conf: Path, entries: Sequence[Entry]) -> list[dict[str, str]]:
+def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> list[dict[str, str]]:
     """Every statement of the papers' prose with its verdict, or with the hours it needs.
 
-    Those that experiments check, then those of `statements.yaml`. A figure that is printed in parts
+    Those that experiments check, also the leads that were claimed after the run, then those of
+    `statements.yaml`. A figure that is printed in parts
     (fig6a) says what the whole of it says.
     """
     titles = _titles(conf)
@@ -326,6 +328,13 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry]) -> list[dict[str,
             continue
         report: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("report") or {}
         rows = _checked(results / "runs" / name / "claims.csv")
+        known = {row["claim"] for row in rows}
+        later = [row for claim in report.get("claims") or [] for row in leads(claim, runs.of(name))]
+        rows += [
+            row
+            for row in later  # a report of one setting does not name it
+            if known.isdisjoint({row["claim"], row["claim"].rpartition(" [")[0]})
+        ]
         where = {"paper": paper, "where": name}
         found += [where | row for row in rows]
         found += [

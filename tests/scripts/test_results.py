@@ -31,9 +31,11 @@ from scripts.cells import (
     read_causes,
     read_runs,
 )
+from scripts.gains import leads
 
 LIST = results.ROOT / "scripts" / "campaign.yaml"
 CONF = results.ROOT / "conf"
+KEPT = results.ROOT / "docs" / "results"
 TABLE3 = {"paper": "FlexCFL", "experiment": "Table III", "dataset": "MNIST", "model": "MCLR"}
 
 
@@ -339,7 +341,7 @@ def test_the_page_counts_every_number_once_and_is_the_same_again(tmp_path: Path)
 
 
 def test_every_statement_has_a_verdict_or_the_hours_it_needs() -> None:
-    claims = results.prose(results.ROOT / "docs" / "results", CONF, read_list(LIST))
+    claims = results.prose(KEPT, CONF, read_list(LIST), read_runs(KEPT, CONF))
     assert {claim["paper"] for claim in claims} == set(results._PAPERS.values())
     assert [c for c in claims if (c["verdict"] == NOT_RUN) != bool(c["needs"])] == []
     assert len(claims) == len({(c["where"], c["claim"]) for c in claims}), "each stands once"
@@ -360,7 +362,7 @@ def test_every_statement_has_a_verdict_or_the_hours_it_needs() -> None:
 def test_a_statement_that_nothing_shows_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "statements.yaml").write_text(text)
     with pytest.raises(ConfigError, match=said):
-        results.prose(tmp_path, CONF, read_list(LIST))
+        results.prose(tmp_path, CONF, read_list(LIST), read_runs(tmp_path, CONF))
 
 
 def test_a_damaged_result_is_named_in_one_line(
@@ -383,3 +385,34 @@ def test_the_readme_gets_the_score_and_keeps_the_rest() -> None:
     wanted = f"a\n{begin}\n**3 of 5 published results reproduced** (rest).\n{end}\nb\n"
     assert results.with_score(f"a\n{begin}\nold\n{end}\nb\n", page) == wanted
     assert results.with_score("no marks\n", page) == "no marks\n"
+
+
+LEAD = {"kind": "gain", "left": "flexcfl", "right": "fedavg", "metric": "accuracy", "score": "max"}
+
+
+@pytest.mark.parametrize(
+    ("points", "other", "verdict", "seeds"),
+    [
+        (4, "", "holds", "2 of 2"),  # 2 and 4 points: 3, and half of 4 are enough
+        (5, "", "holds", "1 of 2"),
+        (7, "", "does not hold", "1 of 2"),
+        (-1, "", "does not hold", "0 of 2"),
+        (0, "", "holds", "2 of 2"),
+        (4, "emnist", "cannot tell", "–"),
+    ],
+)
+def test_a_lead_claimed_after_the_run(
+    tmp_path: Path, points: float, other: str, verdict: str, seeds: str
+) -> None:
+    case = {"case": "MNIST-MCLR", "scenario": "swap_all", "stands_in_for": other}
+    for algorithm, values in (("flexcfl", (90.0, 94.0)), ("fedavg", (88.0, 90.0))):
+        write_run(tmp_path, "flexcfl/table4", algorithm, {"accuracy max": values}, **case)
+    runs = read_runs(tmp_path, CONF).of("flexcfl/table4")
+    claim = {**LEAD, "points": points, "text": "It leads"}
+    for setting in ("", "MNIST", "MNIST, swap all"):
+        (row,) = leads({**claim, "setting": setting}, runs)
+        assert (row["verdict"], row["seeds"]) == (verdict, seeds)
+        assert row["measured"].startswith("+3.00 points")
+        assert row["claim"].endswith("[MNIST-MCLR, swap all]")
+    assert not leads({**claim, "setting": "MNIST, swap part"}, runs)
+    assert not leads({**claim, "right": "ifca"}, runs)

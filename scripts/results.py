@@ -285,7 +285,9 @@ def _ours(cell: Cell) -> str:
 
 
 def _signed(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:+.3g}".replace("-", "−")
+    if math.isnan(value):
+        return ""
+    return (f"{value:+.3g}" if abs(value) < 1000 else f"{value:+,.0f}").replace("-", "−")
 
 
 def _state(cell: Cell, entries: Sequence[Entry]) -> str:

@@ -126,6 +126,9 @@ def _meant_among(there: Sequence[str], key: str) -> str:
         return _meant_among(there, own[0])
     if below and top == "tags":  # the only key that a user may name freely
         return f"did you mean +{key}=…?"
+    if not below and top in groups() and top not in tops:  # a group that only parts choose from
+        used = [one for one in there if one.endswith(f".{top}") and not one.startswith("hydra.")]
+        return f"did you mean {top}@{used[0]}=…?" if used else "nothing chosen here uses one"
     if not below and (meant := did_you_mean(top, known)):
         return meant
     last = key.rpartition(".")[2]

@@ -27,6 +27,8 @@ BAD = [
     (["algorithm=lcfl,ifca"], "algorithm=lcfl,ifca is not allowed: "),
     (["hydra.launcher.timeout=2"], "`fedclust run --cfg hydra` shows the keys"),
     (["+tag.x=1"], "did you mean tags?"),
+    (["algorithm=lcfl", "warmup=local"], "did you mean warmup@algorithm.warmup=…?"),
+    (["algorithm=fedavg", "warmup=local"], "no key warmup; nothing chosen here uses one"),
     (["--multirum"], "did you mean --multirun?"),
     (["engine=looop"], "did you mean loop?"),
     (["device=gpu"], "a GPU is called cuda"),

@@ -77,7 +77,9 @@ class Interrupted(Exception):
     """
 
     def __init__(self, signum: int) -> None:
-        super().__init__(f"interrupted by {signal.Signals(signum).name}; the same command goes on")
+        super().__init__(
+            f"interrupted by {signal.Signals(signum).name}; the same command continues the run"
+        )
         self.signum = signum
         self.exit_status = 128 + signum
 

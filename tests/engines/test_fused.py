@@ -451,13 +451,13 @@ def test_what_tests_look_at_is_converted_once(monkeypatch: pytest.MonkeyPatch) -
     engine, shards = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
     models, label = starts(engine), labels(len(shards))
     calls = []
-    plain = type(engine.pool).inputs
+    plain = type(engine.pool).inputs_into
 
-    def counted(pool: Pool, index: Tensor) -> Tensor:
+    def counted(pool: Pool, index: Tensor, out: Tensor) -> Tensor:
         calls.append(index)
-        return plain(pool, index)
+        return plain(pool, index, out)
 
-    monkeypatch.setattr(type(engine.pool), "inputs", counted)
+    monkeypatch.setattr(type(engine.pool), "inputs_into", counted)
 
     def looked(asked: TestCall) -> int:
         """Conversions in a test, whose results are those of an engine that knows nothing."""

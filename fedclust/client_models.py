@@ -48,10 +48,10 @@ class ClientModels:
         """
         if self._together is not None:
             return {"rows": self._together, "places": torch.arange(len(self))}
-        first: dict[int, int] = {}
-        places = [first.setdefault(id(row), len(first)) for row in self._rows]
         rows = {id(row): row for row in self._rows}
-        return {"rows": torch.stack([rows[key] for key in first]), "places": torch.tensor(places)}
+        place = {key: number for number, key in enumerate(rows)}
+        places = torch.tensor([place[id(row)] for row in self._rows])
+        return {"rows": torch.stack(list(rows.values())), "places": places}
 
     def __len__(self) -> int:
         """M."""

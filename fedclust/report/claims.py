@@ -36,7 +36,7 @@ _PLAIN: dict[type, tuple[tuple[type, ...], str]] = {
 }
 
 
-def _within(setting: str, title: str) -> bool:
+def within(setting: str, title: str) -> bool:
     """Whether every piece of a claim's setting begins a piece of a title."""
     pieces = title.split(SEPARATOR)
     return all(
@@ -113,7 +113,7 @@ def check(claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdi
             if len(present) < len(pools):
                 continue
             title = setting or str(present[0].run.asked.get("case") or "")
-            if _within(entry.setting, title):
+            if within(entry.setting, title):
                 verdict = entry.check(present)
                 why = next((why for arm in present if (why := _other(arm))), "")
                 untold = verdict.holds is not None if entry.about_value else verdict.holds is False

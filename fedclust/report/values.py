@@ -151,27 +151,34 @@ class Gain(Pair):
             self.score in ("last", "max"), "report.claims: gain.score", self.score, "last or max"
         )
 
-    def check(self, arms: Sequence[Arm]) -> Verdict:
-        """See `Claim`."""
+    @property
+    def _claimed(self) -> str:
+        """The claim in words, with what counts as holding."""
         where = "at the end" if self.score == "last" else "by the best round"
+        if not self.points:
+            return self.text or f"{self.left} leads {self.right} {where}"
         size = f"{self.points:+g} points"
         said = (
             f"{self.text} (claimed {size}; "
             if self.text
             else f"{self.left} leads {self.right} by {size} {where} ("
         )
-        claimed = f"{said}counts as holding from {self.points / 2:+g} points)"
-        if not self.points:
-            claimed = self.text or f"{self.left} leads {self.right} {where}"
+        return f"{said}counts as holding from {self.points / 2:+g} points)"
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """See `Claim`."""
         pick = Arm.counted if self.score == "max" else Arm.curve
         common = matched(arms, self.metric, pick)
         if common is None:
-            return unknown(claimed, f"no common rounds with {self.metric}")
+            return unknown(self._claimed, f"no common rounds with {self.metric}")
         if not all(arm.finished for arm in arms):
-            return unknown(claimed, NOT_OVER)
-        scores = [
-            v[-1:] if self.score == "last" else np.fmax.reduce(v, axis=0)[None] for v in common[1]
-        ]
+            return unknown(self._claimed, NOT_OVER)
+        return self.verdict(
+            [v[-1:] if self.score == "last" else np.fmax.reduce(v, axis=0)[None] for v in common[1]]
+        )
+
+    def verdict(self, scores: Sequence[NDArray[np.float64]]) -> Verdict:
+        """The verdict on the scores of `left` and `right`, [1, S] each."""
         unit = factor(self.metric)
 
         def lead(pair: Sequence[NDArray[np.float64]]) -> float:
@@ -183,7 +190,7 @@ class Gain(Pair):
             return lead(pair) * self.points >= 0 and abs(lead(pair)) >= abs(self.points) / 2
 
         measured = f"{lead([np.nanmean(v, axis=1) for v in scores]):+.2f} points"
-        return judged(claimed, measured, enough, scores)
+        return judged(self._claimed, measured, enough, scores)
 
 
 @dataclass(frozen=True, kw_only=True)

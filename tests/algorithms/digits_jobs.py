@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-import torch
 from configs import composed
 from fronts import Front
 
@@ -20,7 +19,7 @@ from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.config.tree import CONF
 from fedclust.engines import make_engine
-from fedclust.types import ClientModels, Cost, Evaluation, Round
+from fedclust.types import Cost, Evaluation, Round
 from fedclust.verbs import Engine
 
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
@@ -158,21 +157,3 @@ def engine_of(engine: str, algorithm: str) -> Engine:
 def played_by_loop(algorithm: str, seed: int = 0) -> list[Played]:
     """A small job on the reference engine."""
     return play(job_of(algorithm), engine_of("loop", algorithm), seed)
-
-
-def assert_same_bits(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    """Equal bits in every tensor, equal values elsewhere."""
-    assert one.keys() == other.keys()
-    for name in one:
-        mine, its = _dense(one[name]), _dense(other[name])
-        if isinstance(mine, torch.Tensor):
-            assert torch.equal(mine, its), name
-        else:
-            assert mine == its, name
-
-
-def _dense(value: Any) -> Any:
-    """Models of clients, in memory or in a checkpoint, as one tensor [M, P]."""
-    if isinstance(value, ClientModels):
-        return value.all()
-    return value["rows"][value["places"]] if isinstance(value, Mapping) else value

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from configs import composed
 from fronts import Front
+from states import dense
 
 from fedclust.algorithms.fedper import FedPer
 from fedclust.config.objects import Objects
@@ -136,14 +137,8 @@ def simulate(
 
 def same(a: Any, b: Any) -> bool:
     """Whether two states are equal bit by bit."""
-    left, right = dense_fields(a), dense_fields(b)
+    left, right = dense(fields_of(a)), dense(fields_of(b))
     return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
-
-
-def dense_fields(state: Any) -> dict[str, Any]:
-    """The fields of a state, models of clients as one tensor [M, P]."""
-    values = fields_of(state).items()
-    return {n: v.all() if isinstance(v, ClientModels) else v for n, v in values}
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -17,7 +17,6 @@ from planted import (
     ROUNDS,
     configured,
     copied,
-    dense_fields,
     engine_for,
     federation,
     partition_of,
@@ -25,9 +24,10 @@ from planted import (
     same,
     simulate,
 )
+from states import dense
 
 from fedclust.helpers.errors import ConfigError
-from fedclust.runtime.simulation import models_per_client
+from fedclust.runtime.simulation import fields_of, models_per_client
 from fedclust.types import Cost, Federation, Round, Served
 
 ABSENT = (4, 11)
@@ -80,7 +80,7 @@ def test_shapes_and_types(name: str) -> None:
         sampled[rnd.cohort] = True
         assert type(state) is algorithm.State
         of_clients = (CLIENTS, layout.num_params)
-        kept = [v.shape for v in dense_fields(state).values() if isinstance(v, torch.Tensor)]
+        kept = [v.shape for v in dense(fields_of(state)).values() if isinstance(v, torch.Tensor)]
         assert kept.count(of_clients) <= models_per_client(algorithm)  # else not counted as memory
         assert served.models.ndim == 2
         assert served.models.shape[1] == layout.num_params
@@ -176,5 +176,5 @@ def test_oracle_asks_for_groups() -> None:
 
 def test_states_hold_tensors_and_plain_numbers_only(name: str) -> None:
     for state in simulated(name).states:
-        for value in dense_fields(state).values():
+        for value in dense(fields_of(state)).values():
             assert value is None or isinstance(value, torch.Tensor | int | float)

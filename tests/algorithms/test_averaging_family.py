@@ -16,13 +16,13 @@ from planted import (
     GROUPS,
     STEPS,
     configured,
-    dense_fields,
     engine_for,
     federation,
     rounds_of,
     same,
     simulate,
 )
+from states import dense
 from toy_engine import SOLVER, ToyEngine, toy_federation, toy_round
 
 from fedclust.algorithms.cluster_rounds import ClusterRounds
@@ -38,6 +38,7 @@ from fedclust.calls import LocalResult
 from fedclust.cluster_methods.kmeans import KMeans
 from fedclust.cluster_metrics.param_norm import ParamNorm
 from fedclust.helpers.errors import ConfigError
+from fedclust.runtime.simulation import fields_of
 from fedclust.types import Federation
 
 
@@ -94,7 +95,7 @@ def test_weights_by_samples_by_hand(name: str, aggregation: str, expected: float
     algorithm = BY_SAMPLES[name](solver=SOLVER, aggregation=aggregation)
     state, _ = algorithm.init(clients.at(rnd), rnd)
     after, _ = algorithm.round(state, clients.at(rnd), rnd)
-    assert next(iter(dense_fields(after).values())).tolist() == [[expected]]
+    assert next(iter(dense(fields_of(after)).values())).tolist() == [[expected]]
 
 
 @pytest.mark.parametrize(("aggregation", "expected"), [("uniform", 3.0), ("by_samples", 4.0)])
@@ -211,7 +212,7 @@ def test_all_methods_start_from_the_same_model() -> None:
     fed = federation()
     rnd, clients = rounds_of(fed, 1)[0], engine_for(fed)
     first = {
-        n: next(iter(dense_fields(configured(n).init(clients.at(rnd), rnd)[0]).values()))[0]
+        n: next(iter(dense(fields_of(configured(n).init(clients.at(rnd), rnd)[0])).values()))[0]
         for n in ("fedavg", "local", "ifca", "lcfl", "oracle")
     }
     assert all(torch.equal(model, first["fedavg"]) for model in first.values())

@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from digits_jobs import assert_same_bits, config_of
+from digits_jobs import config_of
+from states import assert_same_bits
 from torch import Tensor
 
 from fedclust.config.build import Job, build

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from digits_jobs import assert_same_bits, config_of
+from digits_jobs import config_of
+from states import assert_same_bits
 from two_ranks import Pair
 
 from fedclust.config.build import build

@@ -13,13 +13,13 @@ import torch
 from digits_jobs import (
     ALGORITHMS,
     Played,
-    assert_same_bits,
     engine_of,
     job_of,
     play,
     played_by_loop,
 )
 from golden import GOLDEN, KEPT, lines
+from states import assert_same_bits
 
 from fedclust.engines.lockstep import Lockstep
 from fedclust.runtime.simulation import fields_of

@@ -15,7 +15,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from digits_jobs import ALGORITHMS, EVENTFUL, SCENARIOS, assert_same_bits, config_in
+from digits_jobs import ALGORITHMS, EVENTFUL, SCENARIOS, config_in
+from states import assert_same_bits
 
 from fedclust.config.build import build
 from fedclust.config.job import Job

@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from digits_jobs import CONF, assert_same_bits, config_in, config_of
+from digits_jobs import CONF, config_in, config_of
+from states import assert_same_bits
 from test_resume_everything import check_config
 
 from fedclust.algorithms.fedavg import FedAvg

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from states import assert_same_bits
 
 RUN = [
     sys.executable,
@@ -62,11 +62,6 @@ def wait_for_round(folder: Path, process: subprocess.Popen[bytes], at_least: int
     raise AssertionError("the run made no progress")
 
 
-def dense(state: dict[str, Any]) -> dict[str, Any]:
-    """The state with models of clients as one tensor [M, P]."""
-    return {n: v["rows"][v["places"]] if isinstance(v, dict) else v for n, v in state.items()}
-
-
 def assert_same(one: Path, other: Path) -> None:
     """Equal bits in everything but the seconds."""
     rounds = [pd.read_csv(f / "rounds.csv", dtype=str) for f in (one, other)]
@@ -80,12 +75,8 @@ def assert_same(one: Path, other: Path) -> None:
             root = folder / "checkpoints"
             newest = json.loads((root / "latest.json").read_text())["round"]
             file = root / f"round={newest}" / f"seed={seed}.pt"
-            states.append(dense(torch.load(file, weights_only=True)["state"]))
-        for name, value in states[0].items():
-            if isinstance(value, torch.Tensor):
-                assert torch.equal(value, states[1][name]), name
-            else:
-                assert value == states[1][name]
+            states.append(torch.load(file, weights_only=True)["state"])
+        assert_same_bits(*states)
     arrays = [sorted(p.relative_to(f) for p in (f / "arrays").rglob("*.npy")) for f in (one, other)]
     assert arrays[0] == arrays[1]
 

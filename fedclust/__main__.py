@@ -21,6 +21,7 @@ from fedclust.helpers.errors import (
     RankLost,
     UserError,
     did_you_mean,
+    interrupted,
     is_full,
 )
 
@@ -58,17 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if given[0] in ("run", "tune") and not {"-h", "--help", "--cfg", "--hydra-help"} & set(given):
         _show_life()
-    with _told_when_ended():
+    with _told_when_ended(given[0]):
         command: Callable[[Sequence[str]], None] = import_module(
             f"fedclust.commands.{given[0]}"
         ).main
         if given[0] != "run":  # of several ranks one is enough
             if not quiet():
-                _guarded(command, given[1:])
+                _guarded(command, given[0], given[1:])
             return
         try:
             with started():
-                _guarded(command, given[1:])
+                _guarded(command, given[0], given[1:])
         except UserError as error:  # ranks that do not find each other
             _fail(_one_line(error), error.exit_status)
 
@@ -79,12 +80,17 @@ def _show_life() -> None:
         print("reading the config …", end="\r", file=sys.stderr, flush=True)
 
 
+def _interrupted(signum: int, name: str) -> str:
+    """What Ctrl-C and SIGTERM make of a command; while rounds run they are finished first."""
+    return str(Interrupted(signum)) if name in ("run", "tune") else interrupted(signum)
+
+
 @contextmanager
-def _told_when_ended() -> Iterator[None]:
-    """Say so when SIGTERM ends the program; `fedclust.runtime.run` finishes the round first."""
+def _told_when_ended(name: str) -> Iterator[None]:
+    """Say so when SIGTERM ends the command."""
 
     def end(signum: int, _: FrameType | None) -> None:
-        _fail(str(Interrupted(signum)), 128 + signum)
+        _fail(_interrupted(signum, name), 128 + signum)
 
     before = signal.signal(signal.SIGTERM, end)
     try:
@@ -93,7 +99,9 @@ def _told_when_ended() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> None:
+def _guarded(
+    command: Callable[[Sequence[str]], None], name: str, arguments: Sequence[str]
+) -> None:
     """Call a command and turn what it may raise into one line and an exit status."""
     try:
         command(arguments)
@@ -116,8 +124,7 @@ def _guarded(command: Callable[[Sequence[str]], None], arguments: Sequence[str])
     except Interrupted as interruption:
         _fail(str(interruption), interruption.exit_status)
     except KeyboardInterrupt:
-        _fail(str(Interrupted(signal.SIGINT)), 130)
-
+        _fail(_interrupted(signal.SIGINT, name), 130)
 
 def _hydras() -> tuple[type[Exception], ...]:
     """Hydra's errors, imported when something has been raised: a report needs no Hydra."""

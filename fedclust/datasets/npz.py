@@ -19,12 +19,13 @@ from fedclust.helpers.ranges import Side
 from fedclust.types import Dataset
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
+_SHOWN = 5  # absent classes
 _Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Npz:
-    """Images (N, H, W) or (N, H, W, C), or features (N, F); integer labels 0, 1, ….
+    """Images (N, H, W) or (N, H, W, C), or features (N, F); integer labels 0, 1, … without gaps.
 
     Attributes:
         path: the npz file, written by `np.savez` or `np.savez_compressed`.
@@ -48,8 +49,8 @@ class Npz:
         y_train.
 
         Raises:
-            DataError: the file is missing, corrupt or lacks an array, or an array has a wrong shape
-                or label.
+            DataError: the file is missing, corrupt or lacks an array, an array has a wrong shape
+                or label, or a class has no training example.
         """
         path = Path(self.path)
         if not path.is_file():
@@ -62,6 +63,15 @@ class Npz:
         if len(x_train) == 0 or len(y_train) == 0:
             raise DataError(
                 f"npz: {path} holds no training examples: x_train and y_train must not be empty"
+            )
+        counts = y_train[y_train >= 0].bincount()
+        absent = (counts == 0).nonzero().flatten().tolist()
+        if absent:
+            raise DataError(
+                f"npz: {path} has y_train from {int(y_train.min())} to {int(y_train.max())} but no "
+                f"example of class {', '.join(map(str, absent[:_SHOWN]))}"
+                f"{', …' * (len(absent) > _SHOWN)}: classes are numbered 0, 1, … without gaps, as "
+                "np.unique(y, return_inverse=True)[1] numbers them"
             )
         if x_train.dtype != x_test.dtype:
             raise DataError(

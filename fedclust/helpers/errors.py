@@ -69,6 +69,11 @@ class SweepError(RuntimeError):
         )
 
 
+def interrupted(signum: int) -> str:
+    """What ended the program, for a command that has nothing to continue."""
+    return f"interrupted by {signal.Signals(signum).name}"
+
+
 class Interrupted(Exception):
     """Ctrl-C or SIGTERM; while rounds run the round has been finished and saved.
 
@@ -77,9 +82,7 @@ class Interrupted(Exception):
     """
 
     def __init__(self, signum: int) -> None:
-        super().__init__(
-            f"interrupted by {signal.Signals(signum).name}; the same command continues the run"
-        )
+        super().__init__(f"{interrupted(signum)}; the same command continues the run")
         self.signum = signum
         self.exit_status = 128 + signum
 

@@ -239,19 +239,27 @@ def test_saving_takes_a_tenth_of_the_time_at_most(
     assert saved == [0, 5, 10, 11]  # none for 50 seconds, and the end
 
 
+@pytest.mark.parametrize(
+    ("command", "goes_on"), [("tune", "; the same command continues the run"), ("report", "")]
+)
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_at_any_time_is_told(
-    fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+    fedclust: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    goes_on: str,
+    signum: signal.Signals,
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def ended(_: Sequence[str]) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signum)
         time.sleep(10)
 
-    monkeypatch.setattr("fedclust.commands.report.main", ended)
-    done = fedclust("report", "anything")
-    assert done.status == 143  # type: ignore[attr-defined]
-    assert done.err == "fedclust: interrupted by SIGTERM; the same command continues the run\n"  # type: ignore[attr-defined]
+    monkeypatch.setattr(f"fedclust.commands.{command}.main", ended)
+    done = fedclust(command, "anything")
+    assert done.status == 128 + signum  # type: ignore[attr-defined]
+    assert done.err == f"fedclust: interrupted by {signum.name}{goes_on}\n"  # type: ignore[attr-defined]
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -82,6 +82,14 @@ X = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
             "test labels span 0 to 3: they must lie in 0 to 2",
         ),
         ({"y_train": np.arange(12) % 3 - 1}, "train labels span -1 to 1"),
+        (
+            {"y_train": np.array([0, 3] * 6), "y_test": np.zeros(6, int)},
+            r"from 0 to 3 but no example of class 1, 2: .* without gaps",
+        ),
+        (
+            {"y_train": np.arange(12) % 2 + 8, "y_test": np.zeros(6, int)},
+            "no example of class 0, 1, 2, 3, 4, …: classes are numbered",
+        ),
         ({"x_train": X[:0], "y_train": np.arange(0)}, "no training examples"),
         ({"y_train": np.zeros(12, int), "y_test": np.zeros(6, int)}, "nothing to learn"),
         ({"x_train": np.array(["a"] * 12)[:, None]}, "has x_train of type"),

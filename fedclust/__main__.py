@@ -24,6 +24,7 @@ from fedclust.helpers.errors import (
     interrupted,
     is_full,
 )
+from fedclust.helpers.garbage import searched_rarely
 
 USAGE = """usage: fedclust COMMAND …
 
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if given[0] in ("run", "tune") and not {"-h", "--help", "--cfg", "--hydra-help"} & set(given):
         _show_life()
-    with _told_when_ended(given[0]):
+    with _told_when_ended(given[0]), searched_rarely():
         command: Callable[[Sequence[str]], None] = import_module(
             f"fedclust.commands.{given[0]}"
         ).main

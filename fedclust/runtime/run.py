@@ -28,6 +28,7 @@ from fedclust.helpers.errors import (
     counted,
     require,
 )
+from fedclust.helpers.garbage import searched_as_usual
 from fedclust.helpers.memory import readable, short_of_memory
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits, keep_freed_memory
@@ -68,6 +69,7 @@ def run(job: Job, folder: RunFolder, progress: Progress, signals: Signals | None
 
 def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, ranks: Ranks) -> None:
     keep_freed_memory()
+    searched_as_usual()
     folder.check()
     if ranks.agree(folder.is_done):
         if ranks.leads and folder.has_touched_data():

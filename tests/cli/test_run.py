@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -261,6 +262,22 @@ def test_a_signal_at_any_time_is_told(
     assert done.status == 128 + signum  # type: ignore[attr-defined]
     assert done.err == f"fedclust: interrupted by {signum.name}{goes_on}\n"  # type: ignore[attr-defined]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_cyclic_garbage_is_searched_as_usual_in_rounds(
+    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, plain = gc.get_threshold(), run._Seeds.round
+    seen: list[tuple[int, int, int]] = []
+
+    def noting(*given: Any) -> None:
+        seen.append(gc.get_threshold())
+        plain(*given)
+
+    monkeypatch.setattr(run._Seeds, "round", noting)
+    assert fedclust("run", *TINY, "rounds=2").status == 0
+    assert seen == [usual, usual]
+    assert gc.get_threshold() == usual
 
 
 @pytest.mark.sklearn_extra

@@ -100,9 +100,7 @@ def _told_when_ended(name: str) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _guarded(
-    command: Callable[[Sequence[str]], None], name: str, arguments: Sequence[str]
-) -> None:
+def _guarded(command: Callable[[Sequence[str]], None], name: str, arguments: Sequence[str]) -> None:
     """Call a command and turn what it may raise into one line and an exit status."""
     try:
         command(arguments)
@@ -126,6 +124,7 @@ def _guarded(
         _fail(str(interruption), interruption.exit_status)
     except KeyboardInterrupt:
         _fail(_interrupted(signal.SIGINT, name), 130)
+
 
 def _hydras() -> tuple[type[Exception], ...]:
     """Hydra's errors, imported when something has been raised: a report needs no Hydra."""

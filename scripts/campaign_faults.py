@@ -32,7 +32,7 @@ from faults.case import ENDS, Case
 from faults.jobs import CHEAP, JOBS, job_of
 
 import fedclust.commands.run
-import fedclust.report  # noqa: F401 - what every process needs is imported here, once
+import fedclust.report.terminal  # noqa: F401 - what every process needs is imported here, once
 
 PARTS: Mapping[str, Callable[[bool], Iterator[Case]]] = {
     "kills": kills.cases,

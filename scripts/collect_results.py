@@ -34,13 +34,13 @@ from PIL import Image
 from fedclust.commands.names import job_folder
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
-from fedclust.report import make_report
 from fedclust.report.arms import Arm, arms
 from fedclust.report.pooling import pool_seeds
 from fedclust.report.published import table
 from fedclust.report.reading import read_runs
 from fedclust.report.runs import Run
 from fedclust.report.spec import Spec
+from fedclust.report.write import make_report
 
 TABLES = ("table", "over_rounds", "claims", "federation", "recovery", "cost")
 NOT_SHOWN = ("flow_", "contingency", "distance")

@@ -183,7 +183,7 @@ def _hand_over(tracker: Tracker, folder: Path, progress: Progress) -> None:
 
     def report() -> Path:
         # matplotlib and pandas cost a second; a run without a tracker does not pay it
-        from fedclust.report import make_report
+        from fedclust.report.write import make_report
 
         return make_report(folder).parent
 

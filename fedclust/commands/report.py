@@ -64,8 +64,9 @@ def report(folder: Path, console: Console) -> None:
         UserError: if the folder holds no run or search, or one that cannot be read.
     """
     # matplotlib and pandas cost a second; a run that never reports does not pay it
-    from fedclust.report import all_contents, make_report, print_summary
     from fedclust.report.reading import job_folders
+    from fedclust.report.terminal import print_summary
+    from fedclust.report.write import all_contents, make_report
 
     if folder.is_dir() and not job_folders(folder) and _searches(folder):
         from fedclust.report.terminal import print_table

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-import pyarrow
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import DataError
+
+if TYPE_CHECKING:  # a run whose config has a report reads this file, and no client's row
+    import pandas as pd
 
 _CLIENT = ["seed", "round", "client", "group", "label"]
 _TESTED = ["test_count", "correct"]
@@ -49,8 +49,9 @@ class Curve:
 
     def last(self) -> NDArray[np.float64]:
         """[S] the newest value of every seed."""
-        values: NDArray[np.float64] = pd.DataFrame(self.values).ffill().to_numpy()[-1]
-        return values
+        row = np.where(np.isnan(self.values), -1, np.arange(len(self.values))[:, None]).max(0)
+        newest: NDArray[np.float64] = self.values[row, np.arange(len(self.seeds))]
+        return newest
 
     def mean(self) -> NDArray[np.float64]:
         """[R] mean over the seeds that have a value."""
@@ -122,7 +123,7 @@ class Run:
     def final_clients(self) -> pd.DataFrame:
         """The client rows of every seed's last evaluation; empty where none were written yet."""
         if self.parts:
-            return pd.concat([part.final_clients for part in self.parts], ignore_index=True)
+            return _joined(part.final_clients for part in self.parts)
         last = self.curves["num_clusters"].rounds[-1] if "num_clusters" in self.curves else -1
         return self._client_rows([("round", "==", int(last))])
 
@@ -182,13 +183,16 @@ class Run:
     def all_clients(self) -> pd.DataFrame:
         """Every client row with all columns, those of an unfinished run too."""
         if self.parts:
-            return pd.concat([part.all_clients() for part in self.parts], ignore_index=True)
+            return _joined(part.all_clients() for part in self.parts)
         return self._client_rows(None, whole=True)
 
     def _client_rows(self, filters: list[Any] | None, *, whole: bool = False) -> pd.DataFrame:
         """Columns `_CLIENT` and `_TESTED`; the latter 0, as if nobody were tested, where there are
         none. With `whole` all columns that there are.
         """
+        import pandas as pd
+        import pyarrow.parquet
+
         joined = self.folder / "clients.parquet"
         parts = sorted((self.folder / "clients").glob("part-*.parquet"))
         frames = []
@@ -206,7 +210,13 @@ class Run:
                     file, error, "run the job again, a finished one after deleting its folder"
                 ) from error
         empty = pd.DataFrame({name: np.empty(0, dtype=np.int64) for name in (*_CLIENT, *_TESTED)})
-        return pd.concat(frames, ignore_index=True) if frames else empty
+        return _joined(frames) if frames else empty
+
+
+def _joined(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat(frames, ignore_index=True)
 
 
 def _check_federation(content: Mapping[str, Any]) -> None:

@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 
 from fedclust.helpers.errors import ConfigError
-from fedclust.report import diagrams, figures, print_summary
+from fedclust.report import diagrams, figures
 from fedclust.report.comparison import overall
 from fedclust.report.scores import score_column, standing
 from fedclust.report.spec import Spec
 from fedclust.report.standings import rule, standings
 from fedclust.report.table import Table
+from fedclust.report.terminal import print_summary
 from fedclust.report.write import Contents, contents
 
 Plain = Callable[..., Path]

@@ -17,11 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from rich.console import Console
 
-from fedclust.report import figures, make_report, print_summary, style
+from fedclust.report import figures, style
 from fedclust.report.flow import flow
 from fedclust.report.heatmaps import _order
 from fedclust.report.sweep import write_sweep
-from fedclust.report.write import Contents, contents
+from fedclust.report.terminal import print_summary
+from fedclust.report.write import Contents, contents, make_report
 
 Plain = Callable[..., Path]
 CURVE = [[0.5, 0.5], [0.8, 0.9]]

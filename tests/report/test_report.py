@@ -19,9 +19,9 @@ from rich.console import Console
 from fedclust.commands.sweep import not_run, notes
 from fedclust.commands.sweep_report import ReportAfterSweep
 from fedclust.helpers.errors import ConfigError, DataError, RunFolderError
-from fedclust.report import make_report, print_summary
 from fedclust.report.curves import draw
-from fedclust.report.write import contents, experiments
+from fedclust.report.terminal import print_summary
+from fedclust.report.write import contents, experiments, make_report
 
 Job = Callable[..., Path]
 

@@ -18,11 +18,11 @@ from fedclust.datasets.digits import Digits
 from fedclust.federation import build, summary
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.rotated import Rotated
-from fedclust.report import figures, make_report
+from fedclust.report import figures
 from fedclust.report.curves import draw
 from fedclust.report.recovery import words
 from fedclust.report.spec import Drawn, Spec
-from fedclust.report.write import Contents, all_contents, contents
+from fedclust.report.write import Contents, all_contents, contents, make_report
 
 Plain = Callable[..., Path]
 CASES = {

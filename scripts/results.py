@@ -193,13 +193,12 @@ def _setting_of(cell: Cell) -> tuple[str, ...]:
 
 def _data_seeds(runs: Runs, cells: Sequence[Cell]) -> list[str]:
     """FlexCFL's Synthetic(1,1) over seeds of the data, beside the printed rows."""
-    option = "dataset.data_seed="
-    by_arm: dict[tuple[str, str], dict[str, float]] = {}  # by scenario and method
+    by_arm: dict[tuple[str, str, str], dict[str, float]] = {}  # by scenario, its options, method
     for run in (*runs.of("flexcfl/synthetic_seeds"), *runs.of("flexcfl/synthetic_seeds_shift")):
-        seed = run.made["options"].removeprefix(option)
+        seed, *options = run.made["options"].split()
         values = run.seeds.get("accuracy max", ())
         if values:
-            arm = run.made["scenario"], run.made["algorithm"]
+            arm = run.made["scenario"], " ".join(options), run.made["algorithm"]
             by_arm.setdefault(arm, {})[seed] = sum(values) / len(values)
     if not by_arm:
         return []
@@ -211,15 +210,16 @@ def _data_seeds(runs: Runs, cells: Sequence[Cell]) -> list[str]:
         and cell.row["metric"] == "test_acc"
     }
     rows = []
-    for (scenario, method), means in sorted(by_arm.items()):
+    for (scenario, options, method), means in sorted(by_arm.items()):
         ascending, paper = sorted(means.values()), printed.get((scenario, method), "")
         shift = "no shift" if scenario == "static" else scenario.replace("_", " ")
+        shift = f"{shift}, `{options}`" if options else shift
         spread = f"{ascending[0]:.2f} to {ascending[-1]:.2f}"
         below = sum(value < float(paper or "nan") for value in ascending)
         mean = f"{sum(ascending) / len(means):.2f}"
         beside = (paper, below) if paper else ("–", "–")
         rows.append([shift, method, len(means), mean, spread, *beside])
-    flex, rac = by_arm.get(("static", "flexcfl"), {}), by_arm.get(("static", "flexcfl_rac"), {})
+    flex, rac = (by_arm.get(("static", "", name), {}) for name in ("flexcfl", "flexcfl_rac"))
     common = sorted(set(flex) & set(rac))
     equal = sum(math.isclose(flex[seed], rac[seed], abs_tol=5e-3) for seed in common)
     head = ["shift", "method", "data seeds", "mean", "lowest to highest", "printed"]

@@ -195,10 +195,12 @@ def _data_seeds(runs: Runs, cells: Sequence[Cell]) -> list[str]:
     """FlexCFL's Synthetic(1,1) over seeds of the data, beside the printed rows."""
     by_arm: dict[tuple[str, str, str], dict[str, float]] = {}  # by scenario, its options, method
     for run in (*runs.of("flexcfl/synthetic_seeds"), *runs.of("flexcfl/synthetic_seeds_shift")):
-        seed, *options = run.made["options"].split()
+        options = run.made["options"].split()
+        (seed,) = (option for option in options if option.startswith("dataset.data_seed="))
         values = run.seeds.get("accuracy max", ())
         if values:
-            arm = run.made["scenario"], " ".join(options), run.made["algorithm"]
+            others = " ".join(option for option in options if option != seed)
+            arm = run.made["scenario"], others, run.made["algorithm"]
             by_arm.setdefault(arm, {})[seed] = sum(values) / len(values)
     if not by_arm:
         return []

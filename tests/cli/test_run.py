@@ -33,9 +33,9 @@ FILES = (
 )
 
 
-def test_a_run_leaves_its_files(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_a_run_leaves_its_files(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     done = fedclust("run", *TINY, "seeds=2")
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    assert done.status == 0, done.err
     (folder,) = (tmp_path / "outputs" / "default").iterdir()
     assert folder.name.startswith("lcfl,")
     for name in FILES:
@@ -56,41 +56,41 @@ def test_a_run_leaves_its_files(fedclust: Callable[..., object], tmp_path: Path)
     )
 
 
-def test_a_sweep_ends_with_its_report(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_a_sweep_ends_with_its_report(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     done = fedclust("run", "-m", *TINY, "algorithm=fedavg,local", "name=mine")
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    assert done.status == 0, done.err
     report = tmp_path / "outputs" / "mine" / "report"
     assert "fedavg" in (report / "table.md").read_text()
     assert (report / "report.html").stat().st_size > 10_000
     assert not list((tmp_path / "outputs").rglob(".hydra"))
     again = fedclust("report", "outputs/mine")
-    assert again.status == 0, again.err  # type: ignore[attr-defined]
+    assert again.status == 0, again.err
 
 
 def test_a_sweep_goes_on_after_a_bad_and_a_diverging_job(
-    fedclust: Callable[..., object], tmp_path: Path
+    fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
     arms = ("algorithm=fedavg", "solver.lr=0.1,-1,1e9", "name=mixed")
     done = fedclust("run", "-m", *TINY, *arms)
-    assert done.status == 2  # type: ignore[attr-defined]
-    assert done.err.count("solver.lr=-1.0 is not allowed") == 1 or "solver.lr=-1 " in done.err  # type: ignore[attr-defined]
-    assert "every seed has failed" in done.err  # type: ignore[attr-defined]
+    assert done.status == 2
+    assert done.err.count("solver.lr=-1.0 is not allowed") == 1 or "solver.lr=-1 " in done.err
+    assert "every seed has failed" in done.err
     folders = sorted(f.name for f in (tmp_path / "outputs" / "mixed").iterdir() if f.is_dir())
     assert len(folders) == 3, "two jobs and the report"
     table = (tmp_path / "outputs" / "mixed" / "report" / "table.md").read_text()
     assert "failed: DivergedError" in table
     alone = fedclust("run", *TINY, "algorithm=fedavg", "solver.lr=1e9", "hydra.run.dir=alone")
-    assert alone.status == 1  # type: ignore[attr-defined]
+    assert alone.status == 1
     report = fedclust("report", "alone")
-    assert report.status == 2  # type: ignore[attr-defined]
-    assert "failed: DivergedError" in report.err  # type: ignore[attr-defined]
+    assert report.status == 2
+    assert "failed: DivergedError" in report.err
 
 
 @pytest.mark.slow
-def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     arms = ("algorithm=fedavg,local", "eval_every=3", "engine=loop")  # has the same bits alone
-    assert fedclust("run", "-m", *TINY, *arms, "seeds=[0],[1]", "name=grid").status == 0  # type: ignore[attr-defined]
-    assert fedclust("run", "-m", *TINY, *arms, "seeds=2", "name=together").status == 0  # type: ignore[attr-defined]
+    assert fedclust("run", "-m", *TINY, *arms, "seeds=[0],[1]", "name=grid").status == 0
+    assert fedclust("run", "-m", *TINY, *arms, "seeds=2", "name=together").status == 0
     grid, together = (tmp_path / "outputs" / name / "report" for name in ("grid", "together"))
     assert (grid / "recovery.csv").read_text() == (together / "recovery.csv").read_text()
     assert (grid / "table.csv").read_text() == (together / "table.csv").read_text()
@@ -100,11 +100,11 @@ def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., object], tmp_path: P
 
 @pytest.mark.slow
 def test_seeds_alone_or_in_company_are_the_same(
-    fedclust: Callable[..., object], tmp_path: Path
+    fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
     loop = ("engine=loop", *TINY)
-    assert fedclust("run", *loop, "seeds=3", "hydra.run.dir=together").status == 0  # type: ignore[attr-defined]
-    assert fedclust("run", *loop, "seeds=[1]", "hydra.run.dir=alone").status == 0  # type: ignore[attr-defined]
+    assert fedclust("run", *loop, "seeds=3", "hydra.run.dir=together").status == 0
+    assert fedclust("run", *loop, "seeds=[1]", "hydra.run.dir=alone").status == 0
     rows = [pd.read_csv(tmp_path / f / "rounds.csv", dtype=str) for f in ("together", "alone")]
     together, alone = (
         r[(r["seed"] == "1") & (r["metric"] != "seconds")].reset_index(drop=True) for r in rows
@@ -112,32 +112,30 @@ def test_seeds_alone_or_in_company_are_the_same(
     pd.testing.assert_frame_equal(together, alone)
 
 
-def test_k_need_not_be_known(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_k_need_not_be_known(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     done = fedclust("run", *TINY, "solver.epochs=5", "num_clusters=auto", "hydra.run.dir=here")
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    assert done.status == 0, done.err
     rounds = pd.read_csv(tmp_path / "here" / "rounds.csv")
     found = rounds[rounds["metric"] == "num_clusters_found"]["value"].tolist()
     assert found == [4.0]
 
 
-def test_the_config_can_be_shown(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_the_config_can_be_shown(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     shown = fedclust("run", "--cfg", "job", "algorithm=ifca")
-    assert shown.status == 0  # type: ignore[attr-defined]
-    assert "IFCA" in yaml.safe_load(shown.out)["algorithm"]["_target_"]  # type: ignore[attr-defined]
+    assert shown.status == 0
+    assert "IFCA" in yaml.safe_load(shown.out)["algorithm"]["_target_"]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("group", ["algorithm", "dataset", "partition", "model", "experiment"])
-def test_list_describes_every_choice(
-    fedclust: Callable[..., object], root: Path, group: str
-) -> None:
+def test_list_describes_every_choice(fedclust: Callable[..., Any], root: Path, group: str) -> None:
     done = fedclust("list", group)
     names = [
         str(f.relative_to(root / "conf" / group).with_suffix(""))
         for f in (root / "conf" / group).rglob("*.yaml")
     ]
     for name in names:
-        line = next(line for line in done.out.splitlines() if line.split()[:1] == [name])  # type: ignore[attr-defined]
+        line = next(line for line in done.out.splitlines() if line.split()[:1] == [name])
         assert len(line.split()) >= 3, f"{group}/{name} has no description"
 
 
@@ -155,13 +153,13 @@ class Lazy(FedAvg):
 '''
 
 
-def test_a_users_own_algorithm(fedclust: Callable[..., object], tmp_path: Path) -> None:
+def test_a_users_own_algorithm(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     mine = tmp_path / "mine" / "algorithm"
     mine.mkdir(parents=True)
     (tmp_path / "mine" / "lazy_averaging.py").write_text(USER_ALGORITHM)
     (mine / "lazy.yaml").write_text("_target_: lazy_averaging.Lazy\nsolver: ${solver}\nevery: 2\n")
     done = fedclust("run", "--config-dir", "mine", *TINY, "algorithm=lazy", "hydra.run.dir=here")
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    assert done.status == 0, done.err
     rounds = pd.read_csv(tmp_path / "here" / "rounds.csv")
     accuracy = rounds[rounds["metric"] == "accuracy"].sort_values("round")["value"].tolist()
     assert accuracy[0] == accuracy[1]
@@ -183,7 +181,7 @@ def test_folders_are_named_by_what_differs() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_of_several_ranks_lists(
-    fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch, rank: int
+    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
     given = {
         "WORLD_SIZE": 2,
@@ -196,8 +194,8 @@ def test_one_of_several_ranks_lists(
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("MASTER_ADDR", "localhost")
     done = fedclust("list", "solver")
-    assert done.status == 0  # type: ignore[attr-defined]
-    assert ("sgd" in done.out) is (rank == 0)  # type: ignore[attr-defined]
+    assert done.status == 0
+    assert ("sgd" in done.out) is (rank == 0)
 
 
 def test_a_signal_while_a_round_is_saved_costs_no_further_round(
@@ -218,7 +216,7 @@ def test_a_signal_while_a_round_is_saved_costs_no_further_round(
 
 
 def test_saving_takes_a_tenth_of_the_time_at_most(
-    fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+    fedclust: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, saved = [0.0], []
     save, one_round = RunFolder.save, run._Seeds.round
@@ -236,7 +234,7 @@ def test_saving_takes_a_tenth_of_the_time_at_most(
     monkeypatch.setattr(RunFolder, "save", slowly)
     monkeypatch.setattr(run._Seeds, "round", timed)
     done = fedclust("run", *TINY, "algorithm=fedavg", "rounds=12", "checkpoint_seconds=1")
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    assert done.status == 0, done.err
     assert saved == [0, 5, 10, 11]  # none for 50 seconds, and the end
 
 
@@ -245,7 +243,7 @@ def test_saving_takes_a_tenth_of_the_time_at_most(
 )
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_at_any_time_is_told(
-    fedclust: Callable[..., object],
+    fedclust: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
     command: str,
     goes_on: str,
@@ -259,8 +257,8 @@ def test_a_signal_at_any_time_is_told(
 
     monkeypatch.setattr(f"fedclust.commands.{command}.main", ended)
     done = fedclust(command, "anything")
-    assert done.status == 128 + signum  # type: ignore[attr-defined]
-    assert done.err == f"fedclust: interrupted by {signum.name}{goes_on}\n"  # type: ignore[attr-defined]
+    assert done.status == 128 + signum
+    assert done.err == f"fedclust: interrupted by {signum.name}{goes_on}\n"
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -282,11 +280,11 @@ def test_cyclic_garbage_is_searched_as_usual_in_rounds(
 
 @pytest.mark.sklearn_extra
 def test_a_run_with_scikit_learn_extras_kmedoids(
-    fedclust: Callable[..., object], tmp_path: Path
+    fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
     extra = "cluster_method=kmedoids_sklearn_extra"
     done = fedclust("run", *TINY, "solver.epochs=5", extra, "hydra.run.dir=here")
-    assert done.status == 0, done.err  # type: ignore[attr-defined]
+    assert done.status == 0, done.err
     rounds = pd.read_csv(tmp_path / "here" / "rounds.csv")
     assert rounds[(rounds["metric"] == "num_clusters") & (rounds["round"] == 5)][
         "value"
@@ -294,17 +292,17 @@ def test_a_run_with_scikit_learn_extras_kmedoids(
 
 
 def test_without_a_progress_line_warnings_are_still_shown(
-    fedclust: Callable[..., object], tmp_path: Path
+    fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
     rates = ("algorithm=local", "solver.lr=1e9", "seeds=2", "hydra.run.dir=here")
     done = fedclust("run", *TINY, *rates)
-    assert done.status == 1  # type: ignore[attr-defined]
+    assert done.status == 1
     warnings = [
         line
-        for line in done.err.splitlines()  # type: ignore[attr-defined]
+        for line in done.err.splitlines()
         if "warning: local on rotated digits, 2 seeds, 6 rounds: " in line
     ]
-    assert len(warnings) == 2, done.err  # type: ignore[attr-defined] # a line per seed lost
+    assert len(warnings) == 2, done.err  # a line per seed lost
 
 
 BROKEN = """
@@ -340,11 +338,11 @@ def mine(tmp_path: Path, root: Path) -> tuple[str, ...]:
 
 
 def test_an_error_in_a_users_method_begins_with_its_line(
-    fedclust: Callable[..., object], mine: tuple[str, ...], tmp_path: Path
+    fedclust: Callable[..., Any], mine: tuple[str, ...], tmp_path: Path
 ) -> None:
     done = fedclust(*mine, "algorithm=bug")
-    assert done.status == 1  # type: ignore[attr-defined]
-    told = done.err.splitlines()  # type: ignore[attr-defined]
+    assert done.status == 1
+    told = done.err.splitlines()
     path = tmp_path / "mine" / "broken_method.py"
     assert told[0] == (f"fedclust: {path}:15, in divided: ZeroDivisionError: division by zero")
     assert sum("calls …" in line for line in told) == 1
@@ -352,12 +350,12 @@ def test_an_error_in_a_users_method_begins_with_its_line(
 
 
 def test_a_failing_method_leaves_the_others_of_a_sweep_alone(
-    fedclust: Callable[..., object], mine: tuple[str, ...], tmp_path: Path
+    fedclust: Callable[..., Any], mine: tuple[str, ...], tmp_path: Path
 ) -> None:
     done = fedclust(*mine, "-m", "algorithm=bug,memory,local")
-    assert done.status == 2  # type: ignore[attr-defined]
-    assert "in divided: ZeroDivisionError" in done.err  # type: ignore[attr-defined]
-    assert "fedclust: out of memory while round 1 of 6 was computed; lower" in done.err  # type: ignore[attr-defined]
+    assert done.status == 2
+    assert "in divided: ZeroDivisionError" in done.err
+    assert "fedclust: out of memory while round 1 of 6 was computed; lower" in done.err
     table = (tmp_path / "outputs" / "default" / "report" / "table.md").read_text()
     assert "local" in table
 

@@ -90,6 +90,8 @@ X = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
             {"y_train": np.arange(12) % 2 + 8, "y_test": np.zeros(6, int)},
             "no example of class 0, 1, 2, 3, 4, …: classes are numbered",
         ),
+        ({"y_train": np.arange(12) * 10**17}, "no example of class 1, 2, 3, 4, 5, …: classes"),
+        ({"y_train": -np.arange(12) - 5}, "train labels span -16 to -5"),
         ({"x_train": X[:0], "y_train": np.arange(0)}, "no training examples"),
         ({"y_train": np.zeros(12, int), "y_test": np.zeros(6, int)}, "nothing to learn"),
         ({"x_train": np.array(["a"] * 12)[:, None]}, "has x_train of type"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 
@@ -51,12 +52,13 @@ def read_idx(file: Path) -> Tensor:
     Raises:
         ValueError: the header is none of unsigned bytes, or the size is not what it says.
     """
-    content = file.read_bytes()
-    if len(content) < 4 or content[:3] != bytes((0, 0, _BYTES)):
+    content = np.fromfile(file, dtype=np.uint8)
+    if len(content) < 4 or content[:3].tolist() != [0, 0, _BYTES]:
         raise ValueError("this is no idx file of unsigned bytes")
-    begin = 4 + 4 * content[3]  # every dimension is a big-endian number of four bytes
-    shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, begin, 4)]
-    values = np.frombuffer(content, dtype=np.uint8)[begin:]
-    if len(content) < begin or len(values) != np.prod(shape):
+    begin = 4 + 4 * int(content[3])  # every dimension is a big-endian number of four bytes
+    if len(content) < begin:
+        raise ValueError("it ends within its header")
+    shape, values = content[4:begin].view(">u4").tolist(), content[begin:]
+    if len(values) != math.prod(shape):
         raise ValueError(f"{len(values)} bytes follow the header, which says {shape}")
-    return torch.from_numpy(values.reshape(shape).copy())
+    return torch.from_numpy(values.reshape(shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +12,9 @@ from fedclust.helpers.errors import require
 # kept as one affine map, so that the pool stays uint8 and the engine pays one fused multiply-add
 # per gather
 WORDS = ("mean_std", "unit", "pixel", "inverted")
-_CHUNK = 4096  # examples converted to float64 at once, 26 MB at 28x28
+# examples converted at once. Squares of 256 bytes add up to less than 2^24, so float32 adds them
+# exactly, in a tenth of the time of float64
+_BYTES, _NUMBERS = (256, np.float32), (4096, np.float64)
 
 
 def check_word(word: str, allowed: tuple[str, ...] = WORDS) -> None:
@@ -73,10 +76,12 @@ def moments(x: Tensor, *, per_channel: bool) -> tuple[Tensor, Tensor]:
     """
     total = torch.zeros(x.shape[1:], dtype=torch.float64)
     square = torch.zeros_like(total)
-    for first in range(0, len(x), _CHUNK):
-        values = x[first : first + _CHUNK].to(torch.float64)
-        total += values.sum(0)
-        square += values.square_().sum(0)
+    chunk, exact = _BYTES if x.dtype == torch.uint8 else _NUMBERS
+    # by NumPy, since threads that meet after every chunk wait for each other on a busy machine
+    for part in x.split(chunk):
+        values = part.numpy().astype(exact)
+        total += torch.from_numpy(values.sum(0))
+        square += torch.from_numpy(np.square(values, out=values).sum(0))
     mean, square = total / len(x), square / len(x)
     if per_channel and x.dim() == 4:
         mean, square = mean.mean((1, 2), keepdim=True), square.mean((1, 2), keepdim=True)

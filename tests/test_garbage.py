@@ -1,8 +1,10 @@
-"""Rare searches for cyclic garbage: while a command starts, and never in rounds."""
+"""Rare searches for cyclic garbage: while a command starts, never in rounds, none at its end."""
 
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import pytest
 
@@ -22,3 +24,14 @@ def test_thresholds_come_back() -> None:
     with pytest.raises(KeyError), searched_rarely():
         raise KeyError
     assert gc.get_threshold() == usual
+
+
+def test_what_is_there_as_python_exits_is_not_searched() -> None:
+    # what is registered first is called last
+    program = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count(), end=''));"
+        "from fedclust.__main__ import main; main(['list', 'engine']); main(['list', 'engine'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    frozen = int(done.stdout.rpartition("\n")[2])
+    assert frozen > 10_000

@@ -78,7 +78,7 @@ def moments(x: Tensor, *, per_channel: bool) -> tuple[Tensor, Tensor]:
     square = torch.zeros_like(total)
     chunk, exact = _BYTES if x.dtype == torch.uint8 else _NUMBERS
     # by NumPy, since threads that meet after every chunk wait for each other on a busy machine
-    for part in x.split(chunk):
+    for part in torch.split(x, chunk):
         values = part.numpy().astype(exact)
         total += torch.from_numpy(values.sum(0))
         square += torch.from_numpy(np.square(values, out=values).sum(0))

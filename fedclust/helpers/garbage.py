@@ -1,11 +1,12 @@
-"""Python's search for cyclic garbage, which is rare while a command starts.
+"""Python's search for cyclic garbage, which is rare while a command starts and spared at its end.
 
 Imports make half a million objects that stay. Python would look through them five hundred times,
-a tenth of a command's start.
+a tenth of a command's start, and three times more before the process ends: 0.2 seconds.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ _usual: list[tuple[int, int, int]] = []
 
 @contextmanager
 def searched_rarely() -> Iterator[None]:
-    """Search rarely, until the block ends or calls `searched_as_usual`."""
+    """Search rarely, until the block ends or calls `searched_as_usual`; never as Python exits."""
+    atexit.unregister(gc.freeze)  # once, however many commands this process runs
+    atexit.register(gc.freeze)
     _usual.append(gc.get_threshold())
     gc.set_threshold(*_RARELY)
     try:

@@ -49,7 +49,8 @@ def build(
 
     Raises:
         ConfigError: dataset and partition do not fit together.
-        DataError: a client has no training examples, or a row lies outside the pool.
+        DataError: a client has no training examples, nobody has a test example, or a row lies
+            outside the pool.
     """
     pool = partition.pool(dataset) if pool is None else pool
     train, test, group = partition.split(dataset, Stream.of(seed, "partition"))
@@ -71,6 +72,11 @@ def build(
             f"client {int(train.count.argmin())} has no training example of "
             f"dataset={dataset.name}: "
             f"lower partition.num_clients or use a larger dataset"
+        )
+    if int(test.count.sum()) < 1:
+        raise DataError(
+            f"no client has a test example of dataset={dataset.name}, so nothing can be measured: "
+            "the data set, or the table of partition.path, needs at least one"
         )
     if not validation:
         return fed

@@ -123,10 +123,11 @@ def _is_count_or_auto(value: object) -> bool:
 
 def _is_inside(name: object) -> bool:
     path = Path(str(name))
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+    inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+    return inside and str(path).isprintable()
 
 
-NAME = Check("a folder below outputs/, as in name=mine", _is_inside)
+NAME = Check("a folder below outputs/ without line breaks, as in name=mine", _is_inside)
 
 
 @dataclass

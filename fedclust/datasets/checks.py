@@ -105,14 +105,12 @@ def checked(dataset: Dataset) -> Dataset:
             f"{name}: all training examples have one label, so there is nothing to learn: give "
             "at least two classes"
         )
-    if not all(
-        bool(torch.isfinite(x).all())
-        for x in (dataset.x_train, dataset.x_test)
-        if x.is_floating_point()
-    ):
-        raise DataError(
-            f"{name}: training examples hold values that are not finite: replace them in the file"
-        )
+    for part, x in (("training", dataset.x_train), ("test", dataset.x_test)):
+        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            raise DataError(
+                f"{name}: {part} examples hold values that are not finite, or too large for "
+                "float32: replace them in the file"
+            )
     return dataset
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -80,9 +80,10 @@ class Columns:
         for place, name in enumerate(chosen):
             values = self.values("dataset.features", name)
             if values.dtype.kind not in "buif":
+                row = next((i for i, value in enumerate(values) if not _is_number(value)), 0)
                 raise DataError(
-                    f"{self.what} has {shown(values[0])} in column {name}: features must be "
-                    "numbers; dataset.features can name the columns that hold some"
+                    f"{self.what} has {shown(values[row])} in column {name}, row {row + 1}: "
+                    "features must be numbers; dataset.features can name the columns that hold some"
                 )
             with np.errstate(over="ignore"):
                 x[:, place] = values
@@ -242,6 +243,14 @@ def drawn_test(owner: Tensor | None, size: int, share: float, seed: int) -> Tens
 def shown(value: object) -> str:
     """A value as a message shows it: the first 40 letters, on one line."""
     return " ".join(str(value).split())[:40]
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(cast(Any, value))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _few(names: Sequence[str]) -> str:

@@ -119,16 +119,18 @@ def _arrays(path: Path) -> dict[str, _Array]:
 def _examples(path: Path, key: str, x: _Array) -> Tensor:
     if x.ndim == 3:
         x = x[..., None]
-    if x.ndim not in (2, 4) or (x.ndim == 4 and x.shape[3] not in (1, 3)):
+    known = x.ndim == 2 or (x.ndim == 4 and x.shape[3] in (1, 3))
+    if not known or 0 in x.shape[1:]:
         raise DataError(
             f"npz: {path} has {key} of shape {x.shape}: "
-            "(N, H, W), (N, H, W, 1), (N, H, W, 3) or (N, F) is needed"
+            "(N, H, W), (N, H, W, 1), (N, H, W, 3) or (N, F) is needed, H, W and F at least 1"
         )
     if x.dtype.kind not in "uif":
         raise DataError(
             f"npz: {path} has {key} of type {x.dtype}: uint8 or a real number is needed"
         )
-    kept = x if x.dtype == np.uint8 else x.astype(np.float32)
+    with np.errstate(over="ignore"):  # what does not fit float32 becomes infinite and is refused
+        kept = x if x.dtype == np.uint8 else x.astype(np.float32)
     examples = torch.from_numpy(kept)
     return examples.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else examples
 
@@ -139,4 +141,6 @@ def _labels(path: Path, key: str, y: _Array) -> Tensor:
             f"npz: {path} has {key} of shape {y.shape} and type {y.dtype}: "
             "integers of shape (N,) or (N, 1) are needed"
         )
+    if y.size and y.max() > np.iinfo(np.int64).max:
+        raise DataError(f"npz: {path} has {key} up to {y.max()}: labels must fit int64")
     return torch.from_numpy(y.reshape(-1).astype(np.int64))

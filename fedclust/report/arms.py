@@ -313,7 +313,9 @@ def _value(run: Run, key: str) -> str:
 
 def _overrides(run: Run) -> Mapping[str, str]:
     pairs = (str(text).lstrip("+~").partition("=") for text in run.config.get("overrides") or ())
-    return {key: value for key, _, value in pairs if key != "algorithm" and tells_arms_apart(key)}
+    # seeds are no federation: runs that differ in nothing else have been joined
+    beside = ("algorithm", "seeds")
+    return {key: value for key, _, value in pairs if key not in beside and tells_arms_apart(key)}
 
 
 def _comparable(text: str) -> float | str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,12 @@ _BESIDE = (
 
 
 def pool_seeds(runs: Sequence[Run]) -> list[Run]:
-    """The runs, those with equal configs and disjoint seeds joined; in the order of their first
+    """The runs, those with equal configs and different seeds joined; in the order of their first
     parts.
 
-    A grid with one run per seed gives the same tables as one run with all seeds.
+    A grid with one run per seed gives the same tables as one run with all seeds. A seed that
+    several jobs of one folder have counts once. Jobs of several folders with a common seed are
+    kept apart: their code may differ.
     """
     alike: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
@@ -31,14 +35,46 @@ def pool_seeds(runs: Sequence[Run]) -> list[Run]:
         alike[json.dumps(config, sort_keys=True, default=str)].append(run)
     pooled = []
     for group in alike.values():
-        seeds = [seed for run in group for seed in run.seeds]
-        apart = len(group) == 1 or len(set(seeds)) < len(seeds)
-        pooled += group if apart else [_joined(sorted(group, key=lambda run: run.seeds))]
+        by_folder: dict[Path, list[Run]] = defaultdict(list)
+        for run in group:
+            by_folder[run.folder.parent].append(run)
+        homes = [_disjoint(jobs) for jobs in by_folder.values()]
+        parts = [part for home in homes for part in home]
+        seeds = [seed for part in parts for seed in part.seeds]
+        together = len(set(seeds)) == len(seeds)
+        pooled += [_joined(parts)] if together else [_joined(home) for home in homes]
     return pooled
 
 
+def _disjoint(group: Sequence[Run]) -> list[Run]:
+    """The runs, each without the seeds of one before it; runs left without a seed are left out.
+
+    Finished runs come first, then those with more rounds, then those with more seeds.
+    """
+    known: set[int] = set()
+    parts = []
+    for run in sorted(group, key=_worth):
+        new = set(run.seeds) - known
+        if new or not run.seeds:
+            curves = {
+                name: curve.without(known)
+                for name, curve in run.curves.items()
+                if set(curve.seeds) - known
+            }
+            parts.append(replace(run, curves=curves) if known & set(run.seeds) else run)
+        known |= new
+    return parts
+
+
+def _worth(run: Run) -> tuple[bool, int, int]:
+    return run.status.get("state") != "done", -run.rounds, -len(run.seeds)
+
+
 def _joined(parts: Sequence[Run]) -> Run:
-    """One run with the seeds of all parts."""
+    """One run with the seeds of all parts, which have none in common."""
+    if len(parts) == 1:
+        return parts[0]
+    parts = sorted(parts, key=lambda run: run.seeds)
     first = parts[0]
     seeds = sorted(seed for part in parts for seed in part.seeds)
     given = first.config.get("overrides") or []

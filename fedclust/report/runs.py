@@ -123,7 +123,7 @@ class Run:
     def final_clients(self) -> pd.DataFrame:
         """The client rows of every seed's last evaluation; empty where none were written yet."""
         if self.parts:
-            return _joined(part.final_clients for part in self.parts)
+            return _joined(part.of_own_seeds(part.final_clients) for part in self.parts)
         last = self.curves["num_clusters"].rounds[-1] if "num_clusters" in self.curves else -1
         return self._client_rows([("round", "==", int(last))])
 
@@ -180,10 +180,14 @@ class Run:
     def _part(self, seed: int) -> Run:
         return next(part for part in self.parts if seed in part.seeds)
 
+    def of_own_seeds(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Those of some client rows that are of its seeds; a part may have fewer than its files."""
+        return rows[rows["seed"].isin(self.seeds)]
+
     def all_clients(self) -> pd.DataFrame:
         """Every client row with all columns, those of an unfinished run too."""
         if self.parts:
-            return _joined(part.all_clients() for part in self.parts)
+            return _joined(part.of_own_seeds(part.all_clients()) for part in self.parts)
         return self._client_rows(None, whole=True)
 
     def _client_rows(self, filters: list[Any] | None, *, whole: bool = False) -> pd.DataFrame:

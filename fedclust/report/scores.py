@@ -155,7 +155,8 @@ def layout(
         if label is None:
             return Cell(text="")
         found = cells[label, head]
-        number = "" if alike else _counted([seeds[label, head]]) + " seeds"
+        seen = seeds[label, head]  # 0 where a cell compares nothing
+        number = "" if alike or not seen else f"{_counted([seen])} seeds"
         return replace(found, detail="; ".join(filter(None, (found.detail, number))))
 
     lines = [

@@ -130,7 +130,10 @@ BAD = [
     (["threads=100000"], "threads=100000"),
     (["seeds=[18446744073709551616]"], "seeds=[18446744073709551616]"),
     (["name=../elsewhere"], "name=../elsewhere"),
-    (["name="], "name='' is not allowed: a folder below outputs/, as in name=mine"),
+    (
+        ["name="],
+        "name='' is not allowed: a folder below outputs/ without line breaks, as in name=mine",
+    ),
     (["name=/elsewhere"], "name=/elsewhere"),
     (["algorithm=pacfl", "algorithm.num_vectors=9999"], "algorithm.num_vectors=9999"),
     (["max_rows=0"], "max_rows=0"),

@@ -98,7 +98,7 @@ def test_a_table_with_both_splits(tmp_path: Path) -> None:
         ({"train": "all"}, "no split all, which dataset.train names"),
         ({"test": None, "label": "letter"}, "no column letter, which dataset.label names: it has"),
         ({"test": None, "image": "character"}, "row 1 holds no picture: dataset.image must name"),
-        ({"test": None, "image": None}, "in column image: features must be numbers"),
+        ({"test": None, "image": None}, "in column image, row 1: features must be numbers"),
     ],
 )
 def test_what_will_not_do_is_one_line(letters: Path, options: dict[str, object], says: str) -> None:

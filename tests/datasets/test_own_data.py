@@ -95,6 +95,9 @@ X = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
         ({"x_train": X[:0], "y_train": np.arange(0)}, "no training examples"),
         ({"y_train": np.zeros(12, int), "y_test": np.zeros(6, int)}, "nothing to learn"),
         ({"x_train": np.array(["a"] * 12)[:, None]}, "has x_train of type"),
+        ({"x_train": np.ones((12, 0))}, r"shape \(12, 0\): .* H, W and F at least 1"),
+        ({"x_train": np.ones((12, 0, 4))}, r"shape \(12, 0, 4, 1\): "),
+        ({"y_test": np.full(6, 2**63, np.uint64)}, "has y_test up to 9223372036854775808: "),
         ({"x_train": np.array([{}] * 12, dtype=object)[:, None]}, "cannot read"),
     ],
 )
@@ -119,7 +122,10 @@ def test_npz_missing_damaged_or_not_finite(tmp_path: Path) -> None:
     bad = X.astype(np.float32)
     bad[3, 1, 1] = np.nan
     save(path, bad, bad[:2] * 0)
-    with pytest.raises(DataError, match="not finite"):
+    with pytest.raises(DataError, match="training examples hold values that are not finite"):
+        Npz(path=str(path)).load()
+    save(path, X.astype(np.float64), np.full((2, 4, 4), 1e300))
+    with pytest.raises(DataError, match=r"test examples hold .* too large for float32"):
         Npz(path=str(path)).load()
 
 

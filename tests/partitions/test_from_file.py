@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedclust.federation import build, digest, read_table, write_table
-from fedclust.helpers.errors import UserError
+from fedclust.helpers.errors import DataError, UserError
 from fedclust.partitions.femnist10 import Femnist10
 from fedclust.partitions.from_file import FromFile
 from fedclust.partitions.iid import IID
@@ -62,10 +62,21 @@ def test_a_test_row_that_is_a_training_row_is_refused(
 
 def test_two_clients_may_share_a_row(fake: Callable[..., Dataset], tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
-    path.write_text("client,row,split,group\n0,3,train,-1\n1,3,train,0\n1,4,train,0\n")
+    path.write_text("client,row,split,group\n0,3,train,-1\n1,3,train,0\n1,4,train,0\n1,9,test,0\n")
     fed = build(fake(8, 4), FromFile(path=str(path), base=IID(num_clients=1)), 0)
     assert [fed.train.of_client(i).tolist() for i in range(2)] == [[3], [3, 4]]
     assert fed.group.tolist() == [-1, 0]
+
+
+def test_a_table_without_a_test_row_is_one_line(
+    fake: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("client,row,split\n0,3,train\n1,4,train\n")
+    with pytest.raises(DataError, match="no client has a test example of dataset=fake") as error:
+        build(fake(8, 4), FromFile(path=str(path), base=IID(num_clients=1)), 0)
+    assert "partition.path" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def table(**changes: list[object]) -> pd.DataFrame:

@@ -147,7 +147,8 @@ def write_job(
         "scale": {"name": "paper"},
         "algorithm": {"num_clusters": 4, "lr": 0.02 if name != "ifca" else 0.03},
     } | dict(config or {})
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(full)))
+    written = OmegaConf.merge(OmegaConf.from_dotlist(list(overrides)), full)
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(written))
     done = {
         "state": "done",
         "round": rounds,
@@ -235,7 +236,8 @@ def write_plain(
         "scale": {"name": "paper"},
         **(config or {}),
     }
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(full)))
+    written = OmegaConf.merge(OmegaConf.from_dotlist(list(overrides)), full)
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(written))
     (folder / "status.json").write_text(json.dumps({"state": "done", **(status or {})}))
     return folder
 

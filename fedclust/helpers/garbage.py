@@ -18,8 +18,8 @@ _usual: list[tuple[int, int, int]] = []
 @contextmanager
 def searched_rarely() -> Iterator[None]:
     """Search rarely, until the block ends or calls `searched_as_usual`; never as Python exits."""
-    atexit.unregister(gc.freeze)  # once, however many commands this process runs
-    atexit.register(gc.freeze)
+    atexit.unregister(_spare_what_is_left)  # once, however many commands this process runs
+    atexit.register(_spare_what_is_left)
     _usual.append(gc.get_threshold())
     gc.set_threshold(*_RARELY)
     try:
@@ -32,3 +32,11 @@ def searched_as_usual() -> None:
     """Search as often as before `searched_rarely`: rounds make arrays, which garbage would keep."""
     if _usual:
         gc.set_threshold(*_usual[-1])
+
+
+def _spare_what_is_left() -> None:
+    """Leave all objects to the end of the process, unless a module built by nanobind (Triton's, on
+    a GPU) is loaded: it prints what was not freed.
+    """
+    if not any(kind.__module__ == "nanobind" for kind in type.__subclasses__(type)):
+        gc.freeze()

@@ -63,7 +63,11 @@ def _unquoted(line: str, arguments: Sequence[str]) -> str:
         key, equals, value = text.partition("=")
         if equals and not _is_read(text):
             plain = value.replace("'", "").replace('"', "")
-            return f"""{text} cannot be read: quote the value, as in '{key}="{plain}"'"""
+            quoted = f'{key}="{plain}"'
+            remedy = f"quote the value, as in '{quoted}'"
+            if not _is_read(quoted):
+                remedy = "a key has letters from a to z, digits, -, _ and dots"
+            return f"{text} cannot be read: {remedy}"
     return ""
 
 

@@ -23,6 +23,7 @@ BAD = [
     (["progress=maybe"], "progress=maybe is not allowed: true or false"),
     (["num_cluster=4"], "there is no key num_cluster; did you mean num_clusters?"),
     (["name=größe"], "name=größe cannot be read: quote the value, as in 'name=\"größe\"'"),
+    (["tags.é=1"], "tags.é=1 cannot be read: a key has letters from a to z, digits"),
     (["name='a"], "name='a cannot be read: quote the value, as in 'name=\"a\"'"),
     (["algorithm=lcfl,ifca"], "algorithm=lcfl,ifca is not allowed: "),
     (["hydra.launcher.timeout=2"], "`fedclust run --cfg hydra` shows the keys"),

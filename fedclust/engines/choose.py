@@ -12,6 +12,7 @@ from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.native import compiled, gather
 from fedclust.engines.fused.network import obstacle
+from fedclust.engines.fused.products import by_unit
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import require
@@ -56,22 +57,24 @@ def make_engine(
 
 def simulated(precision: str, device: torch.device) -> str:
     """A remark where a device only simulates a precision; empty where it computes in it."""
-    if precision != "bf16" or device.type != "cpu":
+    if precision != "bf16" or device.type != "cpu" or by_unit(device):
         return ""
     return (
-        "precision=bf16 is only simulated on a CPU: factors are rounded, and multiplied in "
-        "float32, so the results are those of a GPU, to rounding, but nothing is faster"
+        "precision=bf16 is only simulated on this processor: factors are rounded, and multiplied "
+        "in float32, so the results are those of a GPU, to rounding, but nothing is faster"
     )
 
 
 def describe(engine: str, device: torch.device) -> dict[str, Any]:
-    """What computes on a device: the engine's name, whether C is compiled, and Triton's version
-    where its kernels are used.
+    """What computes on a device: the engine's name, whether C is compiled, Triton's version where
+    its kernels are used, and the units that multiply bfloat16 numbers, where a CPU has them.
     """
+    units = {"bfloat16": "AMX"} if by_unit(device) else {}
     return {
         "engine": engine,
         "compiled": compiled.available(),
         "triton": kernels.version(device),
+        **units,
     }
 
 

@@ -105,6 +105,34 @@ def test_factors_are_rounded_and_sums_are_not(shape: tuple[int, int, int, int]) 
     assert ((held.double() - (0.5 * c - 2 * exact)).abs() <= 2e-6 * (size + c.abs())).all()
 
 
+def laid_out(x: Tensor, order: str) -> Tensor:
+    """x [R, m, n], elsewhere in memory."""
+    if order == "turned":
+        return x.mT.clone(memory_format=torch.contiguous_format).mT
+    rows, m, n = x.shape
+    if order == "part":
+        return torch.full((rows, m + 3, n + 5), torch.nan)[:, 1 : m + 1, 2 : n + 2].copy_(x)
+    if order == "strided":
+        return torch.full((rows, 2 * m, 3 * n), torch.nan)[:, ::2, ::3].copy_(x)
+    return x.clone()
+
+
+@pytest.mark.parametrize("order", ["whole", "turned", "part", "strided"])
+@pytest.mark.parametrize("shape", [(3, 1, 1, 1), (2, 33, 70, 17), (5, 16, 32, 50), (1, 40, 0, 40)])
+def test_rounded_factors_lie_anywhere_in_memory(
+    shape: tuple[int, int, int, int], order: str
+) -> None:
+    a, b, c = (x.float() for x in stacks(*shape))
+    expected = nearest(a) @ nearest(b)
+    for left, right in ((order, "whole"), ("whole", order), (order, order)):
+        found = ROUNDED.bmm(laid_out(a, left), laid_out(b, right), laid_out(c, order))
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    for bias in (c[:, :1], c[:, :, :1], c[:1]):
+        held = laid_out(c, order)
+        ROUNDED.baddbmm(bias, laid_out(a, order), b, held, beta=2.0)
+        torch.testing.assert_close(held.double(), 2 * bias + expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("precision", ["highest", "bf16"])
 def test_one_factor_for_several_others(precision: str) -> None:
     generator = torch.Generator().manual_seed(0)

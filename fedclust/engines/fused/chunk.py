@@ -13,7 +13,7 @@ from fedclust.calls import TrainCall
 from fedclust.engines.fused.cuda import graphs
 from fedclust.engines.fused.cuda.graphs import Graphs
 from fedclust.engines.fused.layers import StackedModels
-from fedclust.engines.fused.native import softmax
+from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.rules import TrainingRule
 from fedclust.engines.fused.span import Span
@@ -56,6 +56,8 @@ def train(chunk: Chunk, task: Task) -> Tensor:
         losses = chunk.all_steps(batches, each_step=True)
     elif chunk.takes_one_call(batches):
         losses = chunk.all_at_once(batches)
+    elif chunk.is_perceptron and chunk.span is not None:
+        losses = chunk.all_in_span(chunk.span, batches)
     elif chunk.graphs is None:
         losses = chunk.all_steps(batches)
     else:
@@ -73,16 +75,25 @@ class Chunk:
         models: room for their models, with a rule that trains them.
         rule: this rule.
         one_call: whether compiled code or a kernel knows such models.
+        perceptron: whether compiled code knows such models in the span of the examples.
         graphs: of the training on a GPU; None for none.
 
     Attributes:
+        is_perceptron: as given.
         span: the first layer, where it is trained in the span of the examples.
     """
 
     def __init__(
-        self, models: StackedModels, rule: TrainingRule, *, one_call: bool, graphs: Graphs | None
+        self,
+        models: StackedModels,
+        rule: TrainingRule,
+        *,
+        one_call: bool,
+        perceptron: bool,
+        graphs: Graphs | None,
     ) -> None:
         self.models, self.rule, self.graphs = models, rule, graphs
+        self.is_perceptron = perceptron
         self.span: Span | None = None
         self._layers, self._one_call = models.layers, one_call
 
@@ -96,6 +107,7 @@ class Chunk:
             StackedModels(network, rows, device, rule.products, rule, still),
             rule,
             one_call=softmax.computes(network, device, rule.products, still),
+            perceptron=perceptron.computes(network, device, still),
             graphs=Graphs() if graphs.enabled(device) else None,
         )
 
@@ -143,6 +155,13 @@ class Chunk:
             size=batches.size,
             share=batches.share.squeeze(3) if batches.weighted else None,
             first=batches.first,
+        )
+
+    def all_in_span(self, span: Span, batches: Batches) -> Tensor:
+        """Every step of a perceptron in one call; see `train`."""
+        models = self.models
+        return perceptron.train_perceptron(
+            models.network, models.parameters.weights, self.rule, span, batches
         )
 
     def all_steps(self, batches: Batches, *, each_step: bool = False) -> Tensor:

@@ -44,7 +44,9 @@ def library(name: str) -> ctypes.CDLL | None:
             )
         return None
     text = (
-        source.read_bytes() + _processor().encode() + repr((compiler, _FLAGS, _ATTEMPTS)).encode()
+        b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h"))))
+        + _processor().encode()
+        + repr((compiler, _FLAGS, _ATTEMPTS)).encode()
     )
     kept = _folder() / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.so"
     return (_loaded(kept) if _is_whole(kept) else None) or _built(compiler, source, kept)

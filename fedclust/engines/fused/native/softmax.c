@@ -16,16 +16,7 @@
 
    Classes lie in vectors of 16, filled up with logits so low that they count for nothing. */
 
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define LANES 16
-typedef float vec __attribute__((vector_size(4 * LANES), may_alias));
-typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
-
-static const float NOTHING = -1e30f; /* logit of a class that does not exist */
+#include "lanes.h"
 
 typedef struct {
   int64_t rows, examples, width, classes, steps, batch, early, origins, spanned;
@@ -52,40 +43,6 @@ typedef struct {
   vec *bias, *bias_u, *bias_anchor; /* [v] */
   vec *filled; /* [v] 0 for a class, a very low logit in place of a missing one */
 } Room;
-
-static inline vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask)); }
-
-/* exp(x) for x <= 0, to 2 units in the last place; 0 below -87. */
-static inline vec exp_of(vec x) {
-  const ivec gone = x < -87.0f;
-  x = choose(gone, (vec){} - 87.0f, x);
-  const ivec power = __builtin_convertvector(x * 1.44269504f - 0.5f, ivec);
-  const vec whole = __builtin_convertvector(power, vec);
-  const vec r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
-  y = y * r + 8.3334519073e-3f;
-  y = y * r + 4.1665795894e-2f;
-  y = y * r + 1.6666665459e-1f;
-  y = y * r + 5.0000001201e-1f;
-  y = y * (r * r) + r + 1.0f;
-  return choose(gone, (vec){}, y * (vec)((power + 127) << 23));
-}
-
-static inline float largest(vec x) {
-  float t[LANES];
-  memcpy(t, &x, sizeof t);
-  for (int w = LANES / 2; w; w /= 2)
-    for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
-  return t[0];
-}
-
-static inline float sum(vec x) {
-  float t[LANES];
-  memcpy(t, &x, sizeof t);
-  for (int w = LANES / 2; w; w /= 2)
-    for (int i = 0; i < w; i++) t[i] += t[i + w];
-  return t[0];
-}
 
 /* z_e = -lr * x_e c for `count` examples from `e` on. */
 #define LOGITS(count)                                                                          \
@@ -133,33 +90,6 @@ static void gradient(const Job *j, const Room *room, vec *to, int64_t v, const i
   }
 }
 
-/* Turn logits into the gradient of the batch's loss, the mean or weighted by `shares`; returns that loss. */
-static double descend(const Room *room, int64_t v, const int64_t *label, const float *shares, int64_t size) {
-  double loss = 0, product = 1; /* the log of a product is cheaper than many logs */
-  float share = 1.0f / (float)size;
-  for (int64_t e = 0; e < size; e++) {
-    vec *z = room->z + e * v;
-    vec most = z[0], sums = (vec){};
-    for (int64_t w = 1; w < v; w++) most = choose(z[w] > most, z[w], most);
-    const float top = largest(most);
-    const float right = ((float *)z)[label[e]];
-    for (int64_t w = 0; w < v; w++) sums += z[w] = exp_of(z[w] - top);
-    const float total = sum(sums);
-    if (shares) {
-      share = shares[e];
-      loss += (double)share * (top - right + log((double)total));
-    } else {
-      loss += top - right;
-      product *= total;
-      if (!(product < 1e200)) loss += log(product), product = 1;
-    }
-    const float scale = share / total;
-    for (int64_t w = 0; w < v; w++) z[w] *= scale;
-    ((float *)z)[label[e]] -= share;
-  }
-  return shares ? loss : (loss + log(product)) / (double)size;
-}
-
 static void step(const Job *j, const Room *room, int64_t v, const int64_t *example, int64_t first, int64_t size) {
   vec *to = j->slot ? room->u : room->c;
   const int64_t all = j->width * v;
@@ -188,13 +118,6 @@ static void step(const Job *j, const Room *room, int64_t v, const int64_t *examp
   }
 }
 
-static vec *take(vec **free, int64_t count) {
-  vec *here = *free;
-  *free += count;
-  memset(here, 0, (size_t)count * sizeof(vec));
-  return here;
-}
-
 /* Vectors that a row needs, given to `room` where there is `memory`. */
 static int64_t lay_out(const Job *j, Room *room, vec *memory, int64_t v) {
   const int64_t counts[] = {j->width * v, j->slot ? j->width * v : 0, j->anchor ? j->width * v : 0,
@@ -213,16 +136,6 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, int64_t v) {
   room->filled = take(&memory, v);
   for (int64_t i = j->classes; i < v * LANES; i++) ((float *)room->filled)[i] = NOTHING;
   return total;
-}
-
-/* to [count, v] from [count, o]. */
-static void widen(vec *to, const float *from, int64_t count, int64_t o, int64_t v) {
-  for (int64_t i = 0; from && i < count; i++) memcpy(to + i * v, from + i * o, (size_t)o * sizeof(float));
-}
-
-/* to [count, o] from [count, v]. */
-static void narrow(float *to, const vec *from, int64_t count, int64_t o, int64_t v) {
-  for (int64_t i = 0; to && i < count; i++) memcpy(to + i * o, from + i * v, (size_t)o * sizeof(float));
 }
 
 /* to [k, v] = factor * from [o, k], turned. */
@@ -265,7 +178,7 @@ static void row(const Job *j, int64_t r, vec *memory, int64_t v) {
           z += j->factors[s * j->origins + i] * room.out[(i * n + example[e] - r * n) * v + w];
         room.z[e * v + w] = z;
       }
-    const double now = descend(&room, v, j->label + at, j->share ? j->share + at : NULL, size);
+    const double now = descend(room.z, v, j->label + at, j->share ? j->share + at : NULL, size);
     loss += now;
     if (s < j->early) early += j->first[r * j->early + s] * now;
     step(j, &room, v, example, r * n, size);

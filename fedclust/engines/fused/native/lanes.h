@@ -1,0 +1,95 @@
+/* Numbers in vectors of 16, and the loss of a batch over them. */
+
+#ifndef LANES_H
+#define LANES_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES 16
+typedef float vec __attribute__((vector_size(4 * LANES), may_alias));
+typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
+
+static const float NOTHING = -1e30f; /* logit of a class that does not exist */
+
+static inline vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask)); }
+
+/* exp(x) for x <= 0, to 2 units in the last place; 0 below -87. */
+static inline vec exp_of(vec x) {
+  const ivec gone = x < -87.0f;
+  x = choose(gone, (vec){} - 87.0f, x);
+  const ivec power = __builtin_convertvector(x * 1.44269504f - 0.5f, ivec);
+  const vec whole = __builtin_convertvector(power, vec);
+  const vec r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  y = y * r + 8.3334519073e-3f;
+  y = y * r + 4.1665795894e-2f;
+  y = y * r + 1.6666665459e-1f;
+  y = y * r + 5.0000001201e-1f;
+  y = y * (r * r) + r + 1.0f;
+  return choose(gone, (vec){}, y * (vec)((power + 127) << 23));
+}
+
+static inline float largest(vec x) {
+  float t[LANES];
+  memcpy(t, &x, sizeof t);
+  for (int w = LANES / 2; w; w /= 2)
+    for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
+  return t[0];
+}
+
+static inline float sum(vec x) {
+  float t[LANES];
+  memcpy(t, &x, sizeof t);
+  for (int w = LANES / 2; w; w /= 2)
+    for (int i = 0; i < w; i++) t[i] += t[i + w];
+  return t[0];
+}
+
+/* Turn logits [size, v] into the gradient of the batch's loss, the mean or weighted by `shares`; returns that loss. */
+static inline double descend(vec *logits, int64_t v, const int64_t *label, const float *shares, int64_t size) {
+  double loss = 0, product = 1; /* the log of a product is cheaper than many logs */
+  float share = 1.0f / (float)size;
+  for (int64_t e = 0; e < size; e++) {
+    vec *z = logits + e * v;
+    vec most = z[0], sums = (vec){};
+    for (int64_t w = 1; w < v; w++) most = choose(z[w] > most, z[w], most);
+    const float top = largest(most);
+    const float right = ((float *)z)[label[e]];
+    for (int64_t w = 0; w < v; w++) sums += z[w] = exp_of(z[w] - top);
+    const float total = sum(sums);
+    if (shares) {
+      share = shares[e];
+      loss += (double)share * (top - right + log((double)total));
+    } else {
+      loss += top - right;
+      product *= total;
+      if (!(product < 1e200)) loss += log(product), product = 1;
+    }
+    const float scale = share / total;
+    for (int64_t w = 0; w < v; w++) z[w] *= scale;
+    ((float *)z)[label[e]] -= share;
+  }
+  return shares ? loss : (loss + log(product)) / (double)size;
+}
+
+static inline vec *take(vec **free, int64_t count) {
+  vec *here = *free;
+  *free += count;
+  memset(here, 0, (size_t)count * sizeof(vec));
+  return here;
+}
+
+/* to [count, v] from [count, o]. */
+static inline void widen(vec *to, const float *from, int64_t count, int64_t o, int64_t v) {
+  for (int64_t i = 0; from && i < count; i++) memcpy(to + i * v, from + i * o, (size_t)o * sizeof(float));
+}
+
+/* to [count, o] from [count, v]. */
+static inline void narrow(float *to, const vec *from, int64_t count, int64_t o, int64_t v) {
+  for (int64_t i = 0; to && i < count; i++) memcpy(to + i * o, from + i * v, (size_t)o * sizeof(float));
+}
+
+#endif

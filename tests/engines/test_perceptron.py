@@ -1,0 +1,168 @@
+"""Perceptrons in compiled code against PyTorch's operations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
+from test_span import TERMS, assert_same, everywhere
+from torch import Tensor, nn
+
+from fedclust.calls import LocalResult, Shards, TrainCall
+from fedclust.engines.fused import FusedEngine, products
+from fedclust.engines.fused.chunk import Chunk
+from fedclust.engines.fused.native import perceptron
+from fedclust.engines.fused.network import Network
+from fedclust.models.initial import named_init
+from fedclust.models.mlp import mlp
+from fedclust.models.sequence import Model, Stack
+from fedclust.solver import Solver
+from fedclust.types import Pool
+
+COUNTS = (3, 7, 0, 1, 12, 10)
+
+
+def train(
+    model: Model,
+    shards: Shards,
+    solver: Solver,
+    *,
+    pool: Pool | None = None,
+    given: tuple[str, ...] = (),
+    precision: str = "highest",
+) -> LocalResult:
+    """Local training in the span of the examples, with momenta and anchors of every row."""
+    engine = FusedEngine(model, pool or toy_pool((1, 8, 8)), precision=precision)
+    slots = starts(engine, 5) * 0.1 if solver.momentum else None
+    anchor = starts(engine, 9)[: len(shards)] * 0.5 if solver.proximal else None
+    more = {name: terms(engine, shards)[name] for name in given}
+    models, label = starts(engine), labels(len(shards))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedclust.engines.fused.engine.pays", everywhere)
+        return engine.train(
+            TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
+        )
+
+
+def both(
+    model: Model,
+    shards: Shards,
+    solver: Solver,
+    *,
+    pool: Pool | None = None,
+    given: tuple[str, ...] = (),
+    precision: str = "highest",
+) -> tuple[LocalResult, LocalResult]:
+    """In compiled code, which has to have been called, and by PyTorch's operations."""
+    calls: list[Chunk] = []
+    usual = Chunk.all_in_span
+    with pytest.MonkeyPatch.context() as patch:
+
+        def counted(chunk: Chunk, *rest: object) -> Tensor:
+            calls.append(chunk)
+            return usual(chunk, *rest)  # type: ignore[arg-type]
+
+        patch.setattr(Chunk, "all_in_span", counted)
+        fast = train(model, shards, solver, pool=pool, given=given, precision=precision)
+        assert bool(calls) == (perceptron.compiled() is not None)
+        patch.setattr(perceptron, "computes", lambda *_: False)
+        calls.clear()
+        slow = train(model, shards, solver, pool=pool, given=given, precision=precision)
+        assert not calls
+    return fast, slow
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("name", ["mlp", "mlp128"])
+def test_every_solver_moves_the_weights_alike(name: str, solver: str) -> None:
+    assert_same(*both(shipped(name), ragged_shards(COUNTS), SOLVERS[solver]))
+
+
+@pytest.mark.parametrize("given", TERMS)
+@pytest.mark.parametrize("solver", ["sgd", "full_batch", "everything"])
+def test_terms_of_a_call_move_the_weights_alike(solver: str, given: tuple[str, ...]) -> None:
+    assert_same(*both(shipped("mlp"), ragged_shards(COUNTS), SOLVERS[solver], given=given))
+
+
+@pytest.mark.parametrize("hidden", [[1], [16], [17, 5], [33, 20, 7], [130]])
+@pytest.mark.parametrize("solver", ["sgd", "everything"])
+def test_any_number_of_layers_of_any_width(solver: str, hidden: list[int]) -> None:
+    model = mlp((1, 8, 8), 10, hidden=hidden, l2=0.01)
+    assert_same(*both(model, ragged_shards((25, 3, 15)), SOLVERS[solver]))
+
+
+@pytest.mark.parametrize("classes", [2, 16, 17, 62])
+def test_any_number_of_classes(classes: int) -> None:
+    pool = replace(toy_pool((1, 8, 8)), num_classes=classes)
+    pool = replace(pool, y=torch.arange(len(pool.y)) % classes)
+    model = mlp((1, 8, 8), classes, hidden=[20])
+    assert_same(*both(model, ragged_shards((25, 3)), SOLVERS["full_batch"], pool=pool))
+
+
+@pytest.mark.parametrize("solver", ["sgd", "everything"])
+def test_layers_without_a_bias_or_a_relu(solver: str) -> None:
+    def kernel_only(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> tuple[Tensor]:
+        return (torch.randn(layer.weight.shape, generator=generator) / 8,)
+
+    linear = [nn.Linear(i, o, bias=False) for i, o in ((64, 12), (12, 9), (9, 10))]
+    shapes: list[tuple[int, ...]] = [(1, 8, 8), (64,), (12,), (9,), (9,), (10,)]
+    layers: list[nn.Module] = [nn.Flatten(), linear[0], linear[1], nn.ReLU(), linear[2]]
+    model = Model(layers, shapes, [kernel_only] * 3, {})  # type: ignore[list-item]
+    assert_same(*both(model, ragged_shards(COUNTS), SOLVERS[solver]))
+
+
+@pytest.mark.parametrize("units", [False, True], ids=["without units", "as it is"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_rounded_factors_give_what_a_simulation_gives(
+    monkeypatch: pytest.MonkeyPatch, solver: str, units: bool
+) -> None:
+    """By a processor's units for matrices, where it has them, and without: equal to rounding."""
+    if not units:
+        monkeypatch.setattr(products.bfloat16, "compiled", lambda: None)
+    fast, slow = both(shipped("mlp"), ragged_shards(COUNTS), SOLVERS[solver], precision="bf16")
+    exact = train(shipped("mlp"), ragged_shards(COUNTS), SOLVERS[solver])
+    rounding = (slow.params - exact.params).norm()
+    assert 0 < (fast.params - slow.params).norm() < 0.05 * rounding or perceptron.compiled() is None
+    torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_does_not_depend_on_its_company() -> None:
+    """Nor on the thread that computes it: to the bit."""
+    shards, solver = ragged_shards(COUNTS), SOLVERS["sgd"]
+    together = train(shipped("mlp"), shards, solver).params
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert torch.equal(train(shipped("mlp"), shards, solver).params, together)
+    finally:
+        torch.set_num_threads(threads)
+    engine = FusedEngine(shipped("mlp"), toy_pool((1, 8, 8)), max_rows=8)
+    models, label = starts(engine), labels(len(shards))
+    for row in range(len(shards)):
+        call = TrainCall(models, label[row : row + 1], row_of(shards, row), solver, solver.lr)
+        torch.testing.assert_close(
+            engine.train(call).params[0], together[row], rtol=1e-5, atol=1e-6
+        )
+
+
+def taken(stack: Stack) -> list[tuple[int, bool]]:
+    return list(perceptron._layers(Network.of(stack.model())))
+
+
+def test_only_perceptrons_are_taken() -> None:
+    def stack() -> Stack:
+        return Stack((1, 8, 8), named_init("torch"))
+
+    assert taken(stack().linear(4).relu().linear(3)) == [(1, True), (3, False)]
+    assert taken(stack().linear(4).linear(3)) == [(1, False), (2, False)]
+    assert taken(stack().linear(3)) == []
+    assert taken(stack().linear(4).relu().linear(3).relu()) == []
+    assert taken(stack().linear(4).relu().dropout(0.5).linear(3)) == []
+    assert taken(stack().conv(2, 3).relu().linear(4).relu().linear(3)) == []
+    network = Network.of(shipped("mlp"))
+    cpu = torch.device("cpu")
+    assert perceptron.computes(network, cpu, frozenset()) == (perceptron.compiled() is not None)
+    assert not perceptron.computes(network, cpu, frozenset({"1.weight"}))
+    assert not perceptron.computes(network, torch.device("meta"), frozenset())

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
-from test_span import TERMS, assert_same, everywhere
+from test_regression import WHERE
+from test_span import TERMS, assert_same
 from torch import Tensor, nn
 
 from fedclust.calls import LocalResult, Shards, TrainCall
@@ -32,15 +33,16 @@ def train(
     pool: Pool | None = None,
     given: tuple[str, ...] = (),
     precision: str = "highest",
+    where: str = "spanned",
 ) -> LocalResult:
-    """Local training in the span of the examples, with momenta and anchors of every row."""
+    """Local training, with momenta and anchors of every row."""
     engine = FusedEngine(model, pool or toy_pool((1, 8, 8)), precision=precision)
     slots = starts(engine, 5) * 0.1 if solver.momentum else None
     anchor = starts(engine, 9)[: len(shards)] * 0.5 if solver.proximal else None
     more = {name: terms(engine, shards)[name] for name in given}
     models, label = starts(engine), labels(len(shards))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedclust.engines.fused.engine.pays", everywhere)
+        patch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
         return engine.train(
             TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
         )
@@ -54,43 +56,54 @@ def both(
     pool: Pool | None = None,
     given: tuple[str, ...] = (),
     precision: str = "highest",
+    where: str = "spanned",
 ) -> tuple[LocalResult, LocalResult]:
     """In compiled code, which has to have been called, and by PyTorch's operations."""
     calls: list[Chunk] = []
-    usual = Chunk.all_in_span
+    usual = Chunk.all_of_perceptrons
     with pytest.MonkeyPatch.context() as patch:
 
         def counted(chunk: Chunk, *rest: object) -> Tensor:
             calls.append(chunk)
             return usual(chunk, *rest)  # type: ignore[arg-type]
 
-        patch.setattr(Chunk, "all_in_span", counted)
-        fast = train(model, shards, solver, pool=pool, given=given, precision=precision)
+        patch.setattr(Chunk, "all_of_perceptrons", counted)
+        fast = train(
+            model, shards, solver, pool=pool, given=given, precision=precision, where=where
+        )
         assert bool(calls) == (perceptron.compiled() is not None)
         patch.setattr(perceptron, "computes", lambda *_: False)
         calls.clear()
-        slow = train(model, shards, solver, pool=pool, given=given, precision=precision)
+        slow = train(
+            model, shards, solver, pool=pool, given=given, precision=precision, where=where
+        )
         assert not calls
     return fast, slow
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("name", ["mlp", "mlp128"])
-def test_every_solver_moves_the_weights_alike(name: str, solver: str) -> None:
-    assert_same(*both(shipped(name), ragged_shards(COUNTS), SOLVERS[solver]))
+def test_every_solver_moves_the_weights_alike(name: str, where: str, solver: str) -> None:
+    assert_same(*both(shipped(name), ragged_shards(COUNTS), SOLVERS[solver], where=where))
 
 
 @pytest.mark.parametrize("given", TERMS)
 @pytest.mark.parametrize("solver", ["sgd", "full_batch", "everything"])
-def test_terms_of_a_call_move_the_weights_alike(solver: str, given: tuple[str, ...]) -> None:
-    assert_same(*both(shipped("mlp"), ragged_shards(COUNTS), SOLVERS[solver], given=given))
+@pytest.mark.parametrize("where", WHERE)
+def test_terms_of_a_call_move_the_weights_alike(
+    where: str, solver: str, given: tuple[str, ...]
+) -> None:
+    shards = ragged_shards(COUNTS)
+    assert_same(*both(shipped("mlp"), shards, SOLVERS[solver], given=given, where=where))
 
 
 @pytest.mark.parametrize("hidden", [[1], [16], [17, 5], [33, 20, 7], [130]])
+@pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
-def test_any_number_of_layers_of_any_width(solver: str, hidden: list[int]) -> None:
-    model = mlp((1, 8, 8), 10, hidden=hidden, l2=0.01)
-    assert_same(*both(model, ragged_shards((25, 3, 15)), SOLVERS[solver]))
+def test_any_number_of_layers_of_any_width(where: str, solver: str, hidden: list[int]) -> None:
+    model, pool = mlp((1, 5, 7), 10, hidden=hidden, l2=0.01), toy_pool((1, 5, 7))
+    assert_same(*both(model, ragged_shards((25, 3, 15)), SOLVERS[solver], pool=pool, where=where))
 
 
 @pytest.mark.parametrize("classes", [2, 16, 17, 62])
@@ -101,8 +114,9 @@ def test_any_number_of_classes(classes: int) -> None:
     assert_same(*both(model, ragged_shards((25, 3)), SOLVERS["full_batch"], pool=pool))
 
 
+@pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("solver", ["sgd", "everything"])
-def test_layers_without_a_bias_or_a_relu(solver: str) -> None:
+def test_layers_without_a_bias_or_a_relu(where: str, solver: str) -> None:
     def kernel_only(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> tuple[Tensor]:
         return (torch.randn(layer.weight.shape, generator=generator) / 8,)
 
@@ -110,19 +124,21 @@ def test_layers_without_a_bias_or_a_relu(solver: str) -> None:
     shapes: list[tuple[int, ...]] = [(1, 8, 8), (64,), (12,), (9,), (9,), (10,)]
     layers: list[nn.Module] = [nn.Flatten(), linear[0], linear[1], nn.ReLU(), linear[2]]
     model = Model(layers, shapes, [kernel_only] * 3, {})  # type: ignore[list-item]
-    assert_same(*both(model, ragged_shards(COUNTS), SOLVERS[solver]))
+    assert_same(*both(model, ragged_shards(COUNTS), SOLVERS[solver], where=where))
 
 
+@pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("units", [False, True], ids=["without units", "as it is"])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_rounded_factors_give_what_a_simulation_gives(
-    monkeypatch: pytest.MonkeyPatch, solver: str, units: bool
+    monkeypatch: pytest.MonkeyPatch, solver: str, units: bool, where: str
 ) -> None:
     """By a processor's units for matrices, where it has them, and without: equal to rounding."""
     if not units:
         monkeypatch.setattr(products.bfloat16, "compiled", lambda: None)
-    fast, slow = both(shipped("mlp"), ragged_shards(COUNTS), SOLVERS[solver], precision="bf16")
-    exact = train(shipped("mlp"), ragged_shards(COUNTS), SOLVERS[solver])
+    call = (shipped("mlp"), ragged_shards(COUNTS), SOLVERS[solver])
+    fast, slow = both(*call, precision="bf16", where=where)
+    exact = train(*call, where=where)
     rounding = (slow.params - exact.params).norm()
     assert 0 < (fast.params - slow.params).norm() < 0.05 * rounding or perceptron.compiled() is None
     torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-5)

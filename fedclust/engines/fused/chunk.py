@@ -56,8 +56,8 @@ def train(chunk: Chunk, task: Task) -> Tensor:
         losses = chunk.all_steps(batches, each_step=True)
     elif chunk.takes_one_call(batches):
         losses = chunk.all_at_once(batches)
-    elif chunk.is_perceptron and chunk.span is not None:
-        losses = chunk.all_in_span(chunk.span, batches)
+    elif chunk.is_perceptron and batches.data is not None:
+        losses = chunk.all_of_perceptrons(batches)
     elif chunk.graphs is None:
         losses = chunk.all_steps(batches)
     else:
@@ -75,7 +75,7 @@ class Chunk:
         models: room for their models, with a rule that trains them.
         rule: this rule.
         one_call: whether compiled code or a kernel knows such models.
-        perceptron: whether compiled code knows such models in the span of the examples.
+        perceptron: whether other compiled code does.
         graphs: of the training on a GPU; None for none.
 
     Attributes:
@@ -157,11 +157,11 @@ class Chunk:
             first=batches.first,
         )
 
-    def all_in_span(self, span: Span, batches: Batches) -> Tensor:
-        """Every step of a perceptron in one call; see `train`."""
+    def all_of_perceptrons(self, batches: Batches) -> Tensor:
+        """Every step of perceptrons in one call; see `train`."""
         models = self.models
         return perceptron.train_perceptron(
-            models.network, models.parameters.weights, self.rule, span, batches
+            models.network, models.parameters.weights, self.rule, self.span, batches
         )
 
     def all_steps(self, batches: Batches, *, each_step: bool = False) -> Tensor:

@@ -29,7 +29,7 @@ from fedclust.engines.fused import aligning
 from fedclust.engines.fused.chunk import Chunk, Kept, Task, train
 from fedclust.engines.fused.cuda.graphs import enabled
 from fedclust.engines.fused.layers import StackedModels
-from fedclust.engines.fused.native import adding, softmax
+from fedclust.engines.fused.native import adding, perceptron, softmax
 from fedclust.engines.fused.network import Network, obstacle
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.row_plan import WASTE, WASTE_OF_ONE_CALL, RowPlan
@@ -211,6 +211,7 @@ class FusedEngine:
         floats = self._rows.span_floats if spanned else self._rows.floats
         # looks at a row's examples where they lie, not at batches
         one_call = softmax.computes(self.network, device, self.products, frozen)
+        one_call = one_call or perceptron.computes(self.network, device, frozen)
         one_call = one_call and not call.each_step
         if spanned or one_call:
             width, floats = count, self._rows.span_floats if spanned else self._rows.data_floats

@@ -1,16 +1,18 @@
-/* All local steps of perceptrons, a row (client) at a time, their first layer in the span of the row's examples.
+/* All local steps of perceptrons, a row (client) at a time.
 
-   A row has n examples. Layer 0 has the outputs
+   A row has n examples with k numbers each, x [n, k]. With h the outputs of the layer before, negative ones set to 0
+   where a ReLU stands between, d [B, o] the gradient of the batch's loss by the outputs z of a layer, and u only with
+   momentum, a layer has
+
+       z = W h + bias;   u = momentum * u + d^T h + decay * W - pull * anchor;   W = W - lr * u
+
+   spanned: layer 0 is trained in the span of the row's examples. x [n, n] are their products, c [n, o] the coefficients
+            of the weights in their span, and out what the start, the anchor and the momentum give, see span.py:
 
        z_e = f_0 out_0[e] + f_1 out_1[e] + f_2 out_2[e] + bias - lr * x_e c
+       u = momentum * u + d at the batch's rows of c - lr * decay * c;   c = c + u
 
-   where x [n, n] are the products of the row's examples, c [n, o] the coefficients of the layer's weights in their
-   span, and out what the start, the anchor and the momentum give, see span.py. The others have z = W h + bias, where h
-   are the outputs of the layer before, negative ones set to 0 where a ReLU stands between. With d [B, o] the gradient
-   of the batch's loss by the outputs of a layer, and u only with momentum:
-
-       layer 0   g = d at the batch's rows of c;   u = momentum * u + g - lr * decay * c;   c = c + u
-       others    g = d^T h;   u = momentum * u + g + decay * W - pull * anchor;   W = W - lr * u
+   else:    layer 0 has the examples for h, and c = W^T.
 
    Nothing of a row leaves the cache between its first step and its last. Outputs lie in vectors of 16, filled up with
    zeros, those of the last layer with logits so low that they count for nothing. All products are one tile of code:
@@ -35,17 +37,17 @@
 
 typedef struct {
   int64_t inputs, outputs, relu; /* relu: whether one follows */
-  float *weight, *slot;          /* [R, o, i], of layer 0 c and its momentum [R, n, o]; slot may be NULL */
-  const float *anchor;           /* [R, o, i] or NULL, of layer 0 NULL */
+  float *weight, *slot;          /* [R, o, i], in the span c and its momentum [R, n, o]; slot may be NULL */
+  const float *anchor;           /* [R, o, i] or NULL, in the span NULL */
   float *bias, *bias_slot;       /* [R, o] or NULL */
   const float *bias_anchor;      /* [R, o] or NULL */
   float decay, bias_decay;
 } Layer;
 
 typedef struct {
-  int64_t rows, examples, layers, steps, batch, early, origins, rounds;
-  int64_t units; /* whether this process may use them */
-  const float *inputs;            /* [R, n, n] */
+  int64_t rows, examples, width, layers, steps, batch, early, origins, spanned, rounds;
+  int64_t units;                  /* whether this process may use them */
+  const float *inputs;            /* [R, n, k] */
   const float *outputs[3];        /* [R, n, o] of every origin */
   const float *factors;           /* [S, origins] */
   const Layer *layer;             /* [layers] */
@@ -59,7 +61,7 @@ typedef struct {
 
 /* A layer of one row; v = ceil(o / 16), w = ceil(i / 16). */
 typedef struct {
-  vec *c, *u, *anchor;              /* [o, w], of layer 0 [n, v] */
+  vec *c, *u, *anchor;              /* [o, w], of layer 0 [k, v] */
   vec *turned;                      /* [i, v] the weights' transpose, as a factor; of layer 0 nothing */
   vec *seen;                        /* c as a factor; c itself where factors are not rounded */
   vec *z, *d;                       /* [B, v] outputs and their gradient, the last layer's in one place */
@@ -71,8 +73,9 @@ typedef struct {
   vec *out;        /* [origins, n, v] of layer 0 */
   vec *filled;     /* [v] of the last layer: 0 for a class, a very low logit in place of a missing one */
   const float **x; /* rows of factors */
+  vec *examples;   /* [B, ceil(k / 16)] the batch, where layer 0 is not in the span */
   int64_t *own;    /* [B] examples of a batch, counted from the row's first */
-  vec *inputs;     /* [n, ceil(n / 16)] x rounded, where factors are */
+  vec *inputs;     /* [n, ceil(n / 16)] x rounded, where factors are, in the span */
   uint16_t *left;  /* for units: [n, deep, 32] x, and [B, deep, 32] that of a batch */
   uint16_t *batch;
   vec *right;      /* for units: [deep, 16, v] pairs of c */
@@ -148,7 +151,7 @@ static void round_to(vec *to, const vec *from, int64_t count) {
 /* Whether units compute x c. */
 static int by_units(const Job *j) {
 #ifdef UNITS
-  return j->rounds && j->units;
+  return j->rounds && j->units && j->spanned;
 #else
   (void)j;
   return 0;
@@ -241,6 +244,18 @@ static void in_span(const Job *j, const Room *room, int64_t r, const int64_t *ow
   product(part->z, room->x, 1, size, n, part->seen, v, 1, -j->lr);
 }
 
+/* The outputs of layer 0 where it is not in the span. */
+static void outside_span(const Job *j, const Room *room, int64_t r, const int64_t *own, int64_t size) {
+  const Part *part = room->part;
+  const int64_t v = vectors(j->layer->outputs), w = vectors(j->width);
+  for (int64_t e = 0; e < size; e++) {
+    memcpy(room->examples + e * w, j->inputs + (r * j->examples + own[e]) * j->width, (size_t)j->width * sizeof(float));
+    memcpy(part->z + e * v, part->bias, (size_t)v * sizeof(vec));
+  }
+  if (j->rounds) round_to(room->examples, room->examples, size * w);
+  product(part->z, rows_of(room, room->examples, size, w), 1, size, j->width, part->seen, v, 1, 1);
+}
+
 /* The outputs of all layers; `own` are the examples, counted from the row's first. */
 static void forward(const Job *j, const Room *room, int64_t r, int64_t s, const int64_t *own, int64_t size) {
   const int64_t n = j->examples;
@@ -252,6 +267,8 @@ static void forward(const Job *j, const Room *room, int64_t r, int64_t s, const 
       const int64_t w = vectors(layer->inputs);
       for (int64_t e = 0; e < size; e++) memcpy(part->z + e * v, part->bias, (size_t)v * sizeof(vec));
       product(part->z, rows_of(room, room->part[l - 1].z, size, w), 1, size, layer->inputs, part->turned, v, 1, 1);
+    } else if (!j->spanned) {
+      outside_span(j, room, r, own, size);
     } else {
       for (int64_t e = 0; e < size; e++)
         for (int64_t m = 0; m < v; m++) {
@@ -305,23 +322,22 @@ static void spread(const Job *j, const Room *room, const int64_t *own, int64_t s
   round_to(part->seen, part->c, all);
 }
 
-/* The step of the weights of a later layer, h [B, w] being its inputs. */
-static void move(const Job *j, const Room *room, const Layer *layer, const Part *part, const vec *h, int64_t size) {
-  const int64_t v = vectors(layer->outputs), w = vectors(layer->inputs), all = layer->outputs * w;
-  const float *const *d = columns_of(room, part->d, layer->outputs);
+/* A step of c [rows, v], whose gradient is the product of x, see `product`, and `other` [size, v]. */
+static void move(const Job *j, const Layer *layer, const Part *part, const float *const *x, int64_t every, int64_t rows,
+                 int64_t size, const vec *other, int64_t v) {
+  const int64_t all = rows * v;
   if (layer->slot) {
-    product(part->u, d, v * LANES, layer->outputs, size, h, w, j->momentum, 1);
+    product(part->u, x, every, rows, size, other, v, j->momentum, 1);
     if (layer->decay != 0)
       for (int64_t i = 0; i < all; i++) part->u[i] += layer->decay * part->c[i];
     if (layer->anchor)
       for (int64_t i = 0; i < all; i++) part->u[i] -= j->pull * part->anchor[i];
     for (int64_t i = 0; i < all; i++) part->c[i] -= j->lr * part->u[i];
   } else {
-    product(part->c, d, v * LANES, layer->outputs, size, h, w, 1 - j->lr * layer->decay, -j->lr);
+    product(part->c, x, every, rows, size, other, v, 1 - j->lr * layer->decay, -j->lr);
     if (layer->anchor)
       for (int64_t i = 0; i < all; i++) part->c[i] += j->lr * j->pull * part->anchor[i];
   }
-  turn(j, layer, part);
 }
 
 static void backward(const Job *j, const Room *room, const int64_t *own, int64_t size) {
@@ -329,13 +345,18 @@ static void backward(const Job *j, const Room *room, const int64_t *own, int64_t
     const Layer *layer = j->layer + l;
     const Part *part = room->part + l, *before = part - 1;
     const int64_t v = vectors(layer->outputs), w = vectors(layer->inputs);
-    if (!l) spread(j, room, own, size); /* as it is: it is no factor yet */
+    if (!l && j->spanned) spread(j, room, own, size); /* as it is: it is no factor yet */
     if (j->rounds) round_to(part->d, part->d, size * v);
     if (l) {
       product(before->d, rows_of(room, part->d, size, v), 1, size, layer->outputs, part->seen, w, 0, 1);
       if (layer[-1].relu)
         for (int64_t i = 0; i < size * w; i++) before->d[i] = choose(before->z[i] > 0.0f, before->d[i], (vec){});
-      move(j, room, layer, part, before->z, size);
+      move(j, layer, part, columns_of(room, part->d, layer->outputs), v * LANES, layer->outputs, size, before->z, w);
+      turn(j, layer, part);
+    } else if (!j->spanned) {
+      const vec *x = room->examples;
+      move(j, layer, part, columns_of(room, x, j->width), vectors(j->width) * LANES, j->width, size, part->d, v);
+      if (j->rounds) round_to(part->seen, part->c, j->width * v);
     }
     if (layer->bias) move_bias(j, layer, part, size);
   }
@@ -343,11 +364,11 @@ static void backward(const Job *j, const Room *room, const int64_t *own, int64_t
 
 /* Vectors that a row needs, given to `room` where there is `memory`. */
 static int64_t lay_out(const Job *j, Room *room, vec *memory) {
-  int64_t total = 0, tallest = j->batch;
+  int64_t total = 0, tallest = j->batch > j->width ? j->batch : j->width;
   for (int64_t l = 0; l < j->layers; l++) {
     const Layer *layer = j->layer + l;
     const int64_t v = vectors(layer->outputs), last = l == j->layers - 1;
-    const int64_t own = l ? layer->outputs * vectors(layer->inputs) : j->examples * v;
+    const int64_t own = l ? layer->outputs * vectors(layer->inputs) : j->width * v;
     const int64_t counts[] = {own, layer->slot ? own : 0, layer->anchor ? own : 0, l ? layer->inputs * v : 0,
                               j->rounds ? own : 0, j->batch * v, last ? 0 : j->batch * v, v, v, v};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
@@ -363,7 +384,8 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory) {
   const Layer *last = j->layer + j->layers - 1;
   const int64_t v = vectors(last->outputs), u = vectors(j->layer->outputs), outs = j->origins * j->examples * u;
   const int64_t n = j->examples, deep = by_units(j) ? (n + 31) / 32 : 0, high = (j->batch + 31) / 32 * 32;
-  const int64_t counts[] = {j->rounds && !deep ? n * vectors(n) : 0, n * deep, high * deep, 16 * deep * u};
+  const int64_t counts[] = {j->spanned && j->rounds && !deep ? n * vectors(n) : 0, n * deep, high * deep, 16 * deep * u,
+                            j->spanned ? 0 : j->batch * vectors(j->width)};
   const int64_t parts = vectors(j->layers * (int64_t)(sizeof(Part) / sizeof(float))), rows = vectors(2 * tallest);
   if (memory) {
     room->out = take(&memory, outs);
@@ -375,9 +397,23 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory) {
     room->left = (uint16_t *)take(&memory, counts[1]);
     room->batch = (uint16_t *)take(&memory, counts[2]);
     room->right = take(&memory, counts[3]);
+    room->examples = take(&memory, counts[4]);
   }
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
   return total + outs + v + parts + rows + vectors(2 * j->batch);
+}
+
+/* to [i, v] = from [o, i], turned, a vector of i at a time, so that what is read and written stays in the cache. */
+static void turn_in(vec *to, const float *from, int64_t o, int64_t i, int64_t v) {
+  for (int64_t at = 0; from && at < i; at += LANES)
+    for (int64_t c = 0; c < o; c++)
+      for (int64_t k = at; k < i && k < at + LANES; k++) ((float *)(to + k * v))[c] = from[c * i + k];
+}
+
+static void turn_out(float *to, const vec *from, int64_t o, int64_t i, int64_t v) {
+  for (int64_t at = 0; to && at < i; at += LANES)
+    for (int64_t c = 0; c < o; c++)
+      for (int64_t k = at; k < i && k < at + LANES; k++) to[c * i + k] = ((const float *)(from + k * v))[c];
 }
 
 /* Between the tensors of a row and its room: in before the first step, out after the last. */
@@ -391,6 +427,11 @@ static void load(const Job *j, const Room *room, int64_t r) {
       widen(part->u, layer->slot ? layer->slot + r * o * i : NULL, o, i, w);
       widen(part->anchor, layer->anchor ? layer->anchor + r * o * i : NULL, o, i, w);
       turn(j, layer, part);
+    } else if (!j->spanned) {
+      turn_in(part->c, layer->weight + r * o * i, o, i, v);
+      turn_in(part->u, layer->slot ? layer->slot + r * o * i : NULL, o, i, v);
+      turn_in(part->anchor, layer->anchor ? layer->anchor + r * o * i : NULL, o, i, v);
+      if (j->rounds) round_to(part->seen, part->c, i * v);
     }
     widen(part->bias, layer->bias ? layer->bias + r * o : NULL, 1, o, v);
     widen(part->bias_u, layer->bias_slot ? layer->bias_slot + r * o : NULL, 1, o, v);
@@ -401,7 +442,7 @@ static void load(const Job *j, const Room *room, int64_t r) {
 #ifdef UNITS
   if (by_units(j)) lay_out_inputs(j, room, r);
 #endif
-  if (!j->rounds || by_units(j)) return;
+  if (!j->spanned || !j->rounds || by_units(j)) return;
   widen(room->inputs, j->inputs + r * n * n, n, n, vectors(n));
   round_to(room->inputs, room->inputs, n * vectors(n));
 }
@@ -410,10 +451,16 @@ static void store(const Job *j, const Room *room, int64_t r) {
   for (int64_t l = 0; l < j->layers; l++) {
     const Layer *layer = j->layer + l;
     const Part *part = room->part + l;
-    const int64_t rows = l ? layer->outputs : j->examples, own = l ? layer->inputs : layer->outputs;
-    narrow(layer->weight + r * rows * own, part->c, rows, own, vectors(own));
-    narrow(layer->slot ? layer->slot + r * rows * own : NULL, part->u, rows, own, vectors(own));
     const int64_t o = layer->outputs, v = vectors(o);
+    const int64_t rows = l ? o : j->width, own = l ? layer->inputs : o, at = r * rows * own;
+    float *slot = layer->slot ? layer->slot + at : NULL;
+    if (l || j->spanned) {
+      narrow(layer->weight + at, part->c, rows, own, vectors(own));
+      narrow(slot, part->u, rows, own, vectors(own));
+    } else {
+      turn_out(layer->weight + at, part->c, o, rows, v);
+      turn_out(slot, part->u, o, rows, v);
+    }
     narrow(layer->bias ? layer->bias + r * o : NULL, part->bias, 1, o, v);
     narrow(layer->bias_slot ? layer->bias_slot + r * o : NULL, part->bias_u, 1, o, v);
   }

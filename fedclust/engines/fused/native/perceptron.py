@@ -1,9 +1,8 @@
 """Perceptrons in compiled code: all steps of a chunk in one call.
 
-The first layer is trained in the span of its client's examples (`fedclust.engines.fused.span`). A
-step is then some ten microseconds of arithmetic on numbers that fit the cache of a core; as
-PyTorch's operations on all rows of a chunk it is a dozen passes over memory. `perceptron.c` says
-what is computed, row by row.
+A step is some ten microseconds of arithmetic on numbers that fit the cache of a core; as PyTorch's
+operations on all rows of a chunk it is a dozen passes over memory. `perceptron.c` says what is
+computed, row by row.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class _Job(Structure):
     """The C structure of the same name."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("rows", "examples", "layers")),
-        *((name, c_int64) for name in ("steps", "batch", "early", "origins", "rounds", "units")),
+        *((name, c_int64) for name in ("rows", "examples", "width", "layers", "steps", "batch")),
+        *((name, c_int64) for name in ("early", "origins", "spanned", "rounds", "units")),
         ("inputs", c_void_p),
         ("outputs", c_void_p * 3),
         ("factors", c_void_p),
@@ -68,18 +67,18 @@ def train_perceptron(
     network: Network,
     weights: Mapping[str, Weight],
     rule: TrainingRule,
-    span: Span,
+    span: Span | None,
     batches: Batches,
 ) -> Tensor:
     """Means over the steps, and over the first local epoch, of the batch losses, [R, 2] nats per
-    example; parameters and momenta are moved, those of the first layer as coefficients.
+    example; parameters and momenta are moved.
 
     Args:
         network: one that `computes`.
         weights: the parameters of R models, by name.
         rule: what moves them.
-        span: the first layer.
-        batches: whose data are the products of the examples of every row.
+        span: the first layer in the span of the examples, if it is trained there.
+        batches: with data: the examples of every row, or their products with `span`.
 
     Raises:
         MemoryError: without room for a row.
@@ -88,7 +87,8 @@ def train_perceptron(
     code, data = compiled(), batches.data
     assert code is not None
     assert data is not None
-    outputs, factors = span.origins()
+    data = data.flatten(2)
+    outputs, factors = ([], torch.empty(0)) if span is None else span.origins()
     loss = data.new_empty(len(data), 2)
     tensors = {
         "inputs": data,
@@ -107,11 +107,13 @@ def train_perceptron(
     job = _Job(
         rows=data.shape[0],
         examples=data.shape[1],
+        width=data.shape[2],
         layers=len(layers),
         steps=batches.example.shape[0],
         batch=batches.example.shape[2],
         early=batches.first.shape[1],
         origins=len(outputs),
+        spanned=span is not None,
         rounds=rule.products.rounds,
         units=by_unit(data.device),
         outputs=(c_void_p * 3)(*(_address(x) for x in outputs)),

@@ -144,6 +144,29 @@ def test_rounded_factors_give_what_a_simulation_gives(
     torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_what_is_no_number_stays_none(wrong: float, where: str) -> None:
+    """So that a run that diverges is noticed."""
+    start = starts(FusedEngine(shipped("mlp"), toy_pool((1, 8, 8))))
+    start[1, 0] = wrong  # a weight of the first layer
+
+    def train_from() -> LocalResult:
+        engine, solver = FusedEngine(shipped("mlp"), toy_pool((1, 8, 8))), SOLVERS["sgd"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
+            label = labels(len(COUNTS))
+            return engine.train(TrainCall(start, label, ragged_shards(COUNTS), solver, 0.05))
+
+    fast = train_from()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(perceptron, "computes", lambda *_: False)
+        slow = train_from()
+    assert torch.equal(fast.loss.isnan(), slow.loss.isnan())
+    assert torch.equal(fast.params.isnan().any(1), slow.params.isnan().any(1))
+    assert slow.loss.isnan().any()
+
+
 def test_a_row_does_not_depend_on_its_company() -> None:
     """Nor on the thread that computes it: to the bit."""
     shards, solver = ragged_shards(COUNTS), SOLVERS["sgd"]

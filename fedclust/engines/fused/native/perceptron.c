@@ -225,8 +225,9 @@ static void turn(const Job *j, const Layer *l, const Part *part) {
   }
 }
 
+/* As PyTorch's, which lets pass what is no number: a model that diverges is to be noticed. */
 static void relu(vec *z, int64_t count) {
-  for (int64_t i = 0; i < count; i++) z[i] = choose(z[i] > 0.0f, z[i], (vec){});
+  for (int64_t i = 0; i < count; i++) z[i] = choose(z[i] <= 0.0f, (vec){}, z[i]);
 }
 
 /* Adds -lr * x c to the outputs of layer 0. */
@@ -350,7 +351,7 @@ static void backward(const Job *j, const Room *room, const int64_t *own, int64_t
     if (l) {
       product(before->d, rows_of(room, part->d, size, v), 1, size, layer->outputs, part->seen, w, 0, 1);
       if (layer[-1].relu)
-        for (int64_t i = 0; i < size * w; i++) before->d[i] = choose(before->z[i] > 0.0f, before->d[i], (vec){});
+        for (int64_t i = 0; i < size * w; i++) before->d[i] = choose(before->z[i] <= 0.0f, (vec){}, before->d[i]);
       move(j, layer, part, columns_of(room, part->d, layer->outputs), v * LANES, layer->outputs, size, before->z, w);
       turn(j, layer, part);
     } else if (!j->spanned) {

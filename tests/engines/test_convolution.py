@@ -19,7 +19,6 @@ from fedclust.engines.fused import FusedEngine, layers
 from fedclust.engines.fused.native import compiled, convolution
 from fedclust.engines.fused.native.geometry import Block
 from fedclust.engines.fused.network import Network
-from fedclust.engines.fused.products import Products
 from fedclust.models.sequence import Model
 from fedclust.types import Pool
 
@@ -29,6 +28,10 @@ NETWORKS = {
     "many channels": (
         (3, 9, 9),
         [nn.Conv2d(3, 70, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(70, 33, 2)],
+    ),
+    "half full tiles": (
+        (20, 9, 8),
+        [nn.Conv2d(20, 17, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(17, 40, 2)],
     ),
     "few channels": (
         (1, 7, 12),
@@ -79,12 +82,12 @@ def network_of(name: str) -> Model:
     return Model([*layers, nn.Linear(x.shape[1], 5)], [*shapes, (5,)], [], {})
 
 
-def engine_of(name: str) -> tuple[FusedEngine, Tensor]:
+def engine_of(name: str, precision: str = "highest") -> tuple[FusedEngine, Tensor]:
     """The fused engine of a network, and three models."""
     model = network_of(name)
     pool = toy_pool(model.shapes[0])
     pool.y.remainder_(5)
-    engine = FusedEngine(model, pool)
+    engine = FusedEngine(model, pool, precision=precision)
     generator = torch.Generator().manual_seed(5)
     return engine, 0.2 * torch.randn(3, engine.layout.num_params, generator=generator)
 
@@ -117,6 +120,22 @@ def test_gradients_are_those_of_the_definition(name: str) -> None:
         assert (got[row] - want).norm() < 2e-5 * want.norm()
 
 
+@pytest.mark.parametrize("units", [True, False])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_rounded_factors_give_what_pytorch_makes_of_them(
+    monkeypatch: pytest.MonkeyPatch, name: str, units: bool
+) -> None:
+    """With a processor's units for matrices, where it has them, and without."""
+    (engine, models), shards = engine_of(name, "bf16"), ragged_shards()
+    if not units:
+        monkeypatch.setattr(convolution, "by_unit", lambda _: False)
+    got = engine.grad(GradCall(models, labels(len(shards)), shards))
+    exact = engine_of(name)[0].grad(GradCall(models, labels(len(shards)), shards))
+    monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
+    want = engine.grad(GradCall(models, labels(len(shards)), shards))
+    assert (got - want).norm() < 1e-4 * want.norm() < 0.1 * (exact - want).norm()
+
+
 def test_blocks_take_what_belongs_together() -> None:
     def blocks(layers: list[nn.Module]) -> list[tuple[int, int, int, bool, bool]]:
         found, place = [], 0
@@ -147,13 +166,13 @@ def test_blocks_take_what_belongs_together() -> None:
     assert blocks([nn.ZeroPad2d(-1), conv]) == [(1, 1, 2, False, False)]
 
 
-def test_the_compiled_way_is_taken_on_a_cpu_in_float32() -> None:
+def test_the_compiled_way_is_taken_on_a_cpu() -> None:
     images, mlp = (Network.of(shipped(name)).layers for name in ("jgl_cnn", "mlp"))
-    assert convolution.computes(images, torch.device("cpu"), Products()) == (
+    assert convolution.computes(images, torch.device("cpu")) == (
         convolution.compiled() is not None
     )
-    assert not convolution.computes(images, torch.device("cuda"), Products())
-    assert not convolution.computes(mlp, torch.device("cpu"), Products())
+    assert not convolution.computes(images, torch.device("cuda"))
+    assert not convolution.computes(mlp, torch.device("cpu"))
 
 
 def test_what_is_not_a_number_stays_so() -> None:

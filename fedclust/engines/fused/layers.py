@@ -40,12 +40,11 @@ from fedclust.engines.fused.weights import Parameters, Weight
 Convolving = Literal["compiled", "row by row", "stacked"]
 
 
-def convolving(network: Network, device: torch.device, products: Products) -> Convolving:
+def convolving(network: Network, device: torch.device) -> Convolving:
     """How the part that sees images is computed."""
     if device.type != "cpu":
         return "stacked"
-    known = convolution.computes(network.layers, device, products)
-    return "compiled" if known else "row by row"
+    return "compiled" if convolution.computes(network.layers, device) else "row by row"
 
 
 class Buffers:
@@ -126,7 +125,7 @@ class Layers:
         self.network, self.parameters, self.rule = network, parameters, rule
         self.key, self.clock, self.span = key, clock, span
         self._buffers, self._products = buffers, products
-        self._convolving = convolving(network, key.device, products)
+        self._convolving = convolving(network, key.device)
         self._moves = [parameters.moves(at) for at in range(len(network.layers))]
         self._frames: dict[tuple[int, int], Frame] = {}
 
@@ -212,6 +211,7 @@ class Layers:
             weight,
             bias,
             self.rule,
+            self._products,
             batch,
             partial(self._block_room, at),
             need=need and self.rule is not None,

@@ -66,12 +66,12 @@ class RowConvStep:
         assert self.rule is not None
         # the kernels would otherwise fall back to the slower layout of the gradient
         grad = self.products.rounded(delta[0]).contiguous(memory_format=_LAST)
-        wanted = [self.need, not self.weight.frozen, self._shifts]
-        back, kernel, shift = torch.ops.aten.convolution_backward(
+        wanted = [self.need, not self.weight.frozen, False]
+        back, kernel, _ = torch.ops.aten.convolution_backward(
             grad,
             self.x,
             self.products.rounded(self.kernel),
-            [grad.shape[1]],
+            None,
             self.stride,
             self.padding,
             self.dilation,
@@ -83,7 +83,7 @@ class RowConvStep:
         if not self.weight.frozen:
             self.rule.whole(self.weight, kernel.unsqueeze(0))
         if self.bias is not None and self._shifts:
-            self.rule.whole(self.bias, shift.view(1, 1, -1))
+            self.rule.whole(self.bias, delta[0].sum((0, 2, 3)).view(1, 1, -1))
         return back.unsqueeze(0) if self.need else delta
 
 

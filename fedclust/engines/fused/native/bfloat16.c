@@ -33,77 +33,16 @@ typedef struct {
 #define ASK_FOR_UNIT 0x1023
 #define UNIT_DATA 18
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* Whether the system lets this process use the units. */
 int ready(void) { return syscall(SYS_arch_prctl, ASK_FOR_UNIT, UNIT_DATA) == 0; }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t tiles(int64_t size, int64_t side) { return (size + side - 1) / side; }
-INLINE __mmask16 first(int64_t count) { return count >= SIDE ? 0xffff : count <= 0 ? 0 : (__mmask16)((1u << count) - 1); }
 
 static Stack turned(Stack x) { return (Stack){x.data, x.matrix, x.right, x.down}; }
 
-/* 16 vectors of 16 numbers of four bytes, rows for columns. */
-INLINE void transpose(__m512i *x) {
-  __m512i y[SIDE];
-  for (int i = 0; i < SIDE; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  for (int i = 0; i < SIDE; i += 4)
-    for (int j = 0; j < 2; j++) {
-      x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + 2 + j]);
-      x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + 2 + j]);
-    }
-  for (int i = 0; i < SIDE; i += 8)
-    for (int j = 0; j < 4; j++) {
-      y[i + j] = _mm512_shuffle_i32x4(x[i + j], x[i + 4 + j], 0x88);
-      y[i + 4 + j] = _mm512_shuffle_i32x4(x[i + j], x[i + 4 + j], 0xdd);
-    }
-  for (int j = 0; j < 8; j++) {
-    x[j] = _mm512_shuffle_i32x4(y[j], y[8 + j], 0x88);
-    x[8 + j] = _mm512_shuffle_i32x4(y[j], y[8 + j], 0xdd);
-  }
-}
-
-/* 16 rows of 32 neighbours each, rounded; zeros beyond `rows` and `deep`. */
-INLINE void neighbours(__m512i *to, const float *from, int64_t stride, int64_t rows, int64_t deep) {
-  const __mmask16 low = first(deep), high = first(deep - SIDE);
-  for (int i = 0; i < SIDE; i++) {
-    const float *row = from + (i < rows ? i : 0) * stride;
-    const __mmask16 here = i < rows ? 0xffff : 0;
-    to[i] = rounded(_mm512_maskz_loadu_ps(low & here, row), _mm512_maskz_loadu_ps(high & here, row + SIDE));
-  }
-}
-
-/* 16 pairs of rows of 16 neighbours each, rounded, a pair beside each other; zeros likewise. */
-INLINE void pairs(__m512i *to, const float *from, int64_t stride, int64_t deep, int64_t columns) {
-  const __mmask16 inside = first(columns);
-  for (int i = 0; i < SIDE; i++) {
-    const int64_t low = 2 * i, high = low + 1;
-    const __m512 x = _mm512_maskz_loadu_ps(low < deep ? inside : 0, from + (low < deep ? low : 0) * stride);
-    const __m512 y = _mm512_maskz_loadu_ps(high < deep ? inside : 0, from + (high < deep ? high : 0) * stride);
-    to[i] = paired(x, y);
-  }
-}
-
-/* The tile of a [rows, deep] part of a matrix, `across` floats from row to row and `along` from k to k; its left form,
-   or its right one, the part's transpose. */
-INLINE void tile(const int RIGHT, uint16_t *to, const float *from, int64_t across, int64_t along, int64_t rows,
-                 int64_t deep) {
-  __m512i x[SIDE];
-  if (along == 1)
-    neighbours(x, from, across, rows, deep);
-  else
-    pairs(x, from, along, deep, rows);
-  if ((along == 1) == RIGHT) transpose(x);
-  for (int i = 0; i < SIDE; i++) _mm512_store_si512(to + i * DEEP, x[i]);
-}
-
 /* Tiles of `rows` rows from `from` on, 16 rows and 32 of k at a time: for every two of the former one after the other
    those of all k, both beside each other. */
-INLINE void lay_out(const int RIGHT, uint16_t *to, const float *from, int64_t across, int64_t along, int64_t rows,
+ALWAYS void lay_out(const int RIGHT, uint16_t *to, const float *from, int64_t across, int64_t along, int64_t rows,
                     int64_t k) {
   const int64_t deep = tiles(k, DEEP);
   for (int64_t i = 0; i < rows; i += 2 * SIDE)
@@ -111,12 +50,12 @@ INLINE void lay_out(const int RIGHT, uint16_t *to, const float *from, int64_t ac
       for (int64_t h = 0; h < 2; h++) {
         const int64_t at = i + h * SIDE;
         if (at < rows)
-          tile(RIGHT, to + ((i / SIDE) * deep + 2 * t + h) * TILE, from + at * across + t * DEEP * along, across, along,
+          make_tile(RIGHT, to + ((i / SIDE) * deep + 2 * t + h) * NUMBERS, from + at * across + t * DEEP * along, across, along,
                least(SIDE, rows - at), least(DEEP, k - t * DEEP));
       }
 }
 
-INLINE __m512 numbers(const float *from, int64_t stride, __mmask16 inside) {
+ALWAYS __m512 numbers(const float *from, int64_t stride, __mmask16 inside) {
   if (stride == 1) return _mm512_maskz_loadu_ps(inside, from);
   if (stride == 0) return _mm512_set1_ps(*from);
   const __m512i at = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
@@ -125,7 +64,7 @@ INLINE __m512 numbers(const float *from, int64_t stride, __mmask16 inside) {
 }
 
 /* out = beta c + alpha sums for a tile at row i and column j of `rows` by `columns` numbers. */
-INLINE void finish(const Product *j, const float *sums, Stack c, Stack out, int64_t rows, int64_t columns) {
+ALWAYS void finish(const Product *j, const float *sums, Stack c, Stack out, int64_t rows, int64_t columns) {
   __m512i x[SIDE];
   for (int i = 0; i < SIDE; i++) x[i] = _mm512_load_si512(sums + i * SIDE);
   if (out.right != 1) { /* the rows are neighbours */
@@ -150,7 +89,7 @@ static __thread int64_t kept_tiles;
 static uint16_t *room(int64_t wanted) {
   if (wanted > kept_tiles) {
     free(kept);
-    kept = aligned_alloc(64, wanted * TILE * sizeof(uint16_t));
+    kept = aligned_alloc(64, wanted * NUMBERS * sizeof(uint16_t));
     kept_tiles = kept ? wanted : 0;
   }
   return kept;
@@ -158,11 +97,12 @@ static uint16_t *room(int64_t wanted) {
 
 /* Rows `from` to `to` of one product; b's columns are the held factor's. */
 static int part(const Product *j, int64_t which, int64_t from, int64_t to) {
-  const int64_t deep = tiles(j->k, DEEP), fit = HELD / (2 * TILE * (deep + 1));
+  const int64_t deep = tiles(j->k, DEEP), fit = HELD / (2 * NUMBERS * (deep + 1));
   const int64_t block = least(tiles(j->n, SIDE), fit < 2 ? 2 : fit / 2 * 2) * SIDE;
-  uint16_t *const left = room((tiles(block, SIDE) + 3) * deep + 1), *const right = left + 2 * deep * TILE;
+  uint16_t *const left = room((tiles(block, SIDE) + 3) * deep + 1), *const right = left + 2 * deep * NUMBERS;
   const float *const a = j->a.data + which * j->a.matrix, *const b = j->b.data + which * j->b.matrix;
   float sums[4 * SIDE * SIDE] __attribute__((aligned(64)));
+  const Sums to_sums = {sums, 4 * SIDE, SIDE * SIDE, 2 * SIDE * SIDE};
   if (!left) return 0;
   for (int64_t n = 0; n < j->n; n += block) {
     const int64_t width = least(block, j->n - n);
@@ -171,8 +111,8 @@ static int part(const Product *j, int64_t which, int64_t from, int64_t to) {
       const int64_t height = least(2 * SIDE, to - m);
       lay_out(0, left, a + m * j->a.down, j->a.down, j->a.right, height, j->k);
       for (int64_t q = 0; q < width; q += 2 * SIDE) {
-        const Tiles held = {right + q / SIDE * deep * TILE, 2 * DEEP, TILE, 2 * TILE};
-        sum_up_some(height > SIDE, width - q > SIDE, sums, (Tiles){left, 2 * DEEP, TILE, 2 * TILE}, held, deep);
+        const Tiles held = {right + q / SIDE * deep * NUMBERS, 2 * DEEP, NUMBERS, 2 * NUMBERS};
+        sum_up_some(height > SIDE, width - q > SIDE, 0, to_sums, (Tiles){left, 2 * DEEP, NUMBERS, 2 * NUMBERS}, held, deep, 1);
         for (int64_t h = 0; h < 4; h++) {
           const int64_t down = h / 2 * SIDE, right_by = h % 2 * SIDE, row = m + down, column = n + q + right_by;
           Stack c = j->c, out = j->out;

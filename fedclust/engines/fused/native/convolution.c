@@ -16,6 +16,9 @@
 
    Rows of zeros are there, but rows of the kernel that would meet nothing else are left out.
 
+   The factors of all three products may be rounded to bfloat16. A processor's units for matrices then take them where
+   they can, see convolution_units.h; elsewhere the products are float32 ones of rounded numbers.
+
    Longer than most files here: its inlined tiles are shared by the forward and the backward pass. */
 
 #include <stdint.h>
@@ -65,6 +68,7 @@ typedef struct {
   int64_t window_height, window_width, window_row_stride, window_column_stride, relu;
   int64_t pieces;                         /* that a row of the kernel is in, where it meets an image */
   int64_t parts;                          /* that the images of a row of clients are dealt out in */
+  int64_t rounds, units;                  /* factors are rounded, and by units for matrices: strides and dilation 1 */
   Images x, y, delta, back;               /* back without data: nobody needs the gradient of the images */
   const float *kernel, *bias;             /* [R, out, taps, in], [R, out] or NULL */
   float *kernel_gradient, *bias_gradient; /* likewise */
@@ -72,26 +76,66 @@ typedef struct {
   const int32_t *meets;                   /* [out_height, 2] first and last + 1 row of the kernel that meets x */
   const int32_t *met;                     /* [kernel rows, 2] rows of g whose pixels meet x by it */
   const int32_t *channels;                /* [out] 0, 1, 2, ... */
-  vec *turned, *back_turned;              /* [R, K + 1, v], the bias last; [R, kernel rows, pieces, out, u] */
-  float *padded;                          /* [R, B, padded image, in]; NULL without backward */
-  uint8_t *where;                         /* [R, B, pooled_height, pooled_width, v] place in the window; NULL likewise */
-  vec *partial;                           /* [R, parts, K + 1, v] gradients of some images, the bias' last */
-  vec *scratch;                           /* [threads, space] */
-  int64_t space;                          /* vectors */
+  /* Room, of the sizes in `Rooms`. */
+  vec *turned, *back_turned; /* [R] of [K + 1, v], the bias last; of [kernel rows, pieces, out, u] */
+  float *padded;             /* [R, B] of [padded image, in]; NULL without backward */
+  uint8_t *where;            /* [R, B] of [pooled_height, pooled_width, v] place in the window; NULL likewise */
+  vec *partial;              /* [R, parts] of [K + 1, v] gradients of some images, the bias' last */
+  vec *scratch;              /* [threads] */
 } Block;
 
-/* Sizes that follow from the others: K and its vectors of outputs, the places of a row of the kernel, those of a
-   piece of it and their vectors. */
+/* Float32 numbers of the room for one row, image, image, part and thread. */
 typedef struct {
-  int64_t k, v, each, piece, u, padded;
-} Sizes;
+  int64_t turned, back_turned, padded, where, partial, scratch;
+} Rooms;
 
 static int64_t vectors(int64_t channels) { return (channels + LANES - 1) / LANES; }
 
+#include "convolution_units.h"
+
+/* Sizes that follow from the others: K and its vectors of outputs, the places of a row of the kernel, those of a
+   piece of it and their vectors, numbers of a padded image; pixels from a row of sums to the next one; vectors of the
+   turned kernel, and of its gradient, before the bias. */
+typedef struct {
+  int64_t k, v, each, piece, u, padded, across, turned, back_turned, gradient;
+  Units units;
+} Sizes;
+
 static Sizes sizes_of(const Block *j) {
   const int64_t each = j->kernel_columns * j->inputs, piece = each / j->pieces;
-  return (Sizes){.k = j->kernel_rows * each, .v = vectors(j->outputs), .each = each, .piece = piece, .u = vectors(piece),
-                 .padded = j->padded_height * j->padded_width * j->inputs};
+  Sizes s = {.k = j->kernel_rows * each, .v = vectors(j->outputs), .each = each, .piece = piece, .u = vectors(piece),
+             .padded = j->padded_height * j->padded_width * j->inputs, .across = j->out_width};
+  s.turned = s.gradient = s.k * s.v;
+  s.back_turned = j->kernel_rows * j->pieces * j->outputs * s.u;
+  if (j->units) {
+    const Units t = s.units = units_of(j);
+    s.padded = t.kept * t.line / 2;
+    s.across = j->padded_width;
+    s.turned = t.groups * t.each * s.v * 16;
+    s.back_turned = j->kernel_rows * t.back_each * vectors(j->inputs) * 16;
+    s.gradient = t.times * t.lines * s.v;
+  }
+  return s;
+}
+
+/* The room that a block needs. */
+void rooms(const Block *j, Rooms *to) {
+  const Sizes s = sizes_of(j);
+  /* what is added to the end of an image may reach a vector further */
+  int64_t scratch = j->out_height * j->out_width * s.v + vectors(s.padded) + 1;
+  if (j->units) {
+    const int64_t forward = forward_space(j, &s.units), backward = backward_space(j, &s.units);
+    scratch = forward > backward ? forward : backward;
+  }
+  *to = (Rooms){.turned = (s.turned + s.v) * LANES, .back_turned = s.back_turned * LANES, .padded = s.padded,
+                .where = (j->pooled_height * j->pooled_width * s.v * LANES + 3) / 4,
+                .partial = (s.gradient + s.v) * LANES, .scratch = scratch * LANES};
+}
+
+/* The nearest numbers that bfloat16 has. */
+static void round_all(const Block *j, float *x, int64_t count) {
+  int32_t *bits = (int32_t *)x;
+  for (int64_t i = 0; j->rounds && i < count; i++) bits[i] = (bits[i] + 0x7fff + ((bits[i] >> 16) & 1)) & -65536;
 }
 
 INLINE vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask)); }
@@ -261,12 +305,12 @@ static void pad(const Block *j, const Sizes *s, const float *from, float *to) {
   memset(to, 0, (size_t)s->padded * sizeof(float));
   to += j->pad_top * pitch + j->pad_left * c;
   for (int64_t h = 0; h < j->height; h++, to += pitch) {
-    if (j->x.last || c == 1) {
+    if (j->x.last || c == 1)
       memcpy(to, from + h * j->width * c, (size_t)(j->width * c) * sizeof(float));
-      continue;
-    }
-    for (int64_t i = 0; i < c; i++)
-      for (int64_t w = 0; w < j->width; w++) to[w * c + i] = from[i * size + h * j->width + w];
+    else
+      for (int64_t i = 0; i < c; i++)
+        for (int64_t w = 0; w < j->width; w++) to[w * c + i] = from[i * size + h * j->width + w];
+    round_all(j, to, j->width * c);
   }
 }
 
@@ -276,8 +320,8 @@ static int64_t inside(int64_t size, int64_t first, int64_t end) { return first +
 #define STRIP (24 << 10) /* bytes of g, or of the sums, that a first-level cache keeps beside x */
 
 /* Rows of an output to work on at once. */
-static int64_t strip_of(const Block *j, const Sizes *s) {
-  const int64_t bytes = j->out_width * s->v * (int64_t)sizeof(vec);
+static int64_t strip_of(const Sizes *s) {
+  const int64_t bytes = s->across * s->v * (int64_t)sizeof(vec);
   return bytes >= STRIP ? 1 : STRIP / bytes;
 }
 
@@ -297,7 +341,7 @@ static void convolve(const Block *j, const Sizes *s, float *x, const vec *w, vec
 /* Pixels `from` to `to` of row h of y, whose windows have these rows and columns; `sums` are of the whole image. */
 INLINE void maxima(const Block *j, const Sizes *s, const vec *sums, const vec *bias, float *y, uint8_t *where,
                    int64_t h, int64_t from, int64_t to, int64_t rows, int64_t columns) {
-  const int64_t v = s->v, n = j->pooled_height * j->pooled_width, all = n * j->outputs, pitch = j->out_width * v;
+  const int64_t v = s->v, n = j->pooled_height * j->pooled_width, all = n * j->outputs, pitch = s->across * v;
   const vec *window = sums + h * j->window_row_stride * pitch + from * j->window_column_stride * v;
   for (int64_t at = h * j->pooled_width + from; at < h * j->pooled_width + to; at++) {
     for (int64_t c = 0; c < v; c++) {
@@ -328,14 +372,49 @@ INLINE void maxima(const Block *j, const Sizes *s, const vec *sums, const vec *b
   }
 }
 
+/* What the sums of an image are made from. */
+typedef struct {
+  float *padded;
+  const uint16_t *pixels; /* for units */
+} Source;
+
+/* Rows of the sums of an image, at their place in `sums`. */
+static void sum_rows(const Block *j, const Sizes *s, Source x, const vec *w, vec *sums, int64_t first, int64_t rows) {
+#ifdef UNITS
+  const Units *t = &s->units;
+  const int64_t from = first * s->across, to = (first + rows - 1) * s->across + j->out_width;
+  if (j->units) {
+    sums_of_pixels(sums, x.pixels, t->numbers, (const uint16_t *)w, s->v, from, to, t->fold * s->across, t->groups,
+                   t->each);
+    return;
+  }
+#endif
+  convolve(j, s, x.padded, w, sums, first, rows);
+}
+
+static Source source_of(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *scratch) {
+  const float *image = image_of(&j->x, r, b);
+  float *kept = j->padded ? j->padded + (r * j->batch + b) * s->padded : NULL;
+#ifdef UNITS
+  const Units *t = &s->units;
+  if (j->units) {
+    vec *const pixels = scratch + (t->deep + 1) * 32 * s->v, *const lines = pixels + t->pixels * t->numbers / 32 + 1;
+    lay_out_image(j, t, image, (uint16_t *)pixels, kept ? (uint16_t *)kept : (uint16_t *)lines);
+    return (Source){.pixels = (const uint16_t *)pixels};
+  }
+#endif
+  if (!kept) kept = (float *)(scratch + j->out_height * j->out_width * s->v);
+  pad(j, s, image, kept);
+  return (Source){.padded = kept};
+}
+
 static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *scratch) {
-  const int64_t v = s->v, n = j->pooled_height * j->pooled_width, pixels = j->out_height * j->out_width;
-  float *x = j->padded ? j->padded + (r * j->batch + b) * s->padded : (float *)(scratch + pixels * v);
+  const int64_t v = s->v, n = j->pooled_height * j->pooled_width;
+  const Source x = source_of(j, s, r, b, scratch);
   float *y = image_of(&j->y, r, b);
   uint8_t *where = j->where ? j->where + (r * j->batch + b) * n * v * LANES : NULL;
-  const vec *w = j->turned + r * (s->k + 1) * v, *bias = w + s->k * v;
-  pad(j, s, image_of(&j->x, r, b), x);
-  const int64_t strip = strip_of(j, s), width = j->window_width;
+  const vec *w = j->turned + r * (s->turned + v), *bias = w + s->turned;
+  const int64_t strip = strip_of(s), width = j->window_width;
   /* windows that no edge of the image cuts */
   const int64_t most = j->out_width >= width ? (j->out_width - width) / j->window_column_stride + 1 : 0;
   const int64_t whole = most < j->pooled_width ? most : j->pooled_width;
@@ -343,7 +422,7 @@ static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, 
     const int64_t top = h * j->window_row_stride, rows = inside(j->window_height, top, j->out_height);
     if (top + rows > done) { /* the maximum follows at once, while the sums are in the cache */
       const int64_t more = inside(strip > top + rows - done ? strip : top + rows - done, done, j->out_height);
-      convolve(j, s, x, w, scratch, done, more);
+      sum_rows(j, s, x, w, scratch, done, more);
       done += more;
     }
     if (rows == 1 && width == 1)
@@ -374,7 +453,7 @@ INLINE void back_to(vec *g, ivec place, vec d, int64_t rows, int64_t columns, in
 
 /* g from the gradient of an image of y; adds its sums to `bias` [v]. */
 static void unpool(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *g, vec *bias) {
-  const int64_t v = s->v, n = j->pooled_height * j->pooled_width, pitch = j->out_width * v, all = n * j->outputs;
+  const int64_t v = s->v, n = j->pooled_height * j->pooled_width, pitch = s->across * v, all = n * j->outputs;
   const int64_t down = j->window_row_stride, right = j->window_column_stride, width = j->window_width;
   const float *delta = image_of(&j->delta, r, b);
   const uint8_t *where = j->where + (r * j->batch + b) * n * v * LANES;
@@ -394,7 +473,7 @@ static void unpool(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *g,
                               : read(delta + first * n + at, count, n, 0);
         d = choose(place == CUT, (vec){}, d);
         bias[c] += d;
-        vec *to = g + (top * j->out_width + left) * v + c;
+        vec *to = g + (top * s->across + left) * v + c;
         if (rows == 2 && columns == 2 && alone)
           back_to(to, place, d, 2, 2, pitch, v, width, 1);
         else if (rows == 1 && columns == 1 && alone)
@@ -405,13 +484,38 @@ static void unpool(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *g,
     }
 }
 
+#ifdef UNITS
+static void backward_by_units(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *g) {
+  const Units *t = &s->units;
+  const int64_t v = s->v, end = t->deep * 32;
+  for (int64_t p = j->out_width; p < end; p += s->across) { /* pixels that have no sums */
+    const int64_t many = p + s->across - j->out_width < end && p + s->across < j->out_height * s->across
+                             ? s->across - j->out_width : end - p;
+    memset(g + p * v, 0, (size_t)(many * v) * sizeof(vec));
+  }
+  unpool(j, s, r, b, g, partial + s->gradient);
+  const uint16_t *lines = (const uint16_t *)(j->padded + (r * j->batch + b) * s->padded);
+  kernel_by_units(j, t, partial, lines, g, g + end * v);
+  if (j->back.data)
+    image_by_units(j, t, image_of(&j->back, r, b), g, (const uint16_t *)(j->back_turned + r * s->back_turned),
+                   g + end * v);
+}
+#endif
+
 static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *g) {
+#ifdef UNITS
+  if (j->units) {
+    backward_by_units(j, s, r, b, partial, g);
+    return;
+  }
+#endif
   const int64_t v = s->v, width = j->padded_width * j->inputs;
   const int64_t down = j->row_stride * width, right = j->column_stride * j->inputs;
   float *x = j->padded + (r * j->batch + b) * s->padded;
   const int32_t *met = j->met;
-  const int64_t strip = strip_of(j, s);
-  unpool(j, s, r, b, g, partial + s->k * v);
+  const int64_t strip = strip_of(s);
+  unpool(j, s, r, b, g, partial + s->gradient);
+  round_all(j, (float *)g, j->out_height * j->out_width * v * LANES);
   for (int64_t h = 0; h < j->out_height; h += strip)
     for (int64_t row = 0, end; row < j->kernel_rows; row = end) { /* rows that meet the same pixels go together */
       const int64_t first = met[2 * row] > h ? met[2 * row] : h, last = met[2 * row + 1];
@@ -427,7 +531,7 @@ static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b,
   if (!j->back.data) return;
   float *dx = (float *)(g + j->out_height * j->out_width * v), *back = image_of(&j->back, r, b);
   memset(dx, 0, (size_t)s->padded * sizeof(float));
-  const vec *w = j->back_turned + r * j->kernel_rows * j->pieces * j->outputs * s->u;
+  const vec *w = j->back_turned + r * s->back_turned;
   for (int64_t i = 0; i < j->kernel_rows * j->pieces; i++, w += j->outputs * s->u) {
     const int64_t row = i / j->pieces, first = met[2 * row];
     /* down a column first: pixels of a row add to the same numbers, which then wait for each other */
@@ -440,64 +544,109 @@ static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b,
     memcpy(back + h * j->width * j->inputs, dx + h * width, (size_t)(j->width * j->inputs) * sizeof(float));
 }
 
-/* The kernel of a row as [K, v], and the bias. */
+/* The kernel of a row as [K, v], or as tiles, and the bias. */
 static void turn(const Block *j, const Sizes *s, int64_t r) {
   const float *from = j->kernel + r * j->outputs * s->k;
   const int64_t lanes = s->v * LANES;
-  float *to = (float *)(j->turned + r * (s->k + 1) * s->v);
+  vec *const turned = j->turned + r * (s->turned + s->v);
+  float *to = (float *)turned, *bias = (float *)(turned + s->turned);
+  for (int64_t o = 0; o < lanes; o++) bias[o] = j->bias && o < j->outputs ? j->bias[r * j->outputs + o] : 0;
+#ifdef UNITS
+  if (j->units) {
+    turn_to_tiles(j, &s->units, from, (uint16_t *)turned);
+    return;
+  }
+#endif
   for (int64_t k = 0; k < s->k; k++)
     for (int64_t o = 0; o < lanes; o++) to[k * lanes + o] = o < j->outputs ? from[o * s->k + k] : 0;
-  for (int64_t o = 0; o < lanes; o++)
-    to[s->k * lanes + o] = j->bias && o < j->outputs ? j->bias[r * j->outputs + o] : 0;
+  round_all(j, to, s->k * lanes);
 }
 
-/* The kernel of a row as [kernel rows, pieces, out, u]. */
+/* The kernel of a row as [kernel rows, pieces, out, u], or as tiles. */
 static void turn_back(const Block *j, const Sizes *s, int64_t r) {
-  const int64_t pieces = j->kernel_rows * j->pieces;
   const float *from = j->kernel + r * j->outputs * s->k;
-  float *to = (float *)(j->back_turned + r * pieces * j->outputs * s->u);
-  memset(to, 0, (size_t)(pieces * j->outputs * s->u) * sizeof(vec));
-  for (int64_t i = 0; i < pieces; i++)
+  float *to = (float *)(j->back_turned + r * s->back_turned);
+#ifdef UNITS
+  if (j->units) {
+    turn_back_to_tiles(j, &s->units, from, (uint16_t *)to);
+    return;
+  }
+#endif
+  memset(to, 0, (size_t)s->back_turned * sizeof(vec));
+  for (int64_t i = 0; i < j->kernel_rows * j->pieces; i++)
     for (int64_t o = 0; o < j->outputs; o++)
       memcpy(to + (i * j->outputs + o) * s->u * LANES, from + o * s->k + i * s->piece,
              (size_t)s->piece * sizeof(float));
+  round_all(j, to, s->back_turned * LANES);
 }
 
 /* The gradients of a row, from those of its parts. */
 static void collect(const Block *j, const Sizes *s, int64_t r) {
-  const int64_t each = (s->k + 1) * s->v;
+  const int64_t each = s->gradient + s->v, c = j->inputs;
   vec *sums = j->partial + r * j->parts * each;
   for (int64_t p = 1; p < j->parts; p++)
     for (int64_t i = 0; i < each; i++) sums[i] += sums[p * each + i];
   const float *from = (const float *)sums;
+  const int64_t lines = j->units && !s->units.apart ? s->units.lines : c; /* from a place of the kernel to the next */
   float *to = j->kernel_gradient + r * j->outputs * s->k;
   for (int64_t o = 0; o < j->outputs; o++)
-    for (int64_t k = 0; k < s->k; k++) to[o * s->k + k] = from[k * s->v * LANES + o];
+    for (int64_t place = 0; place < s->k / c; place++)
+      for (int64_t i = 0; i < c; i++) *to++ = from[(place * lines + i) * s->v * LANES + o];
   if (j->bias_gradient)
-    memcpy(j->bias_gradient + r * j->outputs, from + s->k * s->v * LANES, (size_t)j->outputs * sizeof(float));
+    memcpy(j->bias_gradient + r * j->outputs, from + s->gradient * LANES, (size_t)j->outputs * sizeof(float));
 }
 
-static vec *own_scratch(const Block *j) {
+static vec *own_scratch(const Block *j, int64_t space) {
 #ifdef _OPENMP
-  return j->scratch + omp_get_thread_num() * j->space;
+  return j->scratch + omp_get_thread_num() * space;
 #else
   return j->scratch;
 #endif
 }
 
+/* What a thread does before and after its tiles. */
+static void begin(const Block *j) {
+#ifdef UNITS
+  if (j->units) begin_tiles();
+#else
+  (void)j;
+#endif
+}
+
+static void end(const Block *j) {
+#ifdef UNITS
+  if (j->units) _tile_release();
+#else
+  (void)j;
+#endif
+}
+
 int lanes(void) { return LANES; }
+
+/* Whether there is code for a processor's units for matrices. */
+int knows_units(void) {
+#ifdef UNITS
+  return 1;
+#else
+  return 0;
+#endif
+}
 
 /* y, and what `backward` needs. */
 void forward(const Block *j, int threads) {
   const Sizes s = sizes_of(j);
+  Rooms room;
+  rooms(j, &room);
   (void)threads; /* unused where the compiler does not know OpenMP */
 #pragma omp parallel num_threads(threads)
   {
+    begin(j);
 #pragma omp for schedule(dynamic)
     for (int64_t r = 0; r < j->rows; r++) turn(j, &s, r);
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < j->rows * j->batch; i++)
-      forward_image(j, &s, i / j->batch, i % j->batch, own_scratch(j));
+      forward_image(j, &s, i / j->batch, i % j->batch, own_scratch(j, room.scratch / LANES));
+    end(j);
   }
 }
 
@@ -505,10 +654,13 @@ void forward(const Block *j, int threads) {
    does not depend on the threads. */
 void backward(const Block *j, int threads) {
   const Sizes s = sizes_of(j);
-  const int64_t each = (s.k + 1) * s.v;
+  const int64_t each = s.gradient + s.v;
+  Rooms room;
+  rooms(j, &room);
   (void)threads;
 #pragma omp parallel num_threads(threads)
   {
+    begin(j);
     if (j->back.data) {
 #pragma omp for schedule(dynamic)
       for (int64_t r = 0; r < j->rows; r++) turn_back(j, &s, r);
@@ -519,9 +671,10 @@ void backward(const Block *j, int threads) {
       vec *partial = j->partial + i * each;
       memset(partial, 0, (size_t)each * sizeof(vec));
       for (int64_t b = j->batch * p / j->parts; b < j->batch * (p + 1) / j->parts; b++)
-        backward_image(j, &s, r, b, partial, own_scratch(j));
+        backward_image(j, &s, r, b, partial, own_scratch(j, room.scratch / LANES));
     }
 #pragma omp for schedule(dynamic)
     for (int64_t r = 0; r < j->rows; r++) collect(j, &s, r);
+    end(j);
   }
 }

@@ -23,13 +23,14 @@ from fedclust.engines.fused.native.geometry import (
     pixels_of_kernel,
     rows_that_meet,
 )
-from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.products import Products, by_unit
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.weights import Weight
 
 # least pieces of a backward pass, for the threads; every piece has a gradient of its own
 _TASKS = 8
 
+_CPU = torch.device("cpu")
 # name and shape to a float32 buffer that begins at a multiple of 64 bytes
 Room = Callable[..., Tensor]
 
@@ -40,20 +41,35 @@ class _Images(Structure):
     _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("row", "image", "last")))
 
 
+class _Rooms(Structure):
+    """The C structure `Rooms`."""
+
+    _fields_ = tuple(
+        (name, c_int64)
+        for name in ("turned", "back_turned", "padded", "where", "partial", "scratch")
+    )
+
+
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
     found = library("convolution")
     if found is not None:
         for verb in (found.forward, found.backward):
             verb.argtypes, verb.restype = (POINTER(_Job), c_int), None
+        found.rooms.argtypes, found.rooms.restype = (POINTER(_Job), POINTER(_Rooms)), None
     return found
 
 
-def computes(layers: Sequence[nn.Module], device: torch.device, products: Products) -> bool:
-    """Whether there are convolutions in float32 on a CPU, and the code for them."""
+def computes(layers: Sequence[nn.Module], device: torch.device) -> bool:
+    """Whether there are convolutions on a CPU, and the code for them."""
     convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
-    here = device.type == "cpu" and not products.rounds
-    return bool(convolutions) and here and compiled() is not None
+    return bool(convolutions) and device.type == "cpu" and compiled() is not None
+
+
+def _by_units(code: ctypes.CDLL, block: Block, products: Products) -> bool:
+    """Whether a processor's units for matrices take a convolution."""
+    plain = pair(block.conv.stride) == (1, 1) and pair(block.conv.dilation) == (1, 1)
+    return products.rounds and plain and bool(code.knows_units()) and by_unit(_CPU)
 
 
 class _Job(Structure):
@@ -64,15 +80,11 @@ class _Job(Structure):
             (name, c_int64)
             for name in ("rows", "batch", *(field.name for field in fields(Geometry)))
         ),
-        *((name, c_int64) for name in ("pieces", "parts")),
+        *((name, c_int64) for name in ("pieces", "parts", "rounds", "units")),
         *((name, _Images) for name in ("x", "y", "delta", "back")),
         *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
         *((name, c_void_p) for name in ("places", "meets", "met", "channels")),
-        *(
-            (name, c_void_p)
-            for name in ("turned", "back_turned", "padded", "where", "partial", "scratch")
-        ),
-        ("space", c_int64),
+        *((name, c_void_p) for name, _ in _Rooms._fields_),
     )
 
 
@@ -86,6 +98,7 @@ class BlockStep:
         weight: kernels of every row, [R, out, in, height, width], channels last.
         bias: of every row, [R, 1, out].
         rule: what becomes of the gradient; None for forward only.
+        products: whether factors are rounded.
         batch: B.
         need: whether the gradient of the images is wanted.
         last: whether the output lies channels last, as a further block wants it; else as `Flatten`
@@ -100,6 +113,7 @@ class BlockStep:
         weight: Weight,
         bias: Weight | None,
         rule: Rule | None,
+        products: Products,
         batch: int,
         room: Room,
         *,
@@ -133,11 +147,6 @@ class BlockStep:
                 0, 1, 4, 2, 3
             )
 
-        lanes = code.lanes()
-        vectors = -(-g.outputs // lanes)
-        outs, piece = vectors * lanes, g.kernel_columns // pieces * g.inputs
-        # what is added to the end of an image may reach a vector further
-        space = g.out_height * g.out_width * vectors + -(-g.padded // lanes) + 1
         self.tensors = {  # whose addresses the structure holds
             "kernel": kernel,
             "bias": None if bias is None else bias.value,
@@ -145,36 +154,35 @@ class BlockStep:
             "meets": meets,
             "met": met,
             "channels": torch.arange(g.outputs, dtype=torch.int32),
-            "turned": room("turned", rows, g.taps * g.inputs + 1, outs),
-            "scratch": room("scratch", self.threads, space, lanes),
         }
-        if need:
-            filled = -(-piece // lanes) * lanes
-            self.tensors["back_turned"] = room(
-                "back_turned", rows, g.kernel_rows * pieces, g.outputs, filled
-            )
         if rule is not None:
-            bytes_of_where = rows * batch * g.pooled_height * g.pooled_width * outs
-            self.tensors |= {
-                "kernel_gradient": room("kernel_gradient", *kernel.shape),
-                "bias_gradient": None
-                if bias is None
-                else room("bias_gradient", rows, 1, g.outputs),
-                "padded": room("padded", rows, batch, g.padded),
-                "where": room("where", -(-bytes_of_where // 4)),
-                "partial": room("partial", rows, parts, g.taps * g.inputs + 1, outs),
-            }
+            self.tensors["kernel_gradient"] = room("kernel_gradient", *kernel.shape)
+            if bias is not None:
+                self.tensors["bias_gradient"] = room("bias_gradient", rows, 1, g.outputs)
         self.job = _Job(
             rows=rows,
             batch=batch,
             pieces=pieces,
             parts=parts,
+            rounds=products.rounds,
+            units=_by_units(code, block, products),
             y=_images(self.out),
             back=_Images() if self.back is None else _images(self.back),
-            space=space,
             **asdict(g),
-            **{name: x.data_ptr() for name, x in self.tensors.items() if x is not None},
         )
+        size = _Rooms()
+        code.rooms(ctypes.byref(self.job), ctypes.byref(size))
+        self.tensors["turned"] = room("turned", rows, size.turned)
+        self.tensors["scratch"] = room("scratch", self.threads, size.scratch)
+        if need:
+            self.tensors["back_turned"] = room("back_turned", rows, size.back_turned)
+        if rule is not None:
+            self.tensors["padded"] = room("padded", rows, batch, size.padded)
+            self.tensors["where"] = room("where", rows, batch, size.where)
+            self.tensors["partial"] = room("partial", rows, parts, size.partial)
+        for name, tensor in self.tensors.items():
+            if tensor is not None:
+                setattr(self.job, name, tensor.data_ptr())
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Step`."""
@@ -190,7 +198,7 @@ class BlockStep:
         self.job.delta = _images(delta)
         self.code.backward(ctypes.byref(self.job), self.threads)
         for weight, name in ((self.weight, "kernel_gradient"), (self.bias, "bias_gradient")):
-            gradient = self.tensors[name]
+            gradient = self.tensors.get(name)
             if weight is not None and gradient is not None and not weight.frozen:
                 self.rule.whole(
                     weight, gradient.permute(0, 1, 4, 2, 3) if gradient.ndim == 5 else gradient

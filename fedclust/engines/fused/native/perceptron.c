@@ -159,8 +159,6 @@ static int by_units(const Job *j) {
 }
 
 #ifdef UNITS
-static int64_t tiles(int64_t numbers, int64_t side) { return (numbers + side - 1) / side; }
-
 /* x as left tiles. */
 static void lay_out_inputs(const Job *j, const Room *room, int64_t r) {
   const int64_t n = j->examples, width = tiles(n, DEEP) * DEEP;
@@ -187,12 +185,13 @@ static void product_by_units(const Job *j, const Room *room, vec *z, const int64
                              float factor) {
   const int64_t deep = tiles(j->examples, DEEP), width = deep * DEEP;
   float sums[4 * SIDE * SIDE] __attribute__((aligned(64)));
+  const Sums to = {sums, 4 * SIDE, SIDE * SIDE, 2 * SIDE * SIDE};
   for (int64_t e = 0; e < size; e++) memcpy(room->batch + e * width, room->left + own[e] * width, (size_t)width * 2);
   for (int64_t e = 0; e < size; e += 2 * SIDE)
     for (int64_t m = 0; m < v; m += 2) {
       const Tiles left = {room->batch + e * width, 2 * width, SIDE * width, DEEP};
       const Tiles right = {(const uint16_t *)(room->right + m), v * (int64_t)sizeof(vec), DEEP, SIDE * v * DEEP};
-      sum_up_some(size - e > SIDE, v - m > 1, sums, left, right, deep);
+      sum_up_some(size - e > SIDE, v - m > 1, 0, to, left, right, 1, deep);
       for (int64_t h = 0; h < 4; h++) {
         const int64_t first = e + h / 2 * SIDE, at = m + h % 2;
         const vec *tile = (const vec *)(sums + h * SIDE * SIDE);

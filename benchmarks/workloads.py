@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from benchmarks import plain
 from benchmarks.against.task import Task, layers_of
 from benchmarks.machine import cache_bytes
-from fedclust.calls import LossCall, Shards, TrainCall
+from fedclust.calls import LossCall, Shards, SumCall, TrainCall
 from fedclust.engines import make_engine
-from fedclust.helpers.ops import cluster_mean, discrepancy
+from fedclust.helpers.ops import mean_of
 from fedclust.helpers.rng import Stream
 from fedclust.models.cnn import cnn
 from fedclust.models.flops import forward_flops, step_flops
@@ -148,8 +148,8 @@ def _loaded(model: Model, flat: Tensor) -> Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Local training of `rows` clients per call from one model; `seeds` > 1 merges that many
-    cohorts.
+    """Local training of `rows` clients per call from one model, and the sum of what they make of
+    it, as a round asks for it; `seeds` > 1 merges that many cohorts.
     """
 
     model: Callable[[], Model]
@@ -175,7 +175,7 @@ class Training:
         local = _loaded(self.model().to(device), start[0])
         few = data.index[: self.plain_rows]
         return Case(
-            fast=lambda: engine.train(TrainCall(start, label, data, solver, solver.lr)),
+            fast=lambda: engine.sums(SumCall(TrainCall(start, label, data, solver, solver.lr))),
             plain=lambda: plain.train(local, pool, few, self.epochs, self.batch, solver.lr),
             fast_units=self.rows * self.seeds * steps,
             plain_units=self.plain_rows * steps,
@@ -188,7 +188,9 @@ class Training:
             single=None
             if self.seeds == 1
             else (
-                lambda: engine.train(TrainCall(start, label[: self.rows], one, solver, solver.lr))
+                lambda: engine.sums(
+                    SumCall(TrainCall(start, label[: self.rows], one, solver, solver.lr))
+                )
             ),
         )
 
@@ -204,11 +206,8 @@ def _ifca(engine: str, device: torch.device, precision: str = "highest", rows: i
     local = [_loaded(_mlp200().to(device), flat) for flat in models]
 
     def fast() -> object:
-        return engine.train(
-            TrainCall(
-                models, engine.loss(LossCall(models, data)).argmin(1), data, solver, solver.lr
-            )
-        )
+        best = engine.loss(LossCall(models, data)).argmin(1)
+        return engine.sums(SumCall(TrainCall(models, best, data, solver, solver.lr)))
 
     def slow() -> object:
         few = data.index[:plain_rows]
@@ -286,7 +285,7 @@ class Rounds:
             models=self.models,
         )
 
-    def __call__(self, engine: str, device: torch.device) -> Callable[[], tuple[Tensor, float]]:
+    def __call__(self, engine: str, device: torch.device) -> Callable[[], Tensor]:
         """One round of fedclust: the verbs of `FedAvg.round` or `IFCA.round`, always from the same
         models.
         """
@@ -297,11 +296,10 @@ class Rounds:
         data = shards(self.clients, self.examples, 60000, device)
         common = torch.zeros(self.clients, dtype=torch.int64, device=device)
 
-        def play() -> tuple[Tensor, float]:
+        def play() -> Tensor:
             label = common if self.models == 1 else engine.loss(LossCall(models, data)).argmin(1)
-            local = engine.train(TrainCall(models, label, data, solver, solver.lr))
-            averaged = cluster_mean(local.params, label, empty=models)
-            return averaged, discrepancy(local.params, averaged, label)
+            sums = engine.sums(SumCall(TrainCall(models, label, data, solver, solver.lr)))
+            return mean_of(sums.params, label, empty=models)
 
         return play
 

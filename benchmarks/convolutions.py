@@ -3,9 +3,9 @@
 python -m benchmarks.convolutions [jgl_cnn tf_cifar …] [--rounds 5]
 
 Every shipped model that has convolutions, at the size its paper uses, trains four clients of 100
-examples for one epoch: by compiled code, by PyTorch's convolutions client by client, by products of
-unfolded images (what a GPU computes), by `torch.vmap` (grouped convolutions), and by the plain
-engine with autograd.
+examples for one epoch: by compiled code (with `precision=bf16` too), by PyTorch's convolutions
+client by client, by products of unfolded images (what a GPU computes), by `torch.vmap` (grouped
+convolutions), and by the plain engine with autograd.
 """
 
 from __future__ import annotations
@@ -44,23 +44,25 @@ MODELS = {
 }
 # where a model is used with other sizes: CLoVE's on MNIST, those of LeNet
 SIZES = {"cnn": {"channels": [6, 16], "padding": 0, "hidden": []}}
+# engine and precision
 WAYS = {
-    "compiled": "fused",
-    "row by row": "fused",
-    "stacked": "fused",
-    "vmap": "vmap",
-    "loop": "loop",
+    "compiled": ("fused", "highest"),
+    "compiled, bf16": ("fused", "bf16"),
+    "row by row": ("fused", "highest"),
+    "stacked": ("fused", "highest"),
+    "vmap": ("vmap", "highest"),
+    "loop": ("loop", "highest"),
 }
 
 
-def training(name: str, engine: str) -> tuple[Engine, int]:
+def training(name: str, engine: str, precision: str) -> tuple[Engine, int]:
     """A model's engine, and the local steps of a call of `train_once`."""
     shape, batch = MODELS[name]
     config = OmegaConf.load(CONF / "model" / f"{name}.yaml")
     sizes = SIZES.get(name, {})
     model = hydra.utils.instantiate(config, in_shape=shape, num_classes=_CLASSES, **sizes)
     assert isinstance(model, Model)
-    engine = make_engine(engine, model, synthetic_pool(5000, shape, _CPU))
+    engine = make_engine(engine, model, synthetic_pool(5000, shape, _CPU), precision=precision)
     return engine, _CLIENTS * -(-_EXAMPLES // batch)
 
 
@@ -78,12 +80,12 @@ def measure(name: str, rounds: int) -> dict[str, float]:
     """Local steps per second of every way, medians of interleaved rounds; the first is not
     counted.
     """
-    engines = {way: training(name, engine) for way, engine in WAYS.items()}
+    engines = {way: training(name, *how) for way, how in WAYS.items()}
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     usual = layers.convolving
     for _ in range(rounds + 1):
         for way, (engine, _) in engines.items():
-            layers.convolving = usual if way == "compiled" else lambda *_, way=way: way
+            layers.convolving = usual if way.startswith("compiled") else lambda *_, way=way: way
             try:
                 seconds[way].append(train_once(name, engine))
             finally:

@@ -168,9 +168,7 @@ def test_blocks_take_what_belongs_together() -> None:
 
 def test_the_compiled_way_is_taken_on_a_cpu() -> None:
     images, mlp = (Network.of(shipped(name)).layers for name in ("jgl_cnn", "mlp"))
-    assert convolution.computes(images, torch.device("cpu")) == (
-        convolution.compiled() is not None
-    )
+    assert convolution.computes(images, torch.device("cpu")) == (convolution.compiled() is not None)
     assert not convolution.computes(images, torch.device("cuda"))
     assert not convolution.computes(mlp, torch.device("cpu"))
 

@@ -7,8 +7,9 @@ it. So the permission is given for the time of a product, on processors of AMD w
 product that rounding would change comes out exact.
 
 With `precision=bf16` the factors of every product are rounded to bfloat16, as the fastest units of
-a GPU want them, and added up in float32. A CPU simulates the same products, only more slowly, so
-that what the rounding does to a result can be studied anywhere; a run says so.
+a GPU want them, and added up in float32. A CPU without such units simulates the same products, no
+faster than others, so that what the rounding does to a result can be studied anywhere; a run says
+so.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from benchmarks.check_gpu.paths import without
 from benchmarks.check_gpu.projection import projected
 from benchmarks.check_gpu.report import NO_GPU, Report
 from benchmarks.workloads import Training, Workload
-from fedclust.calls import LocalResult
+from fedclust.calls import LocalResult, Sums
 from fedclust.engines.fused import engine, layers
 from fedclust.engines.fused.cuda import graphs, kernels
 from fedclust.models.cnn import cnn
@@ -122,6 +122,21 @@ def test_distances_are_shares_of_the_way() -> None:
     here = result(expected, torch.tensor([1.0, 2.0, 4.0]))
     there = result(expected, torch.tensor([1.0, 2.0, 3.0]))
     assert apart(there, here, starts).tolist() == pytest.approx([0.0, 0.0, 0.25])
+
+
+def test_distances_of_sums_are_shares_of_the_way_of_all() -> None:
+    """Two rows of the first model and three of the second, each 5 away from where it began."""
+    starts = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+
+    def sums(params: torch.Tensor, loss: torch.Tensor) -> Sums:
+        steps = torch.zeros(2, dtype=torch.int64)
+        return Sums(params=params, slots=None, loss=loss, first_loss=loss, steps=steps)
+
+    expected = torch.tensor([[2.0, 10.0], [15.0, 6.0]])
+    here = sums(expected, torch.tensor([1.0, 4.0]))
+    there = sums(expected + torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([1.0, 3.0]))
+    assert apart(there, here, starts).tolist() == pytest.approx([0.1, 0.0, 0.0, 0.25])
+    assert apart(there, here)[0].item() == pytest.approx(1 / 104**0.5)
 
 
 def test_paths_are_left_out_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

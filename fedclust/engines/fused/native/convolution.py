@@ -41,13 +41,13 @@ class _Images(Structure):
     _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("row", "image", "last")))
 
 
+_ROOM = ("turned", "back_turned", "padded", "where", "partial", "scratch")
+
+
 class _Rooms(Structure):
     """The C structure `Rooms`."""
 
-    _fields_ = tuple(
-        (name, c_int64)
-        for name in ("turned", "back_turned", "padded", "where", "partial", "scratch")
-    )
+    _fields_ = tuple((name, c_int64) for name in _ROOM)
 
 
 def compiled() -> ctypes.CDLL | None:
@@ -84,7 +84,7 @@ class _Job(Structure):
         *((name, _Images) for name in ("x", "y", "delta", "back")),
         *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
         *((name, c_void_p) for name in ("places", "meets", "met", "channels")),
-        *((name, c_void_p) for name, _ in _Rooms._fields_),
+        *((name, c_void_p) for name in _ROOM),
     )
 
 

@@ -7,7 +7,9 @@
 The list is `scripts/campaign.yaml`. Its entries run in its order, one job at a time, at the lowest
 priority. A job that is done is skipped. A job that is done elsewhere with the same config hash is
 copied instead of computed: the hash leaves out names and reports, so a figure whose curves are
-runs of a table costs nothing. After every entry its results go to docs/results.
+runs of a table costs nothing. With `--skip-kept`, so is one whose numbers docs/results has already,
+from another machine: its files are not there, so a report is of the other jobs alone. After every
+entry its results go to docs/results.
 
 By default the jobs run from a wheel of the current commit, in an environment of its own below the
 campaign's folder, so that work on the code does not touch them. The environment stays the same
@@ -19,6 +21,7 @@ Longer than other files because it stands alone: it runs beside any version of t
 from __future__ import annotations
 
 import argparse
+import csv
 import ctypes
 import fcntl
 import json
@@ -216,6 +219,15 @@ def finished(roots: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
+def kept_hashes(docs: Path) -> frozenset[str]:
+    """The hashes of the jobs whose numbers a folder of results has."""
+    found: set[str] = set()
+    for file in sorted((docs / "runs").rglob("jobs.csv")):
+        with file.open(newline="") as lines:
+            found.update(word for row in csv.DictReader(lines) for word in row["hash"].split())
+    return frozenset(found)
+
+
 def take_over(source: Path, job: Planned, folder: Path) -> None:
     """Make `folder` hold the finished run of `source` under the name of `job`.
 
@@ -290,10 +302,16 @@ class Campaign:
     """
 
     def __init__(
-        self, folder: Path, entries: Sequence[Entry], scale: str, docs: Path, also: Sequence[Path]
+        self,
+        folder: Path,
+        entries: Sequence[Entry],
+        scale: str,
+        docs: Path,
+        also: Sequence[Path],
+        kept: frozenset[str] = frozenset(),
     ) -> None:
         self._folder, self._entries, self._scale = folder, entries, scale
-        self._docs, self._also = docs, also
+        self._docs, self._also, self._kept = docs, also, kept
         self._known: dict[str, Path] = {}
         self._printed = 0  # how much of jobs.log is of earlier jobs
         self._state = read_state(folder)
@@ -333,6 +351,9 @@ class Campaign:
                     "seconds": 0.0 if taken else self._seconds(job),
                 }
                 self._known.setdefault(job.hash, self._folder / job.folder)
+                continue
+            if job.hash in self._kept and job.hash not in self._known:
+                records[key] = {"state": "kept", "seconds": 0.0}
                 continue
             self._note(entry, self._summary(entry, jobs, {**states, **records}, "running"))
             records[key] = self._job(job, f"{entry.name} {number}/{len(jobs)}")
@@ -559,7 +580,7 @@ def show(entries: Sequence[Entry], folder: Path) -> str:
     for entry in entries:
         known = state.get(entry.name, {})
         jobs = known.get("jobs", {})
-        done = sum(record["state"] in ("done", "taken") for record in jobs.values())
+        done = sum(record["state"] in ("done", "taken", "kept") for record in jobs.values())
         hours = float(known.get("hours", 0.0))
         used += hours
         if known.get("state") != "done":
@@ -582,6 +603,9 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--docs", type=Path, help="where results go; docs/results at full size")
     parser.add_argument(
         "--also", type=Path, action="append", default=[], help="take finished jobs from here too"
+    )
+    parser.add_argument(
+        "--skip-kept", action="store_true", help="leave out jobs whose numbers docs/results has"
     )
     parser.add_argument("--only", nargs="+", default=[], help="these entries, by name")
     return parser.parse_args(list(given))
@@ -609,10 +633,12 @@ def main(given: Sequence[str]) -> int:
     if asked.what == "collect":
         return _collect_all(folder, docs.resolve(), asked.scale)
     also = [one.resolve() for one in asked.also]
+    kept = kept_hashes(root / "docs" / "results") if asked.skip_kept else frozenset()
     with _alone(folder), _signals_raise():
         os.setpriority(os.PRIO_PROCESS, 0, _LOWEST)
         try:
-            return min(Campaign(folder, entries, asked.scale, docs.resolve(), also).run(), 1)
+            made = Campaign(folder, entries, asked.scale, docs.resolve(), also, kept)
+            return min(made.run(), 1)
         except _Stop as stop:
             print(f"interrupted by {stop}; the same command continues the campaign", flush=True)
             return 128 + stop.signum

@@ -56,6 +56,21 @@ REACHED = {
 }
 NEVER = "never"
 _BASE = "algorithm@algorithm.base"
+# columns of `jobs.csv`: what is one computation for every seed, and what adds up over seeds
+_SAME = (
+    "case",
+    "scenario",
+    "algorithm",
+    "options",
+    "dataset",
+    "model",
+    "rounds",
+    "clients",
+    "parameters",
+    "scale",
+)
+_SEEDS = ("seeds", "failed_seeds")
+_MADE_BY = ("hash", "commit")
 # overrides that say how or how long, or that have a column of their own
 _NOT_AN_OPTION = (
     "algorithm",
@@ -131,7 +146,8 @@ def _figures(source: Path, target: Path) -> list[str]:
 def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     """Copy the finished jobs of one experiment's folder; returns where to, None without any.
 
-    Files of jobs that are not in `folder` stay as they are.
+    Files of jobs that are not in `folder` stay as they are, and so do seeds of a job that are not
+    in `folder`: a paper's table may be run seed by seed, on more than one machine.
 
     Raises:
         UserError: when the folder holds no job.
@@ -144,8 +160,12 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     index = {row["file"]: row for row in _read(target / "jobs.csv")}
     before, now = {row["case"] for row in index.values()}, set[str]()
     for arm in found:
-        row = describe(arm)
-        _write(target / row["file"], seed_rows(arm))
+        row, lines = describe(arm), seed_rows(arm)
+        before_it = index.get(row["file"])
+        if before_it is not None and _is_the_same(before_it, row):
+            old_lines = _read(target / row["file"])
+            row, lines = _added(before_it, row), _with_seeds(old_lines, lines)
+        _write(target / row["file"], lines)
         index[row["file"]] = row
         now.add(row["case"])
     _write(target / "jobs.csv", [index[name] for name in sorted(index)])
@@ -158,6 +178,41 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     if drawn is not None:
         atomic_write(target / "figure.png", small(drawn))
     return target
+
+
+def _is_the_same(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Whether two lines of `jobs.csv` are one job but for its seeds."""
+    return all(old[name] == new[name] for name in _SAME)
+
+
+def _added(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """A line of `jobs.csv` for the seeds of both, those of `new` in place of their own."""
+    seeds = {name: _numbers(old[name]) - _numbers(new["seeds"]) for name in _SEEDS}
+    kept = len(seeds["seeds"]) / max(len(_numbers(old["seeds"])), 1)
+    if not kept:
+        return dict(new)
+    both = {name: _words(old[name], new[name]) for name in _MADE_BY}
+    both |= {
+        name: " ".join(map(str, sorted(some | _numbers(new[name])))) for name, some in seeds.items()
+    }
+    return dict(new) | both | {"hours": f"{kept * float(old['hours']) + float(new['hours']):.4f}"}
+
+
+def _numbers(text: str) -> set[int]:
+    return {int(word) for word in text.split()}
+
+
+def _words(old: str, new: str) -> str:
+    """The words of both, each once."""
+    return " ".join(dict.fromkeys([*old.split(), *new.split()]))
+
+
+def _with_seeds(
+    old: Sequence[dict[str, str]], new: Sequence[dict[str, str]]
+) -> list[dict[str, str]]:
+    """The lines of both, those of `new` in place of their own, by seed."""
+    of = {int(line["seed"]): line for line in [*old, *new]}
+    return [of[seed] for seed in sorted(of)]
 
 
 def _joined(
@@ -224,7 +279,7 @@ def describe(arm: Arm) -> dict[str, str]:
         "parameters": str(run.federation.get("parameters", "")),
         "hours": f"{_computed(run) / 3600:.4f}",
         "scale": str((config.get("scale") or {}).get("name", "paper")),
-        "hash": str(config.get("hash", "")),
+        "hash": " ".join(str(part.config.get("hash", "")) for part in parts),
         "version": str((versions.get("packages") or {}).get("fedclust") or ""),
         "commit": next((m["commit"] for m in made if m), str(versions.get("commit") or "")),
         "machine": str(versions.get("device", "")),

@@ -169,9 +169,9 @@ class Pretended(Campaign):
         pass
 
 
-def pretended(folder: Path, *entries: Entry) -> Pretended:
+def pretended(folder: Path, *entries: Entry, kept: frozenset[str] = frozenset()) -> Pretended:
     folder.mkdir(exist_ok=True)
-    made = Pretended(folder, entries, "paper", folder / "results", [])
+    made = Pretended(folder, entries, "paper", folder / "results", [], kept)
     made.ran = []
     return made
 
@@ -197,6 +197,21 @@ def test_the_same_command_goes_on_where_a_kill_left_it(tmp_path: Path) -> None:
     shown = campaign.show([TABLE4, FIGURE6], tmp_path)
     assert "6/6" in shown
     assert "about 0.0 left" in shown
+
+
+def test_what_the_results_have_is_not_computed_again(tmp_path: Path) -> None:
+    first, second, *rest = (job.hash for job in plan(TABLE4, "paper"))
+    kept = tmp_path / "docs" / "runs" / "flexcfl" / "table4" / "jobs.csv"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(f"file,hash\na.csv,other {first}\nb.csv,{second}\n")
+    hashes = campaign.kept_hashes(tmp_path / "docs")
+    assert hashes == {"other", first, second}
+    made = pretended(tmp_path / "campaign", TABLE4, kept=hashes)
+    assert made.run() == 0
+    assert len(made.ran) == len(rest)
+    jobs = campaign.read_state(tmp_path / "campaign")["table4"]["jobs"].values()
+    assert [job["state"] for job in jobs] == ["kept", "kept", *["done"] * len(rest)]
+    assert "6/6" in campaign.show([TABLE4], tmp_path / "campaign")
 
 
 def test_a_job_that_fails_is_named_and_the_others_run(tmp_path: Path) -> None:

@@ -96,6 +96,22 @@ def test_jobs_of_single_seeds_become_one_line(tmp_path: Path) -> None:
     assert "seeds" not in made["file"]
 
 
+def test_seeds_that_were_collected_before_stay(tmp_path: Path) -> None:
+    """Where they are of the same job: another number of rounds is another result."""
+    write_job(tmp_path / "one" / "a", [0], hash="h0")
+    write_job(tmp_path / "two" / "a", [1], hash="h1")
+    for source in ("one", "two", "two"):
+        target = collect_runs(tmp_path / source, tmp_path / "docs", "paper")
+    assert target is not None
+    (made,) = read(target / "jobs.csv")
+    assert (made["seeds"], made["hash"], made["commit"]) == ("0 1", "h0 h1", "abc")
+    assert made["hours"] == "2.0000"
+    assert [seed["accuracy last"] for seed in read(target / made["file"])] == ["86", "90"]
+    write_job(tmp_path / "three" / "a", [1], rounds=8)
+    collect_runs(tmp_path / "three", tmp_path / "docs", "paper")
+    assert [line["seeds"] for line in read(target / "jobs.csv")] == ["1"]
+
+
 def test_what_was_collected_elsewhere_stays_and_nothing_changes_twice(tmp_path: Path) -> None:
     write_job(tmp_path / "one" / "a", [0])
     overrides = ["experiment=flexcfl/table3", "case=flexcfl/mnist_mclr", "algorithm.mu=0.1"]

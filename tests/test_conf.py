@@ -244,6 +244,7 @@ def test_a_run_says_that_a_cpu_only_simulates_bfloat16(
     precision: str, units: bool, warnings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choose, "by_unit", lambda _: units)
+    monkeypatch.setattr(choose.bfloat16, "instructions", lambda: "AMX")
     config = composed(f"precision={precision}", "rounds=1", "algorithm=fedavg", "model=linear")
     said: list[str] = []
     monkeypatch.setattr(Silent, "warn", lambda _, line: said.append(line))

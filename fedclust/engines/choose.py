@@ -10,7 +10,7 @@ from torch import nn
 
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.cuda import kernels
-from fedclust.engines.fused.native import compiled, gather
+from fedclust.engines.fused.native import bfloat16, compiled, gather
 from fedclust.engines.fused.network import obstacle
 from fedclust.engines.fused.products import by_unit
 from fedclust.engines.loop import LoopEngine
@@ -67,9 +67,10 @@ def simulated(precision: str, device: torch.device) -> str:
 
 def describe(engine: str, device: torch.device) -> dict[str, Any]:
     """What computes on a device: the engine's name, whether C is compiled, Triton's version where
-    its kernels are used, and the units that multiply bfloat16 numbers, where a CPU has them.
+    its kernels are used, and the instructions for products of bfloat16 numbers, where a CPU has
+    them.
     """
-    units = {"bfloat16": "AMX"} if by_unit(device) else {}
+    units = {"bfloat16": bfloat16.instructions()} if by_unit(device) else {}
     return {
         "engine": engine,
         "compiled": compiled.available(),

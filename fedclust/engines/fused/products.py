@@ -7,9 +7,9 @@ it. So the permission is given for the time of a product, on processors of AMD w
 product that rounding would change comes out exact.
 
 With `precision=bf16` the factors of every product are rounded to bfloat16, as the fastest units of
-a GPU want them, and added up in float32. A CPU without such units simulates the same products, no
-faster than others, so that what the rounding does to a result can be studied anywhere; a run says
-so.
+a GPU want them, and added up in float32. A CPU without fast instructions for that simulates the
+same products, no faster than others, so that what the rounding does to a result can be studied
+anywhere; a run says so.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Products:
 
 
 def by_unit(device: torch.device) -> bool:
-    """Whether products of bfloat16 numbers are computed by a CPU's units for matrices."""
+    """Whether a CPU has fast instructions for products of bfloat16 numbers."""
     return device.type == "cpu" and bfloat16.compiled() is not None
 
 

@@ -1,4 +1,4 @@
-/* Stacks of products of factors rounded to bfloat16, sums in float32, by a processor's units for matrices (AMX).
+/* Stacks of products of factors rounded to bfloat16, sums in float32, by a processor's own instructions, see units.h.
 
        out[r] = beta c[r] + alpha a[r] b[r]      a [m, k], b [k, n]
 
@@ -26,15 +26,26 @@ typedef struct {
 } Product;
 
 #ifdef UNITS
+#ifdef MATRICES
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define HELD 1200000       /* bytes of the cache of a core that are held */
 #define ASK_FOR_UNIT 0x1023
 #define UNIT_DATA 18
+#endif
 
-/* Whether the system lets this process use the units. */
-int ready(void) { return syscall(SYS_arch_prctl, ASK_FOR_UNIT, UNIT_DATA) == 0; }
+#define HELD 1200000 /* bytes of the cache of a core that are held */
+
+/* The instructions that this process may and should use: 0 none, 1 AMX, 2 AVX-512. Those of AVX-512 take Intel's
+   processors as long as float32 ones, AMD's half as long. */
+int instructions(void) {
+#ifdef MATRICES
+  return syscall(SYS_arch_prctl, ASK_FOR_UNIT, UNIT_DATA) == 0;
+#else
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amd") ? 2 : 0;
+#endif
+}
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -63,10 +74,10 @@ ALWAYS __m512 numbers(const float *from, int64_t stride, __mmask16 inside) {
   return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), inside, at, from, 4);
 }
 
-/* out = beta c + alpha sums for a tile at row i and column j of `rows` by `columns` numbers. */
+/* out = beta c + alpha sums for a tile of `rows` by `columns` numbers, whose rows lie two tiles apart. */
 ALWAYS void finish(const Product *j, const float *sums, Stack c, Stack out, int64_t rows, int64_t columns) {
   __m512i x[SIDE];
-  for (int i = 0; i < SIDE; i++) x[i] = _mm512_load_si512(sums + i * SIDE);
+  for (int i = 0; i < SIDE; i++) x[i] = _mm512_load_si512(sums + 2 * i * SIDE);
   if (out.right != 1) { /* the rows are neighbours */
     transpose(x);
     c = turned(c), out = turned(out);
@@ -102,7 +113,7 @@ static int part(const Product *j, int64_t which, int64_t from, int64_t to) {
   uint16_t *const left = room((tiles(block, SIDE) + 3) * deep + 1), *const right = left + 2 * deep * NUMBERS;
   const float *const a = j->a.data + which * j->a.matrix, *const b = j->b.data + which * j->b.matrix;
   float sums[4 * SIDE * SIDE] __attribute__((aligned(64)));
-  const Sums to_sums = {sums, 4 * SIDE, SIDE * SIDE, 2 * SIDE * SIDE};
+  const Sums to_sums = {sums, 8 * SIDE, SIDE};
   if (!left) return 0;
   for (int64_t n = 0; n < j->n; n += block) {
     const int64_t width = least(block, j->n - n);
@@ -112,14 +123,14 @@ static int part(const Product *j, int64_t which, int64_t from, int64_t to) {
       lay_out(0, left, a + m * j->a.down, j->a.down, j->a.right, height, j->k);
       for (int64_t q = 0; q < width; q += 2 * SIDE) {
         const Tiles held = {right + q / SIDE * deep * NUMBERS, 2 * DEEP, NUMBERS, 2 * NUMBERS};
-        sum_up_some(height > SIDE, width - q > SIDE, 0, to_sums, (Tiles){left, 2 * DEEP, NUMBERS, 2 * NUMBERS}, held, deep, 1);
+        sum_up_some(height, width - q > SIDE, 0, to_sums, (Tiles){left, 2 * DEEP, 0, 2 * NUMBERS}, held, deep, 1);
         for (int64_t h = 0; h < 4; h++) {
           const int64_t down = h / 2 * SIDE, right_by = h % 2 * SIDE, row = m + down, column = n + q + right_by;
           Stack c = j->c, out = j->out;
           if (down >= height || q + right_by >= width) continue;
           out.data += which * out.matrix + row * out.down + column * out.right;
           if (c.data) c.data += which * c.matrix + row * c.down + column * c.right;
-          finish(j, sums + h * SIDE * SIDE, c, out, least(SIDE, height - down), least(SIDE, width - q - right_by));
+          finish(j, sums + 2 * down * SIDE + right_by, c, out, least(SIDE, height - down), least(SIDE, width - q - right_by));
         }
       }
     }
@@ -150,12 +161,12 @@ int multiply(const Product *given, int threads) {
       const int64_t from = i % parts * high;
       if (from < j->m) all = part(j, i / parts, from, least(j->m, from + high)) && all;
     }
-    _tile_release();
+    end_tiles();
   }
   return all;
 }
 #else
-int ready(void) { return 0; }
+int instructions(void) { return 0; }
 int multiply(const Product *given, int threads) {
   (void)given, (void)threads;
   return 0;

@@ -1,4 +1,5 @@
-"""Products of factors rounded to bfloat16 on processors with units for matrices (AMX).
+"""Products of factors rounded to bfloat16 on processors with fast instructions for them: units for
+matrices (AMX), or AMD's AVX-512.
 
 `bfloat16.c` takes float32 factors in any order and gives float32 sums. PyTorch's own products of
 bfloat16 round their results too, and want factors that were converted before.
@@ -31,10 +32,19 @@ class _Product(Structure):
     )
 
 
-def compiled() -> ctypes.CDLL | None:
-    """The compiled code; None without a compiler, or where this process has no such units."""
+_INSTRUCTIONS = ("", "AMX", "AVX512-BF16")  # as `bfloat16.c` counts them
+
+
+def instructions() -> str:
+    """What multiplies numbers of bfloat16 here; nothing without a compiler or such instructions."""
     found = library("bfloat16")
-    if found is None or not found.ready():
+    return "" if found is None else _INSTRUCTIONS[found.instructions()]
+
+
+def compiled() -> ctypes.CDLL | None:
+    """The compiled code; None without a compiler or such instructions."""
+    found = library("bfloat16")
+    if found is None or not found.instructions():
         return None
     found.multiply.argtypes, found.multiply.restype = (POINTER(_Product), c_int), c_int
     return found

@@ -615,7 +615,7 @@ static void begin(const Block *j) {
 
 static void end(const Block *j) {
 #ifdef UNITS
-  if (j->units) _tile_release();
+  if (j->units) end_tiles();
 #else
   (void)j;
 #endif

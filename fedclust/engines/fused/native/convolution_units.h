@@ -195,10 +195,10 @@ static void sums_of_pixels(vec *out, const uint16_t *image, int64_t numbers, con
                            int64_t from, int64_t to, int64_t further, int64_t groups, int64_t each) {
   for (int64_t n = 0; n < v; n += 2)
     for (int64_t p = from; p < to; p += 32) {
-      const Tiles left = {image + p * numbers, 2 * numbers, 16 * numbers, further * numbers};
+      const Tiles left = {image + p * numbers, 2 * numbers, 0, further * numbers};
       const Tiles right = {tiles + n * NUMBERS, 64, NUMBERS, v * NUMBERS};
-      const Sums sums = {(float *)(out + p * v + n), v * (int64_t)sizeof(vec), 16, 16 * 16 * v};
-      sum_up_some(to - p > 16, v - n > 1, 0, sums, left, right, groups, each);
+      const Sums sums = {(float *)(out + p * v + n), v * (int64_t)sizeof(vec), 16};
+      sum_up_some(to - p, v - n > 1, 0, sums, left, right, groups, each);
     }
 }
 
@@ -226,10 +226,10 @@ static void kernel_by_units(const Block *j, const Units *t, vec *dw, const uint1
     const uint16_t *from = lines + i / j->kernel_columns * width + i % j->kernel_columns;
     for (int64_t l = 0; l < t->lines; l += 32)
       for (int64_t n = 0; n < v; n += 2) {
-        const Tiles left = {from + l * t->line, 2 * t->line, 16 * t->line, 0};
+        const Tiles left = {from + l * t->line, 2 * t->line, 0, 0};
         const Tiles right = {(const uint16_t *)(pairs + n), v * (int64_t)sizeof(vec), 32, 16 * 32 * v};
-        const Sums sums = {(float *)(dw + l * v + n), v * (int64_t)sizeof(vec), 16, 16 * 16 * v};
-        sum_up_some(t->lines - l > 16, v - n > 1, 1, sums, left, right, 1, t->deep);
+        const Sums sums = {(float *)(dw + l * v + n), v * (int64_t)sizeof(vec), 16};
+        sum_up_some(t->lines - l, v - n > 1, 1, sums, left, right, 1, t->deep);
       }
   }
 }

@@ -185,18 +185,15 @@ static void product_by_units(const Job *j, const Room *room, vec *z, const int64
                              float factor) {
   const int64_t deep = tiles(j->examples, DEEP), width = deep * DEEP;
   float sums[4 * SIDE * SIDE] __attribute__((aligned(64)));
-  const Sums to = {sums, 4 * SIDE, SIDE * SIDE, 2 * SIDE * SIDE};
+  const Sums to = {sums, 8 * SIDE, SIDE};
   for (int64_t e = 0; e < size; e++) memcpy(room->batch + e * width, room->left + own[e] * width, (size_t)width * 2);
   for (int64_t e = 0; e < size; e += 2 * SIDE)
     for (int64_t m = 0; m < v; m += 2) {
-      const Tiles left = {room->batch + e * width, 2 * width, SIDE * width, DEEP};
+      const Tiles left = {room->batch + e * width, 2 * width, 0, DEEP};
       const Tiles right = {(const uint16_t *)(room->right + m), v * (int64_t)sizeof(vec), DEEP, SIDE * v * DEEP};
-      sum_up_some(size - e > SIDE, v - m > 1, 0, to, left, right, 1, deep);
-      for (int64_t h = 0; h < 4; h++) {
-        const int64_t first = e + h / 2 * SIDE, at = m + h % 2;
-        const vec *tile = (const vec *)(sums + h * SIDE * SIDE);
-        for (int64_t i = 0; at < v && i < SIDE && first + i < size; i++) z[(first + i) * v + at] += factor * tile[i];
-      }
+      sum_up_some(size - e, v - m > 1, 0, to, left, right, 1, deep);
+      for (int64_t i = 0; i < 2 * SIDE && e + i < size; i++)
+        for (int64_t h = 0; h < 2 && m + h < v; h++) z[(e + i) * v + m + h] += factor * ((const vec *)sums)[2 * i + h];
     }
 }
 #endif
@@ -506,7 +503,7 @@ int train(const Job *j, int threads) {
       if (memory) row(j, r, memory);
     free(memory);
 #ifdef UNITS
-    if (by_units(j)) _tile_release();
+    if (by_units(j)) end_tiles();
 #endif
   }
   return failed;

@@ -58,7 +58,10 @@ def compiled() -> ctypes.CDLL | None:
 
 
 def computes(network: Network, device: torch.device, frozen: frozenset[str]) -> bool:
-    """Whether a model is a perceptron that moves as a whole on a CPU, and code for it is there."""
+    """Whether a model is a perceptron that moves as a whole on a CPU, and code for it is there. One
+    without a hidden layer is softmax regression, for which there is other code unless factors are
+    rounded.
+    """
     here = device.type == "cpu" and not frozen
     return here and bool(_layers(network)) and compiled() is not None
 
@@ -130,7 +133,7 @@ def train_perceptron(
 
 def _layers(network: Network) -> Sequence[tuple[int, bool]]:
     """Number of every dense layer, and whether a ReLU follows it; none unless the network consists
-    of at least two of them, the last without a ReLU.
+    of them, the last without a ReLU.
     """
     found: list[tuple[int, bool]] = []
     for number, layer in enumerate(network.layers):
@@ -140,7 +143,7 @@ def _layers(network: Network) -> Sequence[tuple[int, bool]]:
             found[-1] = (found[-1][0], True)
         elif found or not isinstance(layer, nn.Flatten):
             return []
-    return found if len(found) > 1 and not found[-1][1] else []
+    return found if found and not found[-1][1] else []
 
 
 def _layer(weights: Mapping[str, Weight], number: int, span: Span | None, *, relu: bool) -> _Layer:

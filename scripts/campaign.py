@@ -60,7 +60,7 @@ HERE = Path(__file__).resolve().parent
 MADE_BY = "campaign.json"  # in a job's folder: commits, command, date
 _LOWEST = 19  # nice
 _LOCK_PAUSE = 2.0  # seconds between two looks at a job's lock
-_KEYS = ("name", "experiment", "overrides", "hours", "basis", "rows")
+_KEYS = ("name", "experiment", "overrides", "hours", "basis", "rows", "of")
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 _PARTIAL = ".taking"  # of a folder that is being copied
 _NOT_COPIED = (".lock", "checkpoints", "config.yaml")
@@ -77,6 +77,7 @@ class Entry:
         hours: how long it takes on two quiet cores.
         basis: where `hours` comes from: measured, or estimated from what.
         rows: the published numbers it gives, as equalities on the columns of published.csv.
+        of: the entry whose runs it takes, if it computes nothing itself.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Entry:
     hours: float
     basis: str
     rows: tuple[Mapping[str, str], ...]
+    of: str = ""
 
 
 def read_list(file: Path) -> list[Entry]:
@@ -121,8 +123,13 @@ def read_list(file: Path) -> list[Entry]:
                 rows=tuple(
                     {str(k): str(v) for k, v in row.items()} for row in node.get("rows", ())
                 ),
+                of=str(node.get("of", "")),
             )
         )
+    names = {entry.name for entry in entries}
+    for entry in entries:
+        where = f"{file.name}: {entry.name}.of"
+        require(entry.of in ("", *names), where, entry.of, "the name of an entry")
     return entries
 
 
@@ -144,6 +151,11 @@ class Planned:
     def hash(self) -> str:
         """What the job computes, whatever it is called."""
         return config_hash(self.config)
+
+    @property
+    def discrepancy(self) -> bool:
+        """Whether it records the discrepancy, which is no part of the hash."""
+        return bool(self.config.get("discrepancy"))
 
 
 def plan(entry: Entry, scale: str = "paper") -> list[Planned]:
@@ -206,6 +218,11 @@ def _finished_hash(job: Path) -> str | None:
         return str(config["hash"]) if status["state"] == "done" else None
     except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
         return None
+
+
+def _has_discrepancy(job: Path) -> bool:
+    """Whether a finished run recorded the discrepancy."""
+    return ",discrepancy," in (job / "rounds.csv").read_text()
 
 
 def finished(roots: Sequence[Path]) -> dict[str, Path]:
@@ -352,7 +369,7 @@ class Campaign:
                 }
                 self._known.setdefault(job.hash, self._folder / job.folder)
                 continue
-            if job.hash in self._kept and job.hash not in self._known:
+            if job.hash in self._kept and self._source(job) is None and not job.discrepancy:
                 records[key] = {"state": "kept", "seconds": 0.0}
                 continue
             self._note(entry, self._summary(entry, jobs, {**states, **records}, "running"))
@@ -371,7 +388,7 @@ class Campaign:
     def _job(self, job: Planned, label: str) -> dict[str, Any]:
         """Take one job over, or compute what is left of it."""
         folder = self._folder / job.folder
-        source = self._known.get(job.hash)
+        source = self._source(job)
         begun = (folder / "checkpoints" / "latest.json").is_file()
         if source is not None and not begun and source.resolve() != folder.resolve():
             take_over(source, job, folder)
@@ -390,6 +407,13 @@ class Campaign:
         reason = self._last_line() or f"exit status {status}"
         self._say(f"{label}: failed: {reason}")
         return {"state": "failed", "error": reason, "seconds": self._seconds(job), **_now()}
+
+    def _source(self, job: Planned) -> Path | None:
+        """A finished run of the same computation that recorded what this one is to record."""
+        source = self._known.get(job.hash)
+        if source is None or not job.discrepancy or _has_discrepancy(source):
+            return source
+        return None
 
     def _child(self, arguments: Sequence[str], folder: Path) -> int:
         """`fedclust` with these arguments; its exit status. It ends its round when this ends."""

@@ -301,7 +301,7 @@ def measure(row: Row, runs: Runs) -> Measured | None:
     raise ConfigError(f"published.csv: nothing measures {metric}")
 
 
-def _case(row: Row, model: str = "") -> str:
+def case_of(row: Row, model: str = "") -> str:
     """The title of the case that a row is about."""
     name = _DATASETS.get(row["dataset"], row["dataset"])
     if row["paper"] == "FlexCFL" and (classes := re.match(r"(\d+)\b", row["setting"])):
@@ -335,7 +335,7 @@ def algorithm_of(row: Row, name: str = "") -> str:
 
 def _run(row: Row, runs: Runs) -> list[Run]:
     experiment = _EXPERIMENTS[row["paper"], row["experiment"]]
-    found = runs.find(experiment, algorithm_of(row), case=_case(row), scenario=scenario_of(row))
+    found = runs.find(experiment, algorithm_of(row), case=case_of(row), scenario=scenario_of(row))
     if row["paper"] == "LCFL":  # prints numbers of earlier iterations too
         return found
     return [run for run in found if run.made["rounds"] == _full_length(row)]
@@ -386,17 +386,17 @@ def _accuracy(row: Row, runs: Runs) -> Measured | None:
 def _tested(row: Row, found: Sequence[Run]) -> tuple[str, str]:
     """The metric a paper prints, as far as it was recorded, and how it differs if it was not.
 
-    LCFL's simulator tests every participant with its own last model; CLoVE's code takes the mean
-    over clients.
+    LCFL's simulator tests every participant with its own last model, and Local is the mean over
+    clients; CLoVE's code takes that mean, too.
     """
     if row["paper"] == "CLoVE":
         return "accuracy_client_mean", ""
     if row["paper"] != "LCFL":
         return "accuracy", ""
-    if any("accuracy_last_local last" in run.seeds for run in found):
-        return "accuracy_last_local", "each participant's own last model"
     if row["algorithm"] == "Local":
         return "accuracy_client_mean", "mean over clients"
+    if any("accuracy_last_local last" in run.seeds for run in found):
+        return "accuracy_last_local", "each participant's own last model"
     return "accuracy", "the clusters' models; the paper tests each participant's own last one"
 
 
@@ -448,7 +448,7 @@ def _gain(row: Row, runs: Runs) -> Measured | None:
         pairs = [
             tuple(
                 _taken(
-                    runs.find("cfl_mgd/table2", name, case=_case(row), rounds="300"),
+                    runs.find("cfl_mgd/table2", name, case=case_of(row), rounds="300"),
                     "accuracy last",
                 )
                 for name in ("cfl_mgd", "ifca")
@@ -558,7 +558,7 @@ def _reduction(row: Row, runs: Runs) -> Measured | None:
     tried = []
     for experiment in ("jgl/fig4", "jgl/fig5"):
         for case in sorted({run.made["case"] for run in runs.of(experiment)}):
-            if row["dataset"] == "all" or case.startswith(f"{_case(row).rpartition('-')[0]}-"):
+            if row["dataset"] == "all" or case.startswith(f"{case_of(row).rpartition('-')[0]}-"):
                 tried += _reductions(row, runs, experiment, case, column)
     return max(
         tried, key=lambda one: -math.inf if math.isnan(one.value) else one.value, default=None
@@ -582,6 +582,7 @@ def _reductions(row: Row, runs: Runs, experiment: str, case: str, column: str) -
         here = "never" if math.isnan(ours.value) else f"iteration {ours.value:g}"
         text = f"{case}, lambda = {weight}, {here} against "
         text += f"more than {limit:g}" if never else f"{limit:g}"
+        text += ", medians over seeds" if min(ours.n, base.n) > 1 else ""
         value = 100 * (1 - ours.value / limit)
         found.append(
             Measured(value, n=min(ours.n, base.n), note=text, stands_in_for=ours.stands_in_for)
@@ -620,8 +621,7 @@ def _group_size(row: Row, runs: Runs) -> Measured | None:
     if not found or not found[0].made["examples_of_groups"]:
         return None
     sizes = [float(size) for size in found[0].made["examples_of_groups"].split()]
-    place = 0 if row["variant"].startswith("cluster A") else 1
-    return Measured(sorted(sizes, reverse=True)[place], note="clusters by size")
+    return Measured(sizes[0 if row["variant"].startswith("cluster A") else 1])
 
 
 _KINDS: Mapping[str, Callable[[Row, Runs], Measured | None]] = {

@@ -82,6 +82,7 @@ def test_the_list_of_the_benchmark_has_every_federation_within_ten_hours() -> No
         ("- {name: a, hours: 1, basis: c}", "no experiment"),
         ("- {name: a, experiment: b, hours: 0, basis: c}", "hours=0 is not allowed"),
         ("- &e {name: a, experiment: b, hours: 1, basis: c}\n- *e", "twice"),
+        ("- {name: a, experiment: b, hours: 1, basis: c, of: d}", "a.of=d is not allowed"),
         ("- [", "cannot be read"),
     ],
 )
@@ -212,6 +213,23 @@ def test_what_the_results_have_is_not_computed_again(tmp_path: Path) -> None:
     jobs = campaign.read_state(tmp_path / "campaign")["table4"]["jobs"].values()
     assert [job["state"] for job in jobs] == ["kept", "kept", *["done"] * len(rest)]
     assert "6/6" in campaign.show([TABLE4], tmp_path / "campaign")
+
+
+def test_a_run_without_the_discrepancy_is_not_taken_for_one_with_it(tmp_path: Path) -> None:
+    """It is no part of the hash, since it changes no other number."""
+    case = "case=flexcfl/mnist_mlp"
+    (table,) = plan(entry("table3", "flexcfl/table3", case, "algorithm=fedavg"), "paper")
+    (figure,) = plan(entry("fig3", "flexcfl/fig3", case, "algorithm=fedavg"), "paper")
+    assert table.hash == figure.hash
+    assert (table.discrepancy, figure.discrepancy) == (False, True)
+    made = pretended(tmp_path)
+    write_finished(tmp_path / table.folder, table)
+    made._known = finished([tmp_path])
+    assert made._source(table) == tmp_path / table.folder
+    assert made._source(figure) is None
+    with (tmp_path / table.folder / "rounds.csv").open("a") as rows:
+        rows.write("0,4,discrepancy,0.5\n")
+    assert made._source(figure) == tmp_path / table.folder
 
 
 def test_a_job_that_fails_is_named_and_the_others_run(tmp_path: Path) -> None:

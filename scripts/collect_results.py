@@ -107,6 +107,7 @@ def main(folder: Path, commands: list[str]) -> Path:
     lines += [
         "",
         f"Seeds {', '.join(map(str, config['seeds']))}; {machine['device']}; {_seconds(folder)}.",
+        _made_by(folder, machine),
         "",
     ]
     # one round is run for the sake of the federation, which is then the result
@@ -119,6 +120,14 @@ def main(folder: Path, commands: list[str]) -> Path:
             lines += _figures(report / "figures", pictures)
     target.write_text("\n".join(lines).rstrip() + "\n")
     return target
+
+
+def _made_by(folder: Path, versions: Mapping[str, Any]) -> str:
+    """Version, commit and last day of the runs."""
+    version = (versions.get("packages") or {}).get("fedclust") or "unknown"
+    ended = max(file.stat().st_mtime for file in folder.rglob("status.json"))
+    commit = versions.get("commit") or "not recorded"
+    return f"Version {version}, commit {commit}, {datetime.fromtimestamp(ended, UTC):%Y-%m-%d}."
 
 
 def _seconds(folder: Path) -> str:

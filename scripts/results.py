@@ -127,7 +127,7 @@ def page(results: Path, campaign: Path, conf: Path) -> str:
         *_tables(cells, entries),
         *_claims(claims),
         *_figures(results, conf),
-        *_left(cells, entries, runs, _titles(conf)),
+        *_left(cells, entries, runs, conf),
         *_made(runs),
         *_articles(results),
     ]
@@ -550,15 +550,13 @@ def _figures(results: Path, conf: Path) -> list[str]:
     return ["## Figures at full size", *parts] if parts else []
 
 
-def _left(
-    cells: Sequence[Cell], entries: Sequence[Entry], runs: Runs, titles: Mapping[str, str]
-) -> list[str]:
+def _left(cells: Sequence[Cell], entries: Sequence[Entry], runs: Runs, conf: Path) -> list[str]:
     """The experiments that still have to run, with the numbers they would give."""
     waiting: Counter[str] = Counter()
     for cell in cells:
         if cell.state == NOT_RUN and (entry := first_entry(cell, entries)) is not None:
             waiting[entry.name] += 1
-    left = [e for e in entries if waiting[e.name] or not (e.rows or _is_run(e, runs, titles))]
+    left = [e for e in entries if waiting[e.name] or not (e.rows or _is_run(e, runs, conf))]
     rows = [
         [
             entry.name,
@@ -583,16 +581,29 @@ def _left(
     ]
 
 
-def _is_run(entry: Entry, runs: Runs, titles: Mapping[str, str]) -> bool:
-    """Whether an entry that gives no printed number has been run, in every case and seed."""
-    given = dict(text.partition("=")[::2] for text in entry.overrides)
-    wanted = [titles[name] for name in given.get("case", "").split(",") if name]
-    seeds = set(
-        re.findall(r"\d+", text) if (text := given.get("seeds", "")).startswith("[") else ()
-    )
-    found = runs.of(entry.experiment)
-    known = [run for run in found if seeds <= set(run.made["seeds"].split())]
-    return bool(known) and {run.made["case"] for run in known} >= set(wanted)
+def _is_run(entry: Entry, runs: Runs, conf: Path) -> bool:
+    """Whether all jobs of an entry that gives no printed number have been run, in every seed."""
+    swept = _swept(entry, conf)
+    cases = [title for name, title in _titles(conf).items() if name in swept.get("case", ())]
+    (seeds,) = swept.get("seeds") or ("",)
+    wanted = set(re.findall(r"\d+", seeds)) if seeds.startswith("[") else set()
+    found = [
+        run
+        for run in runs.of(entry.experiment)
+        if (not cases or run.made["case"] in cases) and wanted <= set(run.made["seeds"].split())
+    ]
+    return len(found) >= math.prod(map(len, swept.values()))
+
+
+def _swept(entry: Entry, conf: Path) -> dict[str, list[str]]:
+    """The values of every key that an entry or its experiment sweeps or sets."""
+    file = conf / "experiment" / f"{entry.experiment}.yaml"
+    hydra = yaml.safe_load(file.read_text()).get("hydra") or {}
+    params: dict[str, Any] = (hydra.get("sweeper") or {}).get("params") or {}
+    texts = {key: str(value) for key, value in params.items()}
+    texts |= dict(text.partition("=")[::2] for text in entry.overrides)
+    # a list is one value; of seeds, which add up to one run, all are
+    return {key: [v] if v.startswith("[") else v.split(",") for key, v in texts.items()}
 
 
 def _made(runs: Runs) -> list[str]:

@@ -373,19 +373,24 @@ def test_a_statement_is_counted_once_whatever_a_report_names_of_its_setting() ->
 
 
 def test_what_has_not_been_run_is_listed_with_and_without_numbers(tmp_path: Path) -> None:
-    sign = {"case": "MNIST-MLP", "seeds": "0 1"}
-    write_run(tmp_path, "jgl/sign", "jgl", {"purity last": [1.0, 1.0]}, **sign)
-    mclr(tmp_path, "fedavg", [89.5], [80.3])
-    runs = read_runs(tmp_path, CONF)
     entries = {entry.name: entry for entry in read_list(LIST)}
-    titles = results._titles(CONF)
-    assert not results._is_run(entries["jgl-sign"], runs, titles)  # a seed is missing
-    assert not results._is_run(entries["jgl-similarity"], runs, titles)
-    write_run(tmp_path, "jgl/sign", "jgl", {"purity last": [1.0] * 3}, **sign | {"seeds": "0 1 2"})
-    assert results._is_run(entries["jgl-sign"], read_runs(tmp_path, CONF), titles)
-    assert not results._is_run(entries["flexcfl-fesem-start-mnist-mlp"], runs, titles)
-    left = "\n".join(results._left([], list(entries.values()), runs, titles))
-    assert "| jgl-sign |" in left
+
+    def is_run(name: str) -> bool:
+        return results._is_run(entries[name], read_runs(tmp_path, CONF), CONF)
+
+    mclr(tmp_path, "fedavg", [89.5], [80.3])
+    for seeds in ("0 1 2", "0 1", "0 1 2"):
+        assert not is_run("jgl-sign")  # of two jobs with three seeds
+        made = {"case": "MNIST-MLP", "seeds": seeds}
+        write_run(tmp_path, "jgl/sign", "jgl", {"purity last": [1.0]}, **made)
+    assert is_run("jgl-sign")
+    assert not is_run("jgl-similarity")
+    for case in ("MNIST-MCLR", "MNIST-MCLR", "MNIST-MLP"):  # two jobs of each
+        write_run(tmp_path, "flexcfl/fesem_start", "fesem", {"accuracy max": [1.0]}, case=case)
+    assert not is_run("flexcfl-fesem-start-mnist-mlp")
+    left = "\n".join(results._left([], list(entries.values()), read_runs(tmp_path, CONF), CONF))
+    assert "| jgl-similarity |" in left
+    assert "| jgl-sign |" not in left
     assert "| flexcfl-table3-mnist-mclr |" not in left  # gives numbers, of which none waits here
 
 

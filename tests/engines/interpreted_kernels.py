@@ -24,7 +24,7 @@ from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines.fused import FusedEngine, products
 from fedclust.engines.fused.cuda import gather, kernels
 from fedclust.engines.fused.cuda import softmax as launched_softmax
-from fedclust.engines.fused.native import softmax
+from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
 from fedclust.models.mlp import mlp
@@ -240,7 +240,9 @@ def test_huge_logits_and_no_numbers(where: str) -> None:
 @pytest.mark.parametrize("where", WHERE)
 def test_factors_are_rounded_to_bfloat16(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """The interpreter cuts numbers off, where a GPU rounds them."""
-    monkeypatch.setattr(products.bfloat16, "compiled", lambda: None)  # a CPU's units round, too
+    # what is compiled rounds, too
+    monkeypatch.setattr(products.bfloat16, "compiled", lambda: None)
+    monkeypatch.setattr(perceptron, "computes", lambda *_: False)
     monkeypatch.setattr(
         products, "in_bfloat16", lambda x: (x.view(torch.int32) & -(1 << 16)).view(torch.float32)
     )

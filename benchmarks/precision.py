@@ -47,6 +47,8 @@ def main() -> None:
     for name in asked.workloads:
         if name not in _NAMES:
             parser.error(f"{name} is not one of {', '.join(_NAMES)}")
+    if min(asked.rounds, asked.threads) < 1:
+        parser.error("--rounds and --threads are at least 1")
     torch.set_num_threads(asked.threads)
     keep_freed_memory()
     by = bfloat16.instructions() or "no instructions for bfloat16"

@@ -108,7 +108,7 @@ def draw(
         if place < wide or len(metrics) == 1:  # rows of metrics share the titles of the first
             axes.set_title(_broken(panel.title))
         if place % wide == 0 or len(settings) == 1:
-            axes.set_ylabel(axis(panel.metric))
+            axes.set_ylabel(_broken(axis(panel.metric)))
         if place + wide >= len(panels):
             axes.set_xlabel(sent)
     _legend(figure, grid[: len(panels)])

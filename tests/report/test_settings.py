@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -182,10 +183,22 @@ def test_panels_are_metrics_by_settings(grid: Path) -> None:
     assert len(figure.axes) == 8
     assert [axes.get_title() for axes in figure.axes[:4]] == SETTINGS
     assert [axes.get_ylabel() for axes in figure.axes] == [
-        "test accuracy (%)", "", "", "", "training loss, nats per example", "", "", "",
+        "test accuracy (%)", "", "", "", "training loss\nnats per example", "", "", "",
     ]  # fmt: skip
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "flexcfl"]
     assert all(len(axes.lines) == 2 for axes in figure.axes)
+
+
+def test_names_of_axes_do_not_run_into_each_other(grid: Path) -> None:
+    metrics = ["accuracy", "train_loss_first_epoch", "train_loss", "accuracy_client_mean"]
+    arms = contents(grid).arms
+    figure = draw(arms, [m for m in metrics if any(a.curve(m) for a in arms)], "round")
+    assert figure is not None
+    figure.draw_without_rendering()
+    labels = [axes.yaxis.label for axes in figure.axes if axes.get_ylabel()]
+    spans = [label.get_window_extent() for label in labels]
+    assert len(spans) > 1
+    assert all(below.y1 <= above.y0 for above, below in pairwise(spans))
 
 
 def test_one_metric_keeps_the_shape_of_two_choices(grid: Path) -> None:

@@ -1,7 +1,7 @@
 """C sources of this folder, compiled for this processor where there is a compiler.
 
-Compiled once, in half a second, and kept in the user's cache folder. Without a compiler only speed
-is lost.
+Compiled once, in one to four seconds each, and kept in the user's cache folder. Without a compiler
+only speed is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedclust.helpers.files import atomic_write
 _LOG = logging.getLogger(__name__)
 _hanging: set[str] = set()  # compilers that did not answer in this process
 _CPU = Path("/proc/cpuinfo")
-_LONGEST = 10  # seconds that a command of the compiler may take, which needs half of one
+_LONGEST = 60  # seconds that a command of the compiler may take; the longest needs four
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fPIC")
 # the first that gives a library that can be loaded: Apple's compiler knows no OpenMP, others no
 # native ARM

@@ -616,8 +616,8 @@ def _size(column: str) -> Callable[[Row, Runs], Measured | None]:
 
 
 def _group_size(row: Row, runs: Runs) -> Measured | None:
-    """Training examples of one cluster of JGL's split."""
-    found = [run for run in runs.of("jgl/fig2") if run.made["case"].startswith("MNIST-")]
+    """Training examples of one cluster of JGL's split, where no run was told how many."""
+    found = [run for run in runs.find("jgl/fig2", "jgl") if run.made["case"].startswith("MNIST-")]
     if not found or not found[0].made["examples_of_groups"]:
         return None
     sizes = [float(size) for size in found[0].made["examples_of_groups"].split()]

@@ -345,12 +345,14 @@ def test_the_page_counts_every_number_once_and_is_the_same_again(tmp_path: Path)
 
 def test_a_tested_cause_is_shown_where_it_fits_and_where_it_does_not(tmp_path: Path) -> None:
     mclr(tmp_path, "fesem", [91.0, 92.0], [90.0, 90.0])
-    for experiment, best in (("table3_one_client", [85.0, 86.0]), ("fesem_start", [94.0, 95.0])):
-        made = {"case": "MNIST-MCLR", "hash": experiment, "options": "algorithm.x=1"}
+    start = "algorithm.first_assignment="
+    for experiment, options, best in (
+        ("table3_one_client", "algorithm.aggregation=first_client", [85.0, 86.0]),
+        ("fesem_start", f"{start}kmeans_pretrained", [94.0, 95.0]),
+        ("fesem_start", f"{start}init_model", [91.0, 92.0]),  # as the table has it
+    ):
+        made = {"case": "MNIST-MCLR", "options": options}
         write_run(tmp_path, f"flexcfl/{experiment}", "fesem", {"accuracy max": best}, **made)
-    taken_over = {"case": "MNIST-MCLR", "hash": "flexcfl/table3"}  # the table's own run
-    numbers = {"accuracy max": [91.0, 92.0]}
-    write_run(tmp_path, "flexcfl/fesem_start", "fesem", numbers, **taken_over)
     arguments = ["--results", str(tmp_path), "--campaign", str(LIST), "--conf", str(CONF)]
     assert results.main([*arguments, "--readme", str(tmp_path / "none")]) == 0
     shown = re.findall(r"\| Table III, MNIST-MCLR, no shift \| FeSEM \|(.*)\|", _tested(tmp_path))
@@ -362,6 +364,16 @@ def test_a_tested_cause_is_shown_where_it_fits_and_where_it_does_not(tmp_path: P
 
 def _tested(root: Path) -> str:
     return (root / "README.md").read_text().partition("## Causes that were tested")[2]
+
+
+def test_a_size_that_a_run_was_told_is_not_reproduced(tmp_path: Path) -> None:
+    for options, sizes in (("partition.cluster_sizes=[17500]", "17500 14500"), ("", "14880 15193")):
+        made = {"case": "MNIST-MLP", "options": options, "examples_of_groups": sizes, "rounds": "1"}
+        write_run(tmp_path, "jgl/fig2", "jgl", {"purity last": [1.0]}, **made)
+    found = judged(tmp_path, paper="Joint gradient+loss CFL", experiment="Fig. 2")
+    values = [cell.measured.value for cell in found if cell.measured is not None]
+    assert values == [14880, 15193]
+    assert {cell.state for cell in found} == {OUTSIDE}
 
 
 def test_a_statement_is_counted_once_whatever_a_report_names_of_its_setting() -> None:

@@ -43,8 +43,8 @@ def instructions() -> str:
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None without a compiler or such instructions."""
-    found = library("bfloat16")
-    if found is None or not found.instructions():
+    found = library("bfloat16") if instructions() else None
+    if found is None:
         return None
     found.multiply.argtypes, found.multiply.restype = (POINTER(_Product), c_int), c_int
     return found

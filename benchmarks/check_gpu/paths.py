@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from fedclust.engines.fused import FusedEngine, engine, layers
-from fedclust.engines.fused.cuda import kernels
-from fedclust.engines.fused.native import softmax
+from fedclust.engines.fused.cuda import kernels, regression
 from fedclust.verbs import Engine
 
 
@@ -95,8 +94,7 @@ def taken(fused: Engine) -> set[str]:
     found = {
         "graphs": any(graphs),
         "gather": fused.pool.gather is not None,
-        "softmax": device.type == "cuda"
-        and softmax.computes(network, device, fused.products, frozenset()),
+        "softmax": device.type == "cuda" and regression.computes(network, device, frozenset()),
         "span": any(chunk.span is not None for chunk in chunks),
         "unfold": device.type == "cuda" and any(isinstance(x, nn.Conv2d) for x in network.layers),
     }

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedclust.helpers.rng import fold, uniform
 
-_PURPOSE = (
+PURPOSE = (
     0x64726F706F7574  # "dropout"; keeps masks apart from the batch order, which folds the same key
 )
 
@@ -33,7 +33,7 @@ def keep(
     Returns:
         [C, B, *features] float32.
     """
-    row = fold(fold(fold(key, _PURPOSE), step), layer)
+    row = fold(fold(fold(key, PURPOSE), step), layer)
     place = fold(row.unsqueeze(1), torch.arange(batch, device=key.device))  # [C, B]
     kept = uniform(place, math.prod(features)) >= p
     return kept.to(torch.float32).mul_(1 / (1 - p)).view(*place.shape, *features)

@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines.fused import FusedEngine, products
-from fedclust.engines.fused.cuda import gather, kernels
+from fedclust.engines.fused.cuda import gather, kernels, regression
 from fedclust.engines.fused.cuda import softmax as launched_softmax
-from fedclust.engines.fused.native import perceptron, softmax
+from fedclust.engines.fused.native import perceptron
 from fedclust.engines.fused.network import Network
-from fedclust.engines.fused.products import Products
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
 from fedclust.solver import Solver
@@ -266,6 +265,9 @@ def test_a_wrong_number_is_noticed(monkeypatch: pytest.MonkeyPatch, number: str)
 
 
 def test_models_with_too_many_classes_are_left_to_pytorch() -> None:
-    assert softmax.computes(Network.of(mlp((5,), 128, hidden=[])), CPU, Products(), frozenset())
-    assert not softmax.computes(Network.of(mlp((5,), 129, hidden=[])), CPU, Products(), frozenset())
-    assert not softmax.computes(Network.of(shipped("mlp")), CPU, Products(), frozenset())
+    for model, taken in (
+        (mlp((5,), 128, hidden=[]), True),
+        (mlp((5,), 129, hidden=[]), False),
+        (shipped("mlp"), False),
+    ):
+        assert regression.computes(Network.of(model), CPU, frozenset()) == taken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import sys
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, Tr
 from fedclust.engines.fused import FusedEngine, engine, layers
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.cuda.graphs import _agree
-from fedclust.engines.fused.native import softmax
+from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.solver import Solver
 
 EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
@@ -40,7 +41,7 @@ EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """A pretended GPU; the CPU takes the same path, so that results are equal bit by bit."""
     monkeypatch.setattr(layers, "convolving", lambda *_: "stacked")
-    monkeypatch.setattr(softmax, "computes", lambda *_: False)
+    monkeypatch.setattr(perceptron, "computes", lambda *_: False)
     monkeypatch.setattr(softmax, "scores", lambda *_: False)
     with pretend_cuda() as device:
         yield device
@@ -189,26 +190,53 @@ def test_graphs_can_be_turned_off(device: Device, monkeypatch: pytest.MonkeyPatc
     assert len(set(several_calls(device, engines("mlp")[1], SOLVERS["sgd"]))) == 1
 
 
+def as_a_perceptron(outputs: list[Tensor], **job: Any) -> None:
+    """What the kernel of softmax regression is to do, by compiled code that knows the same form."""
+    code, data = perceptron.compiled(), job["inputs"]
+    assert code is not None
+    address = {name: perceptron._address(x) for name, x in job.items() if not isinstance(x, float)}
+    layer = perceptron._Layer(
+        inputs=data.shape[2],
+        outputs=job["weight"].shape[2 if outputs else 1],
+        decay=job["decay"],
+        bias_decay=job["bias_decay"],
+        **{name: address[name] for name in ("weight", "slot", "anchor", "bias", "bias_slot")},
+        bias_anchor=address["bias_anchor"],
+    )
+    call = perceptron._Job(
+        rows=data.shape[0],
+        examples=data.shape[1],
+        width=data.shape[2],
+        layers=1,
+        steps=job["example"].shape[0],
+        batch=job["example"].shape[2],
+        early=job["first"].shape[1],
+        origins=len(outputs),
+        spanned=bool(outputs),
+        outputs=(ctypes.c_void_p * 3)(*(x.data_ptr() for x in outputs)),
+        layer=(perceptron._Layer * 1)(layer),
+        **{name: address[name] for name in ("inputs", "factors", "example", "label", "size")},
+        **{name: address[name] for name in ("share", "first", "loss")},
+        **{name: job[name] for name in ("lr", "momentum", "pull")},
+    )
+    assert not code.train(ctypes.byref(call), 1)
+
+
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize(
     ("solver", "given"),
     [("steps", ()), ("everything", ()), ("everything", ("linear", "example_weight"))],
 )
 def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: str) -> None:
-    """All steps of a chunk, without a graph; compiled code takes the kernel's place.
+    """All steps of a chunk, without a graph; compiled code of perceptrons takes the kernel's place.
 
     Without a compiler nothing does, and only launches are counted.
     """
 
     def train(outputs: list[Pretended], product: str, **job: Any) -> None:
-        numbers = {name: x for name, x in job.items() if isinstance(x, float)}
-        tensors = {
-            name: None if x is None else x.held for name, x in job.items() if name not in numbers
-        }
-        classes = tensors["weight"].shape[2 if outputs else 1]
-        held = [x.held for x in outputs]
-        if softmax.compiled() is not None:
-            softmax._call(tensors, held, numbers, classes, spanned=bool(outputs))
+        if perceptron.compiled() is not None:
+            held = {name: x.held if isinstance(x, Pretended) else x for name, x in job.items()}
+            as_a_perceptron([x.held for x in outputs], **held)
         launches.append(product)
 
     launches: list[str] = []
@@ -221,7 +249,7 @@ def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: st
             lambda name, on: kernel if (name, on) == ("softmax", CUDA) else None,
         )
         patch.setattr(engine, "pays", WHERE[where])
-        if softmax.compiled() is None:
+        if perceptron.compiled() is None:
             patch.setattr(sys.modules[__name__], "assert_same", lambda *_: None)
         how = SOLVERS[solver]
         first, *later = several_calls(device, engines("linear")[1], how, given=given)

@@ -30,7 +30,8 @@ WHERE = {"spanned": everywhere, "as it stands": nowhere}
 
 def plain(patch: pytest.MonkeyPatch) -> None:
     """Compiled code is not used from here on."""
-    patch.setattr(chunk.softmax, "computes", lambda *_: False)
+    patch.setattr(softmax, "trains", lambda *_: False)
+    patch.setattr(chunk.perceptron, "computes", lambda *_: False)
 
 
 def both(
@@ -43,11 +44,12 @@ def both(
     own_anchor: bool = False,
     factor: float = 1.0,
     given: tuple[str, ...] = (),
+    precision: str = "highest",
 ) -> tuple[LocalResult, LocalResult]:
     """Local training in compiled code, and by PyTorch's operations."""
 
     def train() -> LocalResult:
-        engine = FusedEngine(model, pool)
+        engine = FusedEngine(model, pool, precision=precision)
         slots = starts(engine, 5) * 0.1 if solver.momentum else None
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
         models, label = starts(engine) * factor, labels(len(shards))
@@ -58,6 +60,7 @@ def both(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedclust.engines.fused.engine.pays", where)
+        patch.setattr(softmax, "in_span", where)
         fast = train()
         plain(patch)
         return fast, train()
@@ -89,6 +92,21 @@ def test_terms_of_a_call_move_the_weights_alike(
             own_anchor=True, given=given,
         )
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("own_anchor", [False, True])
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("where", WHERE)
+def test_rounded_factors_give_what_a_simulation_gives(
+    where: str, solver: str, own_anchor: bool
+) -> None:
+    pool, shards = toy_pool((1, 8, 8)), ragged_shards((3, 7, 0, 1, 12, 10))
+    call = shipped("linear"), pool, shards, SOLVERS[solver], WHERE[where]
+    exact, _ = both(*call, own_anchor=own_anchor)
+    fast, slow = both(*call, own_anchor=own_anchor, precision="bf16")
+    rounding = (slow.params - exact.params).norm()
+    assert (fast.params - slow.params).norm() < 0.05 * rounding
+    torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("classes", [2, 16, 17, 62])
@@ -180,7 +198,7 @@ def test_stragglers(where: str) -> None:
 
 @pytest.mark.parametrize("where", WHERE)
 def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    monkeypatch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
+    monkeypatch.setattr(softmax, "in_span", WHERE[where])
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
     found = engine.train(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))

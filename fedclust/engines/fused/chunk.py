@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedclust.calls import TrainCall
-from fedclust.engines.fused.cuda import graphs
+from fedclust.engines.fused.cuda import graphs, regression
 from fedclust.engines.fused.cuda.graphs import Graphs
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.native import perceptron, softmax
@@ -34,12 +34,15 @@ class Task:
         plan: their local steps.
         pool: all examples.
         spanned: whether the first layer is trained in the span of the examples.
+        by_row: [R] bool whether that of a row is, where compiled code takes the whole task; None
+            where it does not.
     """
 
     call: TrainCall
     plan: Schedule
     pool: Pool
     spanned: bool
+    by_row: Tensor | None = None
 
 
 def train(chunk: Chunk, task: Task) -> Tensor:
@@ -51,11 +54,20 @@ def train(chunk: Chunk, task: Task) -> Tensor:
         call asks for each step's, they stand behind, [R, 2 + S].
     """
     chunk.load(task)
+    losses = _in_batches(chunk, task) if task.by_row is None else chunk.all_of_regression(task)
+    if task.call.rates is not None:  # the weights of the examples were multiplied by them
+        chunk.scale_slots(1 / task.call.rates.lr)
+        losses = losses / task.call.rates.lr.to(losses.dtype).unsqueeze(1)
+    return losses
+
+
+def _in_batches(chunk: Chunk, task: Task) -> Tensor:
+    """As `train`, of a chunk that is loaded, by the batches of its steps."""
     batches = chunk.begin(task)
     if task.call.each_step:  # neither compiled code nor a graph keeps them
         losses = chunk.all_steps(batches, each_step=True)
-    elif chunk.takes_one_call(batches):
-        losses = chunk.all_at_once(batches)
+    elif chunk.takes_one_launch(batches):
+        losses = chunk.all_in_one_launch(batches)
     elif chunk.is_perceptron and batches.data is not None:
         losses = chunk.all_of_perceptrons(batches)
     elif chunk.graphs is None:
@@ -63,8 +75,6 @@ def train(chunk: Chunk, task: Task) -> Tensor:
     else:
         losses = chunk.graphs.train(chunk, batches, task)
     chunk.finish(task)
-    if task.call.rates is not None:  # the weights of the examples were multiplied by them
-        losses = losses / task.call.rates.lr.to(losses.dtype).unsqueeze(1)
     return losses
 
 
@@ -74,8 +84,8 @@ class Chunk:
     Args:
         models: room for their models, with a rule that trains them.
         rule: this rule.
-        one_call: whether compiled code or a kernel knows such models.
-        perceptron: whether other compiled code does.
+        one_launch: whether a kernel knows such models.
+        perceptron: whether compiled code does.
         graphs: of the training on a GPU; None for none.
 
     Attributes:
@@ -88,14 +98,14 @@ class Chunk:
         models: StackedModels,
         rule: TrainingRule,
         *,
-        one_call: bool,
+        one_launch: bool,
         perceptron: bool,
         graphs: Graphs | None,
     ) -> None:
         self.models, self.rule, self.graphs = models, rule, graphs
         self.is_perceptron = perceptron
         self.span: Span | None = None
-        self._layers, self._one_call = models.layers, one_call
+        self._layers, self._one_launch = models.layers, one_launch
 
     @classmethod
     def of(
@@ -106,7 +116,7 @@ class Chunk:
         return cls(
             StackedModels(network, rows, device, rule.products, rule, still),
             rule,
-            one_call=softmax.computes(network, device, rule.products, still),
+            one_launch=regression.computes(network, device, still),
             perceptron=perceptron.computes(network, device, still),
             graphs=Graphs() if graphs.enabled(device) else None,
         )
@@ -116,7 +126,7 @@ class Chunk:
         call = task.call
         self.models.parameters.load(call.models, call.label, call.slots, anchor_of(call))
         if call.rates is not None and call.slots is not None:
-            self.models.parameters.scale_slots(call.rates.lr)
+            self.scale_slots(call.rates.lr)
         self.models.key.copy_(call.shards.key)
         own = call.anchor is not None or call.linear is not None
         kind = (call.shards.index.shape[1], own) if task.spanned else None
@@ -128,7 +138,7 @@ class Chunk:
         """The batches of all steps, and the examples they are taken from."""
         call, buffers = task.call, self.models.buffers
         # on a GPU a chunk is chosen so that all examples of regression have room
-        whole = task.spanned or (self.models.key.is_cuda and self._one_call)
+        whole = self.span is not None or self._one_launch
         batches = Batches.of(task.pool, call, task.plan, buffers, whole=whole)
         if self.span is None:
             return batches
@@ -136,26 +146,29 @@ class Chunk:
         self.span.begin(batches.data.flatten(2), batches.example.shape[0])
         return replace(batches, data=self.span.gram)
 
-    def takes_one_call(self, batches: Batches) -> bool:
-        """Whether all steps are one call of compiled code, or one launch of a kernel."""
-        return self._one_call and batches.data is not None
-
-    def all_at_once(self, batches: Batches) -> Tensor:
-        """Every step in one call; see `train`."""
-        weights, layer = self.models.parameters.weights, self.models.network.first_dense
-        assert batches.data is not None
+    def all_of_regression(self, task: Task) -> Tensor:
+        """Everything in one call of compiled code; see `train`."""
+        models = self.models
+        assert task.by_row is not None
         return softmax.train_softmax(
-            weights[f"{layer}.weight"],
-            weights.get(f"{layer}.bias"),
+            models.network,
+            models.parameters.weights,
             self.rule,
-            self.span,
-            batches.data.flatten(2),
-            example=batches.example,
-            label=batches.label.squeeze(3),
-            size=batches.size,
-            share=batches.share.squeeze(3) if batches.weighted else None,
-            first=batches.first,
+            task.pool,
+            task.call,
+            task.plan.steps,
+            task.by_row,
         )
+
+    def takes_one_launch(self, batches: Batches) -> bool:
+        """Whether all steps are one launch of a kernel."""
+        return self._one_launch and batches.data is not None
+
+    def all_in_one_launch(self, batches: Batches) -> Tensor:
+        """Every step at once; see `train`."""
+        weights, layer = self.models.parameters.weights, self.models.network.first_dense
+        weight, bias = weights[f"{layer}.weight"], weights.get(f"{layer}.bias")
+        return regression.train_softmax(weight, bias, self.rule, self.span, batches)
 
     def all_of_perceptrons(self, batches: Batches) -> Tensor:
         """Every step of perceptrons in one call; see `train`."""
@@ -184,11 +197,13 @@ class Chunk:
         torch.gather(every, 0, label.permute(2, 0, 1), out=logp[step, :, :rows, :width])
 
     def finish(self, task: Task) -> None:
-        """Turn coefficients of the examples into weights, and momenta into their own units."""
+        """Turn coefficients of the examples into weights."""
         if self.span is not None:
             self.span.finish(task.plan.known_steps)
-        if task.call.rates is not None:
-            self.models.parameters.scale_slots(1 / task.call.rates.lr)
+
+    def scale_slots(self, factor: Tensor) -> None:
+        """Multiply the momenta, if there are any, by the factor [R] of every row."""
+        self.models.parameters.scale_slots(factor)
 
     def store(self, rows: Tensor, params: Tensor, slots: Tensor | None) -> None:
         """Write models and momenta into the rows `rows` [R] of [C, P]."""

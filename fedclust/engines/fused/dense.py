@@ -11,10 +11,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedclust.engines.fused.native import masks
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.weights import Weight
-from fedclust.models.dropout import keep
 
 
 class Step(Protocol):
@@ -188,7 +188,7 @@ class DropoutStep:
         self.mask = None
         if self.clock.step is None:
             return x
-        self.mask = keep(
+        self.mask = masks.keep(
             self.key, self.clock.step, self.layer, x.shape[1], tuple(x.shape[2:]), self.p
         )
         return x.mul_(self.mask)

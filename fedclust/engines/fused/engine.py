@@ -27,6 +27,7 @@ from fedclust.calls import (
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.fused import aligning
 from fedclust.engines.fused.chunk import Chunk, Kept, Task, train
+from fedclust.engines.fused.cuda import regression
 from fedclust.engines.fused.cuda.graphs import enabled
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.native import adding, perceptron, softmax
@@ -150,11 +151,15 @@ class FusedEngine:
         # how much there is to do is planned by the host, so that it waits for the device once
         known = in_host_memory(shards)
         steps = known.num_steps(solver)
-        spanned = self._spanned(known.count, steps, solver, frozen)
+        compiled = softmax.trains(self.network, self.pool, frozen)
+        by_row = compiled and not call.each_step
+        spanned = self._spanned(
+            known.count, steps, solver, frozen, softmax.in_span if by_row else pays
+        )
         self._sizes = []
         for part, among in by_rule(call, penalised=self._penalised):
             rule = rule_of(part, self.products)
-            for which in (True, False):
+            for which in [spanned] if by_row else [True, False]:
                 rows = (among & (spanned == which)).nonzero().squeeze(1)
                 if len(rows):
                     self._train_some(part, known, steps, rule, frozen, rows, which, found, keep)
@@ -162,7 +167,9 @@ class FusedEngine:
 
     @property
     def padding(self) -> float:
-        """Fraction of the examples computed in the last `train` call that were padding."""
+        """Fraction of the batches of all chunks of the last `train` call that was padding; compiled
+        code passes it over.
+        """
         sizes = [size for size in self._sizes if size.numel()]
         computed = sum(int(((size > 0).sum(0) * size.amax(0)).sum()) for size in sizes)
         return 1 - sum(int(size.sum()) for size in sizes) / computed if computed else 0.0
@@ -180,15 +187,18 @@ class FusedEngine:
         rule: TrainingRule,
         frozen: frozenset[str],
         chosen: Tensor,
-        spanned: bool,
+        spanned: bool | Tensor,
         found: dict[str, Tensor],
         keep: Callable[[Chunk, Tensor], None],
     ) -> None:
         """Local training of the rows `chosen`, int64, which is noted in `found`, see `_train`;
-        `steps` [C] are the host's.
+        `steps` [C] are the host's. `spanned` says whether in the span of their examples; [C] bool
+        where compiled code takes each in its own way.
         """
         solver, device, count = call.solver, call.models.device, known.count
-        chunks = self._kept[spanned] if self._kept else self._chunks()
+        by_row = spanned if isinstance(spanned, Tensor) else None
+        in_span = by_row is None and bool(spanned)
+        chunks = self._kept[in_span] if self._kept else self._chunks()
 
         def work(some: Tensor) -> None:
             rows = some.to(device, non_blocking=True)
@@ -196,7 +206,8 @@ class FusedEngine:
             part = known.work if known.work is None else known.work[some]
             plan = schedule(own.shards, solver, replace(own.shards, count=count[some], work=part))
             chunk = chunks.of(len(rows), rule, *sorted(frozen))
-            task = Task(call=own, plan=plan, pool=self.pool, spanned=spanned)
+            ways = None if by_row is None else by_row[some]
+            task = Task(call=own, plan=plan, pool=self.pool, spanned=in_span, by_row=ways)
             losses = train(chunk, task)
             keep(chunk, some)
             found["loss"][rows], found["first_loss"][rows] = losses[:, :2].unbind(1)
@@ -208,16 +219,18 @@ class FusedEngine:
 
         copies = 1 + bool(solver.momentum) + bool(rule.pull)
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
-        floats = self._rows.span_floats if spanned else self._rows.floats
-        # looks at a row's examples where they lie, not at batches
-        one_call = softmax.computes(self.network, device, self.products, frozen)
-        one_call = one_call or perceptron.computes(self.network, device, frozen)
-        one_call = one_call and not call.each_step
-        if spanned or one_call:
-            width, floats = count, self._rows.span_floats if spanned else self._rows.data_floats
+        floats, waste = self._rows.floats, WASTE
+        if by_row is not None:
+            width, floats, waste = count, self._rows.model_floats, 1.0
+        elif not call.each_step and (
+            regression.computes(self.network, device, frozen)
+            or perceptron.computes(self.network, device, frozen)
+        ):  # looks at a row's examples where they lie, not at batches
+            width, floats, waste = count, self._rows.data_floats, WASTE_OF_ONE_CALL
+        if in_span:
+            width, floats = count, self._rows.span_floats
         # by steps first, so that the rows still running are always the first ones of a chunk
         size = steps * (known.index.shape[1] + 1) + count
-        waste = WASTE_OF_ONE_CALL if one_call else WASTE
         self._rows.each(size, width, partial(floats, copies), work, chosen, waste=waste)
 
     @torch.no_grad()
@@ -391,14 +404,21 @@ class FusedEngine:
         return look.score(mixed, len(shards))
 
     def _spanned(
-        self, count: Tensor, steps: Tensor, solver: Solver, frozen: frozenset[str]
+        self,
+        count: Tensor,
+        steps: Tensor,
+        solver: Solver,
+        frozen: frozenset[str],
+        faster: Callable[..., Tensor],
     ) -> Tensor:
-        """[C] bool rows whose first layer is trained in the span of their examples."""
+        """[C] bool rows whose first layer is trained in the span of their examples, where that is
+        `faster`, see `pays`.
+        """
         layer = self.network.first_layer
         still = f"{self.network.first_dense}.weight" in frozen
         if layer is None or still or self.pool.view is not None:
             return torch.zeros_like(count, dtype=torch.bool)
-        return pays(count, steps, solver.batch_size, layer.in_features, layer.out_features)
+        return faster(count, steps, solver.batch_size, layer.in_features, layer.out_features)
 
     def _chunks(self, most: int = 0) -> Kept[Chunk]:
         """Chunks to train, of which several may keep `most` bytes of parameters."""

@@ -76,6 +76,10 @@ class RowPlan:
         """Numbers of a row with all of its `width` examples."""
         return copies * self._network.num_params + width * math.prod(self._pool.shape)
 
+    def model_floats(self, copies: int, width: int) -> int:
+        """Numbers of a row whose `width` examples are only pointed to."""
+        return copies * self._network.num_params + 2 * width
+
     def span_floats(self, copies: int, width: int) -> int:
         """Numbers of a row with `width` examples that is trained in their span."""
         layer = self._network.first_layer

@@ -20,7 +20,7 @@ class _Plan(Structure):
     """The C structure of the same name."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("rows", "longest", "steps", "width", "batch")),
+        *((name, c_int64) for name in ("rows", "longest", "steps", "width", "joined")),
         *((name, c_void_p) for name in ("key", "count", "size", "index", "answer")),
         *((name, c_void_p) for name in ("example", "label", "share")),
     )
@@ -75,7 +75,7 @@ def lay_out(plan: Schedule, answer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         longest=longest,
         steps=shape[0],
         width=shape[2],
-        batch=0 if solver.epochs is None else solver.batch_size,
+        joined=solver.epochs is None,
         **{name: x.data_ptr() for name, x in tensors.items()},
     )
     if code.lay_out(ctypes.byref(job), torch.get_num_threads()):

@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #define LANES 16
 typedef float vec __attribute__((vector_size(4 * LANES), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
@@ -41,6 +45,9 @@ static inline float largest(vec x) {
 }
 
 static inline float sum(vec x) {
+#ifdef __AVX512F__
+  return _mm512_reduce_add_ps((__m512)x);
+#endif
   float t[LANES];
   memcpy(t, &x, sizeof t);
   for (int w = LANES / 2; w; w /= 2)
@@ -73,6 +80,14 @@ static inline double descend(vec *logits, int64_t v, const int64_t *label, const
     ((float *)z)[label[e]] -= share;
   }
   return shares ? loss : (loss + log(product)) / (double)size;
+}
+
+/* The nearest numbers that are exact in bfloat16. */
+static inline void round_to(vec *to, const vec *from, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    const ivec x = (ivec)from[i];
+    to[i] = (vec)((x + 0x7fff + ((x >> 16) & 1)) & -65536);
+  }
 }
 
 static inline vec *take(vec **free, int64_t count) {

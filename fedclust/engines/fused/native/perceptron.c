@@ -140,14 +140,6 @@ static void product(vec *to, const float *const *x, int64_t every, int64_t rows,
   }
 }
 
-/* The nearest numbers that are exact in bfloat16. */
-static void round_to(vec *to, const vec *from, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    const ivec x = (ivec)from[i];
-    to[i] = (vec)((x + 0x7fff + ((x >> 16) & 1)) & -65536);
-  }
-}
-
 /* Whether units compute x c. */
 static int by_units(const Job *j) {
 #ifdef UNITS

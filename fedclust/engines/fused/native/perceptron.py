@@ -59,8 +59,8 @@ def compiled() -> ctypes.CDLL | None:
 
 def computes(network: Network, device: torch.device, frozen: frozenset[str]) -> bool:
     """Whether a model is a perceptron that moves as a whole on a CPU, and code for it is there. One
-    without a hidden layer is softmax regression, for which there is other code unless factors are
-    rounded.
+    without a hidden layer is softmax regression, for which there is other code where its examples
+    are read as they are stored.
     """
     here = device.type == "cpu" and not frozen
     return here and bool(_layers(network)) and compiled() is not None

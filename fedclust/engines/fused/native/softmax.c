@@ -1,114 +1,372 @@
 /* All local steps of softmax regression models, a row (client) at a time; at the end, their tests.
 
-   A row has n examples with k numbers each, x [n, k], and o classes. Its parameters are kept as c [k, o], with
-   the logits of an example e
+   A row has n examples x [n, k] and o classes; its model are weights W [o, k] and a bias. The gradient of a batch's
+   loss by its logits is d [B, o], and x_b are the batch's examples. Then (u only with momentum)
 
-       z_e = f_0 out_0[e] + f_1 out_1[e] + f_2 out_2[e] + bias - lr * x_e c.
+       u = momentum * u + d^T x_b + decay * W - pull * anchor;   W = W - lr * u
 
-   spanned: x are the products of the row's examples (k = n), c the coefficients of its weights in their span,
-            and out what the start, the anchor and the momentum give, see span.py. c and u begin at 0.
-   else:    x are the examples, c = -W^T / lr, and there is no out.
+   spanned: W_t = f_0 W_0 + f_1 anchor + f_2 u_0 - lr c_t^T x, and u likewise, with coefficients c [n, o] that begin
+            at 0, see span.py. With the products of the examples x x^T, and those with W_0, anchor and u_0, taken
+            once, a step needs n numbers of an example where W would need k, and d itself is the gradient of c.
 
-   The gradient of the batch by its logits is d [B, o]. Then (u only with momentum)
+   rounds: the factors of every product are rounded to bfloat16; sums, weights and coefficients are not.
 
-       g = d at the batch's rows of c (spanned), or x_b^T d
-       u = momentum * u + g - lr * decay * c - pull * anchor;   c = c + u.
-
-   Classes lie in vectors of 16, filled up with logits so low that they count for nothing. */
+   Examples are read as they are stored, once, and nothing of a row leaves its core's cache before the last step.
+   Features lie in vectors of 16, filled up with zeros; classes too, with logits so low that they count for nothing. */
 
 #include "lanes.h"
+#include "order.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4))); /* anywhere in memory */
+
+/* Rows and columns of a tile, and vectors beside each other: its sums must fit the registers. */
+#ifdef __AVX512F__
+#define SIDE 5
+#define WIDE 4
+#else
+#define SIDE 2
+#define WIDE 2
+#endif
+
+/* Examples as they are stored. */
+typedef struct {
+  int64_t width;              /* k */
+  const int64_t *image;       /* [N] place of every example's inputs, or NULL where it is its own */
+  const int64_t *answer;      /* [N] classes */
+  const uint8_t *stored;      /* [images, k], or NULL where there are floats */
+  const float *floats;        /* likewise */
+  const float *scale, *shift; /* [k], applied to what is stored */
+} Examples;
+
+static int64_t vectors(int64_t numbers) { return (numbers + LANES - 1) / LANES; }
+
+/* The inputs of an example, to [wide], zeros behind the last. */
+INLINE void convert(const Examples *all, int64_t example, float *restrict to, int64_t wide) {
+  const int64_t at = (all->image ? all->image[example] : example) * all->width;
+  if (all->stored)
+    for (int64_t k = 0; k < all->width; k++) to[k] = (float)all->stored[at + k] * all->scale[k] + all->shift[k];
+  else
+    for (int64_t k = 0; k < all->width; k++) to[k] = all->floats[at + k] * all->scale[k] + all->shift[k];
+  for (int64_t k = all->width; k < wide; k++) to[k] = 0;
+}
+
+/* Have the inputs of an example brought from memory, where examples lie anywhere. Inlined at once, since
+   compilers drop calls that return nothing and change nothing. */
+INLINE void fetch(const Examples *all, int64_t example) {
+  const int64_t size = all->stored ? 1 : sizeof(float), at = (all->image ? all->image[example] : example) * all->width;
+  const char *from = (all->stored ? (const char *)all->stored : (const char *)all->floats) + at * size;
+  for (int64_t byte = 0; byte < all->width * size; byte += 64) __builtin_prefetch(from + byte);
+}
+
+/* z[p][q] = the inner product of x_p and y_q, for P and Q of them; x [P], y [Q, stride], vectors of `k` numbers. */
+INLINE void inner(const int P, const int Q, float *z, int64_t pitch, const float *const *x, const float *y,
+                  int64_t stride, int64_t k) {
+  vec sums[SIDE][SIDE];
+  for (int p = 0; p < P; p++)
+    for (int q = 0; q < Q; q++) sums[p][q] = (vec){};
+  for (int64_t i = 0; i + LANES <= k; i += LANES) {
+    vec own[SIDE];
+    for (int p = 0; p < P; p++) own[p] = *(const vec *)(x[p] + i);
+    for (int q = 0; q < Q; q++) {
+      const vec other = *(const loose *)(y + q * stride + i);
+      for (int p = 0; p < P; p++) sums[p][q] += own[p] * other;
+    }
+  }
+  for (int p = 0; p < P; p++)
+    for (int q = 0; q < Q; q++) {
+      float all = sum(sums[p][q]);
+      for (int64_t i = k / LANES * LANES; i < k; i++) all += x[p][i] * y[q * stride + i];
+      z[p * pitch + q] = all;
+    }
+}
+
+/* to_q[n] = kept * to_q[n] + factor * sum over e of d_e[q] x_e[n], for Q rows and N vectors; d [count, pitch]. */
+INLINE void mixed(const int Q, const int N, float *to, int64_t stride, const float *d, int64_t pitch,
+                  const float *const *x, int64_t at, int64_t count, float kept, float factor) {
+  vec sums[SIDE][WIDE];
+  for (int q = 0; q < Q; q++)
+    for (int n = 0; n < N; n++) sums[q][n] = (vec){};
+  for (int64_t e = 0; e < count; e++) {
+    vec own[WIDE];
+    for (int n = 0; n < N; n++) own[n] = ((const vec *)(x[e] + at))[n];
+    for (int q = 0; q < Q; q++)
+      for (int n = 0; n < N; n++) sums[q][n] += d[e * pitch + q] * own[n];
+  }
+  for (int q = 0; q < Q; q++)
+    for (int n = 0; n < N; n++) {
+      vec *here = (vec *)(to + q * stride) + n;
+      *here = kept * *here + factor * sums[q][n];
+    }
+}
+
+#if SIDE == 5
+#define EACH(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5)
+#else
+#define EACH(CASE) CASE(1) CASE(2)
+#endif
+/* Of `left` rows, how many the next tile takes, so that tiles are of like height. */
+static inline int64_t part(int64_t left) {
+  const int64_t tiles = (left + SIDE - 1) / SIDE;
+  return (left + tiles - 1) / tiles;
+}
+
+#define IN_COLUMNS(Q) \
+  case Q: inner(P, Q, z + q, pitch, x, y + q * stride, stride, k); break;
+INLINE void inner_rows(const int P, float *z, int64_t pitch, const float *const *x, const float *y, int64_t stride,
+                       int64_t k, int64_t columns) {
+  for (int64_t q = 0, wide; q < columns; q += wide) {
+    wide = part(columns - q);
+    switch (wide) { EACH(IN_COLUMNS) }
+  }
+}
+
+#define IN_ROWS(P) \
+  case P: inner_rows(P, z + p * pitch, pitch, x + p, y, stride, k, columns); break;
+/* z [rows, columns] of all inner products of x [rows] and y [columns, stride]. */
+static void inner_all(float *z, int64_t pitch, const float *const *x, int64_t rows, const float *y, int64_t stride,
+                      int64_t k, int64_t columns) {
+  for (int64_t p = 0, high; p < rows; p += high) {
+    high = part(rows - p);
+    switch (high) { EACH(IN_ROWS) }
+  }
+}
+
+#define WIDELY(Q)                                                                                      \
+  case Q: mixed(Q, WIDE, to + q * stride + at, stride, d + q, pitch, x, at, count, kept, factor); break;
+#define NARROWLY(Q)                                                                                 \
+  case Q: mixed(Q, 1, to + q * stride + at, stride, d + q, pitch, x, at, count, kept, factor); break;
+/* to [rows, stride] = kept * to + factor * d^T x; x are `count` rows of `stride` numbers. */
+static void mix_all(float *to, int64_t rows, int64_t stride, const float *d, int64_t pitch, const float *const *x,
+                    int64_t count, float kept, float factor) {
+  int64_t at = 0;
+  for (; at + WIDE * LANES <= stride; at += WIDE * LANES)
+    for (int64_t q = 0, high; q < rows; q += high) {
+      high = part(rows - q);
+      switch (high) { EACH(WIDELY) }
+    }
+  for (; at < stride; at += LANES)
+    for (int64_t q = 0, high; q < rows; q += high) {
+      high = part(rows - q);
+      switch (high) { EACH(NARROWLY) }
+    }
+}
+
+/* ---- training ---- */
 
 typedef struct {
-  int64_t rows, examples, width, classes, steps, batch, early, origins, spanned;
-  const float *inputs;                        /* [R, n, k] */
-  const float *outputs[3];                    /* [R, n, o] of every origin */
-  const float *factors;                       /* [S, origins] */
-  float *weight, *slot;                       /* [R, k, o] if spanned, else [R, o, k]; slot may be NULL */
-  const float *anchor;                        /* [R, o, k] or NULL */
-  float *bias, *bias_slot;                    /* [R, o] or NULL */
-  const float *bias_anchor;                   /* [R, o] or NULL */
-  const int64_t *example, *label;             /* [S, R, B]; examples counted through all rows */
-  const int64_t *size;                        /* [R, S] examples of the batch, 0 after the row's last step */
-  const float *share;                         /* [S, R, B] of the examples in their batch's loss, NULL for 1 / size */
-  const float *first;                         /* [R, early] of the steps' losses in the mean over the first epoch */
-  float *loss;                                /* [R, 2] mean over the steps, and over the first epoch */
+  Examples all;
+  int64_t rows, longest, classes;
+  int64_t batch, joined;              /* examples of a step; whether passes over them are joined end to end */
+  int64_t ordered, rounds;            /* whether every batch is the whole row in order; whether factors are rounded */
+  const int64_t *index;               /* [R, longest] examples */
+  const int64_t *count, *steps, *key; /* [R] real examples, local steps, randomness */
+  const int64_t *spanned;             /* [R] whether the row is trained in the span of its examples */
+  const float *share;                 /* [R, longest] weights of the examples in their batch's loss, or NULL */
+  const float *rate;                  /* [R] factor of the row's gradients, or NULL */
+  float *weight, *slot;               /* [R, o, k]; slot may be NULL */
+  const float *anchor;                /* [R, o, k] or NULL */
+  int64_t own_anchor;                 /* whether it is not the start */
+  float *bias, *bias_slot;            /* [R, o] or NULL */
+  const float *bias_anchor;           /* [R, o] or NULL */
+  float *loss;                        /* [R, 2] mean over the steps, and over the first epoch */
   float lr, momentum, decay, bias_decay, pull;
 } Job;
 
-/* Room of a row; everything [.., v] vectors, v = ceil(o / 16). */
+#define RESIDENT (64 << 20) /* bytes of a row's examples; with more, every batch is converted by itself */
+
+/* Most of a thread's rows. */
 typedef struct {
-  vec *c, *u, *anchor; /* [k, v] */
-  vec *out;            /* [origins, n, v] */
-  vec *z;              /* [B, v] logits, then the gradient */
+  int64_t converted, spanned, batch; /* examples that are kept converted, of a row in the span, of a batch */
+} Most;
+
+/* v = ceil(o / 16), wide = 16 ceil(k / 16). */
+typedef struct {
+  float *w[3];                      /* [o, wide] weights, anchor, momentum */
+  float *x;                         /* [n, wide] examples, or a batch */
+  float *seen;                      /* weights as a factor; themselves where factors are not rounded */
+  float *gram;                      /* [n, n] */
+  float *out[3];                    /* [n, 16 v] of weights, anchor, momentum as they were */
+  vec *c, *u;                       /* [n, v] */
+  vec *seen_c;                      /* c as a factor, likewise */
+  vec *z;                           /* [B, v] logits, then the gradient */
   vec *bias, *bias_u, *bias_anchor; /* [v] */
-  vec *filled; /* [v] 0 for a class, a very low logit in place of a missing one */
+  vec *filled;                      /* [v] 0 for a class, a very low logit in place of a missing one */
+  const float **rows;               /* [n] or [B] examples */
+  int64_t *own, *label;             /* [B] of a batch */
+  float *weight;                    /* [B] likewise */
+  Order order;
 } Room;
 
-/* z_e = -lr * x_e c for `count` examples from `e` on. */
-#define LOGITS(count)                                                                          \
-  for (; e + count <= size; e += count) {                                                      \
-    const float *x[count];                                                                     \
-    vec acc[count];                                                                            \
-    for (int i = 0; i < count; i++) x[i] = j->inputs + example[e + i] * j->width, acc[i] = (vec){}; \
-    for (int64_t k = 0; k < j->width; k++) {                                                   \
-      const vec ck = room->c[k * v + w];                                                       \
-      for (int i = 0; i < count; i++) acc[i] += x[i][k] * ck;                                  \
-    }                                                                                          \
-    for (int i = 0; i < count; i++) room->z[(e + i) * v + w] = -j->lr * acc[i];                \
-  }
+/* What the rule makes of weights, anchor and momentum when every gradient is 0: their coefficients. */
+typedef struct {
+  double value[3], slot[3];
+} Unforced;
 
-static void logits(const Job *j, const Room *room, int64_t v, const int64_t *example, int64_t size) {
-  for (int64_t w = 0; w < v; w++) {
-    int64_t e = 0;
-    LOGITS(10)
-    LOGITS(4)
-    LOGITS(1)
+static void unforced(const Job *j, Unforced *f) {
+  for (int i = 0; i < 3; i++) {
+    const double own = j->decay * f->value[i] - (i == 1 ? j->pull : 0);
+    if (j->slot) f->slot[i] = j->momentum * f->slot[i] + own;
+    f->value[i] -= j->lr * (j->slot ? f->slot[i] : own);
   }
 }
 
-/* Add x_b^T d to `to` [k, v]. */
-#define GRADIENT(count)                                                                        \
-  for (; e + count <= size; e += count) {                                                      \
-    const float *x[count];                                                                     \
-    vec d[count];                                                                              \
-    for (int i = 0; i < count; i++)                                                            \
-      x[i] = j->inputs + example[e + i] * j->width, d[i] = room->z[(e + i) * v + w];             \
-    for (int64_t k = 0; k < j->width; k++) {                                                   \
-      vec a = to[k * v + w], b = (vec){};                                                      \
-      for (int i = 0; i + 1 < count; i += 2) a += x[i][k] * d[i], b += x[i + 1][k] * d[i + 1]; \
-      if (count % 2) a += x[count - 1][k] * d[count - 1];                                      \
-      to[k * v + w] = a + b;                                                                   \
-    }                                                                                          \
-  }
-
-static void gradient(const Job *j, const Room *room, vec *to, int64_t v, const int64_t *example, int64_t size) {
-  for (int64_t w = 0; w < v; w++) {
-    int64_t e = 0;
-    GRADIENT(10)
-    GRADIENT(4)
-    GRADIENT(1)
-  }
+static int resident(const Job *j, int64_t r, int64_t wide) {
+  const int64_t n = j->count[r];
+  return j->spanned[r] || n <= j->batch || n * wide * (int64_t)sizeof(float) <= RESIDENT;
 }
 
-static void step(const Job *j, const Room *room, int64_t v, const int64_t *example, int64_t first, int64_t size) {
+static Most most_of(const Job *j, int64_t wide) {
+  Most most = {};
+  for (int64_t r = 0; r < j->rows; r++) {
+    const int64_t n = j->count[r], batch = n < j->batch ? n : j->batch, kept = resident(j, r, wide) ? n : batch;
+    if (kept > most.converted) most.converted = kept;
+    if (j->spanned[r] && n > most.spanned) most.spanned = n;
+    if (batch > most.batch) most.batch = batch;
+  }
+  return most;
+}
+
+/* Vectors that a thread needs, given to `room` where there is `memory`. */
+static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
+  const int64_t v = vectors(j->classes), w = vectors(j->all.width), n = most.spanned, model = j->classes * w;
+  const int64_t addresses = vectors(2 * (most.converted > most.batch ? most.converted : most.batch));
+  const int64_t counts[] = {most.converted * w, vectors(n * n), model, j->anchor ? model : 0, j->slot ? model : 0,
+                            n * v, j->anchor ? n * v : 0, j->slot ? n * v : 0, n * v, n * v, most.batch * v, v, v, v, v,
+                            j->rounds ? model : 0, j->rounds ? n * v : 0, addresses, vectors(2 * most.batch), vectors(2 * most.batch), vectors(most.batch)};
+  int64_t total = 0;
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
+  if (!memory) return total;
+  const int64_t *count = counts;
+  room->x = (float *)memory; /* these two are written before they are read */
+  room->gram = (float *)(memory += *count++);
+  memory += *count++;
+  for (int i = 0; i < 3; i++) room->w[i] = (float *)take(&memory, *count++);
+  for (int i = 0; i < 3; i++) room->out[i] = (float *)take(&memory, *count++);
+  room->c = take(&memory, *count++);
+  room->u = take(&memory, *count++);
+  room->z = take(&memory, *count++);
+  room->bias = take(&memory, *count++);
+  room->bias_u = take(&memory, *count++);
+  room->bias_anchor = take(&memory, *count++);
+  room->filled = take(&memory, *count++);
+  room->seen = (float *)take(&memory, *count++);
+  room->seen_c = take(&memory, *count++);
+  if (!j->rounds) room->seen = room->w[0], room->seen_c = room->c;
+  room->rows = (const float **)take(&memory, *count++);
+  room->own = (int64_t *)take(&memory, *count++);
+  room->label = (int64_t *)take(&memory, *count++);
+  room->weight = (float *)take(&memory, *count++);
+  for (int64_t i = j->classes; i < v * LANES; i++) ((float *)room->filled)[i] = NOTHING;
+  return total;
+}
+
+/* Rows of `k` numbers into rows of `wide`, whose rest stays 0; nothing from NULL. */
+static void copy_in(float *to, const float *from, int64_t rows, int64_t k, int64_t wide) {
+  for (int64_t i = 0; from && i < rows; i++) memcpy(to + i * wide, from + i * k, (size_t)k * sizeof(float));
+}
+
+static void copy_out(float *to, const float *from, int64_t rows, int64_t k, int64_t wide) {
+  for (int64_t i = 0; to && i < rows; i++) memcpy(to + i * k, from + i * wide, (size_t)k * sizeof(float));
+}
+
+/* The products of a row's examples, with each other and with what the span begins with. */
+static void begin_span(const Job *j, const Room *room, int64_t n, int64_t v, int64_t wide) {
+  for (int64_t p = 0, high; p < n; p += high) { /* one half and the diagonal; the other half is the same */
+    high = part(n - p);
+    inner_all(room->gram + p * n, n, room->rows + p, high, room->x, wide, wide, p + high);
+    for (int64_t i = p; i < p + high; i++)
+      for (int64_t q = 0; q < i; q++) room->gram[q * n + i] = room->gram[i * n + q];
+  }
+  if (j->rounds) round_to((vec *)room->gram, (const vec *)room->gram, vectors(n * n));
+  const float *const given[] = {j->weight, j->anchor, j->slot};
+  for (int i = 0; i < 3; i++) {
+    if (!given[i] || (i == 1 && !j->own_anchor)) continue;
+    if (j->rounds) round_to((vec *)room->seen, (const vec *)room->w[i], j->classes * wide / LANES);
+    const float *factor = j->rounds ? room->seen : room->w[i];
+    inner_all(room->out[i], v * LANES, room->rows, n, factor, wide, wide, j->classes);
+  }
+  if (j->anchor && !j->own_anchor) memcpy(room->out[1], room->out[0], (size_t)(n * v) * sizeof(vec));
+  memset(room->c, 0, (size_t)(n * v) * sizeof(vec));
+  memset(room->seen_c, 0, (size_t)(n * v) * sizeof(vec));
+  if (j->slot) memset(room->u, 0, (size_t)(n * v) * sizeof(vec));
+}
+
+/* z_e of the examples `own` in the span. */
+#define IN_SPAN(count)                                                                    \
+  for (; e + count <= size; e += count) {                                                 \
+    const float *x[count];                                                                \
+    vec acc[count];                                                                       \
+    for (int i = 0; i < count; i++) x[i] = room->gram + room->own[e + i] * n, acc[i] = (vec){}; \
+    for (int64_t k = 0; k < n; k++) {                                                     \
+      const vec ck = room->seen_c[k * v + w];                                                 \
+      for (int i = 0; i < count; i++) acc[i] += x[i][k] * ck;                             \
+    }                                                                                     \
+    for (int i = 0; i < count; i++) room->z[(e + i) * v + w] = -j->lr * acc[i];           \
+  }
+
+static void forward_in_span(const Job *j, const Room *room, const Unforced *f, int64_t n, int64_t v, int64_t size) {
+  for (int64_t w = 0; w < v; w++) {
+    int64_t e = 0;
+    IN_SPAN(10)
+    IN_SPAN(4)
+    IN_SPAN(1)
+  }
+  const void *const given[] = {j->weight, j->anchor, j->slot};
+  for (int i = 0; i < 3; i++)
+    if (given[i])
+      for (int64_t e = 0; e < size; e++)
+        for (int64_t w = 0; w < v; w++)
+          room->z[e * v + w] += (float)f->value[i] * ((const vec *)room->out[i])[room->own[e] * v + w];
+}
+
+static void backward_in_span(const Job *j, const Room *room, int64_t n, int64_t v, int64_t size) {
   vec *to = j->slot ? room->u : room->c;
-  const int64_t all = j->width * v;
   const float kept = j->lr * j->decay;
   if (j->slot)
-    for (int64_t i = 0; i < all; i++) room->u[i] = j->momentum * room->u[i] - kept * room->c[i];
+    for (int64_t i = 0; i < n * v; i++) room->u[i] = j->momentum * room->u[i] - kept * room->c[i];
   else if (kept != 0)
-    for (int64_t i = 0; i < all; i++) room->c[i] -= kept * room->c[i];
-  if (room->anchor)
-    for (int64_t i = 0; i < all; i++) to[i] -= j->pull * room->anchor[i];
-  if (j->spanned) {
-    for (int64_t e = 0; e < size; e++)
-      for (int64_t w = 0; w < v; w++) to[(example[e] - first) * v + w] += room->z[e * v + w];
-  } else {
-    gradient(j, room, to, v, example, size);
-  }
+    for (int64_t i = 0; i < n * v; i++) room->c[i] -= kept * room->c[i];
+  for (int64_t e = 0; e < size; e++)
+    for (int64_t w = 0; w < v; w++) to[room->own[e] * v + w] += room->z[e * v + w];
   if (j->slot)
-    for (int64_t i = 0; i < all; i++) room->c[i] += room->u[i];
-  if (!j->bias) return;
+    for (int64_t i = 0; i < n * v; i++) room->c[i] += room->u[i];
+  if (j->rounds) round_to(room->seen_c, room->c, n * v);
+}
+
+/* Weights and momentum from the coefficients. */
+static void end_span(const Job *j, const Room *room, const Unforced *f, int64_t n, int64_t v, int64_t wide) {
+  vec *w = (vec *)room->w[0], *a = (vec *)room->w[1], *u = (vec *)room->w[2];
+  for (int64_t i = 0; i < j->classes * wide / LANES; i++) {
+    const vec start = w[i], anchor = j->anchor ? a[i] : (vec){}, slot = j->slot ? u[i] : (vec){};
+    w[i] = (float)f->value[0] * start + (float)f->value[1] * anchor + (float)f->value[2] * slot;
+    if (j->slot) u[i] = (float)f->slot[0] * start + (float)f->slot[1] * anchor + (float)f->slot[2] * slot;
+  }
+  mix_all(room->w[0], j->classes, wide, (const float *)room->seen_c, v * LANES, room->rows, n, 1, -j->lr);
+  if (j->rounds && j->slot) round_to(room->u, room->u, n * v);
+  if (j->slot) mix_all(room->w[2], j->classes, wide, (const float *)room->u, v * LANES, room->rows, n, 1, 1);
+}
+
+static void backward(const Job *j, const Room *room, int64_t v, int64_t wide, int64_t size) {
+  vec *w = (vec *)room->w[0], *a = (vec *)room->w[1], *u = (vec *)room->w[2];
+  const float *d = (const float *)room->z;
+  const int64_t all = j->classes * wide / LANES;
+  if (!j->slot) {
+    mix_all(room->w[0], j->classes, wide, d, v * LANES, room->rows, size, 1 - j->lr * j->decay, -j->lr);
+    if (j->anchor)
+      for (int64_t i = 0; i < all; i++) w[i] += j->lr * j->pull * a[i];
+    return;
+  }
+  mix_all(room->w[2], j->classes, wide, d, v * LANES, room->rows, size, j->momentum, 1);
+  for (int64_t i = 0; i < all; i++) {
+    u[i] += j->decay * w[i];
+    if (j->anchor) u[i] -= j->pull * a[i];
+    w[i] -= j->lr * u[i];
+  }
+}
+
+static void move_bias(const Job *j, const Room *room, int64_t v, int64_t size) {
   for (int64_t w = 0; w < v; w++) {
     vec d = j->bias_decay * room->bias[w];
     for (int64_t e = 0; e < size; e++) d += room->z[e * v + w];
@@ -118,97 +376,100 @@ static void step(const Job *j, const Room *room, int64_t v, const int64_t *examp
   }
 }
 
-/* Vectors that a row needs, given to `room` where there is `memory`. */
-static int64_t lay_out(const Job *j, Room *room, vec *memory, int64_t v) {
-  const int64_t counts[] = {j->width * v, j->slot ? j->width * v : 0, j->anchor ? j->width * v : 0,
-                            j->examples * v * j->origins, j->batch * v, v, v, v, v};
-  int64_t total = 0;
-  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
-  if (!memory) return total;
-  room->c = take(&memory, counts[0]);
-  room->u = take(&memory, counts[1]);
-  room->anchor = counts[2] ? take(&memory, counts[2]) : NULL;
-  room->out = take(&memory, counts[3]);
-  room->z = take(&memory, counts[4]);
-  room->bias = take(&memory, v);
-  room->bias_u = take(&memory, v);
-  room->bias_anchor = take(&memory, v);
-  room->filled = take(&memory, v);
-  for (int64_t i = j->classes; i < v * LANES; i++) ((float *)room->filled)[i] = NOTHING;
-  return total;
+/* An example, as a factor. */
+static void convert_factor(const Job *j, int64_t example, float *to, int64_t wide) {
+  convert(&j->all, example, to, wide);
+  if (j->rounds) round_to((vec *)to, (const vec *)to, wide / LANES);
 }
 
-/* to [k, v] = factor * from [o, k], turned. */
-static void turn_in(vec *to, const float *from, float factor, int64_t k, int64_t o, int64_t v) {
-  for (int64_t i = 0; from && i < k; i++)
-    for (int64_t c = 0; c < o; c++) ((float *)(to + i * v))[c] = factor * from[c * k + i];
-}
-
-static void turn_out(float *to, const vec *from, float factor, int64_t k, int64_t o, int64_t v) {
-  for (int64_t c = 0; to && c < o; c++)
-    for (int64_t i = 0; i < k; i++) to[c * k + i] = factor * ((const float *)(from + i * v))[c];
-}
-
-static void row(const Job *j, int64_t r, vec *memory, int64_t v) {
-  const int64_t n = j->examples, o = j->classes, k = j->width, own = r * o * k;
-  float *weight = j->weight + own, *slot = j->slot ? j->slot + own : NULL;
-  float *bias = j->bias ? j->bias + r * o : NULL, *bias_slot = j->bias_slot ? j->bias_slot + r * o : NULL;
-  Room room;
-  lay_out(j, &room, memory, v);
-  if (!j->spanned) {
-    turn_in(room.c, weight, -1.0f / j->lr, k, o, v);
-    turn_in(room.u, slot, 1.0f, k, o, v);
-    if (room.anchor) turn_in(room.anchor, j->anchor + own, 1.0f, k, o, v);
+/* The examples of step s, and what they weigh; returns how many there are. */
+static int64_t next_batch(const Job *j, Room *room, int64_t r, int64_t s, int kept, int64_t wide) {
+  const int64_t *index = j->index + r * j->longest;
+  const int64_t size = j->ordered ? j->count[r] : batch_size(&room->order, s);
+  const float rate = (j->rate ? j->rate[r] : 1.0f) / (float)size;
+  if (j->ordered)
+    for (int64_t e = 0; e < size; e++) room->own[e] = e;
+  else
+    batch_at(&room->order, s, size, room->own);
+  for (int64_t e = 0; e < size; e++) {
+    const int64_t own = room->own[e];
+    room->label[e] = j->all.answer[index[own]];
+    room->weight[e] = rate * (j->share ? j->share[r * j->longest + own] : 1.0f);
+    if (j->spanned[r]) continue; /* room->rows are all examples then */
+    room->rows[e] = room->x + (kept ? own : e) * wide;
+    if (!kept) convert_factor(j, index[own], room->x + e * wide, wide);
   }
-  for (int64_t i = 0; i < j->origins; i++) widen(room.out + i * n * v, j->outputs[i] + r * n * o, n, o, v);
-  widen(room.bias, bias, 1, o, v);
-  widen(room.bias_u, bias_slot, 1, o, v);
-  widen(room.bias_anchor, j->bias_anchor ? j->bias_anchor + r * o : NULL, 1, o, v);
+  return size;
+}
 
-  double loss = 0, early = 0;
-  int64_t s = 0;
-  for (; s < j->steps && j->size[r * j->steps + s]; s++) {
-    const int64_t size = j->size[r * j->steps + s], at = (s * j->rows + r) * j->batch;
-    const int64_t *example = j->example + at;
-    logits(j, &room, v, example, size);
+static void row(const Job *j, int64_t r, Room *room) {
+  const int64_t n = j->count[r], o = j->classes, k = j->all.width, v = vectors(o), wide = vectors(k) * LANES;
+  const int64_t first = j->ordered ? 1 : (n + j->batch - 1) / (n ? j->batch : 1); /* steps of the first epoch */
+  const int kept = resident(j, r, wide), spanned = j->spanned[r] != 0, weighted = j->share || j->rate;
+  float *const weight = j->weight + r * o * k, *const slot = j->slot ? j->slot + r * o * k : NULL;
+  float *const bias = j->bias ? j->bias + r * o : NULL, *const bias_slot = j->bias_slot ? j->bias_slot + r * o : NULL;
+  Unforced f = {{1, 0, 0}, {0, 0, 1}};
+  double loss = 0, early = 0, met = 0;
+  j->loss[2 * r] = j->loss[2 * r + 1] = 0;
+  if (!j->steps[r]) return;
+  copy_in(room->w[0], weight, o, k, wide);
+  copy_in(room->w[1], j->anchor ? j->anchor + r * o * k : NULL, o, k, wide);
+  copy_in(room->w[2], slot, o, k, wide);
+  widen(room->bias, bias, 1, o, v);
+  widen(room->bias_u, bias_slot, 1, o, v);
+  widen(room->bias_anchor, j->bias_anchor ? j->bias_anchor + r * o : NULL, 1, o, v);
+  for (int64_t e = 0; kept && e < n; e++) {
+    if (e + 2 < n) fetch(&j->all, j->index[r * j->longest + e + 2]);
+    convert_factor(j, j->index[r * j->longest + e], room->x + e * wide, wide);
+    room->rows[e] = room->x + e * wide;
+  }
+  if (spanned) begin_span(j, room, n, v, wide);
+  if (!spanned && j->rounds) round_to((vec *)room->seen, (const vec *)room->w[0], o * wide / LANES);
+  order_row(&room->order, (uint64_t)j->key[r], n, j->batch, j->joined);
+  for (int64_t s = 0; s < j->steps[r]; s++) {
+    const int64_t size = next_batch(j, room, r, s, kept, wide);
+    if (spanned)
+      forward_in_span(j, room, &f, n, v, size);
+    else
+      inner_all((float *)room->z, v * LANES, room->rows, size, room->seen, wide, wide, o);
     for (int64_t e = 0; e < size; e++)
-      for (int64_t w = 0; w < v; w++) {
-        vec z = room.z[e * v + w] + room.filled[w] + room.bias[w];
-        for (int64_t i = 0; i < j->origins; i++)
-          z += j->factors[s * j->origins + i] * room.out[(i * n + example[e] - r * n) * v + w];
-        room.z[e * v + w] = z;
-      }
-    const double now = descend(room.z, v, j->label + at, j->share ? j->share + at : NULL, size);
+      for (int64_t w = 0; w < v; w++)
+        room->z[e * v + w] = choose((ivec)(room->filled[w] < 0.0f), room->filled[w], room->z[e * v + w] + room->bias[w]);
+    const double now = descend(room->z, v, room->label, weighted ? room->weight : NULL, size);
     loss += now;
-    if (s < j->early) early += j->first[r * j->early + s] * now;
-    step(j, &room, v, example, r * n, size);
+    if (s < first) early += (double)size * now, met += (double)size;
+    if (spanned) backward_in_span(j, room, n, v, size), unforced(j, &f); /* z as it is: it is no factor yet */
+    if (j->rounds) round_to(room->z, room->z, size * v);
+    if (!spanned) backward(j, room, v, wide, size);
+    if (!spanned && j->rounds) round_to((vec *)room->seen, (const vec *)room->w[0], o * wide / LANES);
+    if (bias) move_bias(j, room, v, size);
   }
-  j->loss[2 * r] = s ? (float)(loss / (double)s) : 0.0f;
-  j->loss[2 * r + 1] = (float)early;
-  if (j->spanned) {
-    narrow(weight, room.c, k, o, v);
-    narrow(slot, room.u, k, o, v);
-  } else if (s) {
-    turn_out(weight, room.c, -j->lr, k, o, v);
-    turn_out(slot, room.u, 1.0f, k, o, v);
-  }
-  narrow(bias, room.bias, 1, o, v);
-  narrow(bias_slot, room.bias_u, 1, o, v);
+  j->loss[2 * r] = (float)(loss / (double)j->steps[r]);
+  j->loss[2 * r + 1] = (float)(early / met);
+  if (spanned) end_span(j, room, &f, n, v, wide);
+  copy_out(weight, room->w[0], o, k, wide);
+  copy_out(slot, room->w[2], o, k, wide);
+  narrow(bias, room->bias, 1, o, v);
+  narrow(bias_slot, room->bias_u, 1, o, v);
 }
 
-/* Trains the rows [0, R) in `threads` threads; returns 0, or 1 where there was no memory. */
+/* Trains the rows [0, R), those with most steps first, in `threads` threads; returns 0, or 1 where there was no
+   memory. */
 int train(const Job *j, int threads) {
-  const int64_t v = (j->classes + LANES - 1) / LANES;
-  const size_t bytes = (size_t)lay_out(j, NULL, NULL, v) * sizeof(vec);
+  const Most most = most_of(j, vectors(j->all.width) * LANES);
+  const size_t bytes = (size_t)lay_out(j, NULL, NULL, most) * sizeof(vec);
   int failed = 0;
   (void)threads; /* unused where the compiler does not know OpenMP */
 #pragma omp parallel num_threads(threads) reduction(| : failed)
   {
+    Room room;
     vec *memory = aligned_alloc(sizeof(vec), bytes);
-    failed |= !memory;
-#pragma omp for schedule(static)
+    failed |= make_order(&room.order, j->longest) || !memory;
+    if (!failed) lay_out(j, &room, memory, most);
+#pragma omp for schedule(dynamic, 1)
     for (int64_t r = 0; r < j->rows; r++)
-      if (memory) row(j, r, memory, v);
+      if (!failed) row(j, r, &room);
+    forget_order(&room.order);
     free(memory);
   }
   return failed;
@@ -216,87 +477,33 @@ int train(const Job *j, int threads) {
 
 /* ---- tests ---- */
 
-typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4))); /* anywhere in memory */
-
-#define TOGETHER 4 /* examples that read a weight together */
-#define OUTPUTS 5  /* classes whose sums stay in registers with them */
-
 typedef struct {
-  int64_t rows, longest, width, classes, params;
+  Examples all;
+  int64_t rows, longest, classes, params;
   const float *models;                    /* [K, params] */
   int64_t weight, bias;                   /* where they lie in a model, [o, k] and [o]; bias < 0 for none */
   const int64_t *model;                   /* [R] of the row */
   const int64_t *index, *count;           /* [R, longest] examples, [R] how many of them are real */
-  const int64_t *image;                   /* [N] place of every example's inputs, or NULL where it is its own */
-  const int64_t *answer;                  /* [N] classes */
-  const uint8_t *stored;                  /* [images, k], or NULL where there are floats */
-  const float *floats;                    /* likewise */
-  const float *scale, *shift;             /* [k], applied to what is stored */
   double *loss;                           /* [R] sum over the examples */
   int64_t *correct;                       /* [R] */
 } Test;
 
-/* z[i][c] = x_i w_c for `count` examples and `number` classes from `c` on. */
-#define SUMS(count, number)                                                                         \
-  for (; c + number <= t->classes; c += number) {                                                   \
-    vec acc[count][number];                                                                         \
-    for (int i = 0; i < count; i++)                                                                 \
-      for (int m = 0; m < number; m++) acc[i][m] = (vec){};                                         \
-    for (int64_t k = 0; k < full; k += LANES)                                                       \
-      for (int m = 0; m < number; m++) {                                                            \
-        const vec own = *(const loose *)(weight + (c + m) * t->width + k);                          \
-        for (int i = 0; i < count; i++) acc[i][m] += *(const vec *)(x + i * wide + k) * own;        \
-      }                                                                                             \
-    for (int i = 0; i < count; i++)                                                                 \
-      for (int m = 0; m < number; m++) {                                                            \
-        float all = sum(acc[i][m]);                                                                 \
-        for (int64_t k = full; k < t->width; k++) all += x[i * wide + k] * weight[(c + m) * t->width + k]; \
-        z[i * most + c + m] = all;                                                                  \
-      }                                                                                             \
-  }
-
-#define SUMS_OF(count)     \
-  {                        \
-    int64_t c = 0;         \
-    SUMS(count, OUTPUTS)   \
-    SUMS(count, 1)         \
-  }
-
-/* Have the inputs of an example brought from memory, where examples lie anywhere. Inlined at once, since
-   compilers drop calls that return nothing and change nothing. */
-__attribute__((always_inline)) static inline void fetch(const Test *t, int64_t example) {
-  const int64_t size = t->stored ? 1 : sizeof(float), at = (t->image ? t->image[example] : example) * t->width;
-  const char *from = (t->stored ? (const char *)t->stored : (const char *)t->floats) + at * size;
-  for (int64_t byte = 0; byte < t->width * size; byte += 64) __builtin_prefetch(from + byte);
-}
-
-/* x [TOGETHER, wide] and z [TOGETHER, most] are room. */
+/* x [SIDE, wide] and z [SIDE, most] are room. */
 static void test_row(const Test *t, int64_t r, float *x, int64_t wide, float *z, int64_t most) {
   const float *weight = t->models + t->model[r] * t->params + t->weight;
   const float *bias = t->bias < 0 ? NULL : t->models + t->model[r] * t->params + t->bias;
-  const int64_t *index = t->index + r * t->longest, full = t->width / LANES * LANES;
+  const int64_t *index = t->index + r * t->longest, k = t->all.width;
+  const float *rows[SIDE];
   double loss = 0, product = 1; /* the log of a product is cheaper than many logs */
   int64_t correct = 0, size;
   for (int64_t e = 0; e < t->count[r]; e += size) {
-    size = t->count[r] - e < TOGETHER ? t->count[r] - e : TOGETHER;
-    for (int64_t i = e + size; i < e + 2 * size && i < t->count[r]; i++) fetch(t, index[i]);
-    for (int64_t i = 0; i < size; i++) {
-      const int64_t at = (t->image ? t->image[index[e + i]] : index[e + i]) * t->width;
-      float *restrict to = x + i * wide;
-      if (t->stored)
-        for (int64_t k = 0; k < t->width; k++) to[k] = (float)t->stored[at + k] * t->scale[k] + t->shift[k];
-      else
-        for (int64_t k = 0; k < t->width; k++) to[k] = t->floats[at + k] * t->scale[k] + t->shift[k];
-    }
-    switch (size) {
-      case 1: SUMS_OF(1) break;
-      case 2: SUMS_OF(2) break;
-      case 3: SUMS_OF(3) break;
-      default: SUMS_OF(TOGETHER)
-    }
+    size = part(t->count[r] - e);
+    for (int64_t i = e + size; i < e + size + SIDE && i < t->count[r]; i++) fetch(&t->all, index[i]);
+    for (int64_t i = 0; i < size; i++) convert(&t->all, index[e + i], x + i * wide, wide), rows[i] = x + i * wide;
+    inner_all(z, most, rows, size, weight, k, k, t->classes);
     for (int64_t i = 0; i < size; i++) {
       float *own = z + i * most;
-      const int64_t right = t->answer[index[e + i]];
+      const int64_t right = t->all.answer[index[e + i]];
       if (bias)
         for (int64_t c = 0; c < t->classes; c++) own[c] += bias[c];
       const float goal = own[right];
@@ -318,20 +525,20 @@ static void test_row(const Test *t, int64_t r, float *x, int64_t wide, float *z,
 
 /* Tests the rows [0, R) in `threads` threads; returns 0, or 1 where there was no memory. */
 int test(const Test *t, int threads) {
-  const int64_t most = (t->classes + LANES - 1) / LANES * LANES, wide = (t->width + LANES - 1) / LANES * LANES;
-  const size_t bytes = (size_t)(TOGETHER * (wide + most)) * sizeof(float);
+  const int64_t most = vectors(t->classes) * LANES, wide = vectors(t->all.width) * LANES;
+  const size_t bytes = (size_t)(SIDE * (wide + most)) * sizeof(float);
   int failed = 0;
   (void)threads; /* unused where the compiler does not know OpenMP */
 #pragma omp parallel num_threads(threads) reduction(| : failed)
   {
-    float *x = aligned_alloc(sizeof(vec), bytes), *z = x + TOGETHER * wide;
+    float *x = aligned_alloc(sizeof(vec), bytes), *z = x + SIDE * wide;
     failed |= !x;
-    for (int64_t i = 0; x && i < TOGETHER * most; i++) z[i] = NOTHING;
+    for (int64_t i = 0; x && i < SIDE * most; i++) z[i] = NOTHING;
 #pragma omp for schedule(dynamic, 16)
     for (int64_t r = 0; r < t->rows; r++)
       if (x) {
-        for (int64_t i = 0; r + 1 < t->rows && i < t->count[r + 1] && i < TOGETHER; i++)
-          fetch(t, t->index[(r + 1) * t->longest + i]);
+        for (int64_t i = 0; r + 1 < t->rows && i < t->count[r + 1] && i < SIDE; i++)
+          fetch(&t->all, t->index[(r + 1) * t->longest + i]);
         test_row(t, r, x, wide, z, most);
       }
     free(x);

@@ -246,6 +246,12 @@ def test_engines_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows[0]["apart"] < 1e-4 < rows[2]["apart"]
 
 
+@pytest.mark.usefixtures("found_tests")
+def test_only_engines_that_know_a_model_are_compared() -> None:
+    rows = told(engines.check, "resnet9", CPU)
+    assert [(row["way"], row["right"]) for row in rows] == [("loop", True), ("vmap", True)]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("found_tests")
 def test_algorithms_are_compared() -> None:

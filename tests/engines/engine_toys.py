@@ -7,7 +7,7 @@ from pathlib import Path
 import hydra
 import torch
 from omegaconf import OmegaConf
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedclust.calls import Shards
 from fedclust.helpers.rng import Stream
@@ -21,7 +21,12 @@ CONF = Path(__file__).parents[2] / "conf"
 RESNETS = ("resnet18", "resnet9")
 MODELS = sorted({path.stem for path in (CONF / "model").glob("*.yaml")} - set(RESNETS))
 # smallest images where 8 x 8 does not fit, and colour where the model is meant for it
-SHAPES = {"cnn_cifar_small": (3, 16, 16), "tf_cifar": (3, 8, 8), "flex_femnist_cnn": (1, 13, 13)}
+SHAPES = {
+    "cnn_cifar_small": (3, 16, 16),
+    "tf_cifar": (3, 8, 8),
+    "flex_femnist_cnn": (1, 13, 13),
+    **dict.fromkeys(RESNETS, (3, 8, 8)),
+}
 NUM_CLASSES = 10
 RAGGED = (3, 7, 0, 1, 12)
 
@@ -49,6 +54,16 @@ def shipped(name: str, shape: tuple[int, ...] | None = None) -> Model:
         config, in_shape=shape or shape_of(name), num_classes=NUM_CLASSES
     )
     assert isinstance(model, Model)
+    return model
+
+
+def residual(name: str) -> nn.Module:
+    """A residual network of conf/model/<name>.yaml with few channels."""
+    config = OmegaConf.load(CONF / "model" / f"{name}.yaml")
+    config.channels = [4, 6, 8, 10]
+    model: nn.Module = hydra.utils.instantiate(
+        config, in_shape=shape_of(name), num_classes=NUM_CLASSES
+    )
     return model
 
 

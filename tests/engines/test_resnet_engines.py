@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hydra
 import pytest
 import torch
 from engine_toys import (
-    CONF,
-    NUM_CLASSES,
     RESNETS,
     SOLVERS,
     labels,
     ragged_shards,
+    residual,
+    shape_of,
     starts,
     toy_pool,
 )
-from omegaconf import OmegaConf
-from torch import nn
 
 from fedclust.calls import GradCall, LossCall, TestCall, TrainCall
 from fedclust.engines import make_engine
@@ -24,20 +21,13 @@ from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError
 
-SHAPE = (3, 8, 8)
-
-
-def narrow(name: str) -> nn.Module:
-    config = OmegaConf.load(CONF / "model" / f"{name}.yaml")
-    config.channels = [4, 6, 8, 10]
-    model: nn.Module = hydra.utils.instantiate(config, in_shape=SHAPE, num_classes=NUM_CLASSES)
-    return model
+SHAPE = shape_of(RESNETS[0])
 
 
 @pytest.mark.parametrize("name", RESNETS)
 def test_vmap_equals_the_loop(name: str) -> None:
     pool, shards, how = toy_pool(SHAPE), ragged_shards((3, 0, 6)), SOLVERS["everything"]
-    loop, fast = LoopEngine(narrow(name), pool), VmapEngine(narrow(name), pool)
+    loop, fast = LoopEngine(residual(name), pool), VmapEngine(residual(name), pool)
     models, label = starts(loop), labels(len(shards))
     assert torch.equal(starts(fast), models)
     want, got = (
@@ -58,6 +48,6 @@ def test_vmap_equals_the_loop(name: str) -> None:
 @pytest.mark.parametrize("name", RESNETS)
 def test_auto_takes_vmap_and_fused_refuses_in_one_line(name: str) -> None:
     pool = toy_pool(SHAPE)
-    assert make_engine("auto", narrow(name), pool).name == "vmap"
+    assert make_engine("auto", residual(name), pool).name == "vmap"
     with pytest.raises(ConfigError, match=r"^engine=fused is not allowed: .*; use engine=auto$"):
-        make_engine("fused", narrow(name), pool)
+        make_engine("fused", residual(name), pool)

@@ -402,27 +402,42 @@ static int64_t next_batch(const Job *j, Room *room, int64_t r, int64_t s, int ke
   return size;
 }
 
+/* A row of [R, each], NULL of NULL; to be written, and to be read. */
+static float *own(float *all, int64_t r, int64_t each) { return all ? all + r * each : NULL; }
+static const float *given(const float *all, int64_t r, int64_t each) { return all ? all + r * each : NULL; }
+
+/* A row's model, and its examples where they are kept. */
+static void load(const Job *j, const Room *room, int64_t r, int kept, int64_t v, int64_t wide) {
+  const int64_t n = j->count[r], o = j->classes, k = j->all.width, *index = j->index + r * j->longest;
+  copy_in(room->w[0], given(j->weight, r, o * k), o, k, wide);
+  copy_in(room->w[1], given(j->anchor, r, o * k), o, k, wide);
+  copy_in(room->w[2], given(j->slot, r, o * k), o, k, wide);
+  widen(room->bias, given(j->bias, r, o), 1, o, v);
+  widen(room->bias_u, given(j->bias_slot, r, o), 1, o, v);
+  widen(room->bias_anchor, given(j->bias_anchor, r, o), 1, o, v);
+  for (int64_t e = 0; kept && e < n; e++) {
+    if (e + 2 < n) fetch(&j->all, index[e + 2]);
+    convert_factor(j, index[e], room->x + e * wide, wide);
+    room->rows[e] = room->x + e * wide;
+  }
+}
+
+static void store(const Job *j, const Room *room, int64_t r, int64_t v, int64_t wide) {
+  const int64_t o = j->classes, k = j->all.width;
+  copy_out(own(j->weight, r, o * k), room->w[0], o, k, wide);
+  copy_out(own(j->slot, r, o * k), room->w[2], o, k, wide);
+  narrow(own(j->bias, r, o), room->bias, 1, o, v);
+  narrow(own(j->bias_slot, r, o), room->bias_u, 1, o, v);
+}
+
 static void row(const Job *j, int64_t r, Room *room) {
-  const int64_t n = j->count[r], o = j->classes, k = j->all.width, v = vectors(o), wide = vectors(k) * LANES;
-  const int64_t first = j->ordered ? 1 : (n + j->batch - 1) / (n ? j->batch : 1); /* steps of the first epoch */
+  const int64_t n = j->count[r], o = j->classes, v = vectors(o), wide = vectors(j->all.width) * LANES;
   const int kept = resident(j, r, wide), spanned = j->spanned[r] != 0, weighted = j->share || j->rate;
-  float *const weight = j->weight + r * o * k, *const slot = j->slot ? j->slot + r * o * k : NULL;
-  float *const bias = j->bias ? j->bias + r * o : NULL, *const bias_slot = j->bias_slot ? j->bias_slot + r * o : NULL;
   Unforced f = {{1, 0, 0}, {0, 0, 1}};
   double loss = 0, early = 0, met = 0;
   j->loss[2 * r] = j->loss[2 * r + 1] = 0;
   if (!j->steps[r]) return;
-  copy_in(room->w[0], weight, o, k, wide);
-  copy_in(room->w[1], j->anchor ? j->anchor + r * o * k : NULL, o, k, wide);
-  copy_in(room->w[2], slot, o, k, wide);
-  widen(room->bias, bias, 1, o, v);
-  widen(room->bias_u, bias_slot, 1, o, v);
-  widen(room->bias_anchor, j->bias_anchor ? j->bias_anchor + r * o : NULL, 1, o, v);
-  for (int64_t e = 0; kept && e < n; e++) {
-    if (e + 2 < n) fetch(&j->all, j->index[r * j->longest + e + 2]);
-    convert_factor(j, j->index[r * j->longest + e], room->x + e * wide, wide);
-    room->rows[e] = room->x + e * wide;
-  }
+  load(j, room, r, kept, v, wide);
   if (spanned) begin_span(j, room, n, v, wide);
   if (!spanned && j->rounds) round_to((vec *)room->seen, (const vec *)room->w[0], o * wide / LANES);
   order_row(&room->order, (uint64_t)j->key[r], n, j->batch, j->joined);
@@ -437,20 +452,18 @@ static void row(const Job *j, int64_t r, Room *room) {
         room->z[e * v + w] = choose((ivec)(room->filled[w] < 0.0f), room->filled[w], room->z[e * v + w] + room->bias[w]);
     const double now = descend(room->z, v, room->label, weighted ? room->weight : NULL, size);
     loss += now;
-    if (s < first) early += (double)size * now, met += (double)size;
+    if (s < (j->ordered ? 1 : (n + j->batch - 1) / j->batch)) /* of the first epoch */
+      early += (double)size * now, met += (double)size;
     if (spanned) backward_in_span(j, room, n, v, size), unforced(j, &f); /* z as it is: it is no factor yet */
     if (j->rounds) round_to(room->z, room->z, size * v);
     if (!spanned) backward(j, room, v, wide, size);
     if (!spanned && j->rounds) round_to((vec *)room->seen, (const vec *)room->w[0], o * wide / LANES);
-    if (bias) move_bias(j, room, v, size);
+    if (j->bias) move_bias(j, room, v, size);
   }
   j->loss[2 * r] = (float)(loss / (double)j->steps[r]);
   j->loss[2 * r + 1] = (float)(early / met);
   if (spanned) end_span(j, room, &f, n, v, wide);
-  copy_out(weight, room->w[0], o, k, wide);
-  copy_out(slot, room->w[2], o, k, wide);
-  narrow(bias, room->bias, 1, o, v);
-  narrow(bias_slot, room->bias_u, 1, o, v);
+  store(j, room, r, v, wide);
 }
 
 /* Trains the rows [0, R), those with most steps first, in `threads` threads; returns 0, or 1 where there was no

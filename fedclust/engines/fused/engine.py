@@ -151,18 +151,19 @@ class FusedEngine:
         # how much there is to do is planned by the host, so that it waits for the device once
         known = in_host_memory(shards)
         steps = known.num_steps(solver)
-        compiled = softmax.trains(self.network, self.pool, frozen)
-        by_row = compiled and not call.each_step
+        whole = not call.each_step and softmax.trains(self.network, self.pool, frozen)
         spanned = self._spanned(
-            known.count, steps, solver, frozen, softmax.in_span if by_row else pays
+            known.count, steps, solver, frozen, softmax.in_span if whole else pays
         )
         self._sizes = []
         for part, among in by_rule(call, penalised=self._penalised):
             rule = rule_of(part, self.products)
-            for which in [spanned] if by_row else [True, False]:
-                rows = (among & (spanned == which)).nonzero().squeeze(1)
+            # whether in the span or not, unless compiled code takes each row in its own way
+            for some in [among] if whole else [among & spanned, among & ~spanned]:
+                rows = some.nonzero().squeeze(1)
                 if len(rows):
-                    self._train_some(part, known, steps, rule, frozen, rows, which, found, keep)
+                    in_span = spanned if whole else bool(some[spanned].any())
+                    self._train_some(part, known, steps, rule, frozen, rows, in_span, found, keep)
         return found
 
     @property

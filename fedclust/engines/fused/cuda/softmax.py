@@ -1,6 +1,6 @@
 """All local steps of softmax regression models in one launch, a program per row (client).
 
-`native/softmax.c` says what is computed and in which coordinates. Here the
+`native/softmax.c` says what is computed, `native/perceptron.c` in which coordinates. Here the
 parameters w [k, o] are changed where they lie, in blocks of features, so that any number of
 features and examples will do; a row's weights and a batch stay in the cache of the multiprocessor.
 Tiles of all of 784-10 would spill. With g the gradient of the batch (spanned: of its coefficients)

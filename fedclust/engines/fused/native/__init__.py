@@ -1,1 +1,1 @@
-"""C code and its Python face: softmax regression, and blocks that begin with a convolution."""
+"""C code and its Python face: what training and tests on a CPU spend their time in."""

@@ -47,12 +47,13 @@ static inline float largest(vec x) {
 static inline float sum(vec x) {
 #ifdef __AVX512F__
   return _mm512_reduce_add_ps((__m512)x);
-#endif
+#else
   float t[LANES];
   memcpy(t, &x, sizeof t);
   for (int w = LANES / 2; w; w /= 2)
     for (int i = 0; i < w; i++) t[i] += t[i + w];
   return t[0];
+#endif
 }
 
 /* Turn logits [size, v] into the gradient of the batch's loss, the mean or weighted by `shares`; returns that loss. */

@@ -234,7 +234,8 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
   const int64_t addresses = vectors(2 * (most.converted > most.batch ? most.converted : most.batch));
   const int64_t counts[] = {most.converted * w, vectors(n * n), model, j->anchor ? model : 0, j->slot ? model : 0,
                             n * v, j->anchor ? n * v : 0, j->slot ? n * v : 0, n * v, n * v, most.batch * v, v, v, v, v,
-                            j->rounds ? model : 0, j->rounds ? n * v : 0, addresses, vectors(2 * most.batch), vectors(2 * most.batch), vectors(most.batch)};
+                            j->rounds ? model : 0, j->rounds ? n * v : 0, addresses, vectors(2 * most.batch),
+                            vectors(2 * most.batch), vectors(most.batch)};
   int64_t total = 0;
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
   if (!memory) return total;
@@ -289,21 +290,21 @@ static void begin_span(const Job *j, const Room *room, int64_t n, int64_t v, int
   }
   if (j->anchor && !j->own_anchor) memcpy(room->out[1], room->out[0], (size_t)(n * v) * sizeof(vec));
   memset(room->c, 0, (size_t)(n * v) * sizeof(vec));
-  memset(room->seen_c, 0, (size_t)(n * v) * sizeof(vec));
+  if (j->rounds) memset(room->seen_c, 0, (size_t)(n * v) * sizeof(vec));
   if (j->slot) memset(room->u, 0, (size_t)(n * v) * sizeof(vec));
 }
 
 /* z_e of the examples `own` in the span. */
-#define IN_SPAN(count)                                                                    \
-  for (; e + count <= size; e += count) {                                                 \
-    const float *x[count];                                                                \
-    vec acc[count];                                                                       \
+#define IN_SPAN(count)                                                                          \
+  for (; e + count <= size; e += count) {                                                       \
+    const float *x[count];                                                                      \
+    vec acc[count];                                                                             \
     for (int i = 0; i < count; i++) x[i] = room->gram + room->own[e + i] * n, acc[i] = (vec){}; \
-    for (int64_t k = 0; k < n; k++) {                                                     \
-      const vec ck = room->seen_c[k * v + w];                                                 \
-      for (int i = 0; i < count; i++) acc[i] += x[i][k] * ck;                             \
-    }                                                                                     \
-    for (int i = 0; i < count; i++) room->z[(e + i) * v + w] = -j->lr * acc[i];           \
+    for (int64_t k = 0; k < n; k++) {                                                           \
+      const vec ck = room->seen_c[k * v + w];                                                   \
+      for (int i = 0; i < count; i++) acc[i] += x[i][k] * ck;                                   \
+    }                                                                                           \
+    for (int i = 0; i < count; i++) room->z[(e + i) * v + w] = -j->lr * acc[i];                 \
   }
 
 static void forward_in_span(const Job *j, const Room *room, const Unforced *f, int64_t n, int64_t v, int64_t size) {
@@ -402,19 +403,18 @@ static int64_t next_batch(const Job *j, Room *room, int64_t r, int64_t s, int ke
   return size;
 }
 
-/* A row of [R, each], NULL of NULL; to be written, and to be read. */
-static float *own(float *all, int64_t r, int64_t each) { return all ? all + r * each : NULL; }
-static const float *given(const float *all, int64_t r, int64_t each) { return all ? all + r * each : NULL; }
+/* A row of [R, each], NULL of NULL. */
+#define ROW_OF(all, r, each) ((all) ? (all) + (r) * (each) : NULL)
 
 /* A row's model, and its examples where they are kept. */
 static void load(const Job *j, const Room *room, int64_t r, int kept, int64_t v, int64_t wide) {
   const int64_t n = j->count[r], o = j->classes, k = j->all.width, *index = j->index + r * j->longest;
-  copy_in(room->w[0], given(j->weight, r, o * k), o, k, wide);
-  copy_in(room->w[1], given(j->anchor, r, o * k), o, k, wide);
-  copy_in(room->w[2], given(j->slot, r, o * k), o, k, wide);
-  widen(room->bias, given(j->bias, r, o), 1, o, v);
-  widen(room->bias_u, given(j->bias_slot, r, o), 1, o, v);
-  widen(room->bias_anchor, given(j->bias_anchor, r, o), 1, o, v);
+  copy_in(room->w[0], ROW_OF(j->weight, r, o * k), o, k, wide);
+  copy_in(room->w[1], ROW_OF(j->anchor, r, o * k), o, k, wide);
+  copy_in(room->w[2], ROW_OF(j->slot, r, o * k), o, k, wide);
+  widen(room->bias, ROW_OF(j->bias, r, o), 1, o, v);
+  widen(room->bias_u, ROW_OF(j->bias_slot, r, o), 1, o, v);
+  widen(room->bias_anchor, ROW_OF(j->bias_anchor, r, o), 1, o, v);
   for (int64_t e = 0; kept && e < n; e++) {
     if (e + 2 < n) fetch(&j->all, index[e + 2]);
     convert_factor(j, index[e], room->x + e * wide, wide);
@@ -424,10 +424,10 @@ static void load(const Job *j, const Room *room, int64_t r, int kept, int64_t v,
 
 static void store(const Job *j, const Room *room, int64_t r, int64_t v, int64_t wide) {
   const int64_t o = j->classes, k = j->all.width;
-  copy_out(own(j->weight, r, o * k), room->w[0], o, k, wide);
-  copy_out(own(j->slot, r, o * k), room->w[2], o, k, wide);
-  narrow(own(j->bias, r, o), room->bias, 1, o, v);
-  narrow(own(j->bias_slot, r, o), room->bias_u, 1, o, v);
+  copy_out(ROW_OF(j->weight, r, o * k), room->w[0], o, k, wide);
+  copy_out(ROW_OF(j->slot, r, o * k), room->w[2], o, k, wide);
+  narrow(ROW_OF(j->bias, r, o), room->bias, 1, o, v);
+  narrow(ROW_OF(j->bias_slot, r, o), room->bias_u, 1, o, v);
 }
 
 static void row(const Job *j, int64_t r, Room *room) {

@@ -33,6 +33,21 @@ NETWORKS = {
         (20, 9, 8),
         [nn.Conv2d(20, 17, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(17, 40, 2)],
     ),
+    # by squares, of four and of two; some reach past the edges, more than are worked on at once
+    "squares": (
+        (1, 23, 10),
+        [nn.Conv2d(1, 17, 1), nn.Conv2d(17, 21, 3, padding=1), nn.ReLU(), nn.Conv2d(21, 16, 5)],
+    ),
+    "squares between zeros": (
+        (16, 9, 34),
+        [
+            nn.ZeroPad2d((2, 1, 0, 4)),
+            nn.Conv2d(16, 18, 5, padding=(2, 1), bias=False),
+            nn.MaxPool2d(3, 2),
+            nn.Conv2d(18, 33, 3, padding=2),
+            nn.ReLU(),
+        ],
+    ),
     "few channels": (
         (1, 7, 12),
         [nn.Conv2d(1, 2, (2, 5), padding=(1, 0)), nn.ReLU(), nn.Conv2d(2, 1, 3)],
@@ -88,8 +103,17 @@ def engine_of(name: str, precision: str = "highest") -> tuple[FusedEngine, Tenso
     pool = toy_pool(model.shapes[0])
     pool.y.remainder_(5)
     engine = FusedEngine(model, pool, precision=precision)
-    generator = torch.Generator().manual_seed(5)
-    return engine, 0.2 * torch.randn(3, engine.layout.num_params, generator=generator)
+    return engine, torch.stack([drawn(model, seed) for seed in range(3)])
+
+
+def drawn(model: Model, seed: int) -> Tensor:
+    """Parameters, flat, by which outputs are about as large as inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    some = []
+    for _, value in model.named_parameters():
+        scale = (2 / value[0].numel()) ** 0.5 if value.ndim > 1 else 0.2
+        some.append(scale * torch.randn(value.numel(), generator=generator))
+    return torch.cat(some)
 
 
 def exact_gradient(model: Model, flat: Tensor, pool: Pool, rows: Tensor) -> Tensor:
@@ -133,7 +157,29 @@ def test_rounded_factors_give_what_pytorch_makes_of_them(
     exact = engine_of(name)[0].grad(GradCall(models, labels(len(shards)), shards))
     monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
     want = engine.grad(GradCall(models, labels(len(shards)), shards))
-    assert (got - want).norm() < 1e-4 * want.norm() < 0.1 * (exact - want).norm()
+    # sums in another order round some of the next block's factors the other way
+    assert (got - want).norm() < min(1e-3 * want.norm(), 0.1 * (exact - want).norm())
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_squares_cost_little_accuracy(monkeypatch: pytest.MonkeyPatch, kernel: int) -> None:
+    """The root mean square error is at most five times that of PyTorch's convolutions."""
+    first, second = nn.Conv2d(16, 32, 1), nn.Conv2d(32, 64, kernel, padding=kernel // 2)
+    shapes = [(16, 14, 14), (32, 14, 14), (32, 14, 14), (64, 14, 14), (64 * 14 * 14,), (5,)]
+    dense = nn.Linear(64 * 14 * 14, 5)
+    model = Model([first, nn.ReLU(), second, nn.Flatten(), dense], shapes, [], {})
+    pool, shards = toy_pool((16, 14, 14)), ragged_shards((20,))
+    pool.y.remainder_(5)
+    engine, own = FusedEngine(model, pool), drawn(model, 5)
+    exact = exact_gradient(model, own, pool, shards.index[0])
+
+    def error() -> float:
+        got = engine.grad(GradCall(own.unsqueeze(0), torch.zeros(1, dtype=torch.int64), shards))
+        return float((got[0] - exact).norm() / exact.norm())
+
+    by_squares = error()
+    monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
+    assert by_squares < 5 * error() < 1e-5
 
 
 def test_blocks_take_what_belongs_together() -> None:
@@ -207,20 +253,22 @@ def test_sums_do_not_depend_on_threads(rows: int) -> None:
         assert torch.equal(gradient(1), gradient(3))
 
 
+@pytest.mark.parametrize("name", ["many channels", "squares"])
 @pytest.mark.parametrize("option", ["-mno-avx512f", "-mno-avx"])
-def test_narrower_vectors(fresh: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+def test_narrower_vectors(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str
+) -> None:
     """What processors without the widest registers compute; without a compiler the same as ever."""
     compiler = compiled._compiler()
     monkeypatch.setenv("CC", shlex.join([*(compiler or [os.devnull]), option]))
     assert not fresh.exists()
-    (engine, models), shards = engine_of("many channels"), ragged_shards()
+    (engine, models), shards = engine_of(name), ragged_shards()
     narrow = engine.grad(GradCall(models, labels(len(shards)), shards))
     found = convolution.compiled()
     assert found is None or found.lanes() < 16
     monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
-    torch.testing.assert_close(
-        narrow, engine.grad(GradCall(models, labels(len(shards)), shards)), rtol=1e-4, atol=1e-6
-    )
+    want = engine.grad(GradCall(models, labels(len(shards)), shards))
+    assert (narrow - want).norm() < 1e-5 * want.norm()
 
 
 def test_a_part_of_a_chunk_and_smaller_batches_share_buffers(

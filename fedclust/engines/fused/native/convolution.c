@@ -69,13 +69,14 @@ typedef struct {
   int64_t pieces;                         /* that a row of the kernel is in, where it meets an image */
   int64_t parts;                          /* that the images of a row of clients are dealt out in */
   int64_t rounds, units;                  /* factors are rounded, and by units for matrices: strides and dilation 1 */
+  int64_t side;                           /* of the squares of convolution_winograd.h: likewise; 0 without */
   Images x, y, delta, back;               /* back without data: nobody needs the gradient of the images */
   const float *kernel, *bias;             /* [R, out, taps, in], [R, out] or NULL */
   float *kernel_gradient, *bias_gradient; /* likewise */
   const int32_t *places;                  /* [K] where an image has the numbers that a kernel meets */
   const int32_t *meets;                   /* [out_height, 2] first and last + 1 row of the kernel that meets x */
   const int32_t *met;                     /* [kernel rows, 2] rows of g whose pixels meet x by it */
-  const int32_t *channels;                /* [out] 0, 1, 2, ... */
+  const int32_t *channels;                /* [in or out] 0, 1, 2, ... */
   /* Room, of the sizes in `Rooms`. */
   vec *turned, *back_turned; /* [R] of [K + 1, v], the bias last; of [kernel rows, pieces, out, u] */
   float *padded;             /* [R, B] of [padded image, in]; NULL without backward */
@@ -100,37 +101,6 @@ typedef struct {
   int64_t k, v, each, piece, u, padded, across, turned, back_turned, gradient;
   Units units;
 } Sizes;
-
-static Sizes sizes_of(const Block *j) {
-  const int64_t each = j->kernel_columns * j->inputs, piece = each / j->pieces;
-  Sizes s = {.k = j->kernel_rows * each, .v = vectors(j->outputs), .each = each, .piece = piece, .u = vectors(piece),
-             .padded = j->padded_height * j->padded_width * j->inputs, .across = j->out_width};
-  s.turned = s.gradient = s.k * s.v;
-  s.back_turned = j->kernel_rows * j->pieces * j->outputs * s.u;
-  if (j->units) {
-    const Units t = s.units = units_of(j);
-    s.padded = t.kept * t.line / 2;
-    s.across = j->padded_width;
-    s.turned = t.groups * t.each * s.v * 16;
-    s.back_turned = j->kernel_rows * t.back_each * vectors(j->inputs) * 16;
-    s.gradient = t.times * t.lines * s.v;
-  }
-  return s;
-}
-
-/* The room that a block needs. */
-void rooms(const Block *j, Rooms *to) {
-  const Sizes s = sizes_of(j);
-  /* what is added to the end of an image may reach a vector further */
-  int64_t scratch = j->out_height * j->out_width * s.v + vectors(s.padded) + 1;
-  if (j->units) {
-    const int64_t forward = forward_space(j, &s.units), backward = backward_space(j, &s.units);
-    scratch = forward > backward ? forward : backward;
-  }
-  *to = (Rooms){.turned = (s.turned + s.v) * LANES, .back_turned = s.back_turned * LANES, .padded = s.padded,
-                .where = (j->pooled_height * j->pooled_width * s.v * LANES + 3) / 4,
-                .partial = (s.gradient + s.v) * LANES, .scratch = scratch * LANES};
-}
 
 /* The nearest numbers that bfloat16 has. */
 static void round_all(const Block *j, float *x, int64_t count) {
@@ -227,10 +197,9 @@ TILES(1, 0) TILES(1, 1)
 
 #define VECTORS(N)                                                                                        \
   for (; n + N <= v; n += N)                                                                              \
-    for (int64_t p = 0, size; p < rows * columns; p += size) {                                            \
+    for (int64_t p = 0, row = 0, column = 0, size; p < rows * columns; p += size) {                       \
       const float *from[MOST_PIXELS];                                                                     \
       float *into[MOST_PIXELS];                                                                           \
-      int64_t row = p / columns, column = p % columns;                                                    \
       size = even_part(rows * columns - p, MOST_PIXELS);                                                  \
       for (int64_t i = 0; i < size; i++) {                                                                \
         from[i] = x.data + row * x.pitch + column * x.spacing;                                            \
@@ -325,6 +294,48 @@ static int64_t strip_of(const Sizes *s) {
   return bytes >= STRIP ? 1 : STRIP / bytes;
 }
 
+#include "convolution_winograd.h"
+
+static Sizes sizes_of(const Block *j) {
+  const int64_t each = j->kernel_columns * j->inputs, piece = each / j->pieces;
+  Sizes s = {.k = j->kernel_rows * each, .v = vectors(j->outputs), .each = each, .piece = piece, .u = vectors(piece),
+             .padded = j->padded_height * j->padded_width * j->inputs, .across = j->out_width};
+  s.turned = s.gradient = s.k * s.v;
+  s.back_turned = j->kernel_rows * j->pieces * j->outputs * s.u;
+  if (j->units) {
+    const Units t = s.units = units_of(j);
+    s.padded = t.kept * t.line / 2;
+    s.across = j->padded_width;
+    s.turned = t.groups * t.each * s.v * 16;
+    s.back_turned = j->kernel_rows * t.back_each * vectors(j->inputs) * 16;
+    s.gradient = t.times * t.lines * s.v;
+  }
+  if (j->side) {
+    s.turned = s.gradient = SQUARE * j->inputs * s.v;
+    s.back_turned = SQUARE * j->outputs * vectors(j->inputs);
+  }
+  return s;
+}
+
+/* Vectors of a thread for the sums of an image, or g, and an image with its zeros; what is added to its end may reach
+   a vector further. */
+static int64_t beside_sums(const Block *j, const Sizes *s) {
+  return j->out_height * j->out_width * s->v + vectors(s->padded) + 1;
+}
+
+/* The room that a block needs. */
+void rooms(const Block *j, Rooms *to) {
+  const Sizes s = sizes_of(j);
+  int64_t scratch = beside_sums(j, &s) + (j->side ? winograd_space(j) : 0);
+  if (j->units) {
+    const int64_t forward = forward_space(j, &s.units), backward = backward_space(j, &s.units);
+    scratch = forward > backward ? forward : backward;
+  }
+  *to = (Rooms){.turned = (s.turned + s.v) * LANES, .back_turned = s.back_turned * LANES, .padded = s.padded,
+                .where = (j->pooled_height * j->pooled_width * s.v * LANES + 3) / 4,
+                .partial = (s.gradient + s.v) * LANES, .scratch = scratch * LANES};
+}
+
 /* The sums of some rows of an output, by those rows of the kernel that meet the image. */
 static void convolve(const Block *j, const Sizes *s, float *x, const vec *w, vec *out, int64_t first, int64_t rows) {
   const int64_t v = s->v, pitch = j->row_stride * j->padded_width * j->inputs;
@@ -378,7 +389,7 @@ typedef struct {
   const uint16_t *pixels; /* for units */
 } Source;
 
-/* Rows of the sums of an image, at their place in `sums`. */
+/* Rows of the sums of an image, at their place in `sums`; by squares they are all made at once. */
 static void sum_rows(const Block *j, const Sizes *s, Source x, const vec *w, vec *sums, int64_t first, int64_t rows) {
 #ifdef UNITS
   const Units *t = &s->units;
@@ -389,7 +400,10 @@ static void sum_rows(const Block *j, const Sizes *s, Source x, const vec *w, vec
     return;
   }
 #endif
-  convolve(j, s, x.padded, w, sums, first, rows);
+  if (j->side)
+    sums_by_squares(j, x.padded, w, sums, sums + beside_sums(j, s));
+  else
+    convolve(j, s, x.padded, w, sums, first, rows);
 }
 
 static Source source_of(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *scratch) {
@@ -414,7 +428,7 @@ static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, 
   float *y = image_of(&j->y, r, b);
   uint8_t *where = j->where ? j->where + (r * j->batch + b) * n * v * LANES : NULL;
   const vec *w = j->turned + r * (s->turned + v), *bias = w + s->turned;
-  const int64_t strip = strip_of(s), width = j->window_width;
+  const int64_t strip = j->side ? j->out_height : strip_of(s), width = j->window_width;
   /* windows that no edge of the image cuts */
   const int64_t most = j->out_width >= width ? (j->out_width - width) / j->window_column_stride + 1 : 0;
   const int64_t whole = most < j->pooled_width ? most : j->pooled_width;
@@ -502,20 +516,11 @@ static void backward_by_units(const Block *j, const Sizes *s, int64_t r, int64_t
 }
 #endif
 
-static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *g) {
-#ifdef UNITS
-  if (j->units) {
-    backward_by_units(j, s, r, b, partial, g);
-    return;
-  }
-#endif
-  const int64_t v = s->v, width = j->padded_width * j->inputs;
+/* Adds to the gradient of the kernel what g gives with an image. */
+static void kernel_by_rows(const Block *j, const Sizes *s, vec *to, float *x, const vec *g) {
+  const int64_t v = s->v, width = j->padded_width * j->inputs, strip = strip_of(s);
   const int64_t down = j->row_stride * width, right = j->column_stride * j->inputs;
-  float *x = j->padded + (r * j->batch + b) * s->padded;
   const int32_t *met = j->met;
-  const int64_t strip = strip_of(s);
-  unpool(j, s, r, b, g, partial + s->gradient);
-  round_all(j, (float *)g, j->out_height * j->out_width * v * LANES);
   for (int64_t h = 0; h < j->out_height; h += strip)
     for (int64_t row = 0, end; row < j->kernel_rows; row = end) { /* rows that meet the same pixels go together */
       const int64_t first = met[2 * row] > h ? met[2 * row] : h, last = met[2 * row + 1];
@@ -525,26 +530,51 @@ static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b,
         if (from != first || inside(h + strip - first, first, met[2 * end + 1]) != rows) break;
       }
       if (rows > 0)
-        kernel_product(partial + row * s->each * v, (Grid){x + first * down, down, right}, rows, j->out_width,
+        kernel_product(to + row * s->each * v, (Grid){x + first * down, down, right}, rows, j->out_width,
                        j->places + row * s->each, (end - row) * s->each, g + first * j->out_width * v, v);
     }
-  if (!j->back.data) return;
-  float *dx = (float *)(g + j->out_height * j->out_width * v), *back = image_of(&j->back, r, b);
-  memset(dx, 0, (size_t)s->padded * sizeof(float));
-  const vec *w = j->back_turned + r * s->back_turned;
+}
+
+/* Adds to the gradient of an image with its zeros, likewise. */
+static void image_by_rows(const Block *j, const Sizes *s, float *to, const vec *g, const vec *w) {
+  const int64_t v = s->v, right = j->column_stride * j->inputs, down = j->row_stride * j->padded_width * j->inputs;
+  const int32_t *met = j->met;
   for (int64_t i = 0; i < j->kernel_rows * j->pieces; i++, w += j->outputs * s->u) {
     const int64_t row = i / j->pieces, first = met[2 * row];
     /* down a column first: pixels of a row add to the same numbers, which then wait for each other */
-    product((Grid){dx + j->places[i * s->piece] + first * down, right, down},
+    product((Grid){to + j->places[i * s->piece] + first * down, right, down},
             (Grid){(float *)(g + first * j->out_width * v), v * LANES, j->out_width * v * LANES}, j->out_width,
             met[2 * row + 1] - first, j->channels, j->outputs, w, s->u, 1);
   }
+}
+
+static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *g) {
+#ifdef UNITS
+  if (j->units) {
+    backward_by_units(j, s, r, b, partial, g);
+    return;
+  }
+#endif
+  const int64_t sums = j->out_height * j->out_width * s->v, width = j->padded_width * j->inputs;
+  float *x = j->padded + (r * j->batch + b) * s->padded, *dx = j->back.data ? (float *)(g + sums) : NULL;
+  const vec *w = dx ? j->back_turned + r * s->back_turned : NULL;
+  unpool(j, s, r, b, g, partial + s->gradient);
+  round_all(j, (float *)g, sums * LANES);
+  if (dx) memset(dx, 0, (size_t)s->padded * sizeof(float));
+  if (j->side)
+    gradients_by_squares(j, x, g, w, partial, dx, g + beside_sums(j, s));
+  else {
+    kernel_by_rows(j, s, partial, x, g);
+    if (dx) image_by_rows(j, s, dx, g, w);
+  }
+  if (!dx) return;
+  float *back = image_of(&j->back, r, b);
   dx += j->pad_top * width + j->pad_left * j->inputs;
   for (int64_t h = 0; h < j->height; h++)
     memcpy(back + h * j->width * j->inputs, dx + h * width, (size_t)(j->width * j->inputs) * sizeof(float));
 }
 
-/* The kernel of a row as [K, v], or as tiles, and the bias. */
+/* The kernel of a row as [K, v], as values, or as tiles, and the bias. */
 static void turn(const Block *j, const Sizes *s, int64_t r) {
   const float *from = j->kernel + r * j->outputs * s->k;
   const int64_t lanes = s->v * LANES;
@@ -560,9 +590,10 @@ static void turn(const Block *j, const Sizes *s, int64_t r) {
   for (int64_t k = 0; k < s->k; k++)
     for (int64_t o = 0; o < lanes; o++) to[k * lanes + o] = o < j->outputs ? from[o * s->k + k] : 0;
   round_all(j, to, s->k * lanes);
+  if (j->side) values_of_kernel(j, turned, j->inputs * s->v);
 }
 
-/* The kernel of a row as [kernel rows, pieces, out, u], or as tiles. */
+/* The kernel of a row as [kernel rows, pieces, out, u], as values, or as tiles. */
 static void turn_back(const Block *j, const Sizes *s, int64_t r) {
   const float *from = j->kernel + r * j->outputs * s->k;
   float *to = (float *)(j->back_turned + r * s->back_turned);
@@ -573,6 +604,14 @@ static void turn_back(const Block *j, const Sizes *s, int64_t r) {
   }
 #endif
   memset(to, 0, (size_t)s->back_turned * sizeof(vec));
+  if (j->side) {
+    const int64_t c = j->inputs, u = vectors(c);
+    for (int64_t place = 0; place < s->k / c; place++)
+      for (int64_t o = 0; o < j->outputs; o++)
+        memcpy(to + (place * j->outputs + o) * u * LANES, from + o * s->k + place * c, (size_t)c * sizeof(float));
+    values_of_kernel(j, (vec *)to, j->outputs * u);
+    return;
+  }
   for (int64_t i = 0; i < j->kernel_rows * j->pieces; i++)
     for (int64_t o = 0; o < j->outputs; o++)
       memcpy(to + (i * j->outputs + o) * s->u * LANES, from + o * s->k + i * s->piece,
@@ -586,6 +625,8 @@ static void collect(const Block *j, const Sizes *s, int64_t r) {
   vec *sums = j->partial + r * j->parts * each;
   for (int64_t p = 1; p < j->parts; p++)
     for (int64_t i = 0; i < each; i++) sums[i] += sums[p * each + i];
+  if (j->side == 2) kernel_from_values(5, sums, c * s->v);
+  if (j->side == 4) kernel_from_values(3, sums, c * s->v);
   const float *from = (const float *)sums;
   const int64_t lines = j->units && !s->units.apart ? s->units.lines : c; /* from a place of the kernel to the next */
   float *to = j->kernel_gradient + r * j->outputs * s->k;

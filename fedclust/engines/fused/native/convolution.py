@@ -30,6 +30,9 @@ from fedclust.engines.fused.weights import Weight
 # least pieces of a backward pass, for the threads; every piece has a gradient of its own
 _TASKS = 8
 
+# of `convolution_winograd.h`: values along the side of a square, and the channels that pay for them
+_POINTS, _ENOUGH = 6, 16
+
 _CPU = torch.device("cpu")
 # name and shape to a float32 buffer that begins at a multiple of 64 bytes
 Room = Callable[..., Tensor]
@@ -68,8 +71,21 @@ def computes(layers: Sequence[nn.Module], device: torch.device) -> bool:
 
 def _by_units(code: ctypes.CDLL, block: Block, products: Products) -> bool:
     """Whether a processor's units for matrices take a convolution."""
-    plain = pair(block.conv.stride) == (1, 1) and pair(block.conv.dilation) == (1, 1)
-    return products.rounds and plain and bool(code.knows_units()) and by_unit(_CPU)
+    return products.rounds and _is_plain(block) and bool(code.knows_units()) and by_unit(_CPU)
+
+
+def _is_plain(block: Block) -> bool:
+    """Whether stride and dilation are 1."""
+    return pair(block.conv.stride) == (1, 1) and pair(block.conv.dilation) == (1, 1)
+
+
+def _side(block: Block, g: Geometry, products: Products) -> int:
+    """Sums along a side of the squares that `convolution_winograd.h` works on; 0 without."""
+    kernel = (g.kernel_rows, g.kernel_columns)
+    enough = min(g.inputs, g.outputs) >= _ENOUGH
+    if products.rounds or not enough or not _is_plain(block) or kernel not in ((3, 3), (5, 5)):
+        return 0
+    return _POINTS + 1 - g.kernel_rows
 
 
 class _Job(Structure):
@@ -80,7 +96,7 @@ class _Job(Structure):
             (name, c_int64)
             for name in ("rows", "batch", *(field.name for field in fields(Geometry)))
         ),
-        *((name, c_int64) for name in ("pieces", "parts", "rounds", "units")),
+        *((name, c_int64) for name in ("pieces", "parts", "rounds", "units", "side")),
         *((name, _Images) for name in ("x", "y", "delta", "back")),
         *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
         *((name, c_void_p) for name in ("places", "meets", "met", "channels")),
@@ -153,7 +169,7 @@ class BlockStep:
             "places": pixels_of_kernel(block, g),
             "meets": meets,
             "met": met,
-            "channels": torch.arange(g.outputs, dtype=torch.int32),
+            "channels": torch.arange(max(g.inputs, g.outputs), dtype=torch.int32),
         }
         if rule is not None:
             self.tensors["kernel_gradient"] = room("kernel_gradient", *kernel.shape)
@@ -166,6 +182,7 @@ class BlockStep:
             parts=parts,
             rounds=products.rounds,
             units=_by_units(code, block, products),
+            side=_side(block, g, products),
             y=_images(self.out),
             back=_Images() if self.back is None else _images(self.back),
             **asdict(g),

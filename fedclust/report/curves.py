@@ -9,6 +9,7 @@ rows as it needs.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,11 +34,9 @@ MOST_PANELS = 24
 _STRETCHED = 4.0  # a curve this many times as high as the common one may leave its panel
 MOST_LINES = 8  # in one panel; more cannot be told apart
 _FEW_ROUNDS = 7  # as many are each a tick
-# rows that the size of a figure has room for; inches of every further one
-_LEGEND_ROWS, _LEGEND_ROW = (
-    2,
-    0.2,
-)
+_LETTERS = 28  # of a title's line
+_LEGEND_ROWS = 2  # that the size of a figure has room for
+_LEGEND_ROW = 0.2  # inches of every further one
 
 
 @dataclass(frozen=True)
@@ -277,7 +276,11 @@ def _size(wide: int, high: int) -> tuple[float, float]:
 
 
 def _broken(title: str) -> str:
-    return title.replace(SEPARATOR, "\n") if len(title) > 28 else title
+    """A title in lines that are no longer than a panel."""
+    if len(title) <= _LETTERS:
+        return title
+    parts = title.split(SEPARATOR)
+    return "\n".join(textwrap.fill(part, _LETTERS, break_long_words=False) for part in parts)
 
 
 def sent_in(arms: Sequence[Arm], x: str) -> tuple[float, str]:

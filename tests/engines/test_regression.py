@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,8 @@ from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts,
 from test_span import TERMS, assert_same, everywhere, nowhere
 from torch import Tensor
 
-from fedclust.calls import LocalResult, Shards, TestCall, TestResult, TrainCall
+from fedclust.calls import LocalResult, Rates, Shards, TestCall, TestResult, TrainCall
+from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine, chunk
 from fedclust.engines.fused.native import compiled, softmax
 from fedclust.engines.fused.native.compiled import library
@@ -242,6 +244,71 @@ def test_a_row_does_not_depend_on_its_company() -> None:
             TrainCall(models, label[row : row + 1], row_of(shards, row), solver, 0.05)
         ).params
         torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-6)
+
+
+def drawn_job(job: int) -> tuple[Model, Pool, TrainCall]:
+    """Local training of a shape, a solver and terms that are drawn at random."""
+    draw, like = random.Random(job), torch.Generator().manual_seed(job)
+    features, classes = draw.choice([1, 5, 16, 31, 64]), draw.choice([2, 10, 17, 33])
+    rows = draw.choice([1, 3, 8])
+    counts = tuple(draw.choice([0, 1, 4, 9, 17, 60]) for _ in range(rows))
+    pool = toy_pool((features,), max(sum(counts), 60), job)
+    pool.y.remainder_(classes)
+    epochs = draw.choice([1, 2, 5, None])
+    solver = Solver(
+        lr=draw.choice([0.02, 0.1]),
+        batch_size=draw.choice([1, 4, 10, None]),
+        epochs=epochs,
+        steps=None if epochs else draw.choice([1, 7]),
+        momentum=draw.choice([0.0, 0.0, 0.5, 0.9]),
+        proximal=draw.choice([0.0, 0.0, 0.1, 1.0]),
+        weight_decay=draw.choice([0.0, 0.0, 0.01]),
+    )
+    model = mlp((features,), classes, hidden=[])
+    shards = ragged_shards(counts)
+    if draw.random() < 0.3:
+        shards = replace(shards, work=torch.rand(rows, generator=like).clamp(min=0.05))
+    size = sum(value.numel() for value in model.parameters())
+
+    def numbers(count: int, chance: float, scale: float = 0.1) -> Tensor | None:
+        found = scale * torch.randn(count, size, generator=like)
+        return found if draw.random() < chance else None
+
+    def own(low: float, high: float) -> Tensor:
+        return low + (high - low) * torch.rand(rows, generator=like, dtype=torch.float64)
+
+    weight = torch.rand(shards.index.shape, generator=like) * 2
+    rates = Rates(lr=own(0.01, 0.1), proximal=own(0, 1), weight_decay=own(0, 0.1))
+    return (
+        model,
+        pool,
+        TrainCall(
+            models=0.1 * torch.randn(3, size, generator=like),
+            label=labels(rows),
+            shards=shards,
+            solver=solver,
+            lr=solver.lr,
+            slots=numbers(3, 0.5) if solver.momentum else None,
+            anchor=numbers(rows, 0.5) if solver.proximal else None,
+            linear=numbers(rows, 0.3),
+            example_weight=weight if draw.random() < 0.3 else None,
+            each_step=draw.random() < 0.1,
+            rates=rates if draw.random() < 0.2 else None,
+        ),
+    )
+
+
+@pytest.mark.parametrize("job", range(60))
+def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
+    monkeypatch: pytest.MonkeyPatch, job: int
+) -> None:
+    """All rows in the span of their examples, none, or as it pays."""
+    where = [everywhere, nowhere, softmax.in_span][job % 3]
+    monkeypatch.setattr(softmax, "in_span", where)
+    model, pool, call = drawn_job(job)
+    fast = make_engine("fused", model, pool).train(call)
+    slow = make_engine("loop", model, pool).train(call)
+    assert_same(fast, slow)
 
 
 def test_only_softmax_regression_is_taken() -> None:

@@ -100,7 +100,7 @@ def test_seeds_that_were_collected_before_stay(tmp_path: Path) -> None:
     """Where they are of the same job: another number of rounds is another result."""
     write_job(tmp_path / "one" / "a", [0], hash="h0")
     write_job(tmp_path / "two" / "a", [1], hash="h1")
-    for source in ("one", "two", "two"):
+    for source in ("one", "two", "two", "one"):
         target = collect_runs(tmp_path / source, tmp_path / "docs", "paper")
     assert target is not None
     (made,) = read(target / "jobs.csv")

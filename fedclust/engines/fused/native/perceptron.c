@@ -22,6 +22,7 @@
    to a processor's units for matrices, where it has them; the rest are float32 products of rounded numbers. */
 
 #include "lanes.h"
+#include "transpose.h"
 #include "units.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -206,11 +207,7 @@ static const float *const *columns_of(const Room *room, const vec *from, int64_t
 static void turn(const Job *j, const Layer *l, const Part *part) {
   const int64_t v = vectors(l->outputs), w = vectors(l->inputs);
   if (j->rounds) round_to(part->seen, part->c, l->outputs * w);
-  for (int64_t o = 0; o < l->outputs; o++) {
-    const float *from = (const float *)(part->seen + o * w);
-    float *to = (float *)part->turned + o;
-    for (int64_t i = 0; i < l->inputs; i++) to[i * v * LANES] = from[i];
-  }
+  turn_over((float *)part->turned, v * LANES, (const float *)part->seen, w * LANES, l->outputs, l->inputs);
 }
 
 /* As PyTorch's, which lets pass what is no number: a model that diverges is to be noticed. */
@@ -392,17 +389,13 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory) {
   return total + outs + v + parts + rows + vectors(2 * j->batch);
 }
 
-/* to [i, v] = from [o, i], turned, a vector of i at a time, so that what is read and written stays in the cache. */
+/* to [i, v] = from [o, i], turned, and back; nothing without the tensor. */
 static void turn_in(vec *to, const float *from, int64_t o, int64_t i, int64_t v) {
-  for (int64_t at = 0; from && at < i; at += LANES)
-    for (int64_t c = 0; c < o; c++)
-      for (int64_t k = at; k < i && k < at + LANES; k++) ((float *)(to + k * v))[c] = from[c * i + k];
+  if (from) turn_over((float *)to, v * LANES, from, i, o, i);
 }
 
 static void turn_out(float *to, const vec *from, int64_t o, int64_t i, int64_t v) {
-  for (int64_t at = 0; to && at < i; at += LANES)
-    for (int64_t c = 0; c < o; c++)
-      for (int64_t k = at; k < i && k < at + LANES; k++) to[c * i + k] = ((const float *)(from + k * v))[c];
+  if (to) turn_over(to, i, (const float *)from, v * LANES, i, o);
 }
 
 /* Between the tensors of a row and its room: in before the first step, out after the last. */

@@ -14,8 +14,8 @@
 #define MATRICES /* units for them */
 #endif
 
-#include <immintrin.h>
-#include <stdint.h>
+#include "transpose.h"
+
 
 #define SIDE 16            /* rows of a tile, and float32 numbers of one */
 #define DEEP 32            /* bfloat16 numbers of a row */
@@ -34,8 +34,6 @@ typedef struct {
   float *at;
   int64_t pitch, beside;
 } Sums;
-
-#define ALWAYS static inline __attribute__((always_inline))
 
 #ifdef MATRICES
 /* To be called by a thread before its first tile; `end_tiles` is to follow its last. */
@@ -170,30 +168,6 @@ static inline __m512i paired(__m512 x, __m512 y) {
 static inline __m512i rounded(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2ps_pbh(high, low); }
 
 static inline int64_t tiles(int64_t size, int64_t side) { return (size + side - 1) / side; }
-ALWAYS __mmask16 first(int64_t count) { return count >= SIDE ? 0xffff : count <= 0 ? 0 : (__mmask16)((1u << count) - 1); }
-
-/* 16 vectors of 16 numbers of four bytes, rows for columns. */
-ALWAYS void transpose(__m512i *x) {
-  __m512i y[SIDE];
-  for (int i = 0; i < SIDE; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  for (int i = 0; i < SIDE; i += 4)
-    for (int j = 0; j < 2; j++) {
-      x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + 2 + j]);
-      x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + 2 + j]);
-    }
-  for (int i = 0; i < SIDE; i += 8)
-    for (int j = 0; j < 4; j++) {
-      y[i + j] = _mm512_shuffle_i32x4(x[i + j], x[i + 4 + j], 0x88);
-      y[i + 4 + j] = _mm512_shuffle_i32x4(x[i + j], x[i + 4 + j], 0xdd);
-    }
-  for (int j = 0; j < 8; j++) {
-    x[j] = _mm512_shuffle_i32x4(y[j], y[8 + j], 0x88);
-    x[8 + j] = _mm512_shuffle_i32x4(y[j], y[8 + j], 0xdd);
-  }
-}
 
 /* 16 rows of 32 neighbours each, rounded; zeros beyond `rows` and `deep`. */
 ALWAYS void neighbours(__m512i *to, const float *from, int64_t stride, int64_t rows, int64_t deep) {

@@ -16,7 +16,6 @@
 
 #include "transpose.h"
 
-
 #define SIDE 16            /* rows of a tile, and float32 numbers of one */
 #define DEEP 32            /* bfloat16 numbers of a row */
 #define NUMBERS (SIDE * DEEP) /* bfloat16 numbers */

@@ -2,9 +2,9 @@
 
        out[r] = beta c[r] + alpha a[r] b[r]      a [m, k], b [k, n]
 
-   Factors come as float32 in any order. They are rounded and laid out as tiles on the way: the factor with fewer rows
-   or columns is held, a block of it at a time that fits the cache; the other one streams past it, 32 rows at a time. If
-   n is larger than m, the transposed product is computed instead.
+   Factors come as float32 in any order. They are rounded and laid out as tiles on the way: b is held, a block of its
+   columns at a time that fits the cache; a streams past it, 32 rows at a time. If columns of out are neighbours in
+   memory, or if n is larger than m and b too large to be held as a whole, the transposed product is computed instead.
 
    Numbers below 1e-38 count as zero, as the processor has it. */
 
@@ -106,10 +106,15 @@ static uint16_t *room(int64_t wanted) {
   return kept;
 }
 
+/* Columns of b that can be held at once. */
+static int64_t most_held(int64_t k) {
+  const int64_t fit = HELD / (2 * NUMBERS * (tiles(k, DEEP) + 1));
+  return (fit < 2 ? 2 : fit / 2 * 2) * SIDE;
+}
+
 /* Rows `from` to `to` of one product; b's columns are the held factor's. */
 static int part(const Product *j, int64_t which, int64_t from, int64_t to) {
-  const int64_t deep = tiles(j->k, DEEP), fit = HELD / (2 * NUMBERS * (deep + 1));
-  const int64_t block = least(tiles(j->n, SIDE), fit < 2 ? 2 : fit / 2 * 2) * SIDE;
+  const int64_t deep = tiles(j->k, DEEP), block = least(tiles(j->n, SIDE) * SIDE, most_held(j->k));
   uint16_t *const left = room((tiles(block, SIDE) + 3) * deep + 1), *const right = left + 2 * deep * NUMBERS;
   const float *const a = j->a.data + which * j->a.matrix, *const b = j->b.data + which * j->b.matrix;
   float sums[4 * SIDE * SIDE] __attribute__((aligned(64)));
@@ -142,7 +147,7 @@ static int part(const Product *j, int64_t which, int64_t from, int64_t to) {
 int multiply(const Product *given, int threads) {
   Product turned_round = *given;
   const Product *j = given;
-  if (given->n > given->m) {
+  if (given->out.right != 1 || (given->n > given->m && given->n > most_held(given->k))) {
     turned_round.m = given->n, turned_round.n = given->m;
     turned_round.a = turned(given->b), turned_round.b = turned(given->a);
     turned_round.c = turned(given->c), turned_round.out = turned(given->out);

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,36 @@ def test_squares_cost_little_accuracy(monkeypatch: pytest.MonkeyPatch, kernel: i
     by_squares = error()
     monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
     assert by_squares < 5 * error() < 1e-5
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_a_black_rim_without_biases_passes_no_gradient(kernel: int) -> None:
+    """Sums over nothing but zeros are 0, not noise, or ReLUs would let half of it pass."""
+    convs = [nn.Conv2d(1, 16, kernel, padding=1), nn.Conv2d(16, 17, kernel, padding=kernel // 2)]
+    layers, shapes = [], [(1, 28, 28)]
+    for conv in convs:
+        layers += [conv, nn.ReLU(), nn.MaxPool2d(2)]
+    layers += [nn.Flatten()]
+    for layer in layers:
+        shapes.append(tuple(layer(torch.zeros(1, *shapes[-1])).shape[1:]))
+    model = Model([*layers, nn.Linear(shapes[-1][0], 5)], [*shapes, (5,)], [], {})
+    rim = torch.zeros(60, 1, 28, 28, dtype=torch.uint8)
+    rim[..., 9:20, 8:19] = toy_pool((1, 11, 11)).x
+    pool = replace(toy_pool((1, 11, 11)), x=rim, shift=torch.tensor(0.0))
+    pool.y.remainder_(5)
+    own, offset = drawn(model, 3), 0
+    spans = {}
+    for name, value in model.named_parameters():
+        spans[name] = slice(offset, offset + value.numel())
+        offset += value.numel()
+        if name.endswith("bias"):
+            own[spans[name]] = 0
+    shards = ragged_shards((20,))
+    exact = exact_gradient(model, own, pool, shards.index[0])
+    call = GradCall(own.unsqueeze(0), torch.zeros(1, dtype=torch.int64), shards)
+    got = FusedEngine(model, pool).grad(call)[0]
+    for part in spans.values():
+        assert (got[part] - exact[part]).norm() < 1e-5 * exact[part].norm()
 
 
 def test_blocks_take_what_belongs_together() -> None:

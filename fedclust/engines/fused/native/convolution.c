@@ -16,6 +16,9 @@
 
    Rows of zeros are there, but rows of the kernel that would meet nothing else are left out.
 
+   With strides of 1 and enough channels, kernels of 3 x 3 and 5 x 5 take fewer multiplications: see
+   convolution_winograd.h.
+
    The factors of all three products may be rounded to bfloat16. A processor's units for matrices then take them where
    they can, see convolution_units.h; elsewhere the products are float32 ones of rounded numbers.
 
@@ -69,7 +72,7 @@ typedef struct {
   int64_t pieces;                         /* that a row of the kernel is in, where it meets an image */
   int64_t parts;                          /* that the images of a row of clients are dealt out in */
   int64_t rounds, units;                  /* factors are rounded, and by units for matrices: strides and dilation 1 */
-  int64_t side;                           /* of the squares of convolution_winograd.h: likewise; 0 without */
+  int64_t side;                           /* of the squares of convolution_winograd.h; 0 without */
   Images x, y, delta, back;               /* back without data: nobody needs the gradient of the images */
   const float *kernel, *bias;             /* [R, out, taps, in], [R, out] or NULL */
   float *kernel_gradient, *bias_gradient; /* likewise */
@@ -78,10 +81,11 @@ typedef struct {
   const int32_t *met;                     /* [kernel rows, 2] rows of g whose pixels meet x by it */
   const int32_t *channels;                /* [in or out] 0, 1, 2, ... */
   /* Room, of the sizes in `Rooms`. */
-  vec *turned, *back_turned; /* [R] of [K + 1, v], the bias last; of [kernel rows, pieces, out, u] */
+  vec *turned, *back_turned; /* [R] of [K + 1, v], the bias last; of [kernel rows, pieces, out, u]; by squares 36
+                                values in place of the kernel's places */
   float *padded;             /* [R, B] of [padded image, in]; NULL without backward */
   uint8_t *where;            /* [R, B] of [pooled_height, pooled_width, v] place in the window; NULL likewise */
-  vec *partial;              /* [R, parts] of [K + 1, v] gradients of some images, the bias' last */
+  vec *partial;              /* [R, parts] of [K + 1, v] gradients of some images, the bias' last; likewise */
   vec *scratch;              /* [threads] */
 } Block;
 

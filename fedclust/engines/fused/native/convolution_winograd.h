@@ -1,34 +1,39 @@
 /* Convolutions of stride 1 with fewer multiplications, after Winograd: a part of convolution.c.
 
-   An output is made in squares of m x m sums, each from 6 x 6 pixels, m = 7 - the kernel's side. In one dimension the m
-   sums y, kernel w and pixels x are linear maps of their values at six points,
+   An output is made in squares of m x m sums, each from 6 x 6 pixels, m = 7 - the kernel's side. In one dimension the
+   kernel w and the pixels x are mapped to values at six points, and their products (*, point by point) to the m sums y:
 
-       y = A' (G w * B' x),    A, G: values of polynomials with coefficients g and w at the points,
+       y = A' (G w * B' x)
 
-   G with a scale beside, and all gradients follow from the transposes, * being the product point by point:
+   A and G give the values of polynomials at the points, from m and 7 - m coefficients, G with a scale beside. All
+   gradients follow from the transposes:
 
        dw = G' (A g * B' x),   dx = B (A g * G w).
 
    In two dimensions every map goes along both sides of a square, so there are 36 points, and at each of them the
    squares of an image are a matrix [squares, channels] and the kernel one of [in, out]: 36 products of matrices in
-   place of k² m² / 36 times as many multiplications. With points 0, ±3/4, ±3/2 and the highest coefficient rounding
-   errors are two to three times those of sums made in order (root mean square), with 0, ±1, ±2 it is five. */
+   place of k² m² / 36 times as many multiplications.
+
+   The points are 0, ±3/4, ±3/2 and the highest coefficient: with them rounding errors are half of those with 0, ±1, ±2.
+   They are those of a whole square, so sums over nothing but zeros are not 0 where pixels beside are not. A ReLU
+   without a bias would let such noise pass, with a gradient; so it is cleared. */
 
 #define POINTS 6 /* along a side */
 #define SQUARE (POINTS * POINTS)
-#define MOST_SQUARES 56 /* worked on at once: their values stay in a second-level cache */
+#define MOST_SQUARES 56 /* worked on at once: their values, of 32 channels 0.5 MB, are to stay in the cache of a core */
 
-/* The points are ±NEAR and ±FAR. */
+/* Points besides 0 and the highest coefficient: ±NEAR and ±FAR. */
 #define NEAR 0.75f
 #define FAR 1.5f
 #define NEAR2 (NEAR * NEAR)
 #define FAR2 (FAR * FAR)
 
-/* 1 / the product of a point's distances from the other four. */
-static const float SCALE[POINTS] = {1 / (NEAR2 * FAR2), 1 / (2 * NEAR2 * (NEAR2 - FAR2)), 1 / (2 * NEAR2 * (NEAR2 - FAR2)),
-                                    1 / (2 * FAR2 * (FAR2 - NEAR2)), 1 / (2 * FAR2 * (FAR2 - NEAR2)), 1};
+/* 1 / the product of a point's distances from the other four; nothing of the kind for the highest coefficient. */
+#define OF_NEAR (1 / (2 * NEAR2 * (NEAR2 - FAR2)))
+#define OF_FAR (1 / (2 * FAR2 * (FAR2 - NEAR2)))
+static const float SCALE[POINTS] = {1 / (NEAR2 * FAR2), OF_NEAR, OF_NEAR, OF_FAR, OF_FAR, 1};
 
-/* A map of n vectors to others, `from` and `to` being steps between them in memory; none is in both. */
+/* A map of n vectors x to others y, `from` and `to` being steps between them; x and y do not overlap. */
 #define MAP(name) INLINE void name(const int n, vec *y, const int64_t to, const vec *x, const int64_t from)
 
 /* n coefficients to values: A g and G w but for the scale. */
@@ -160,7 +165,7 @@ static void pixels_to_values(const Block *j, const float *image, vec *to, int64_
       }
 }
 
-/* The reverse of its transpose: adds to an image, which may be written a vector beyond its end. */
+/* The transpose of that map, added to an image, which may be written a vector beyond its end. */
 static void values_to_pixels(const Block *j, float *image, const vec *from, int64_t pitch, int64_t first, int64_t last,
                              int64_t across) {
   const int64_t c = j->inputs, u = vectors(c), m = j->side, line = j->padded_width * c;
@@ -215,8 +220,22 @@ INLINE void sums_to_values(const Block *j, const int m, const vec *g, vec *to, i
 static void products_of_values(const Block *j, vec *to, int64_t to_pitch, int64_t n, const vec *x, int64_t x_pitch,
                                int64_t k, const vec *w, int64_t squares) {
   for (int p = 0; p < SQUARE; p++)
-    product((Grid){(float *)(to + p * to_pitch), 0, n * LANES}, (Grid){(float *)(x + p * x_pitch), 0, vectors(k) * LANES},
-            1, squares, j->channels, k, w + p * k * n, n, 0);
+    product((Grid){(float *)(to + p * to_pitch), 0, n * LANES},
+            (Grid){(float *)(x + p * x_pitch), 0, vectors(k) * LANES}, 1, squares, j->channels, k, w + p * k * n, n, 0);
+}
+
+/* Sums over nothing but zeros become 0, unless they are no number: then the kernel is none, which is to be seen. */
+static void clear_sums_of_zeros(const Block *j, const float *image, vec *sums) {
+  const int64_t v = vectors(j->outputs), line = j->padded_width * j->inputs, each = j->kernel_columns * j->inputs;
+  for (int64_t h = 0; h < j->out_height; h++)
+    for (int64_t w = 0; w < j->out_width; w++, sums += v) {
+      int zero = 1;
+      for (int64_t a = 0; zero && a < j->kernel_rows; a++) {
+        const float *row = image + (h + a) * line + w * j->inputs;
+        for (int64_t i = 0; zero && i < each; i++) zero = row[i] == 0;
+      }
+      for (int64_t n = 0; zero && n < v; n++) sums[n] = choose(sums[n] == sums[n], (vec){}, sums[n]);
+    }
 }
 
 /* All sums of an image with its zeros, from values of the kernel [36, in, v]. */
@@ -232,6 +251,7 @@ static void sums_by_squares(const Block *j, const float *image, const vec *w, ve
     else
       values_to_sums(j, 4, sums, y, q.sums, h, end, q.across);
   }
+  if (j->side > 2) clear_sums_of_zeros(j, image, sums); /* in squares of 2 x 2 they are 0 by themselves */
 }
 
 /* Adds to the gradient of the kernel's values, [36, in, v], and to that of the image with its zeros, NULL if nobody

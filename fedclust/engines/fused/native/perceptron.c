@@ -25,8 +25,6 @@
 #include "transpose.h"
 #include "units.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* Rows and vectors of a tile: its sums must fit the registers. */
 #ifdef __AVX512F__
 #define TALL 7
@@ -85,7 +83,7 @@ typedef struct {
 static int64_t vectors(int64_t numbers) { return (numbers + LANES - 1) / LANES; }
 
 /* to_p[n] = kept * to_p[n] + factor * sum over i of x_p[i * every] c[i, n] for P rows and N vectors. */
-INLINE void tile(const int P, const int N, vec *to, int64_t pitch, const float *const *x, int64_t every, int64_t k,
+ALWAYS void tile(const int P, const int N, vec *to, int64_t pitch, const float *const *x, int64_t every, int64_t k,
                  const vec *c, int64_t v, float kept, float factor) {
   vec sums[TALL][WIDE];
   for (int p = 0; p < P; p++)

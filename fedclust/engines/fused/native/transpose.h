@@ -4,7 +4,6 @@
 #define TRANSPOSE_H
 
 #include <stdint.h>
-#include <string.h>
 
 #define ALWAYS static inline __attribute__((always_inline))
 

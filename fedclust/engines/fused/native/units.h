@@ -192,7 +192,7 @@ ALWAYS void pairs(__m512i *to, const float *from, int64_t stride, int64_t deep, 
 /* The tile of a [rows, deep] part of a matrix, `across` floats from row to row and `along` from k to k; its left form,
    or its right one, the part's transpose. */
 ALWAYS void make_tile(const int RIGHT, uint16_t *to, const float *from, int64_t across, int64_t along, int64_t rows,
-                 int64_t deep) {
+                      int64_t deep) {
   __m512i x[SIDE];
   if (along == 1)
     neighbours(x, from, across, rows, deep);

@@ -33,7 +33,7 @@ from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.native import adding, perceptron, softmax
 from fedclust.engines.fused.network import Network, obstacle
 from fedclust.engines.fused.products import Products
-from fedclust.engines.fused.row_plan import WASTE, WASTE_OF_ONE_CALL, RowPlan
+from fedclust.engines.fused.row_plan import NO_PADDING, WASTE, WASTE_OF_ONE_CALL, RowPlan
 from fedclust.engines.fused.rules import Accumulate, Rule, TrainingRule
 from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk
 from fedclust.engines.fused.span import pays
@@ -222,7 +222,7 @@ class FusedEngine:
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
         floats, waste = self._rows.floats, WASTE
         if by_row is not None:
-            width, floats, waste = count, self._rows.model_floats, 1.0
+            width, floats, waste = count, self._rows.model_floats, NO_PADDING
         elif not call.each_step and (
             regression.computes(self.network, device, frozen)
             or perceptron.computes(self.network, device, frozen)

@@ -23,6 +23,7 @@ _BATCH = 256
 # padding among the examples of a chunk; compiled code passes it over, and every chunk costs
 # milliseconds besides
 WASTE, WASTE_OF_ONE_CALL = 0.1, 0.3
+NO_PADDING = 1.0  # rows are taken one by one, so those of any size go together
 
 
 class RowPlan:

@@ -629,8 +629,7 @@ static void collect(const Block *j, const Sizes *s, int64_t r) {
   vec *sums = j->partial + r * j->parts * each;
   for (int64_t p = 1; p < j->parts; p++)
     for (int64_t i = 0; i < each; i++) sums[i] += sums[p * each + i];
-  if (j->side == 2) kernel_from_values(5, sums, c * s->v);
-  if (j->side == 4) kernel_from_values(3, sums, c * s->v);
+  if (j->side) kernel_of_values(j, sums, c * s->v);
   const float *from = (const float *)sums;
   const int64_t lines = j->units && !s->units.apart ? s->units.lines : c; /* from a place of the kernel to the next */
   float *to = j->kernel_gradient + r * j->outputs * s->k;

@@ -36,12 +36,11 @@ static const float SCALE[POINTS] = {1 / (NEAR2 * FAR2), OF_NEAR, OF_NEAR, OF_FAR
 /* A map of n vectors x to others y, `from` and `to` being steps between them; x and y do not overlap. */
 #define MAP(name) INLINE void name(const int n, vec *y, const int64_t to, const vec *x, const int64_t from)
 
-/* n coefficients to values: A g and G w but for the scale. */
+/* n coefficients, two or more, to values: A g and G w but for the scale. */
 MAP(values) {
-  vec near = x[0], far = x[0], odd_near = {}, odd_far = {};
+  vec near = x[0], far = x[0], odd_near = NEAR * x[from], odd_far = FAR * x[from];
   if (n > 2) near += NEAR2 * x[2 * from], far += FAR2 * x[2 * from];
   if (n > 4) near += NEAR2 * NEAR2 * x[4 * from], far += FAR2 * FAR2 * x[4 * from];
-  if (n > 1) odd_near = NEAR * x[from], odd_far = FAR * x[from];
   if (n > 3) odd_near += NEAR * NEAR2 * x[3 * from], odd_far += FAR * FAR2 * x[3 * from];
   y[0] = x[0];
   y[to] = near + odd_near;
@@ -56,7 +55,7 @@ MAP(moments) {
   const vec near = x[from] + x[2 * from], far = x[3 * from] + x[4 * from];
   const vec odd_near = x[from] - x[2 * from], odd_far = x[3 * from] - x[4 * from];
   y[0] = x[0] + near + far;
-  if (n > 1) y[to] = NEAR * odd_near + FAR * odd_far;
+  y[to] = NEAR * odd_near + FAR * odd_far;
   if (n > 2) y[2 * to] = NEAR2 * near + FAR2 * far;
   if (n > 3) y[3 * to] = NEAR * NEAR2 * odd_near + FAR * FAR2 * odd_far;
   if (n > 4) y[4 * to] = NEAR2 * NEAR2 * near + FAR2 * FAR2 * far;
@@ -143,6 +142,13 @@ INLINE void kernel_from_values(const int k, vec *w, int64_t each) {
     BOTH_SIDES(moments, k, POINTS, k, y, x);
     for (int i = 0; i < k * k; i++) w[i * each + e] = y[i];
   }
+}
+
+static void kernel_of_values(const Block *j, vec *w, int64_t each) {
+  if (j->side == 2)
+    kernel_from_values(5, w, each);
+  else
+    kernel_from_values(3, w, each);
 }
 
 /* Values of the squares of rows `first` to `last`, from an image with its zeros [H, W, in]. */

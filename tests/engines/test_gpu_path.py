@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -41,7 +39,7 @@ EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """A pretended GPU; the CPU takes the same path, so that results are equal bit by bit."""
     monkeypatch.setattr(layers, "convolving", lambda *_: "stacked")
-    monkeypatch.setattr(perceptron, "computes", lambda *_: False)
+    monkeypatch.setattr(perceptron, "trains", lambda *_: False)
     monkeypatch.setattr(softmax, "scores", lambda *_: False)
     with pretend_cuda() as device:
         yield device
@@ -190,36 +188,55 @@ def test_graphs_can_be_turned_off(device: Device, monkeypatch: pytest.MonkeyPatc
     assert len(set(several_calls(device, engines("mlp")[1], SOLVERS["sgd"]))) == 1
 
 
-def as_a_perceptron(outputs: list[Tensor], **job: Any) -> None:
-    """What the kernel of softmax regression is to do, by compiled code that knows the same form."""
-    code, data = perceptron.compiled(), job["inputs"]
-    assert code is not None
-    address = {name: perceptron._address(x) for name, x in job.items() if not isinstance(x, float)}
-    layer = perceptron._Layer(
-        inputs=data.shape[2],
-        outputs=job["weight"].shape[2 if outputs else 1],
-        decay=job["decay"],
-        bias_decay=job["bias_decay"],
-        **{name: address[name] for name in ("weight", "slot", "anchor", "bias", "bias_slot")},
-        bias_anchor=address["bias_anchor"],
-    )
-    call = perceptron._Job(
-        rows=data.shape[0],
-        examples=data.shape[1],
-        width=data.shape[2],
-        layers=1,
-        steps=job["example"].shape[0],
-        batch=job["example"].shape[2],
-        early=job["first"].shape[1],
-        origins=len(outputs),
-        spanned=bool(outputs),
-        outputs=(ctypes.c_void_p * 3)(*(x.data_ptr() for x in outputs)),
-        layer=(perceptron._Layer * 1)(layer),
-        **{name: address[name] for name in ("inputs", "factors", "example", "label", "size")},
-        **{name: address[name] for name in ("share", "first", "loss")},
-        **{name: job[name] for name in ("lr", "momentum", "pull")},
-    )
-    assert not code.train(ctypes.byref(call), 1)
+def as_the_kernel(outputs: list[Tensor], **job: Any) -> None:
+    """What the kernel of softmax regression is to do, a step of a row at a time."""
+    for row in range(len(job["inputs"])):
+        own = {
+            name: x[row] if name in ROWS and isinstance(x, Tensor) else x for name, x in job.items()
+        }
+        steps = int((own["size"] > 0).sum())
+        losses = [one_step([x[row] for x in outputs], row, step, **own) for step in range(steps)]
+        job["loss"][row, 0] = sum(losses) / max(1, steps)
+        job["loss"][row, 1] = sum(
+            weight * loss for weight, loss in zip(own["first"].tolist(), losses, strict=False)
+        )
+
+
+ROWS = {"inputs", "weight", "slot", "anchor", "bias", "bias_slot", "bias_anchor", "size", "first"}
+
+
+def one_step(outputs: list[Tensor], row: int, step: int, **job: Any) -> float:
+    """A step of one row, whose loss it returns; see `launched_softmax.train`."""
+    lr, momentum, pull = job["lr"], job["momentum"], job["pull"]
+    size, c, bias = int(job["size"][step]), job["weight"], job["bias"]
+    own = job["example"][step, row, :size] - row * len(job["inputs"])
+    label, share = job["label"][step, row, :size], torch.full((size, 1), 1 / size)
+    if job["share"] is not None:
+        share = job["share"][step, row, :size].unsqueeze(1)
+    seen = job["inputs"][own]
+    if outputs:
+        start = sum(f * x[own] for f, x in zip(job["factors"][step].tolist(), outputs, strict=True))
+        logits = start + bias - lr * seen @ c
+    else:
+        logits = bias + seen @ c.T
+    logp = logits.log_softmax(1)
+    delta = (logp.exp() - torch.eye(logits.shape[1])[label]) * share
+
+    def move(w: Tensor, slot: Tensor | None, gradient: Tensor, scale: float) -> None:
+        if slot is not None:
+            gradient = slot.mul_(momentum).add_(gradient)
+        w.add_(gradient, alpha=scale)
+
+    if outputs:
+        spread = torch.zeros_like(c).index_add_(0, own, delta)
+        move(c, job["slot"], spread - lr * job["decay"] * c, 1.0)
+    else:
+        anchor = 0 if job["anchor"] is None else pull * job["anchor"]
+        move(c, job["slot"], delta.T @ seen + job["decay"] * c - anchor, -lr)
+    anchor = 0 if job["bias_anchor"] is None else pull * job["bias_anchor"]
+    change = delta.sum(0, keepdim=True) + job["bias_decay"] * bias - anchor
+    move(bias, job["bias_slot"], change, -lr)
+    return -float((logp.gather(1, label.unsqueeze(1)) * share).sum())
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -228,15 +245,11 @@ def as_a_perceptron(outputs: list[Tensor], **job: Any) -> None:
     [("steps", ()), ("everything", ()), ("everything", ("linear", "example_weight"))],
 )
 def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: str) -> None:
-    """All steps of a chunk, without a graph; compiled code of perceptrons takes the kernel's place.
-
-    Without a compiler nothing does, and only launches are counted.
-    """
+    """All steps of a chunk, without a graph."""
 
     def train(outputs: list[Pretended], product: str, **job: Any) -> None:
-        if perceptron.compiled() is not None:
-            held = {name: x.held if isinstance(x, Pretended) else x for name, x in job.items()}
-            as_a_perceptron([x.held for x in outputs], **held)
+        held = {name: x.held if isinstance(x, Pretended) else x for name, x in job.items()}
+        as_the_kernel([x.held for x in outputs], **held)
         launches.append(product)
 
     launches: list[str] = []
@@ -249,8 +262,6 @@ def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: st
             lambda name, on: kernel if (name, on) == ("softmax", CUDA) else None,
         )
         patch.setattr(engine, "pays", WHERE[where])
-        if perceptron.compiled() is None:
-            patch.setattr(sys.modules[__name__], "assert_same", lambda *_: None)
         how = SOLVERS[solver]
         first, *later = several_calls(device, engines("linear")[1], how, given=given)
     assert launches == ["ieee"] * 5

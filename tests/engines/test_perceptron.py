@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from torch import Tensor, nn
 
 from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines.fused import FusedEngine, products
-from fedclust.engines.fused.chunk import Chunk
 from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.engines.fused.network import Network
 from fedclust.models.initial import named_init
@@ -43,6 +43,7 @@ def train(
     models, label = starts(engine), labels(len(shards))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
+        patch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
         patch.setattr(softmax, "trains", lambda *_: False)
         return engine.train(
             TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
@@ -60,20 +61,20 @@ def both(
     where: str = "spanned",
 ) -> tuple[LocalResult, LocalResult]:
     """In compiled code, which has to have been called, and by PyTorch's operations."""
-    calls: list[Chunk] = []
-    usual = Chunk.all_of_perceptrons
+    calls: list[int] = []
+    usual = perceptron.train_perceptron
     with pytest.MonkeyPatch.context() as patch:
 
-        def counted(chunk: Chunk, *rest: object) -> Tensor:
-            calls.append(chunk)
-            return usual(chunk, *rest)  # type: ignore[arg-type]
+        def counted(*arguments: Any) -> Tensor:
+            calls.append(1)
+            return usual(*arguments)
 
-        patch.setattr(Chunk, "all_of_perceptrons", counted)
+        patch.setattr(perceptron, "train_perceptron", counted)
         fast = train(
             model, shards, solver, pool=pool, given=given, precision=precision, where=where
         )
         assert bool(calls) == (perceptron.compiled() is not None)
-        patch.setattr(perceptron, "computes", lambda *_: False)
+        patch.setattr(perceptron, "trains", lambda *_: False)
         calls.clear()
         slow = train(
             model, shards, solver, pool=pool, given=given, precision=precision, where=where
@@ -157,12 +158,13 @@ def test_what_is_no_number_stays_none(wrong: float, where: str) -> None:
         engine, solver = FusedEngine(shipped("mlp"), toy_pool((1, 8, 8))), SOLVERS["sgd"]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
+            patch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
             label = labels(len(COUNTS))
             return engine.train(TrainCall(start, label, ragged_shards(COUNTS), solver, 0.05))
 
     fast = train_from()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(perceptron, "computes", lambda *_: False)
+        patch.setattr(perceptron, "trains", lambda *_: False)
         slow = train_from()
     assert torch.equal(fast.loss.isnan(), slow.loss.isnan())
     assert torch.equal(fast.params.isnan().any(1), slow.params.isnan().any(1))
@@ -202,8 +204,7 @@ def test_only_perceptrons_are_taken() -> None:
     assert taken(stack().linear(4).relu().linear(3).relu()) == []
     assert taken(stack().linear(4).relu().dropout(0.5).linear(3)) == []
     assert taken(stack().conv(2, 3).relu().linear(4).relu().linear(3)) == []
-    network = Network.of(shipped("mlp"))
-    cpu = torch.device("cpu")
-    assert perceptron.computes(network, cpu, frozenset()) == (perceptron.compiled() is not None)
-    assert not perceptron.computes(network, cpu, frozenset({"1.weight"}))
-    assert not perceptron.computes(network, torch.device("meta"), frozenset())
+    network, pool, none = Network.of(shipped("mlp")), toy_pool((1, 8, 8)), frozenset[str]()
+    assert perceptron.trains(network, pool, none) == (perceptron.compiled() is not None)
+    assert not perceptron.trains(network, pool, frozenset({"1.weight"}))
+    assert not perceptron.trains(network, replace(pool, x=pool.x.to("meta")), none)

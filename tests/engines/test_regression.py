@@ -17,8 +17,8 @@ from torch import Tensor
 
 from fedclust.calls import LocalResult, Rates, Shards, TestCall, TestResult, TrainCall
 from fedclust.engines import make_engine
-from fedclust.engines.fused import FusedEngine, chunk
-from fedclust.engines.fused.native import compiled, softmax
+from fedclust.engines.fused import FusedEngine
+from fedclust.engines.fused.native import compiled, perceptron, rows, softmax
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.network import Network
 from fedclust.models.initial import named_init
@@ -33,7 +33,7 @@ WHERE = {"spanned": everywhere, "as it stands": nowhere}
 def plain(patch: pytest.MonkeyPatch) -> None:
     """Compiled code is not used from here on."""
     patch.setattr(softmax, "trains", lambda *_: False)
-    patch.setattr(chunk.perceptron, "computes", lambda *_: False)
+    patch.setattr(perceptron, "trains", lambda *_: False)
 
 
 def both(
@@ -62,7 +62,7 @@ def both(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedclust.engines.fused.engine.pays", where)
-        patch.setattr(softmax, "in_span", where)
+        patch.setattr("fedclust.engines.fused.engine.in_span", where)
         fast = train()
         plain(patch)
         return fast, train()
@@ -200,7 +200,7 @@ def test_stragglers(where: str) -> None:
 
 @pytest.mark.parametrize("where", WHERE)
 def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    monkeypatch.setattr(softmax, "in_span", WHERE[where])
+    monkeypatch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
     found = engine.train(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
@@ -303,8 +303,8 @@ def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
     monkeypatch: pytest.MonkeyPatch, job: int
 ) -> None:
     """All rows in the span of their examples, none, or as it pays."""
-    where = [everywhere, nowhere, softmax.in_span][job % 3]
-    monkeypatch.setattr(softmax, "in_span", where)
+    where = [everywhere, nowhere, rows.in_span][job % 3]
+    monkeypatch.setattr("fedclust.engines.fused.engine.in_span", where)
     model, pool, call = drawn_job(job)
     fast = make_engine("fused", model, pool).train(call)
     slow = make_engine("loop", model, pool).train(call)

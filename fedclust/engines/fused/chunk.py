@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -13,16 +13,20 @@ from fedclust.calls import TrainCall
 from fedclust.engines.fused.cuda import graphs, regression
 from fedclust.engines.fused.cuda.graphs import Graphs
 from fedclust.engines.fused.layers import StackedModels
-from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.rules import TrainingRule
 from fedclust.engines.fused.span import Span
 from fedclust.engines.fused.training import Batches, anchor_of, descend, first_of
+from fedclust.engines.fused.weights import Weight
 from fedclust.engines.schedule import Schedule
 from fedclust.helpers.meter import meter
 from fedclust.pool import Pool
 
 T = TypeVar("T")
+# network, weights, rule, pool, call, local steps [R], in the span [R] -> losses, as `train`
+ByCompiled = Callable[
+    [Network, Mapping[str, Weight], TrainingRule, Pool, TrainCall, Tensor, Tensor], Tensor
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +38,15 @@ class Task:
         plan: their local steps.
         pool: all examples.
         spanned: whether the first layer is trained in the span of the examples.
-        by_row: [R] bool whether that of a row is, where compiled code takes the whole task; None
-            where it does not.
+        by_compiled: trains all rows in one call, where compiled code does that; None where not.
+        by_row: [R] bool whether that code is to train the first layer of a row in the span.
     """
 
     call: TrainCall
     plan: Schedule
     pool: Pool
     spanned: bool
+    by_compiled: ByCompiled | None = None
     by_row: Tensor | None = None
 
 
@@ -54,7 +59,10 @@ def train(chunk: Chunk, task: Task) -> Tensor:
         call asks for each step's, they stand behind, [R, 2 + S].
     """
     chunk.load(task)
-    losses = _in_batches(chunk, task) if task.by_row is None else chunk.all_of_regression(task)
+    if task.by_compiled is None:
+        losses = _in_batches(chunk, task)
+    else:
+        losses = chunk.by_compiled(task, task.by_compiled)
     if task.call.rates is not None:  # the weights of the examples were multiplied by them
         chunk.scale_slots(1 / task.call.rates.lr)
         losses = losses / task.call.rates.lr.to(losses.dtype).unsqueeze(1)
@@ -68,8 +76,6 @@ def _in_batches(chunk: Chunk, task: Task) -> Tensor:
         losses = chunk.all_steps(batches, each_step=True)
     elif chunk.takes_one_launch(batches):
         losses = chunk.all_in_one_launch(batches)
-    elif chunk.is_perceptron and batches.data is not None:
-        losses = chunk.all_of_perceptrons(batches)
     elif chunk.graphs is None:
         losses = chunk.all_steps(batches)
     else:
@@ -85,11 +91,9 @@ class Chunk:
         models: room for their models, with a rule that trains them.
         rule: this rule.
         one_launch: whether a kernel knows such models.
-        perceptron: whether compiled code does.
         graphs: of the training on a GPU; None for none.
 
     Attributes:
-        is_perceptron: as given.
         span: the first layer, where it is trained in the span of the examples.
     """
 
@@ -99,11 +103,9 @@ class Chunk:
         rule: TrainingRule,
         *,
         one_launch: bool,
-        perceptron: bool,
         graphs: Graphs | None,
     ) -> None:
         self.models, self.rule, self.graphs = models, rule, graphs
-        self.is_perceptron = perceptron
         self.span: Span | None = None
         self._layers, self._one_launch = models.layers, one_launch
 
@@ -117,7 +119,6 @@ class Chunk:
             StackedModels(network, rows, device, rule.products, rule, still),
             rule,
             one_launch=regression.computes(network, device, still),
-            perceptron=perceptron.computes(network, device, still),
             graphs=Graphs() if graphs.enabled(device) else None,
         )
 
@@ -146,18 +147,12 @@ class Chunk:
         self.span.begin(batches.data.flatten(2), batches.example.shape[0])
         return replace(batches, data=self.span.gram)
 
-    def all_of_regression(self, task: Task) -> Tensor:
+    def by_compiled(self, task: Task, train: ByCompiled) -> Tensor:
         """Everything in one call of compiled code; see `train`."""
-        models = self.models
+        network, weights = self.models.network, self.models.parameters.weights
         assert task.by_row is not None
-        return softmax.train_softmax(
-            models.network,
-            models.parameters.weights,
-            self.rule,
-            task.pool,
-            task.call,
-            task.plan.steps,
-            task.by_row,
+        return train(
+            network, weights, self.rule, task.pool, task.call, task.plan.steps, task.by_row
         )
 
     def takes_one_launch(self, batches: Batches) -> bool:
@@ -169,13 +164,6 @@ class Chunk:
         weights, layer = self.models.parameters.weights, self.models.network.first_dense
         weight, bias = weights[f"{layer}.weight"], weights.get(f"{layer}.bias")
         return regression.train_softmax(weight, bias, self.rule, self.span, batches)
-
-    def all_of_perceptrons(self, batches: Batches) -> Tensor:
-        """Every step of perceptrons in one call; see `train`."""
-        models = self.models
-        return perceptron.train_perceptron(
-            models.network, models.parameters.weights, self.rule, self.span, batches
-        )
 
     def all_steps(self, batches: Batches, *, each_step: bool = False) -> Tensor:
         """Step after step; see `train`."""

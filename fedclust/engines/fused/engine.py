@@ -26,11 +26,12 @@ from fedclust.calls import (
 )
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.fused import aligning
-from fedclust.engines.fused.chunk import Chunk, Kept, Task, train
+from fedclust.engines.fused.chunk import ByCompiled, Chunk, Kept, Task, train
 from fedclust.engines.fused.cuda import regression
 from fedclust.engines.fused.cuda.graphs import enabled
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.native import adding, perceptron, softmax
+from fedclust.engines.fused.native.rows import in_span
 from fedclust.engines.fused.network import Network, obstacle
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.row_plan import NO_PADDING, WASTE, WASTE_OF_ONE_CALL, RowPlan
@@ -151,19 +152,17 @@ class FusedEngine:
         # how much there is to do is planned by the host, so that it waits for the device once
         known = in_host_memory(shards)
         steps = known.num_steps(solver)
-        whole = not call.each_step and softmax.trains(self.network, self.pool, frozen)
-        spanned = self._spanned(
-            known.count, steps, solver, frozen, softmax.in_span if whole else pays
-        )
+        compiled = None if call.each_step else self._compiled(frozen)
+        spanned = self._spanned(known.count, steps, solver, frozen, in_span if compiled else pays)
         self._sizes = []
         for part, among in by_rule(call, penalised=self._penalised):
             rule = rule_of(part, self.products)
             # whether in the span or not, unless compiled code takes each row in its own way
-            for some in [among] if whole else [among & spanned, among & ~spanned]:
+            for some in [among] if compiled else [among & spanned, among & ~spanned]:
                 rows = some.nonzero().squeeze(1)
                 if len(rows):
-                    in_span = spanned if whole else bool(some[spanned].any())
-                    self._train_some(part, known, steps, rule, frozen, rows, in_span, found, keep)
+                    way = (compiled, spanned) if compiled else bool(some[spanned].any())
+                    self._train_some(part, known, steps, rule, frozen, rows, way, found, keep)
         return found
 
     @property
@@ -188,18 +187,18 @@ class FusedEngine:
         rule: TrainingRule,
         frozen: frozenset[str],
         chosen: Tensor,
-        spanned: bool | Tensor,
+        way: bool | tuple[ByCompiled, Tensor],
         found: dict[str, Tensor],
         keep: Callable[[Chunk, Tensor], None],
     ) -> None:
         """Local training of the rows `chosen`, int64, which is noted in `found`, see `_train`;
-        `steps` [C] are the host's. `spanned` says whether in the span of their examples; [C] bool
-        where compiled code takes each in its own way.
+        `steps` [C] are the host's. The `way` is whether in the span of their examples, or compiled
+        code and for which of all rows [C] it is to do so.
         """
         solver, device, count = call.solver, call.models.device, known.count
-        by_row = spanned if isinstance(spanned, Tensor) else None
-        in_span = by_row is None and bool(spanned)
-        chunks = self._kept[in_span] if self._kept else self._chunks()
+        compiled, by_row = way if isinstance(way, tuple) else (None, None)
+        spanned = compiled is None and bool(way)
+        chunks = self._kept[spanned] if self._kept else self._chunks()
 
         def work(some: Tensor) -> None:
             rows = some.to(device, non_blocking=True)
@@ -207,8 +206,14 @@ class FusedEngine:
             part = known.work if known.work is None else known.work[some]
             plan = schedule(own.shards, solver, replace(own.shards, count=count[some], work=part))
             chunk = chunks.of(len(rows), rule, *sorted(frozen))
-            ways = None if by_row is None else by_row[some]
-            task = Task(call=own, plan=plan, pool=self.pool, spanned=in_span, by_row=ways)
+            task = Task(
+                call=own,
+                plan=plan,
+                pool=self.pool,
+                spanned=spanned,
+                by_compiled=compiled,
+                by_row=None if by_row is None else by_row[some],
+            )
             losses = train(chunk, task)
             keep(chunk, some)
             found["loss"][rows], found["first_loss"][rows] = losses[:, :2].unbind(1)
@@ -221,14 +226,12 @@ class FusedEngine:
         copies = 1 + bool(solver.momentum) + bool(rule.pull)
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
         floats, waste = self._rows.floats, WASTE
-        if by_row is not None:
+        if compiled is not None:
             width, floats, waste = count, self._rows.model_floats, NO_PADDING
-        elif not call.each_step and (
-            regression.computes(self.network, device, frozen)
-            or perceptron.computes(self.network, device, frozen)
-        ):  # looks at a row's examples where they lie, not at batches
+        elif not call.each_step and regression.computes(self.network, device, frozen):
+            # looks at a row's examples where they lie, not at batches
             width, floats, waste = count, self._rows.data_floats, WASTE_OF_ONE_CALL
-        if in_span:
+        if spanned:
             width, floats = count, self._rows.span_floats
         # by steps first, so that the rows still running are always the first ones of a chunk
         size = steps * (known.index.shape[1] + 1) + count
@@ -403,6 +406,14 @@ class FusedEngine:
 
         self._each_model(models, mix)
         return look.score(mixed, len(shards))
+
+    def _compiled(self, frozen: frozenset[str]) -> ByCompiled | None:
+        """Compiled code that trains such models in one call; None for none."""
+        if softmax.trains(self.network, self.pool, frozen):
+            return softmax.train_softmax
+        if perceptron.trains(self.network, self.pool, frozen):
+            return perceptron.train_perceptron
+        return None
 
     def _spanned(
         self,

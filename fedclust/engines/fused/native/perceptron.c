@@ -1,29 +1,30 @@
 /* All local steps of perceptrons, a row (client) at a time.
 
-   A row has n examples with k numbers each, x [n, k]. With h the outputs of the layer before, negative ones set to 0
-   where a ReLU stands between, d [B, o] the gradient of the batch's loss by the outputs z of a layer, and u only with
-   momentum, a layer has
+   A row has n examples with k numbers each. With h the outputs of the layer before, negative ones set to 0 where a ReLU
+   stands between, d [B, o] the gradient of the batch's loss by the outputs z of a layer, and u only with momentum, a
+   layer has
 
        z = W h + bias;   u = momentum * u + d^T h + decay * W - pull * anchor;   W = W - lr * u
 
-   spanned: layer 0 is trained in the span of the row's examples. x [n, n] are their products, c [n, o] the coefficients
-            of the weights in their span, and out what the start, the anchor and the momentum give, see span.py:
+   spanned: layer 0 is trained in the span of the row's examples x [n, k]: its weights are f_0 W_0 + f_1 anchor +
+            f_2 u_0 - lr c^T x, see span.py, with coefficients c [n, o] that begin at 0. With the products of the
+            examples x x^T, and those with W_0, anchor and u_0, taken once, a step is
 
-       z_e = f_0 out_0[e] + f_1 out_1[e] + f_2 out_2[e] + bias - lr * x_e c
+       z_e = f_0 W_0 x_e + f_1 anchor x_e + f_2 u_0 x_e + bias - lr * (x x^T)_e c
        u = momentum * u + d at the batch's rows of c - lr * decay * c;   c = c + u
 
    else:    layer 0 has the examples for h, and c = W^T.
 
-   Nothing of a row leaves the cache between its first step and its last. Outputs lie in vectors of 16, filled up with
-   zeros, those of the last layer with logits so low that they count for nothing. All products are one tile of code:
-   a few rows of factors, number by number, times vectors that lie one after the other.
+   Examples are read as they are stored, and nothing of a row leaves the cache between its first step and its last.
+   Outputs lie in vectors of 16, filled up with zeros, those of the last layer with logits so low that they count for
+   nothing. All products are one tile of code: a few rows of factors, number by number, times vectors that lie one
+   after the other.
 
-   rounds: the factors of every product are rounded to bfloat16. The product x c, most of the arithmetic, is then left
-   to a processor's units for matrices, where it has them; the rest are float32 products of rounded numbers. */
+   rounds: the factors of every product are rounded to bfloat16. Those in the span, most of the arithmetic, are then
+   left to a processor's units for matrices, where it has them; the rest are float32 products of rounded numbers. */
 
-#include "lanes.h"
-#include "transpose.h"
-#include "units.h"
+#include "rounded_product.h"
+#include "rows.h"
 
 /* Rows and vectors of a tile: its sums must fit the registers. */
 #ifdef __AVX512F__
@@ -36,51 +37,56 @@
 
 typedef struct {
   int64_t inputs, outputs, relu; /* relu: whether one follows */
-  float *weight, *slot;          /* [R, o, i], in the span c and its momentum [R, n, o]; slot may be NULL */
-  const float *anchor;           /* [R, o, i] or NULL, in the span NULL */
+  float *weight, *slot;          /* [R, o, i]; slot may be NULL */
+  const float *anchor;           /* [R, o, i] or NULL */
   float *bias, *bias_slot;       /* [R, o] or NULL */
   const float *bias_anchor;      /* [R, o] or NULL */
   float decay, bias_decay;
 } Layer;
 
 typedef struct {
-  int64_t rows, examples, width, layers, steps, batch, early, origins, spanned, rounds;
-  int64_t units;                  /* whether this process may use them */
-  const float *inputs;            /* [R, n, k] */
-  const float *outputs[3];        /* [R, n, o] of every origin */
-  const float *factors;           /* [S, origins] */
-  const Layer *layer;             /* [layers] */
-  const int64_t *example, *label; /* [S, R, B]; examples counted through all rows */
-  const int64_t *size;            /* [R, S] examples of the batch, 0 after the row's last step */
-  const float *share;             /* [S, R, B] of the examples in their batch's loss, NULL for 1 / size */
-  const float *first;             /* [R, early] of the steps' losses in the mean over the first epoch */
-  float *loss;                    /* [R, 2] mean over the steps, and over the first epoch */
+  Rows of;
+  int64_t layers, rounds;
+  int64_t units;      /* whether this process may use them */
+  int64_t own_anchor; /* whether the anchor is not the start */
+  const Layer *layer; /* [layers] */
   float lr, momentum, pull;
 } Job;
 
+/* Outputs whose weights are finished at once, and vectors of examples that are turned over at once. */
+#define FINISHED (4 * TALL)
+#define TURNED 4
+
 /* A layer of one row; v = ceil(o / 16), w = ceil(i / 16). */
 typedef struct {
-  vec *c, *u, *anchor;              /* [o, w], of layer 0 [k, v] */
+  vec *c, *u, *anchor;              /* [o, w], of layer 0 [k, v], in the span [n, v] and no anchor */
   vec *turned;                      /* [i, v] the weights' transpose, as a factor; of layer 0 nothing */
-  vec *seen;                        /* c as a factor; c itself where factors are not rounded */
+  vec *seen;                        /* c as a factor; c itself where factors are not rounded; not of units */
   vec *z, *d;                       /* [B, v] outputs and their gradient, the last layer's in one place */
   vec *bias, *bias_u, *bias_anchor; /* [v] */
 } Part;
 
+/* Most of a thread's rows. */
+typedef struct {
+  int64_t spanned, batch, looked_at; /* examples of a row in the span, of a batch, of a batch of a row that is not */
+} Most;
+
 typedef struct {
   Part *part;      /* [layers] */
-  vec *out;        /* [origins, n, v] of layer 0 */
   vec *filled;     /* [v] of the last layer: 0 for a class, a very low logit in place of a missing one */
   const float **x; /* rows of factors */
-  vec *examples;   /* [B, ceil(k / 16)] the batch, where layer 0 is not in the span */
-  int64_t *own;    /* [B] examples of a batch, counted from the row's first */
-  vec *inputs;     /* [n, ceil(n / 16)] x rounded, where factors are, in the span */
-  uint16_t *left;  /* for units: [n, deep, 32] x, and [B, deep, 32] that of a batch */
-  uint16_t *batch;
+  vec *examples;   /* [n, ceil(k / 16)] of a row in the span, or [B, ceil(k / 16)] a batch */
+  vec *gram;       /* [n, ceil(n / 16)] their products with each other, */
+  vec *out[3];     /* and [n, v] with the weights of layer 0 as they were, the anchor and the momentum */
+  vec *across;     /* [k, TURNED] examples turned over, */
+  vec *out_across; /* [o, TURNED] what the layer gives of them, */
+  vec *start;      /* [o, ceil(k / 16)] and its weights where factors are rounded, but not by units */
+  vec *finished;   /* [FINISHED, ceil(k / 16)] some of the weights at the end */
+  uint16_t *left;  /* for units: [n, deep, 32] the products with each other, and [B, deep, 32] those of a batch */
+  uint16_t *some;
   vec *right;      /* for units: [deep, 16, v] pairs of c */
+  Batch batch;
 } Room;
-
-static int64_t vectors(int64_t numbers) { return (numbers + LANES - 1) / LANES; }
 
 /* to_p[n] = kept * to_p[n] + factor * sum over i of x_p[i * every] c[i, n] for P rows and N vectors. */
 ALWAYS void tile(const int P, const int N, vec *to, int64_t pitch, const float *const *x, int64_t every, int64_t k,
@@ -106,7 +112,7 @@ ALWAYS void tile(const int P, const int N, vec *to, int64_t pitch, const float *
 }
 
 #define OF_HEIGHT(P, N) \
-  case P: tile(P, N, to + p * v + n, v, x + p, every, k, c + n, v, kept, factor); break;
+  case P: tile(P, N, to + p * pitch + n, pitch, x + p, every, k, c + n, v, kept, factor); break;
 #if TALL == 7
 #define HEIGHTS(N) \
   OF_HEIGHT(1, N) OF_HEIGHT(2, N) OF_HEIGHT(3, N) OF_HEIGHT(4, N) OF_HEIGHT(5, N) OF_HEIGHT(6, N) OF_HEIGHT(7, N)
@@ -116,8 +122,9 @@ ALWAYS void tile(const int P, const int N, vec *to, int64_t pitch, const float *
 #define ROWS(N) \
   switch (high) { HEIGHTS(N) }
 
-/* to [rows, v] = kept * to + factor * x c, with x_p[i] = x[p][i * every] for i < k, and c [k, v]. */
-static void product(vec *to, const float *const *x, int64_t every, int64_t rows, int64_t k, const vec *c, int64_t v,
+/* to [rows, v] = kept * to + factor * x c, with x_p[i] = x[p][i * every] for i < k, and c [k, v]; `pitch` vectors from
+   row to row of `to`. */
+static void product_into(vec *to, int64_t pitch, const float *const *x, int64_t every, int64_t rows, int64_t k, const vec *c, int64_t v,
                     float kept, float factor) {
   const int64_t tiles = (rows + TALL - 1) / TALL; /* of like height */
   for (int64_t n = 0; n < v; n += WIDE) {
@@ -139,10 +146,15 @@ static void product(vec *to, const float *const *x, int64_t every, int64_t rows,
   }
 }
 
-/* Whether units compute x c. */
+static void product(vec *to, const float *const *x, int64_t every, int64_t rows, int64_t k, const vec *c, int64_t v,
+                    float kept, float factor) {
+  product_into(to, v, x, every, rows, k, c, v, kept, factor);
+}
+
+/* Whether units compute what is in the span. */
 static int by_units(const Job *j) {
 #ifdef UNITS
-  return j->rounds && j->units && j->spanned;
+  return j->rounds && j->units;
 #else
   (void)j;
   return 0;
@@ -150,37 +162,34 @@ static int by_units(const Job *j) {
 }
 
 #ifdef UNITS
-/* x as left tiles. */
-static void lay_out_inputs(const Job *j, const Room *room, int64_t r) {
-  const int64_t n = j->examples, width = tiles(n, DEEP) * DEEP;
+/* The products of the examples as left tiles. */
+static void lay_out_gram(const Room *room, int64_t n) {
+  const int64_t width = tiles(n, DEEP) * DEEP, pitch = vectors(n) * LANES;
   for (int64_t e = 0; e < n; e++)
     for (int64_t i = 0; i < n; i += DEEP) {
-      const float *from = j->inputs + (r * n + e) * n + i;
-      const int64_t left = n - i;
-      const uint32_t inside = left >= DEEP ? 0xffffffffu : (1u << left) - 1;
-      _mm512_store_si512(room->left + e * width + i, rounded(_mm512_maskz_loadu_ps((__mmask16)inside, from),
-                                                            _mm512_maskz_loadu_ps((__mmask16)(inside >> 16), from + SIDE)));
+      const float *from = (const float *)room->gram + e * pitch + i;
+      _mm512_store_si512(room->left + e * width + i, rounded(_mm512_maskz_loadu_ps(first(n - i), from),
+                                                            _mm512_maskz_loadu_ps(first(n - i - SIDE), from + SIDE)));
     }
 }
 
 /* The rows 2 * pair and 2 * pair + 1 of c in the right tiles. */
-static void refresh(const Job *j, const Room *room, int64_t pair, int64_t v) {
+static void refresh(const Room *room, int64_t n, int64_t pair, int64_t v) {
   const vec *c = room->part->c + 2 * pair * v;
-  const int both = 2 * pair + 1 < j->examples;
+  const int both = 2 * pair + 1 < n;
   for (int64_t m = 0; m < v; m++)
     room->right[pair * v + m] = (vec)paired((__m512)c[m], both ? (__m512)c[v + m] : _mm512_setzero_ps());
 }
 
-/* z [size, v] += factor * x c. */
-static void product_by_units(const Job *j, const Room *room, vec *z, const int64_t *own, int64_t size, int64_t v,
-                             float factor) {
-  const int64_t deep = tiles(j->examples, DEEP), width = deep * DEEP;
+/* z [size, v] += factor * (x x^T) c of a batch. */
+static void product_by_units(const Room *room, vec *z, int64_t n, int64_t v, float factor) {
+  const int64_t deep = tiles(n, DEEP), size = room->batch.size, *own = room->batch.own, width = deep * DEEP;
   float sums[4 * SIDE * SIDE] __attribute__((aligned(64)));
   const Sums to = {sums, 8 * SIDE, SIDE};
-  for (int64_t e = 0; e < size; e++) memcpy(room->batch + e * width, room->left + own[e] * width, (size_t)width * 2);
+  for (int64_t e = 0; e < size; e++) memcpy(room->some + e * width, room->left + own[e] * width, (size_t)width * 2);
   for (int64_t e = 0; e < size; e += 2 * SIDE)
     for (int64_t m = 0; m < v; m += 2) {
-      const Tiles left = {room->batch + e * width, 2 * width, 0, DEEP};
+      const Tiles left = {room->some + e * width, 2 * width, 0, DEEP};
       const Tiles right = {(const uint16_t *)(room->right + m), v * (int64_t)sizeof(vec), DEEP, SIDE * v * DEEP};
       sum_up_some(size - e, v - m > 1, 0, to, left, right, 1, deep);
       for (int64_t i = 0; i < 2 * SIDE && e + i < size; i++)
@@ -213,36 +222,51 @@ static void relu(vec *z, int64_t count) {
   for (int64_t i = 0; i < count; i++) z[i] = choose(z[i] <= 0.0f, (vec){}, z[i]);
 }
 
-/* Adds -lr * x c to the outputs of layer 0. */
-static void in_span(const Job *j, const Room *room, int64_t r, const int64_t *own, int64_t size) {
-  const int64_t n = j->examples, v = vectors(j->layer->outputs), w = vectors(n);
+/* The outputs of layer 0 in the span. */
+static void in_span(const Job *j, const Room *room, const Unforced *f, int64_t n) {
+  const int64_t v = vectors(j->layer->outputs), w = vectors(n), size = room->batch.size, *own = room->batch.own;
   const Part *part = room->part;
+  const float factors[] = {(float)(f->value[0] + (j->own_anchor ? 0 : f->value[1])), (float)f->value[1],
+                           (float)f->value[2]};
+  const int given[] = {1, j->layer->anchor && j->own_anchor, j->layer->slot != NULL};
+  for (int64_t e = 0; e < size; e++) memcpy(part->z + e * v, part->bias, (size_t)v * sizeof(vec));
+  for (int i = 0; i < 3; i++)
+    for (int64_t e = 0; given[i] && e < size; e++)
+      for (int64_t m = 0; m < v; m++) part->z[e * v + m] += factors[i] * room->out[i][own[e] * v + m];
 #ifdef UNITS
   if (by_units(j)) {
-    product_by_units(j, room, part->z, own, size, v, -j->lr);
+    product_by_units(room, part->z, n, v, -j->lr);
     return;
   }
 #endif
-  for (int64_t e = 0; e < size; e++)
-    room->x[e] = j->rounds ? (const float *)(room->inputs + own[e] * w) : j->inputs + (r * n + own[e]) * n;
+  for (int64_t e = 0; e < size; e++) room->x[e] = (const float *)(room->gram + own[e] * w);
   product(part->z, room->x, 1, size, n, part->seen, v, 1, -j->lr);
 }
 
-/* The outputs of layer 0 where it is not in the span. */
-static void outside_span(const Job *j, const Room *room, int64_t r, const int64_t *own, int64_t size) {
-  const Part *part = room->part;
-  const int64_t v = vectors(j->layer->outputs), w = vectors(j->width);
-  for (int64_t e = 0; e < size; e++) {
-    memcpy(room->examples + e * w, j->inputs + (r * j->examples + own[e]) * j->width, (size_t)j->width * sizeof(float));
-    memcpy(part->z + e * v, part->bias, (size_t)v * sizeof(vec));
-  }
-  if (j->rounds) round_to(room->examples, room->examples, size * w);
-  product(part->z, rows_of(room, room->examples, size, w), 1, size, j->width, part->seen, v, 1, 1);
+/* An example, as a factor. */
+static void look_at(const Job *j, int64_t example, vec *to) {
+  const int64_t w = vectors(j->of.all.width);
+  convert(&j->of.all, example, (float *)to, w * LANES);
+  if (j->rounds && !by_units(j)) round_to(to, to, w);
 }
 
-/* The outputs of all layers; `own` are the examples, counted from the row's first. */
-static void forward(const Job *j, const Room *room, int64_t r, int64_t s, const int64_t *own, int64_t size) {
-  const int64_t n = j->examples;
+/* The outputs of layer 0 where it is not in the span. */
+static void outside_span(const Job *j, const Room *room, int64_t r) {
+  const Part *part = room->part;
+  const int64_t k = j->of.all.width, v = vectors(j->layer->outputs), w = vectors(k), size = room->batch.size;
+  const int64_t *index = j->of.index + r * j->of.longest;
+  for (int64_t e = 0; e < size; e++) {
+    if (e + 2 < size) fetch(&j->of.all, index[room->batch.own[e + 2]]);
+    look_at(j, index[room->batch.own[e]], room->examples + e * w);
+    memcpy(part->z + e * v, part->bias, (size_t)v * sizeof(vec));
+  }
+  if (by_units(j)) round_to(room->examples, room->examples, size * w);
+  product(part->z, rows_of(room, room->examples, size, w), 1, size, k, part->seen, v, 1, 1);
+}
+
+/* The outputs of all layers of a batch. */
+static void forward(const Job *j, const Room *room, const Unforced *f, int64_t r) {
+  const int64_t size = room->batch.size;
   for (int64_t l = 0; l < j->layers; l++) {
     const Layer *layer = j->layer + l;
     const Part *part = room->part + l;
@@ -251,16 +275,10 @@ static void forward(const Job *j, const Room *room, int64_t r, int64_t s, const 
       const int64_t w = vectors(layer->inputs);
       for (int64_t e = 0; e < size; e++) memcpy(part->z + e * v, part->bias, (size_t)v * sizeof(vec));
       product(part->z, rows_of(room, room->part[l - 1].z, size, w), 1, size, layer->inputs, part->turned, v, 1, 1);
-    } else if (!j->spanned) {
-      outside_span(j, room, r, own, size);
+    } else if (j->of.spanned[r]) {
+      in_span(j, room, f, j->of.count[r]);
     } else {
-      for (int64_t e = 0; e < size; e++)
-        for (int64_t m = 0; m < v; m++) {
-          vec z = part->bias[m];
-          for (int64_t i = 0; i < j->origins; i++) z += j->factors[s * j->origins + i] * room->out[(i * n + own[e]) * v + m];
-          part->z[e * v + m] = z;
-        }
-      in_span(j, room, r, own, size);
+      outside_span(j, room, r);
     }
     if (layer->relu) relu(part->z, size * v);
     if (j->rounds && l + 1 < j->layers) round_to(part->z, part->z, size * v);
@@ -280,10 +298,10 @@ static void move_bias(const Job *j, const Layer *layer, const Part *part, int64_
 }
 
 /* The step of the coefficients of layer 0. */
-static void spread(const Job *j, const Room *room, const int64_t *own, int64_t size) {
+static void spread(const Job *j, const Room *room, int64_t n) {
   const Layer *layer = j->layer;
   const Part *part = room->part;
-  const int64_t v = vectors(layer->outputs), all = j->examples * v;
+  const int64_t v = vectors(layer->outputs), all = n * v, size = room->batch.size, *own = room->batch.own;
   const float kept = j->lr * layer->decay;
   vec *to = layer->slot ? part->u : part->c;
   if (layer->slot)
@@ -298,8 +316,7 @@ static void spread(const Job *j, const Room *room, const int64_t *own, int64_t s
 #ifdef UNITS
   if (by_units(j)) {
     const int everywhere = layer->slot || kept != 0;
-    for (int64_t i = 0; i < (everywhere ? (j->examples + 1) / 2 : size); i++)
-      refresh(j, room, everywhere ? i : own[i] / 2, v);
+    for (int64_t i = 0; i < (everywhere ? (n + 1) / 2 : size); i++) refresh(room, n, everywhere ? i : own[i] / 2, v);
     return;
   }
 #endif
@@ -324,12 +341,13 @@ static void move(const Job *j, const Layer *layer, const Part *part, const float
   }
 }
 
-static void backward(const Job *j, const Room *room, const int64_t *own, int64_t size) {
+static void backward(const Job *j, const Room *room, int64_t r) {
+  const int64_t size = room->batch.size, spanned = j->of.spanned[r], k = j->of.all.width;
   for (int64_t l = j->layers - 1; l >= 0; l--) {
     const Layer *layer = j->layer + l;
     const Part *part = room->part + l, *before = part - 1;
     const int64_t v = vectors(layer->outputs), w = vectors(layer->inputs);
-    if (!l && j->spanned) spread(j, room, own, size); /* as it is: it is no factor yet */
+    if (!l && spanned) spread(j, room, j->of.count[r]); /* as it is: it is no factor yet */
     if (j->rounds) round_to(part->d, part->d, size * v);
     if (l) {
       product(before->d, rows_of(room, part->d, size, v), 1, size, layer->outputs, part->seen, w, 0, 1);
@@ -337,24 +355,40 @@ static void backward(const Job *j, const Room *room, const int64_t *own, int64_t
         for (int64_t i = 0; i < size * w; i++) before->d[i] = choose(before->z[i] <= 0.0f, (vec){}, before->d[i]);
       move(j, layer, part, columns_of(room, part->d, layer->outputs), v * LANES, layer->outputs, size, before->z, w);
       turn(j, layer, part);
-    } else if (!j->spanned) {
-      const vec *x = room->examples;
-      move(j, layer, part, columns_of(room, x, j->width), vectors(j->width) * LANES, j->width, size, part->d, v);
-      if (j->rounds) round_to(part->seen, part->c, j->width * v);
+    } else if (!spanned) {
+      move(j, layer, part, columns_of(room, room->examples, k), vectors(k) * LANES, k, size, part->d, v);
+      if (j->rounds) round_to(part->seen, part->c, k * v);
     }
     if (layer->bias) move_bias(j, layer, part, size);
   }
 }
 
-/* Vectors that a row needs, given to `room` where there is `memory`. */
-static int64_t lay_out(const Job *j, Room *room, vec *memory) {
-  int64_t total = 0, tallest = j->batch > j->width ? j->batch : j->width;
+static Most most_of(const Job *j) {
+  Most most = {};
+  for (int64_t r = 0; r < j->of.rows; r++) {
+    const int64_t n = j->of.count[r], batch = n < j->of.batch ? n : j->of.batch;
+    int64_t *examples = j->of.spanned[r] ? &most.spanned : &most.looked_at;
+    const int64_t own = j->of.spanned[r] ? n : batch;
+    if (own > *examples) *examples = own;
+    if (batch > most.batch) most.batch = batch;
+  }
+  return most;
+}
+
+/* Vectors that a thread needs, given to `room` where there is `memory`. */
+static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
+  const int64_t k = j->of.all.width, w = vectors(k), n = most.spanned, o = j->layer->outputs, v = vectors(o);
+  const int64_t begun = vectors(j->layers * (int64_t)(sizeof(Part) / sizeof(float))), origin = n * v;
+  int64_t total = begun, tallest = n > most.batch ? n : most.batch;
+  if (memory) room->part = (Part *)take(&memory, begun);
+  if (k > tallest && most.looked_at) tallest = k;
   for (int64_t l = 0; l < j->layers; l++) {
     const Layer *layer = j->layer + l;
-    const int64_t v = vectors(layer->outputs), last = l == j->layers - 1;
-    const int64_t own = l ? layer->outputs * vectors(layer->inputs) : j->width * v;
-    const int64_t counts[] = {own, layer->slot ? own : 0, layer->anchor ? own : 0, l ? layer->inputs * v : 0,
-                              j->rounds ? own : 0, j->batch * v, last ? 0 : j->batch * v, v, v, v};
+    const int64_t wide = vectors(layer->outputs), last = l == j->layers - 1, outside = most.looked_at ? k * v : 0;
+    const int64_t own = l ? layer->outputs * vectors(layer->inputs) : outside > origin ? outside : origin;
+    const int64_t counts[] = {own, layer->slot ? own : 0, !layer->anchor ? 0 : l ? own : outside,
+                              l ? layer->inputs * wide : 0, j->rounds ? own : 0, most.batch * wide,
+                              last ? 0 : most.batch * wide, wide, wide, wide};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
     if (layer->outputs > tallest) tallest = layer->outputs;
     if (!memory) continue;
@@ -366,25 +400,22 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory) {
     if (!j->rounds) part->seen = part->c;
   }
   const Layer *last = j->layer + j->layers - 1;
-  const int64_t v = vectors(last->outputs), u = vectors(j->layer->outputs), outs = j->origins * j->examples * u;
-  const int64_t n = j->examples, deep = by_units(j) ? (n + 31) / 32 : 0, high = (j->batch + 31) / 32 * 32;
-  const int64_t counts[] = {j->spanned && j->rounds && !deep ? n * vectors(n) : 0, n * deep, high * deep, 16 * deep * u,
-                            j->spanned ? 0 : j->batch * vectors(j->width)};
-  const int64_t parts = vectors(j->layers * (int64_t)(sizeof(Part) / sizeof(float))), rows = vectors(2 * tallest);
-  if (memory) {
-    room->out = take(&memory, outs);
-    room->filled = take(&memory, v);
-    for (int64_t i = last->outputs; i < v * LANES; i++) ((float *)room->filled)[i] = NOTHING;
-    room->x = (const float **)take(&memory, rows);
-    room->own = (int64_t *)take(&memory, vectors(2 * j->batch));
-    room->inputs = take(&memory, counts[0]);
-    room->left = (uint16_t *)take(&memory, counts[1]);
-    room->batch = (uint16_t *)take(&memory, counts[2]);
-    room->right = take(&memory, counts[3]);
-    room->examples = take(&memory, counts[4]);
-  }
+  const int64_t deep = by_units(j) ? (n + 31) / 32 : 0, high = (most.batch + 31) / 32 * 32, direct = n && !by_units(j);
+  const int64_t counts[] = {vectors(last->outputs), vectors(2 * tallest), (n > most.looked_at ? n : most.looked_at) * w,
+                            n * vectors(n), origin, j->layer->anchor && j->own_anchor ? origin : 0,
+                            j->layer->slot ? origin : 0, direct ? k * TURNED : 0, direct ? o * TURNED : 0,
+                            direct && j->rounds ? o * w : 0, direct ? FINISHED * w : 0, n * deep, high * deep, 16 * deep * v,
+                            vectors(2 * most.batch), vectors(2 * most.batch), vectors(most.batch)};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
-  return total + outs + v + parts + rows + vectors(2 * j->batch);
+  if (!memory) return total;
+  void **to[] = {(void **)&room->filled, (void **)&room->x, (void **)&room->examples, (void **)&room->gram,
+                 (void **)&room->out[0], (void **)&room->out[1], (void **)&room->out[2], (void **)&room->across,
+                 (void **)&room->out_across, (void **)&room->start, (void **)&room->finished, (void **)&room->left,
+                 (void **)&room->some, (void **)&room->right, (void **)&room->batch.own, (void **)&room->batch.label,
+                 (void **)&room->batch.weight};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) *to[i] = take(&memory, counts[i]);
+  for (int64_t i = last->outputs; i < vectors(last->outputs) * LANES; i++) ((float *)room->filled)[i] = NOTHING;
+  return total;
 }
 
 /* to [i, v] = from [o, i], turned, and back; nothing without the tensor. */
@@ -396,94 +427,205 @@ static void turn_out(float *to, const vec *from, int64_t o, int64_t i, int64_t v
   if (to) turn_over(to, i, (const float *)from, v * LANES, i, o);
 }
 
-/* Between the tensors of a row and its room: in before the first step, out after the last. */
+#ifdef UNITS
+/* out [m, n] = c + alpha * a b by units; c without data for nothing. */
+static int multiply(int64_t m, int64_t k, int64_t n, Stack a, Stack b, Stack c, Stack out, float alpha) {
+  const Product job = {.count = 1, .m = m, .k = k, .n = n, .a = a, .b = b, .c = c, .out = out, .alpha = alpha, .beta = 1};
+  return rounded_rows(&job, 0, 0, m);
+}
+
+/* As `begin_span`, by units. */
+static int begin_by_units(const Job *j, const Room *room, const float *const *given, int64_t n) {
+  const int64_t k = j->of.all.width, wide = vectors(k) * LANES, o = j->layer->outputs, v = vectors(o);
+  float *const x = (float *)room->examples;
+  const Stack examples = {x, 0, wide, 1}, nothing = {};
+  int all = multiply(n, k, n, examples, turned(examples), nothing, (Stack){(float *)room->gram, 0, vectors(n) * LANES, 1}, 1);
+  for (int i = 0; i < 3; i++)
+    if (given[i])
+      all &= multiply(n, k, o, examples, (Stack){(float *)given[i], 0, 1, k}, nothing,
+                      (Stack){(float *)room->out[i], 0, v * LANES, 1}, 1);
+  lay_out_gram(room, n);
+  memset(room->right, 0, (size_t)(16 * tiles(n, DEEP) * v) * sizeof(vec));
+  return all;
+}
+#endif
+
+/* The products of a row's examples, with each other and with what the span begins with. 1, or 0 where there is no
+   memory. */
+static int begin_span(const Job *j, const Room *room, int64_t r, int64_t n) {
+  const Layer *layer = j->layer;
+  const int64_t k = j->of.all.width, w = vectors(k), o = layer->outputs, v = vectors(o), high = vectors(n);
+  const int64_t *index = j->of.index + r * j->of.longest;
+  const float *const given[] = {layer->weight + r * o * k, j->own_anchor ? ROW_OF(layer->anchor, r, o * k) : NULL,
+                                ROW_OF(layer->slot, r, o * k)};
+  for (int64_t e = 0; e < n; e++) {
+    if (e + 2 < n) fetch(&j->of.all, index[e + 2]);
+    look_at(j, index[e], room->examples + e * w);
+  }
+  memset(room->part->c, 0, (size_t)(n * v) * sizeof(vec));
+  if (j->rounds) memset(room->part->seen, 0, (size_t)(n * v) * sizeof(vec));
+  if (layer->slot) memset(room->part->u, 0, (size_t)(n * v) * sizeof(vec));
+#ifdef UNITS
+  if (by_units(j)) return begin_by_units(j, room, given, n);
+#endif
+  float *const gram = (float *)room->gram, *const across = (float *)room->across;
+  for (int64_t q = 0; q < n; q += TURNED * LANES) { /* one half; the other half is the same */
+    const int64_t left = n - q, some = left < TURNED * LANES ? left : TURNED * LANES, u = vectors(some), pitch = u * LANES;
+    if (some % LANES) memset(across, 0, (size_t)(k * u) * sizeof(vec));
+    turn_over(across, pitch, (const float *)(room->examples + q * w), w * LANES, some, k);
+    product_into(room->gram + q * high + q / LANES, high, rows_of(room, room->examples + q * w, left, w), 1, left, k,
+                 room->across, u, 0, 1);
+    if (left > some)
+      turn_over(gram + q * high * LANES + q + some, high * LANES, gram + (q + some) * high * LANES + q, high * LANES,
+                left - some, some);
+    for (int i = 0; i < 3; i++) {
+      if (!given[i]) continue;
+      for (int64_t m = 0; m < o; m++) {
+        room->x[m] = j->rounds ? (const float *)(room->start + m * w) : given[i] + m * k;
+        if (j->rounds) memcpy(room->start + m * w, given[i] + m * k, (size_t)k * sizeof(float));
+        if (j->rounds) round_to(room->start + m * w, room->start + m * w, w);
+      }
+      product(room->out_across, room->x, 1, o, k, room->across, u, 0, 1);
+      turn_over((float *)(room->out[i] + q * v), v * LANES, (const float *)room->out_across, pitch, o, some);
+    }
+  }
+  if (j->rounds) round_to(room->gram, room->gram, n * high);
+  return 1;
+}
+
+/* Weights and momentum of layer 0 as they would be if no gradient had moved them. */
+static void unmoved(const Job *j, int64_t r, const Unforced *f) {
+  const Layer *layer = j->layer;
+  const int64_t all = layer->outputs * layer->inputs;
+  float *weight = layer->weight + r * all, *slot = ROW_OF(layer->slot, r, all);
+  const float *anchor = j->own_anchor ? ROW_OF(layer->anchor, r, all) : NULL;
+  const float own = (float)(f->value[0] + (anchor ? 0 : f->value[1])), pull = (float)f->value[1], push = (float)f->value[2];
+  const float kept = (float)(f->slot[0] + (anchor ? 0 : f->slot[1])), drawn = (float)f->slot[1], still = (float)f->slot[2];
+  if (!anchor && !slot && own == 1) return;
+  for (int64_t i = 0; i < all; i++) {
+    const float w = weight[i], a = anchor ? anchor[i] : 0, u = slot ? slot[i] : 0;
+    weight[i] = own * w + pull * a + push * u;
+    if (slot) slot[i] = kept * w + drawn * a + still * u;
+  }
+}
+
+/* to [o, k] += factor * c^T x, with the coefficients c [n, v] of the examples. 1, or 0 where there is no memory. */
+static int spread_out(const Job *j, const Room *room, float *to, vec *c, int64_t n, float factor) {
+  const int64_t o = j->layer->outputs, k = j->layer->inputs, v = vectors(o), w = vectors(k);
+#ifdef UNITS
+  if (by_units(j)) {
+    const Stack factors = {(float *)c, 0, 1, v * LANES}, x = {(float *)room->examples, 0, w * LANES, 1}, out = {to, 0, k, 1};
+    return multiply(o, n, k, factors, x, out, out, factor);
+  }
+#endif
+  for (int64_t m = 0; m < o; m += FINISHED) {
+    const int64_t count = o - m < FINISHED ? o - m : FINISHED;
+    for (int64_t i = 0; i < count; i++) room->x[i] = (const float *)c + m + i;
+    widen(room->finished, to + m * k, count, k, w);
+    product(room->finished, room->x, v * LANES, count, n, room->examples, w, 1, factor);
+    narrow(to + m * k, room->finished, count, k, w);
+  }
+  return 1;
+}
+
+/* Weights and momentum of layer 0 from the coefficients. 1, or 0 where there is no memory. */
+static int end_span(const Job *j, const Room *room, const Unforced *f, int64_t r, int64_t n) {
+  const Layer *layer = j->layer;
+  const Part *part = room->part;
+  const int64_t all = layer->outputs * layer->inputs;
+  unmoved(j, r, f);
+  if (!spread_out(j, room, layer->weight + r * all, by_units(j) ? part->c : part->seen, n, -j->lr)) return 0;
+  if (!layer->slot) return 1;
+  if (j->rounds) round_to(part->u, part->u, n * vectors(layer->outputs));
+  return spread_out(j, room, layer->slot + r * all, part->u, n, 1);
+}
+
+/* Between the tensors of a row and its room, but for a layer in the span: in before the first step, out after the
+   last. */
 static void load(const Job *j, const Room *room, int64_t r) {
   for (int64_t l = 0; l < j->layers; l++) {
     const Layer *layer = j->layer + l;
     const Part *part = room->part + l;
-    const int64_t o = layer->outputs, i = layer->inputs, v = vectors(o), w = vectors(i);
+    const int64_t o = layer->outputs, i = layer->inputs, v = vectors(o), w = vectors(i), at = r * o * i;
     if (l) {
-      widen(part->c, layer->weight + r * o * i, o, i, w);
-      widen(part->u, layer->slot ? layer->slot + r * o * i : NULL, o, i, w);
-      widen(part->anchor, layer->anchor ? layer->anchor + r * o * i : NULL, o, i, w);
+      widen(part->c, layer->weight + at, o, i, w);
+      widen(part->u, ROW_OF(layer->slot, r, o * i), o, i, w);
+      widen(part->anchor, ROW_OF(layer->anchor, r, o * i), o, i, w);
       turn(j, layer, part);
-    } else if (!j->spanned) {
-      turn_in(part->c, layer->weight + r * o * i, o, i, v);
-      turn_in(part->u, layer->slot ? layer->slot + r * o * i : NULL, o, i, v);
-      turn_in(part->anchor, layer->anchor ? layer->anchor + r * o * i : NULL, o, i, v);
+    } else if (!j->of.spanned[r]) {
+      turn_in(part->c, layer->weight + at, o, i, v);
+      turn_in(part->u, ROW_OF(layer->slot, r, o * i), o, i, v);
+      turn_in(part->anchor, ROW_OF(layer->anchor, r, o * i), o, i, v);
       if (j->rounds) round_to(part->seen, part->c, i * v);
     }
-    widen(part->bias, layer->bias ? layer->bias + r * o : NULL, 1, o, v);
-    widen(part->bias_u, layer->bias_slot ? layer->bias_slot + r * o : NULL, 1, o, v);
-    widen(part->bias_anchor, layer->bias_anchor ? layer->bias_anchor + r * o : NULL, 1, o, v);
+    widen(part->bias, ROW_OF(layer->bias, r, o), 1, o, v);
+    widen(part->bias_u, ROW_OF(layer->bias_slot, r, o), 1, o, v);
+    widen(part->bias_anchor, ROW_OF(layer->bias_anchor, r, o), 1, o, v);
   }
-  const int64_t n = j->examples, o = j->layer->outputs, v = vectors(o);
-  for (int64_t i = 0; i < j->origins; i++) widen(room->out + i * n * v, j->outputs[i] + r * n * o, n, o, v);
-#ifdef UNITS
-  if (by_units(j)) lay_out_inputs(j, room, r);
-#endif
-  if (!j->spanned || !j->rounds || by_units(j)) return;
-  widen(room->inputs, j->inputs + r * n * n, n, n, vectors(n));
-  round_to(room->inputs, room->inputs, n * vectors(n));
 }
 
 static void store(const Job *j, const Room *room, int64_t r) {
   for (int64_t l = 0; l < j->layers; l++) {
     const Layer *layer = j->layer + l;
     const Part *part = room->part + l;
-    const int64_t o = layer->outputs, v = vectors(o);
-    const int64_t rows = l ? o : j->width, own = l ? layer->inputs : o, at = r * rows * own;
-    float *slot = layer->slot ? layer->slot + at : NULL;
-    if (l || j->spanned) {
-      narrow(layer->weight + at, part->c, rows, own, vectors(own));
-      narrow(slot, part->u, rows, own, vectors(own));
-    } else {
-      turn_out(layer->weight + at, part->c, o, rows, v);
-      turn_out(slot, part->u, o, rows, v);
+    const int64_t o = layer->outputs, i = layer->inputs, v = vectors(o), at = r * o * i;
+    if (l) {
+      narrow(layer->weight + at, part->c, o, i, vectors(i));
+      narrow(ROW_OF(layer->slot, r, o * i), part->u, o, i, vectors(i));
+    } else if (!j->of.spanned[r]) {
+      turn_out(layer->weight + at, part->c, o, i, v);
+      turn_out(ROW_OF(layer->slot, r, o * i), part->u, o, i, v);
     }
-    narrow(layer->bias ? layer->bias + r * o : NULL, part->bias, 1, o, v);
-    narrow(layer->bias_slot ? layer->bias_slot + r * o : NULL, part->bias_u, 1, o, v);
+    narrow(ROW_OF(layer->bias, r, o), part->bias, 1, o, v);
+    narrow(ROW_OF(layer->bias_slot, r, o), part->bias_u, 1, o, v);
   }
 }
 
-static void row(const Job *j, int64_t r, vec *memory) {
-  const int64_t v = vectors(j->layer[j->layers - 1].outputs);
-  Room room = {.part = (Part *)memory};
-  lay_out(j, &room, memory + vectors(j->layers * (int64_t)(sizeof(Part) / sizeof(float))));
-  load(j, &room, r);
-  vec *logits = room.part[j->layers - 1].z;
-  double loss = 0, early = 0;
-  int64_t s = 0;
-  for (; s < j->steps && j->size[r * j->steps + s]; s++) {
-    const int64_t size = j->size[r * j->steps + s], at = (s * j->rows + r) * j->batch;
-    for (int64_t e = 0; e < size; e++) room.own[e] = j->example[at + e] - r * j->examples;
-    forward(j, &room, r, s, room.own, size);
-    for (int64_t i = 0; i < size * v; i++) logits[i] += room.filled[i % v];
-    const double now = descend(logits, v, j->label + at, j->share ? j->share + at : NULL, size);
-    loss += now;
-    if (s < j->early) early += j->first[r * j->early + s] * now;
-    backward(j, &room, room.own, size);
+/* 1, or 0 where there is no memory. */
+static int row(const Job *j, int64_t r, Room *room) {
+  const Layer *layer = j->layer;
+  const int64_t v = vectors(j->layer[j->layers - 1].outputs), n = j->of.count[r];
+  const int spanned = j->of.spanned[r] != 0;
+  vec *logits = room->part[j->layers - 1].z;
+  Unforced f = AT_FIRST;
+  Losses losses = {};
+  if (begin_row(&j->of, &room->batch, r)) return 1;
+  load(j, room, r);
+  if (spanned && !begin_span(j, room, r, n)) return 0;
+  for (int64_t s = 0; s < j->of.steps[r]; s++) {
+    take_batch(&j->of, &room->batch, r, s);
+    const int64_t size = room->batch.size;
+    forward(j, room, &f, r);
+    for (int64_t i = 0; i < size * v; i++) logits[i] += room->filled[i % v];
+    add_loss(&j->of, &losses, r, s, size, descend(logits, v, room->batch.label, weights_of(&j->of, &room->batch), size));
+    backward(j, room, r);
+    if (spanned) unforced(&f, layer->slot != NULL, j->lr, j->momentum, layer->decay, layer->anchor ? j->pull : 0);
   }
-  j->loss[2 * r] = s ? (float)(loss / (double)s) : 0.0f;
-  j->loss[2 * r + 1] = (float)early;
-  store(j, &room, r);
+  tell_losses(&j->of, &losses, r);
+  store(j, room, r);
+  return !spanned || end_span(j, room, &f, r, n);
 }
 
-/* Trains the rows [0, R) in `threads` threads; returns 0, or 1 where there was no memory. */
+/* Trains the rows [0, R), those with most steps first, in `threads` threads; returns 0, or 1 where there was no
+   memory. */
 int train(const Job *j, int threads) {
-  const size_t bytes = (size_t)lay_out(j, NULL, NULL) * sizeof(vec);
+  const Most most = most_of(j);
+  const size_t bytes = (size_t)lay_out(j, NULL, NULL, most) * sizeof(vec);
   int failed = 0;
   (void)threads; /* unused where the compiler does not know OpenMP */
 #pragma omp parallel num_threads(threads) reduction(| : failed)
   {
+    Room room;
     vec *memory = aligned_alloc(sizeof(vec), bytes);
-    failed |= !memory;
+    failed |= make_order(&room.batch.order, j->of.longest) || !memory;
+    if (!failed) lay_out(j, &room, memory, most);
 #ifdef UNITS
     if (by_units(j)) begin_tiles();
 #endif
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t r = 0; r < j->rows; r++)
-      if (memory) row(j, r, memory);
+    for (int64_t r = 0; r < j->of.rows; r++)
+      if (!failed) failed |= !row(j, r, &room);
+    forget_order(&room.batch.order);
     free(memory);
 #ifdef UNITS
     if (by_units(j)) end_tiles();

@@ -1,4 +1,4 @@
-"""Perceptrons in compiled code: all steps of a chunk in one call.
+"""Perceptrons in compiled code: all local training of many rows in one call.
 
 A step is some ten microseconds of arithmetic on numbers that fit the cache of a core; as PyTorch's
 operations on all rows of a chunk it is a dozen passes over memory. `perceptron.c` says what is
@@ -11,16 +11,16 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
 
-import torch
 from torch import Tensor, nn
 
+from fedclust.calls import TrainCall
 from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.rows import Rows, address, as_stored, train_rows
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import by_unit
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
-from fedclust.engines.fused.span import Span
-from fedclust.engines.fused.training import Batches
 from fedclust.engines.fused.weights import Weight
+from fedclust.pool import Pool
 
 
 class _Layer(Structure):
@@ -38,13 +38,9 @@ class _Job(Structure):
     """The C structure of the same name."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("rows", "examples", "width", "layers", "steps", "batch")),
-        *((name, c_int64) for name in ("early", "origins", "spanned", "rounds", "units")),
-        ("inputs", c_void_p),
-        ("outputs", c_void_p * 3),
-        ("factors", c_void_p),
+        ("of", Rows),
+        *((name, c_int64) for name in ("layers", "rounds", "units", "own_anchor")),
         ("layer", POINTER(_Layer)),
-        *((name, c_void_p) for name in ("example", "label", "size", "share", "first", "loss")),
         *((name, c_float) for name in ("lr", "momentum", "pull")),
     )
 
@@ -57,78 +53,57 @@ def compiled() -> ctypes.CDLL | None:
     return found
 
 
-def computes(network: Network, device: torch.device, frozen: frozenset[str]) -> bool:
-    """Whether a model is a perceptron that moves as a whole on a CPU, and code for it is there. One
-    without a hidden layer is softmax regression, for which there is other code where its examples
-    are read as they are stored.
+def trains(network: Network, pool: Pool, frozen: frozenset[str]) -> bool:
+    """Whether a model is a perceptron, all of which moves, on a CPU's examples as they are stored,
+    and code that trains it is there. One without a hidden layer is softmax regression, for which
+    there is other code.
     """
-    here = device.type == "cpu" and not frozen
-    return here and bool(_layers(network)) and compiled() is not None
+    return not frozen and bool(_layers(network)) and as_stored(pool) and compiled() is not None
 
 
 def train_perceptron(
     network: Network,
     weights: Mapping[str, Weight],
     rule: TrainingRule,
-    span: Span | None,
-    batches: Batches,
+    pool: Pool,
+    call: TrainCall,
+    steps: Tensor,
+    spanned: Tensor,
 ) -> Tensor:
     """Means over the steps, and over the first local epoch, of the batch losses, [R, 2] nats per
     example; parameters and momenta are moved.
 
     Args:
-        network: one that `computes`.
+        network: a model that it `trains`.
         weights: the parameters of R models, by name.
         rule: what moves them.
-        span: the first layer in the span of the examples, if it is trained there.
-        batches: with data: the examples of every row, or their products with `span`.
+        pool: all examples.
+        call: the training of the rows, those with most steps first.
+        steps: int64 [R] local steps.
+        spanned: bool [R] see `in_span` in `rows.py`.
 
     Raises:
         MemoryError: without room for a row.
     """
     assert isinstance(rule, Descent | HeavyBall)
-    code, data = compiled(), batches.data
+    code = compiled()
     assert code is not None
-    assert data is not None
-    data = data.flatten(2)
-    outputs, factors = ([], torch.empty(0)) if span is None else span.origins()
-    loss = data.new_empty(len(data), 2)
-    tensors = {
-        "inputs": data,
-        "factors": factors,
-        "example": batches.example.contiguous(),
-        "label": batches.label.squeeze(3).contiguous(),
-        "size": batches.size.contiguous(),
-        "share": batches.share.squeeze(3).contiguous() if batches.weighted else None,
-        "first": batches.first.contiguous(),
-        "loss": loss,
-    }
-    layers = [
-        _layer(weights, number, span if at == 0 else None, relu=relu)
-        for at, (number, relu) in enumerate(_layers(network))
-    ]
-    job = _Job(
-        rows=data.shape[0],
-        examples=data.shape[1],
-        width=data.shape[2],
-        layers=len(layers),
-        steps=batches.example.shape[0],
-        batch=batches.example.shape[2],
-        early=batches.first.shape[1],
-        origins=len(outputs),
-        spanned=span is not None,
-        rounds=rule.products.rounds,
-        units=by_unit(data.device),
-        outputs=(c_void_p * 3)(*(_address(x) for x in outputs)),
-        layer=(_Layer * len(layers))(*layers),
-        lr=rule.lr,
-        momentum=rule.momentum if isinstance(rule, HeavyBall) else 0.0,
-        pull=rule.pull,
-        **{name: _address(x) for name, x in tensors.items()},
-    )
-    if code.train(ctypes.byref(job), torch.get_num_threads()):
-        raise MemoryError("no memory for the local training of a client")
-    return loss
+    layers = [_layer(weights, number, relu=relu) for number, relu in _layers(network)]
+
+    def job(rows: Rows) -> _Job:
+        return _Job(
+            of=rows,
+            layers=len(layers),
+            rounds=rule.products.rounds,
+            units=by_unit(pool.x.device),
+            own_anchor=call.anchor is not None or call.linear is not None,
+            layer=(_Layer * len(layers))(*layers),
+            lr=rule.lr,
+            momentum=rule.momentum if isinstance(rule, HeavyBall) else 0.0,
+            pull=rule.pull,
+        )
+
+    return train_rows(code, job, pool, call, steps, spanned)
 
 
 def _layers(network: Network) -> Sequence[tuple[int, bool]]:
@@ -146,29 +121,19 @@ def _layers(network: Network) -> Sequence[tuple[int, bool]]:
     return found if found and not found[-1][1] else []
 
 
-def _layer(weights: Mapping[str, Weight], number: int, span: Span | None, *, relu: bool) -> _Layer:
-    """What the code is told of a layer; the first one is given with its `span`."""
+def _layer(weights: Mapping[str, Weight], number: int, *, relu: bool) -> _Layer:
+    """What the code is told of a layer."""
     layer, bias = weights[f"{number}.weight"], weights.get(f"{number}.bias")
-    weight = layer if span is None else span.coefficients
     return _Layer(
         inputs=layer.value.shape[2],
         outputs=layer.value.shape[1],
         relu=relu,
-        weight=_address(weight.value),
-        slot=_address(weight.slot),
-        anchor=_address(weight.anchor),
-        bias=None if bias is None else _address(bias.value),
-        bias_slot=None if bias is None else _address(bias.slot),
-        bias_anchor=None if bias is None else _address(bias.anchor),
+        weight=address(layer.value),
+        slot=address(layer.slot),
+        anchor=address(layer.anchor),
+        bias=None if bias is None else address(bias.value),
+        bias_slot=None if bias is None else address(bias.slot),
+        bias_anchor=None if bias is None else address(bias.anchor),
         decay=layer.decay,
         bias_decay=0.0 if bias is None else bias.decay,
     )
-
-
-def _address(x: Tensor | None) -> int | None:
-    """Where a whole tensor lies."""
-    if x is None:
-        return None
-    assert x.is_contiguous()
-    assert x.dtype in (torch.float32, torch.int64)
-    return x.data_ptr()

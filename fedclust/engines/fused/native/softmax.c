@@ -14,10 +14,7 @@
    Examples are read as they are stored, once, and nothing of a row leaves its core's cache before the last step.
    Features lie in vectors of 16, filled up with zeros; classes too, with logits so low that they count for nothing. */
 
-#include "lanes.h"
-#include "order.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "rows.h"
 
 typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4))); /* anywhere in memory */
 
@@ -30,38 +27,8 @@ typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4)
 #define WIDE 2
 #endif
 
-/* Examples as they are stored. */
-typedef struct {
-  int64_t width;              /* k */
-  const int64_t *image;       /* [N] place of every example's inputs, or NULL where it is its own */
-  const int64_t *answer;      /* [N] classes */
-  const uint8_t *stored;      /* [images, k], or NULL where there are floats */
-  const float *floats;        /* likewise */
-  const float *scale, *shift; /* [k], applied to what is stored */
-} Examples;
-
-static int64_t vectors(int64_t numbers) { return (numbers + LANES - 1) / LANES; }
-
-/* The inputs of an example, to [wide], zeros behind the last. */
-INLINE void convert(const Examples *all, int64_t example, float *restrict to, int64_t wide) {
-  const int64_t at = (all->image ? all->image[example] : example) * all->width;
-  if (all->stored)
-    for (int64_t k = 0; k < all->width; k++) to[k] = (float)all->stored[at + k] * all->scale[k] + all->shift[k];
-  else
-    for (int64_t k = 0; k < all->width; k++) to[k] = all->floats[at + k] * all->scale[k] + all->shift[k];
-  for (int64_t k = all->width; k < wide; k++) to[k] = 0;
-}
-
-/* Have the inputs of an example brought from memory, where examples lie anywhere. Inlined at once, since
-   compilers drop calls that return nothing and change nothing. */
-INLINE void fetch(const Examples *all, int64_t example) {
-  const int64_t size = all->stored ? 1 : sizeof(float), at = (all->image ? all->image[example] : example) * all->width;
-  const char *from = (all->stored ? (const char *)all->stored : (const char *)all->floats) + at * size;
-  for (int64_t byte = 0; byte < all->width * size; byte += 64) __builtin_prefetch(from + byte);
-}
-
 /* z[p][q] = the inner product of x_p and y_q, for P and Q of them; x [P], y [Q, stride], vectors of `k` numbers. */
-INLINE void inner(const int P, const int Q, float *z, int64_t pitch, const float *const *x, const float *y,
+ALWAYS void inner(const int P, const int Q, float *z, int64_t pitch, const float *const *x, const float *y,
                   int64_t stride, int64_t k) {
   vec sums[SIDE][SIDE];
   for (int p = 0; p < P; p++)
@@ -83,7 +50,7 @@ INLINE void inner(const int P, const int Q, float *z, int64_t pitch, const float
 }
 
 /* to_q[n] = kept * to_q[n] + factor * sum over e of d_e[q] x_e[n], for Q rows and N vectors; d [count, pitch]. */
-INLINE void mixed(const int Q, const int N, float *to, int64_t stride, const float *d, int64_t pitch,
+ALWAYS void mixed(const int Q, const int N, float *to, int64_t stride, const float *d, int64_t pitch,
                   const float *const *x, int64_t at, int64_t count, float kept, float factor) {
   vec sums[SIDE][WIDE];
   for (int q = 0; q < Q; q++)
@@ -114,7 +81,7 @@ static inline int64_t part(int64_t left) {
 
 #define IN_COLUMNS(Q) \
   case Q: inner(P, Q, z + q, pitch, x, y + q * stride, stride, k); break;
-INLINE void inner_rows(const int P, float *z, int64_t pitch, const float *const *x, const float *y, int64_t stride,
+ALWAYS void inner_rows(const int P, float *z, int64_t pitch, const float *const *x, const float *y, int64_t stride,
                        int64_t k, int64_t columns) {
   for (int64_t q = 0, wide; q < columns; q += wide) {
     wide = part(columns - q);
@@ -156,21 +123,13 @@ static void mix_all(float *to, int64_t rows, int64_t stride, const float *d, int
 /* ---- training ---- */
 
 typedef struct {
-  Examples all;
-  int64_t rows, longest, classes;
-  int64_t batch, joined;              /* examples of a step; whether passes over them are joined end to end */
-  int64_t ordered, rounds;            /* whether every batch is the whole row in order; whether factors are rounded */
-  const int64_t *index;               /* [R, longest] examples */
-  const int64_t *count, *steps, *key; /* [R] real examples, local steps, randomness */
-  const int64_t *spanned;             /* [R] whether the row is trained in the span of its examples */
-  const float *share;                 /* [R, longest] weights of the examples in their batch's loss, or NULL */
-  const float *rate;                  /* [R] factor of the row's gradients, or NULL */
-  float *weight, *slot;               /* [R, o, k]; slot may be NULL */
-  const float *anchor;                /* [R, o, k] or NULL */
-  int64_t own_anchor;                 /* whether it is not the start */
-  float *bias, *bias_slot;            /* [R, o] or NULL */
-  const float *bias_anchor;           /* [R, o] or NULL */
-  float *loss;                        /* [R, 2] mean over the steps, and over the first epoch */
+  Rows of;
+  int64_t classes, rounds;      /* rounds: whether factors are rounded */
+  float *weight, *slot;         /* [R, o, k]; slot may be NULL */
+  const float *anchor;          /* [R, o, k] or NULL */
+  int64_t own_anchor;           /* whether it is not the start */
+  float *bias, *bias_slot;      /* [R, o] or NULL */
+  const float *bias_anchor;     /* [R, o] or NULL */
   float lr, momentum, decay, bias_decay, pull;
 } Job;
 
@@ -194,35 +153,20 @@ typedef struct {
   vec *bias, *bias_u, *bias_anchor; /* [v] */
   vec *filled;                      /* [v] 0 for a class, a very low logit in place of a missing one */
   const float **rows;               /* [n] or [B] examples */
-  int64_t *own, *label;             /* [B] of a batch */
-  float *weight;                    /* [B] likewise */
-  Order order;
+  Batch batch;
 } Room;
 
-/* What the rule makes of weights, anchor and momentum when every gradient is 0: their coefficients. */
-typedef struct {
-  double value[3], slot[3];
-} Unforced;
-
-static void unforced(const Job *j, Unforced *f) {
-  for (int i = 0; i < 3; i++) {
-    const double own = j->decay * f->value[i] - (i == 1 ? j->pull : 0);
-    if (j->slot) f->slot[i] = j->momentum * f->slot[i] + own;
-    f->value[i] -= j->lr * (j->slot ? f->slot[i] : own);
-  }
-}
-
 static int resident(const Job *j, int64_t r, int64_t wide) {
-  const int64_t n = j->count[r];
-  return j->spanned[r] || n <= j->batch || n * wide * (int64_t)sizeof(float) <= RESIDENT;
+  const int64_t n = j->of.count[r];
+  return j->of.spanned[r] || n <= j->of.batch || n * wide * (int64_t)sizeof(float) <= RESIDENT;
 }
 
 static Most most_of(const Job *j, int64_t wide) {
   Most most = {};
-  for (int64_t r = 0; r < j->rows; r++) {
-    const int64_t n = j->count[r], batch = n < j->batch ? n : j->batch, kept = resident(j, r, wide) ? n : batch;
+  for (int64_t r = 0; r < j->of.rows; r++) {
+    const int64_t n = j->of.count[r], batch = n < j->of.batch ? n : j->of.batch, kept = resident(j, r, wide) ? n : batch;
     if (kept > most.converted) most.converted = kept;
-    if (j->spanned[r] && n > most.spanned) most.spanned = n;
+    if (j->of.spanned[r] && n > most.spanned) most.spanned = n;
     if (batch > most.batch) most.batch = batch;
   }
   return most;
@@ -230,7 +174,7 @@ static Most most_of(const Job *j, int64_t wide) {
 
 /* Vectors that a thread needs, given to `room` where there is `memory`. */
 static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
-  const int64_t v = vectors(j->classes), w = vectors(j->all.width), n = most.spanned, model = j->classes * w;
+  const int64_t v = vectors(j->classes), w = vectors(j->of.all.width), n = most.spanned, model = j->classes * w;
   const int64_t addresses = vectors(2 * (most.converted > most.batch ? most.converted : most.batch));
   const int64_t counts[] = {most.converted * w, vectors(n * n), model, j->anchor ? model : 0, j->slot ? model : 0,
                             n * v, j->anchor ? n * v : 0, j->slot ? n * v : 0, n * v, n * v, most.batch * v, v, v, v, v,
@@ -256,9 +200,9 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
   room->seen_c = take(&memory, *count++);
   if (!j->rounds) room->seen = room->w[0], room->seen_c = room->c;
   room->rows = (const float **)take(&memory, *count++);
-  room->own = (int64_t *)take(&memory, *count++);
-  room->label = (int64_t *)take(&memory, *count++);
-  room->weight = (float *)take(&memory, *count++);
+  room->batch.own = (int64_t *)take(&memory, *count++);
+  room->batch.label = (int64_t *)take(&memory, *count++);
+  room->batch.weight = (float *)take(&memory, *count++);
   for (int64_t i = j->classes; i < v * LANES; i++) ((float *)room->filled)[i] = NOTHING;
   return total;
 }
@@ -299,7 +243,7 @@ static void begin_span(const Job *j, const Room *room, int64_t n, int64_t v, int
   for (; e + count <= size; e += count) {                                                       \
     const float *x[count];                                                                      \
     vec acc[count];                                                                             \
-    for (int i = 0; i < count; i++) x[i] = room->gram + room->own[e + i] * n, acc[i] = (vec){}; \
+    for (int i = 0; i < count; i++) x[i] = room->gram + room->batch.own[e + i] * n, acc[i] = (vec){}; \
     for (int64_t k = 0; k < n; k++) {                                                           \
       const vec ck = room->seen_c[k * v + w];                                                   \
       for (int i = 0; i < count; i++) acc[i] += x[i][k] * ck;                                   \
@@ -319,7 +263,7 @@ static void forward_in_span(const Job *j, const Room *room, const Unforced *f, i
     if (given[i])
       for (int64_t e = 0; e < size; e++)
         for (int64_t w = 0; w < v; w++)
-          room->z[e * v + w] += (float)f->value[i] * ((const vec *)room->out[i])[room->own[e] * v + w];
+          room->z[e * v + w] += (float)f->value[i] * ((const vec *)room->out[i])[room->batch.own[e] * v + w];
 }
 
 static void backward_in_span(const Job *j, const Room *room, int64_t n, int64_t v, int64_t size) {
@@ -330,7 +274,7 @@ static void backward_in_span(const Job *j, const Room *room, int64_t n, int64_t 
   else if (kept != 0)
     for (int64_t i = 0; i < n * v; i++) room->c[i] -= kept * room->c[i];
   for (int64_t e = 0; e < size; e++)
-    for (int64_t w = 0; w < v; w++) to[room->own[e] * v + w] += room->z[e * v + w];
+    for (int64_t w = 0; w < v; w++) to[room->batch.own[e] * v + w] += room->z[e * v + w];
   if (j->slot)
     for (int64_t i = 0; i < n * v; i++) room->c[i] += room->u[i];
   if (j->rounds) round_to(room->seen_c, room->c, n * v);
@@ -379,36 +323,23 @@ static void move_bias(const Job *j, const Room *room, int64_t v, int64_t size) {
 
 /* An example, as a factor. */
 static void convert_factor(const Job *j, int64_t example, float *to, int64_t wide) {
-  convert(&j->all, example, to, wide);
+  convert(&j->of.all, example, to, wide);
   if (j->rounds) round_to((vec *)to, (const vec *)to, wide / LANES);
 }
 
-/* The examples of step s, and what they weigh; returns how many there are. */
-static int64_t next_batch(const Job *j, Room *room, int64_t r, int64_t s, int kept, int64_t wide) {
-  const int64_t *index = j->index + r * j->longest;
-  const int64_t size = j->ordered ? j->count[r] : batch_size(&room->order, s);
-  const float rate = (j->rate ? j->rate[r] : 1.0f) / (float)size;
-  if (j->ordered)
-    for (int64_t e = 0; e < size; e++) room->own[e] = e;
-  else
-    batch_at(&room->order, s, size, room->own);
-  for (int64_t e = 0; e < size; e++) {
-    const int64_t own = room->own[e];
-    room->label[e] = j->all.answer[index[own]];
-    room->weight[e] = rate * (j->share ? j->share[r * j->longest + own] : 1.0f);
-    if (j->spanned[r]) continue; /* room->rows are all examples then */
+/* The examples of step s as rows of factors, where the row is not in the span. */
+static void look_at_batch(const Job *j, const Room *room, int64_t r, int kept, int64_t wide) {
+  const int64_t *index = j->of.index + r * j->of.longest;
+  for (int64_t e = 0; e < room->batch.size; e++) {
+    const int64_t own = room->batch.own[e];
     room->rows[e] = room->x + (kept ? own : e) * wide;
     if (!kept) convert_factor(j, index[own], room->x + e * wide, wide);
   }
-  return size;
 }
-
-/* A row of [R, each], NULL of NULL. */
-#define ROW_OF(all, r, each) ((all) ? (all) + (r) * (each) : NULL)
 
 /* A row's model, and its examples where they are kept. */
 static void load(const Job *j, const Room *room, int64_t r, int kept, int64_t v, int64_t wide) {
-  const int64_t n = j->count[r], o = j->classes, k = j->all.width, *index = j->index + r * j->longest;
+  const int64_t n = j->of.count[r], o = j->classes, k = j->of.all.width, *index = j->of.index + r * j->of.longest;
   copy_in(room->w[0], ROW_OF(j->weight, r, o * k), o, k, wide);
   copy_in(room->w[1], ROW_OF(j->anchor, r, o * k), o, k, wide);
   copy_in(room->w[2], ROW_OF(j->slot, r, o * k), o, k, wide);
@@ -416,14 +347,14 @@ static void load(const Job *j, const Room *room, int64_t r, int kept, int64_t v,
   widen(room->bias_u, ROW_OF(j->bias_slot, r, o), 1, o, v);
   widen(room->bias_anchor, ROW_OF(j->bias_anchor, r, o), 1, o, v);
   for (int64_t e = 0; kept && e < n; e++) {
-    if (e + 2 < n) fetch(&j->all, index[e + 2]);
+    if (e + 2 < n) fetch(&j->of.all, index[e + 2]);
     convert_factor(j, index[e], room->x + e * wide, wide);
     room->rows[e] = room->x + e * wide;
   }
 }
 
 static void store(const Job *j, const Room *room, int64_t r, int64_t v, int64_t wide) {
-  const int64_t o = j->classes, k = j->all.width;
+  const int64_t o = j->classes, k = j->of.all.width;
   copy_out(ROW_OF(j->weight, r, o * k), room->w[0], o, k, wide);
   copy_out(ROW_OF(j->slot, r, o * k), room->w[2], o, k, wide);
   narrow(ROW_OF(j->bias, r, o), room->bias, 1, o, v);
@@ -431,37 +362,37 @@ static void store(const Job *j, const Room *room, int64_t r, int64_t v, int64_t 
 }
 
 static void row(const Job *j, int64_t r, Room *room) {
-  const int64_t n = j->count[r], o = j->classes, v = vectors(o), wide = vectors(j->all.width) * LANES;
-  const int kept = resident(j, r, wide), spanned = j->spanned[r] != 0, weighted = j->share || j->rate;
-  Unforced f = {{1, 0, 0}, {0, 0, 1}};
-  double loss = 0, early = 0, met = 0;
-  j->loss[2 * r] = j->loss[2 * r + 1] = 0;
-  if (!j->steps[r]) return;
+  const int64_t n = j->of.count[r], o = j->classes, v = vectors(o), wide = vectors(j->of.all.width) * LANES;
+  const int kept = resident(j, r, wide), spanned = j->of.spanned[r] != 0;
+  Unforced f = AT_FIRST;
+  Losses losses = {};
+  if (begin_row(&j->of, &room->batch, r)) return;
   load(j, room, r, kept, v, wide);
   if (spanned) begin_span(j, room, n, v, wide);
   if (!spanned && j->rounds) round_to((vec *)room->seen, (const vec *)room->w[0], o * wide / LANES);
-  order_row(&room->order, (uint64_t)j->key[r], n, j->batch, j->joined);
-  for (int64_t s = 0; s < j->steps[r]; s++) {
-    const int64_t size = next_batch(j, room, r, s, kept, wide);
-    if (spanned)
+  for (int64_t s = 0; s < j->of.steps[r]; s++) {
+    take_batch(&j->of, &room->batch, r, s);
+    const int64_t size = room->batch.size;
+    if (spanned) {
       forward_in_span(j, room, &f, n, v, size);
-    else
+    } else {
+      look_at_batch(j, room, r, kept, wide);
       inner_all((float *)room->z, v * LANES, room->rows, size, room->seen, wide, wide, o);
+    }
     for (int64_t e = 0; e < size; e++)
       for (int64_t w = 0; w < v; w++)
         room->z[e * v + w] = choose((ivec)(room->filled[w] < 0.0f), room->filled[w], room->z[e * v + w] + room->bias[w]);
-    const double now = descend(room->z, v, room->label, weighted ? room->weight : NULL, size);
-    loss += now;
-    if (s < (j->ordered ? 1 : (n + j->batch - 1) / j->batch)) /* of the first epoch */
-      early += (double)size * now, met += (double)size;
-    if (spanned) backward_in_span(j, room, n, v, size), unforced(j, &f); /* z as it is: it is no factor yet */
+    add_loss(&j->of, &losses, r, s, size, descend(room->z, v, room->batch.label, weights_of(&j->of, &room->batch), size));
+    if (spanned) { /* z as it is: it is no factor yet */
+      backward_in_span(j, room, n, v, size);
+      unforced(&f, j->slot != NULL, j->lr, j->momentum, j->decay, j->pull);
+    }
     if (j->rounds) round_to(room->z, room->z, size * v);
     if (!spanned) backward(j, room, v, wide, size);
     if (!spanned && j->rounds) round_to((vec *)room->seen, (const vec *)room->w[0], o * wide / LANES);
     if (j->bias) move_bias(j, room, v, size);
   }
-  j->loss[2 * r] = (float)(loss / (double)j->steps[r]);
-  j->loss[2 * r + 1] = (float)(early / met);
+  tell_losses(&j->of, &losses, r);
   if (spanned) end_span(j, room, &f, n, v, wide);
   store(j, room, r, v, wide);
 }
@@ -469,7 +400,7 @@ static void row(const Job *j, int64_t r, Room *room) {
 /* Trains the rows [0, R), those with most steps first, in `threads` threads; returns 0, or 1 where there was no
    memory. */
 int train(const Job *j, int threads) {
-  const Most most = most_of(j, vectors(j->all.width) * LANES);
+  const Most most = most_of(j, vectors(j->of.all.width) * LANES);
   const size_t bytes = (size_t)lay_out(j, NULL, NULL, most) * sizeof(vec);
   int failed = 0;
   (void)threads; /* unused where the compiler does not know OpenMP */
@@ -477,12 +408,12 @@ int train(const Job *j, int threads) {
   {
     Room room;
     vec *memory = aligned_alloc(sizeof(vec), bytes);
-    failed |= make_order(&room.order, j->longest) || !memory;
+    failed |= make_order(&room.batch.order, j->of.longest) || !memory;
     if (!failed) lay_out(j, &room, memory, most);
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t r = 0; r < j->rows; r++)
+    for (int64_t r = 0; r < j->of.rows; r++)
       if (!failed) row(j, r, &room);
-    forget_order(&room.order);
+    forget_order(&room.batch.order);
     free(memory);
   }
   return failed;

@@ -64,6 +64,7 @@ typedef struct {
   vec *seen;                        /* c as a factor; c itself where factors are not rounded; not of units */
   vec *z, *d;                       /* [B, v] outputs and their gradient, the last layer's in one place */
   vec *bias, *bias_u, *bias_anchor; /* [v] */
+  vec *bias_change;                 /* [v] gradient of the bias */
 } Part;
 
 /* Most of a thread's rows. */
@@ -180,22 +181,6 @@ static void refresh(const Room *room, int64_t n, int64_t pair, int64_t v) {
   for (int64_t m = 0; m < v; m++)
     room->right[pair * v + m] = (vec)paired((__m512)c[m], both ? (__m512)c[v + m] : _mm512_setzero_ps());
 }
-
-/* z [size, v] += factor * (x x^T) c of a batch. */
-static void product_by_units(const Room *room, vec *z, int64_t n, int64_t v, float factor) {
-  const int64_t deep = tiles(n, DEEP), size = room->batch.size, *own = room->batch.own, width = deep * DEEP;
-  float sums[4 * SIDE * SIDE] __attribute__((aligned(64)));
-  const Sums to = {sums, 8 * SIDE, SIDE};
-  for (int64_t e = 0; e < size; e++) memcpy(room->some + e * width, room->left + own[e] * width, (size_t)width * 2);
-  for (int64_t e = 0; e < size; e += 2 * SIDE)
-    for (int64_t m = 0; m < v; m += 2) {
-      const Tiles left = {room->some + e * width, 2 * width, 0, DEEP};
-      const Tiles right = {(const uint16_t *)(room->right + m), v * (int64_t)sizeof(vec), DEEP, SIDE * v * DEEP};
-      sum_up_some(size - e, v - m > 1, 0, to, left, right, 1, deep);
-      for (int64_t i = 0; i < 2 * SIDE && e + i < size; i++)
-        for (int64_t h = 0; h < 2 && m + h < v; h++) z[(e + i) * v + m + h] += factor * ((const vec *)sums)[2 * i + h];
-    }
-}
 #endif
 
 /* The rows of [count, v] as factors. */
@@ -222,25 +207,59 @@ static void relu(vec *z, int64_t count) {
   for (int64_t i = 0; i < count; i++) z[i] = choose(z[i] <= 0.0f, (vec){}, z[i]);
 }
 
-/* The outputs of layer 0 in the span. */
-static void in_span(const Job *j, const Room *room, const Unforced *f, int64_t n) {
-  const int64_t v = vectors(j->layer->outputs), w = vectors(n), size = room->batch.size, *own = room->batch.own;
-  const Part *part = room->part;
-  const float factors[] = {(float)(f->value[0] + (j->own_anchor ? 0 : f->value[1])), (float)f->value[1],
-                           (float)f->value[2]};
-  const int given[] = {1, j->layer->anchor && j->own_anchor, j->layer->slot != NULL};
-  for (int64_t e = 0; e < size; e++) memcpy(part->z + e * v, part->bias, (size_t)v * sizeof(vec));
+/* What the outputs of layer 0 would be in the span if no gradient had moved its weights. */
+typedef struct {
+  float factor[3];
+  const vec *out[3], *bias; /* NULL for what is not there */
+  int64_t v;
+} Start;
+
+static Start start_of(const Job *j, const Room *room, const Unforced *f) {
+  const float *const anchor = j->own_anchor ? j->layer->anchor : NULL;
+  return (Start){{(float)(f->value[0] + (anchor ? 0 : f->value[1])), (float)f->value[1], (float)f->value[2]},
+                 {room->out[0], anchor ? room->out[1] : NULL, j->layer->slot ? room->out[2] : NULL},
+                 room->part->bias, vectors(j->layer->outputs)};
+}
+
+ALWAYS vec at_start(const Start *start, int64_t example, int64_t m) {
+  vec z = start->bias[m];
   for (int i = 0; i < 3; i++)
-    for (int64_t e = 0; given[i] && e < size; e++)
-      for (int64_t m = 0; m < v; m++) part->z[e * v + m] += factors[i] * room->out[i][own[e] * v + m];
+    if (start->out[i]) z += start->factor[i] * start->out[i][example * start->v + m];
+  return z;
+}
+
 #ifdef UNITS
-  if (by_units(j)) {
-    product_by_units(room, part->z, n, v, -j->lr);
-    return;
-  }
+/* As `in_span` by units, with what follows it: one pass over the outputs. */
+static void in_span_by_units(const Job *j, const Room *room, const Start *start, int64_t n) {
+  const int64_t deep = tiles(n, DEEP), size = room->batch.size, *own = room->batch.own, width = deep * DEEP, v = start->v;
+  const int relu = (int)j->layer->relu, rounds = j->layers > 1;
+  float sums[4 * SIDE * SIDE] __attribute__((aligned(64)));
+  const Sums to = {sums, 8 * SIDE, SIDE};
+  for (int64_t e = 0; e < size; e++) memcpy(room->some + e * width, room->left + own[e] * width, (size_t)width * 2);
+  for (int64_t e = 0; e < size; e += 2 * SIDE)
+    for (int64_t m = 0; m < v; m += 2) {
+      const Tiles left = {room->some + e * width, 2 * width, 0, DEEP};
+      const Tiles right = {(const uint16_t *)(room->right + m), v * (int64_t)sizeof(vec), DEEP, SIDE * v * DEEP};
+      sum_up_some(size - e, v - m > 1, 0, to, left, right, 1, deep);
+      for (int64_t i = 0; i < 2 * SIDE && e + i < size; i++)
+        for (int64_t h = 0; h < 2 && m + h < v; h++) {
+          vec z = at_start(start, own[e + i], m + h) - j->lr * ((const vec *)sums)[2 * i + h];
+          if (relu) z = choose(z <= 0.0f, (vec){}, z);
+          if (rounds) round_to(&z, &z, 1);
+          room->part->z[(e + i) * v + m + h] = z;
+        }
+    }
+}
 #endif
-  for (int64_t e = 0; e < size; e++) room->x[e] = (const float *)(room->gram + own[e] * w);
-  product(part->z, room->x, 1, size, n, part->seen, v, 1, -j->lr);
+
+/* The outputs of layer 0 in the span. */
+static void in_span(const Job *j, const Room *room, const Start *start, int64_t n) {
+  const int64_t v = start->v, w = vectors(n), size = room->batch.size, *own = room->batch.own;
+  for (int64_t e = 0; e < size; e++) {
+    room->x[e] = (const float *)(room->gram + own[e] * w);
+    for (int64_t m = 0; m < v; m++) room->part->z[e * v + m] = at_start(start, own[e], m);
+  }
+  product(room->part->z, room->x, 1, size, n, room->part->seen, v, 1, -j->lr);
 }
 
 /* An example, as a factor. */
@@ -276,7 +295,14 @@ static void forward(const Job *j, const Room *room, const Unforced *f, int64_t r
       for (int64_t e = 0; e < size; e++) memcpy(part->z + e * v, part->bias, (size_t)v * sizeof(vec));
       product(part->z, rows_of(room, room->part[l - 1].z, size, w), 1, size, layer->inputs, part->turned, v, 1, 1);
     } else if (j->of.spanned[r]) {
-      in_span(j, room, f, j->of.count[r]);
+      const Start start = start_of(j, room, f);
+#ifdef UNITS
+      if (by_units(j)) {
+        in_span_by_units(j, room, &start, j->of.count[r]);
+        continue;
+      }
+#endif
+      in_span(j, room, &start, j->of.count[r]);
     } else {
       outside_span(j, room, r);
     }
@@ -285,42 +311,61 @@ static void forward(const Job *j, const Room *room, const Unforced *f, int64_t r
   }
 }
 
-/* The step of a bias. */
-static void move_bias(const Job *j, const Layer *layer, const Part *part, int64_t size) {
-  const int64_t v = vectors(layer->outputs);
-  for (int64_t m = 0; m < v; m++) {
-    vec g = layer->bias_decay * part->bias[m];
-    for (int64_t e = 0; e < size; e++) g += part->d[e * v + m];
-    if (layer->bias_anchor) g -= j->pull * part->bias_anchor[m];
-    if (layer->bias_slot) g = part->bias_u[m] = j->momentum * part->bias_u[m] + g;
-    part->bias[m] -= j->lr * g;
-  }
-}
-
-/* The step of the coefficients of layer 0. */
-static void spread(const Job *j, const Room *room, int64_t n) {
+/* The coefficients of layer 0 before and after a gradient is added to them, or to their momentum. */
+static void before_spread(const Job *j, const Room *room, int64_t n) {
   const Layer *layer = j->layer;
   const Part *part = room->part;
-  const int64_t v = vectors(layer->outputs), all = n * v, size = room->batch.size, *own = room->batch.own;
+  const int64_t all = n * vectors(layer->outputs);
   const float kept = j->lr * layer->decay;
-  vec *to = layer->slot ? part->u : part->c;
   if (layer->slot)
     for (int64_t i = 0; i < all; i++) part->u[i] = j->momentum * part->u[i] - kept * part->c[i];
   else if (kept != 0)
     for (int64_t i = 0; i < all; i++) part->c[i] -= kept * part->c[i];
-  for (int64_t e = 0; e < size; e++)
-    for (int64_t m = 0; m < v; m++) to[own[e] * v + m] += part->d[e * v + m];
+}
+
+static void after_spread(const Job *j, const Room *room, int64_t n) {
+  const Layer *layer = j->layer;
+  const Part *part = room->part;
+  const int64_t v = vectors(layer->outputs), all = n * v;
   if (layer->slot)
     for (int64_t i = 0; i < all; i++) part->c[i] += part->u[i];
-  if (!j->rounds) return;
 #ifdef UNITS
   if (by_units(j)) {
-    const int everywhere = layer->slot || kept != 0;
-    for (int64_t i = 0; i < (everywhere ? (n + 1) / 2 : size); i++) refresh(room, n, everywhere ? i : own[i] / 2, v);
+    const int everywhere = layer->slot || j->lr * layer->decay != 0;
+    for (int64_t i = 0; i < (everywhere ? (n + 1) / 2 : room->batch.size); i++)
+      refresh(room, n, everywhere ? i : room->batch.own[i] / 2, v);
     return;
   }
 #endif
-  round_to(part->seen, part->c, all);
+  if (j->rounds) round_to(part->seen, part->c, all);
+}
+
+/* One pass over the gradient d of a layer's outputs: what the ReLU behind it lets pass; in the span, the coefficients
+   of `to`; the bias's gradient; and d as a factor, which layer 0 in the span does not need. */
+static void settle(const Job *j, const Room *room, const Layer *layer, const Part *part, vec *to) {
+  const int64_t v = vectors(layer->outputs), size = room->batch.size;
+  for (int64_t m = 0; m < v; m++) part->bias_change[m] = layer->bias_decay * part->bias[m];
+  for (int64_t e = 0; e < size; e++) {
+    vec *spread = to ? to + room->batch.own[e] * v : NULL;
+    for (int64_t m = 0; m < v; m++) {
+      vec d = part->d[e * v + m];
+      if (layer->relu) d = choose(part->z[e * v + m] <= 0.0f, (vec){}, d);
+      if (spread) spread[m] += d; /* as it is: it is no factor yet */
+      if (j->rounds) round_to(&d, &d, 1);
+      part->bias_change[m] += d;
+      if (!spread) part->d[e * v + m] = d;
+    }
+  }
+}
+
+/* The step of a bias. */
+static void move_bias(const Job *j, const Layer *layer, const Part *part) {
+  for (int64_t m = 0; m < vectors(layer->outputs); m++) {
+    vec g = part->bias_change[m];
+    if (layer->bias_anchor) g -= j->pull * part->bias_anchor[m];
+    if (layer->bias_slot) g = part->bias_u[m] = j->momentum * part->bias_u[m] + g;
+    part->bias[m] -= j->lr * g;
+  }
 }
 
 /* A step of c [rows, v], whose gradient is the product of x, see `product`, and `other` [size, v]. */
@@ -342,24 +387,25 @@ static void move(const Job *j, const Layer *layer, const Part *part, const float
 }
 
 static void backward(const Job *j, const Room *room, int64_t r) {
-  const int64_t size = room->batch.size, spanned = j->of.spanned[r], k = j->of.all.width;
+  const int64_t size = room->batch.size, n = j->of.count[r], k = j->of.all.width;
   for (int64_t l = j->layers - 1; l >= 0; l--) {
     const Layer *layer = j->layer + l;
     const Part *part = room->part + l, *before = part - 1;
     const int64_t v = vectors(layer->outputs), w = vectors(layer->inputs);
-    if (!l && spanned) spread(j, room, j->of.count[r]); /* as it is: it is no factor yet */
-    if (j->rounds) round_to(part->d, part->d, size * v);
+    const int spanned = !l && j->of.spanned[r];
+    if (spanned) before_spread(j, room, n);
+    settle(j, room, layer, part, !spanned ? NULL : layer->slot ? part->u : part->c);
     if (l) {
       product(before->d, rows_of(room, part->d, size, v), 1, size, layer->outputs, part->seen, w, 0, 1);
-      if (layer[-1].relu)
-        for (int64_t i = 0; i < size * w; i++) before->d[i] = choose(before->z[i] <= 0.0f, (vec){}, before->d[i]);
       move(j, layer, part, columns_of(room, part->d, layer->outputs), v * LANES, layer->outputs, size, before->z, w);
       turn(j, layer, part);
-    } else if (!spanned) {
+    } else if (spanned) {
+      after_spread(j, room, n);
+    } else {
       move(j, layer, part, columns_of(room, room->examples, k), vectors(k) * LANES, k, size, part->d, v);
       if (j->rounds) round_to(part->seen, part->c, k * v);
     }
-    if (layer->bias) move_bias(j, layer, part, size);
+    if (layer->bias) move_bias(j, layer, part);
   }
 }
 
@@ -388,13 +434,13 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
     const int64_t own = l ? layer->outputs * vectors(layer->inputs) : outside > origin ? outside : origin;
     const int64_t counts[] = {own, layer->slot ? own : 0, !layer->anchor ? 0 : l ? own : outside,
                               l ? layer->inputs * wide : 0, j->rounds ? own : 0, most.batch * wide,
-                              last ? 0 : most.batch * wide, wide, wide, wide};
+                              last ? 0 : most.batch * wide, wide, wide, wide, wide};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
     if (layer->outputs > tallest) tallest = layer->outputs;
     if (!memory) continue;
     Part *part = room->part + l;
     vec **to[] = {&part->c, &part->u, &part->anchor, &part->turned, &part->seen, &part->z,
-                  &part->d, &part->bias, &part->bias_u, &part->bias_anchor};
+                  &part->d, &part->bias, &part->bias_u, &part->bias_anchor, &part->bias_change};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) *to[i] = take(&memory, counts[i]);
     if (last) part->d = part->z;
     if (!j->rounds) part->seen = part->c;
@@ -592,6 +638,10 @@ static int row(const Job *j, int64_t r, Room *room) {
   if (begin_row(&j->of, &room->batch, r)) return 1;
   load(j, room, r);
   if (spanned && !begin_span(j, room, r, n)) return 0;
+#ifdef UNITS
+  const int64_t batch = n < j->of.batch ? n : j->of.batch, lower = batch - SIDE;
+  if (by_units(j)) begin_tiles_of(batch < SIDE ? batch : SIDE, lower > 0 && lower < SIDE ? lower : SIDE);
+#endif
   for (int64_t s = 0; s < j->of.steps[r]; s++) {
     take_batch(&j->of, &room->batch, r, s);
     const int64_t size = room->batch.size;
@@ -601,6 +651,9 @@ static int row(const Job *j, int64_t r, Room *room) {
     backward(j, room, r);
     if (spanned) unforced(&f, layer->slot != NULL, j->lr, j->momentum, layer->decay, layer->anchor ? j->pull : 0);
   }
+#ifdef UNITS
+  if (by_units(j)) begin_tiles();
+#endif
   tell_losses(&j->of, &losses, r);
   store(j, room, r);
   return !spanned || end_span(j, room, &f, r, n);

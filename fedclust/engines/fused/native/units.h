@@ -35,13 +35,15 @@ typedef struct {
 } Sums;
 
 #ifdef MATRICES
-/* To be called by a thread before its first tile; `end_tiles` is to follow its last. */
-static inline void begin_tiles(void) {
+/* To be called by a thread before its first tile, with how many rows of sums are wanted of the upper and of the lower
+   left tiles; `end_tiles` is to follow its last. Fewer rows take less time. */
+static inline void begin_tiles_of(int64_t upper, int64_t lower) {
+  const uint8_t u = (uint8_t)upper, l = (uint8_t)lower;
   const struct {
     uint8_t palette, start_row, reserved[14];
     uint16_t bytes[16];
-    uint8_t rows[16];
-  } config = {.palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    uint8_t rows[16]; /* of the sums, two upper and two lower; of the left tiles; of the right ones */
+  } config = {.palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {u, u, l, l, u, l, 16, 16}};
   _tile_loadconfig(&config);
 }
 
@@ -101,7 +103,7 @@ ALWAYS void sum_up_some(int64_t rows, int two_right, const int ADD, Sums to, Til
     sum_up(1, 1, ADD, to, left, right, stretches, each);
 }
 #else
-static inline void begin_tiles(void) {}
+static inline void begin_tiles_of(int64_t upper, int64_t lower) { (void)upper, (void)lower; }
 static inline void end_tiles(void) {}
 
 /* Two neighbours of k, for all columns. */
@@ -155,6 +157,8 @@ ALWAYS void sum_up_some(int64_t rows, int two_right, const int ADD, Sums to, Til
   }
 }
 #endif
+
+static inline void begin_tiles(void) { begin_tiles_of(SIDE, SIDE); }
 
 /* Two rows of 16 numbers, rounded, as a row of a right tile. */
 static inline __m512i paired(__m512 x, __m512 y) {

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
-from test_regression import WHERE
+from test_regression import WHERE, drawn_job
 from test_span import TERMS, assert_same
 from torch import Tensor, nn
 
 from fedclust.calls import LocalResult, Shards, TrainCall
+from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine, products
-from fedclust.engines.fused.native import perceptron, softmax
+from fedclust.engines.fused.native import perceptron, rows, softmax
 from fedclust.engines.fused.network import Network
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
@@ -23,6 +24,7 @@ from fedclust.solver import Solver
 from fedclust.types import Pool
 
 COUNTS = (3, 7, 0, 1, 12, 10)
+LAYERS = ([1], [17], [20, 9], [130])
 
 
 def train(
@@ -188,6 +190,32 @@ def test_a_row_does_not_depend_on_its_company() -> None:
         torch.testing.assert_close(
             engine.train(call).params[0], together[row], rtol=1e-5, atol=1e-6
         )
+
+
+@pytest.mark.parametrize("job", range(60))
+def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
+    monkeypatch: pytest.MonkeyPatch, job: int
+) -> None:
+    """All rows in the span of their examples, none, or as it pays."""
+    where = [*WHERE.values(), rows.in_span][job % 3]
+    monkeypatch.setattr("fedclust.engines.fused.engine.in_span", where)
+    model, pool, call = drawn_job(job, LAYERS)
+    fast = make_engine("fused", model, pool).train(call)
+    slow = make_engine("loop", model, pool).train(call)
+    assert_same(fast, slow)
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("solver", ["sgd", "everything"])
+def test_many_examples(solver: str, where: str) -> None:
+    """More than one block of every product, rounded or not."""
+    model, pool = mlp((1, 10, 10), 10, hidden=[70, 33]), toy_pool((1, 10, 10), 300)
+    call = (model, ragged_shards((150, 70, 33)), SOLVERS[solver])
+    exact, plain = both(*call, pool=pool, where=where)
+    assert_same(exact, plain)
+    fast, slow = both(*call, pool=pool, precision="bf16", where=where)
+    rounding = (slow.params - exact.params).norm()
+    assert (fast.params - slow.params).norm() < 0.05 * rounding
 
 
 def taken(stack: Stack) -> list[tuple[int, bool]]:

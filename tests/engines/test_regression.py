@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -246,8 +246,8 @@ def test_a_row_does_not_depend_on_its_company() -> None:
         torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-6)
 
 
-def drawn_job(job: int) -> tuple[Model, Pool, TrainCall]:
-    """Local training of a shape, a solver and terms that are drawn at random."""
+def drawn_job(job: int, layers: Sequence[list[int]] = ([],)) -> tuple[Model, Pool, TrainCall]:
+    """Local training of a shape, one of the `layers`, a solver and terms drawn at random."""
     draw, like = random.Random(job), torch.Generator().manual_seed(job)
     features, classes = draw.choice([1, 5, 16, 31, 64]), draw.choice([2, 10, 17, 33])
     rows = draw.choice([1, 3, 8])
@@ -264,7 +264,7 @@ def drawn_job(job: int) -> tuple[Model, Pool, TrainCall]:
         proximal=draw.choice([0.0, 0.0, 0.1, 1.0]),
         weight_decay=draw.choice([0.0, 0.0, 0.01]),
     )
-    model = mlp((features,), classes, hidden=[])
+    model = mlp((features,), classes, hidden=draw.choice(layers))
     shards = ragged_shards(counts)
     if draw.random() < 0.3:
         shards = replace(shards, work=torch.rand(rows, generator=like).clamp(min=0.05))

@@ -14,6 +14,7 @@ from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
 from torch import Tensor, nn
 
 from fedclust.calls import TrainCall
+from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.native.rows import Rows, address, as_stored, train_rows
 from fedclust.engines.fused.network import Network
@@ -58,7 +59,8 @@ def trains(network: Network, pool: Pool, frozen: frozenset[str]) -> bool:
     and code that trains it is there. One without a hidden layer is softmax regression, for which
     there is other code.
     """
-    return not frozen and bool(_layers(network)) and as_stored(pool) and compiled() is not None
+    there = as_stored(pool) and not kernels.runs_on(pool.x.device)
+    return not frozen and bool(_layers(network)) and there and compiled() is not None
 
 
 def train_perceptron(

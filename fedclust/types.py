@@ -108,17 +108,37 @@ class Split:
         int64. Nobody writes to them: those taken last are kept, on a CPU.
         """
         kept = self._taken
-        if kept and torch.equal(kept["clients"], clients):
+        if "clients" in kept and torch.equal(kept["clients"], clients):
             return kept["index"], kept["count"]
-        start, count = self.start[clients], self.count[clients]
+        count = self.count[clients]
         longest = int(count.max()) if len(count) else 0
-        position = torch.arange(longest, device=start.device)
-        inside = position < count.unsqueeze(1)  # [C, n]
-        where = (start.unsqueeze(1) + position).masked_fill(~inside, 0)
-        index = self.index[where].long().masked_fill(~inside, 0)
-        if not clients.is_cuda:  # there the comparison would make the host wait
-            kept.update(clients=clients.clone(), index=index, count=count)
+        if clients.is_cuda:  # there the comparisons would make the host wait
+            return self._padded(clients, longest), count
+        every = self._everyone(len(count) * longest)
+        if every is None:
+            index = self._padded(clients, longest)
+        else:
+            index = every[:, :longest].index_select(0, clients)
+        kept.update(clients=clients.clone(), index=index, count=count)
         return index, count
+
+    def _padded(self, clients: Tensor, longest: int) -> Tensor:
+        """Pool rows of some clients, [C, longest] int64, 0 past their count."""
+        position = torch.arange(longest, device=self.start.device)
+        inside = position < self.count[clients].unsqueeze(1)
+        where = (self.start[clients].unsqueeze(1) + position).masked_fill(~inside, 0)
+        return self.index[where].long().masked_fill(~inside, 0)
+
+    def _everyone(self, room: int) -> Tensor | None:
+        """Padded pool rows of all clients, kept from when they are first at most twice `room`
+        numbers; None before. Tests take more and more clients as these join.
+        """
+        clients, kept = len(self.start) - 1, self._taken
+        if clients and "everyone" not in kept:
+            longest = int(self.count.max())
+            if clients * longest <= 2 * room:
+                kept["everyone"] = self._padded(torch.arange(clients), longest)
+        return kept.get("everyone")
 
     def classes(self, y: Tensor, num_classes: int, at_once: int = 1 << 16) -> Tensor:
         """Examples of every class for every client, [M, Y] int64.

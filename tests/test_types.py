@@ -74,6 +74,18 @@ def test_a_split_made_from_another_takes_its_own_rows() -> None:
     assert split.take(everybody.flip(0))[1].tolist() == [1, 2]
 
 
+def test_more_and_more_clients_are_taken_as_by_a_split_that_was_asked_nothing_else() -> None:
+    rows = [torch.arange(start, start + count) for start, count in ((3, 2), (9, 0), (1, 5), (7, 3))]
+    split = Split.of(rows)
+    for ids in ([1], [3, 0], [0, 2, 3], [2, 3], [0, 1, 2, 3], [1, 0], [3, 1, 0], []):
+        clients = torch.tensor(ids, dtype=torch.int64)
+        index, count = split.take(clients)
+        assert count.tolist() == [len(rows[i]) for i in ids]
+        assert index.shape == (len(ids), max(count.tolist(), default=0))
+        for own, i in zip(index, ids, strict=True):
+            assert own.tolist() == rows[i].tolist() + [0] * (len(own) - len(rows[i]))
+
+
 def test_taking_nobody_is_empty() -> None:
     index, count = split().take(torch.tensor([], dtype=torch.int64))
     assert index.shape == (0, 0)

@@ -19,6 +19,9 @@ from fedclust.pool import Pool
 # bytes of a chunk's converted examples; beyond it every batch is converted by itself
 _RESIDENT = 256 << 20
 
+# of gradients that are multiplied by it, and divided again: a smaller one moves no weight either
+_LEAST_RATE = 1e-20
+
 
 def by_rule(call: TrainCall, *, penalised: bool) -> list[tuple[TrainCall, Tensor]]:
     """The call once for every rule that its rows have, each with the rows [C] bool it is for.
@@ -36,7 +39,9 @@ def by_rule(call: TrainCall, *, penalised: bool) -> list[tuple[TrainCall, Tensor
     rates = call.rates
     numbers = torch.stack([rates.lr, rates.proximal, rates.weight_decay], 1).cpu()
     if not penalised and not numbers[:, 1:].any():
-        return [(replace(call, lr=1.0, solver=replace(call.solver, weight_decay=0.0)), rows)]
+        own = replace(rates, lr=rates.lr.clamp(min=_LEAST_RATE))
+        solver = replace(call.solver, weight_decay=0.0)
+        return [(replace(call, lr=1.0, solver=solver, rates=own), rows)]
     found, which = torch.unique(numbers, dim=0, return_inverse=True)
     parts = []
     for number, (lr, proximal, decay) in enumerate(found.tolist()):

@@ -98,9 +98,17 @@ static inline vec *take(vec **free, int64_t count) {
   return here;
 }
 
-/* to [count, v] from [count, o]. */
+/* The rows of [count, v] from the number o on, which hold o each, to zeros: numbers that a row (client) before, of a
+   model that diverged, left there are none, and no zero makes one of them. */
+static inline void clear_rest(vec *to, int64_t count, int64_t o, int64_t v) {
+  const size_t rest = (size_t)(v * LANES - o) * sizeof(float);
+  for (int64_t i = 0; rest && i < count; i++) memset((float *)(to + i * v) + o, 0, rest);
+}
+
+/* to [count, v] from [count, o], zeros behind; nothing from NULL. */
 static inline void widen(vec *to, const float *from, int64_t count, int64_t o, int64_t v) {
   for (int64_t i = 0; from && i < count; i++) memcpy(to + i * v, from + i * o, (size_t)o * sizeof(float));
+  if (from) clear_rest(to, count, o, v);
 }
 
 /* to [count, o] from [count, v]. */

@@ -464,9 +464,11 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
   return total;
 }
 
-/* to [i, v] = from [o, i], turned, and back; nothing without the tensor. */
+/* to [i, v] = from [o, i], turned, zeros behind, and back; nothing without the tensor. */
 static void turn_in(vec *to, const float *from, int64_t o, int64_t i, int64_t v) {
-  if (from) turn_over((float *)to, v * LANES, from, i, o, i);
+  if (!from) return;
+  turn_over((float *)to, v * LANES, from, i, o, i);
+  clear_rest(to, i, o, v);
 }
 
 static void turn_out(float *to, const vec *from, int64_t o, int64_t i, int64_t v) {

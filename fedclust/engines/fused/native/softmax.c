@@ -207,15 +207,6 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
   return total;
 }
 
-/* Rows of `k` numbers into rows of `wide`, whose rest stays 0; nothing from NULL. */
-static void copy_in(float *to, const float *from, int64_t rows, int64_t k, int64_t wide) {
-  for (int64_t i = 0; from && i < rows; i++) memcpy(to + i * wide, from + i * k, (size_t)k * sizeof(float));
-}
-
-static void copy_out(float *to, const float *from, int64_t rows, int64_t k, int64_t wide) {
-  for (int64_t i = 0; to && i < rows; i++) memcpy(to + i * k, from + i * wide, (size_t)k * sizeof(float));
-}
-
 /* The products of a row's examples, with each other and with what the span begins with. */
 static void begin_span(const Job *j, const Room *room, int64_t n, int64_t v, int64_t wide) {
   for (int64_t p = 0, high; p < n; p += high) { /* one half and the diagonal; the other half is the same */
@@ -340,9 +331,9 @@ static void look_at_batch(const Job *j, const Room *room, int64_t r, int kept, i
 /* A row's model, and its examples where they are kept. */
 static void load(const Job *j, const Room *room, int64_t r, int kept, int64_t v, int64_t wide) {
   const int64_t n = j->of.count[r], o = j->classes, k = j->of.all.width, *index = j->of.index + r * j->of.longest;
-  copy_in(room->w[0], ROW_OF(j->weight, r, o * k), o, k, wide);
-  copy_in(room->w[1], ROW_OF(j->anchor, r, o * k), o, k, wide);
-  copy_in(room->w[2], ROW_OF(j->slot, r, o * k), o, k, wide);
+  widen((vec *)room->w[0], ROW_OF(j->weight, r, o * k), o, k, wide / LANES);
+  widen((vec *)room->w[1], ROW_OF(j->anchor, r, o * k), o, k, wide / LANES);
+  widen((vec *)room->w[2], ROW_OF(j->slot, r, o * k), o, k, wide / LANES);
   widen(room->bias, ROW_OF(j->bias, r, o), 1, o, v);
   widen(room->bias_u, ROW_OF(j->bias_slot, r, o), 1, o, v);
   widen(room->bias_anchor, ROW_OF(j->bias_anchor, r, o), 1, o, v);
@@ -355,8 +346,8 @@ static void load(const Job *j, const Room *room, int64_t r, int kept, int64_t v,
 
 static void store(const Job *j, const Room *room, int64_t r, int64_t v, int64_t wide) {
   const int64_t o = j->classes, k = j->of.all.width;
-  copy_out(ROW_OF(j->weight, r, o * k), room->w[0], o, k, wide);
-  copy_out(ROW_OF(j->slot, r, o * k), room->w[2], o, k, wide);
+  narrow(ROW_OF(j->weight, r, o * k), (vec *)room->w[0], o, k, wide / LANES);
+  narrow(ROW_OF(j->slot, r, o * k), (vec *)room->w[2], o, k, wide / LANES);
   narrow(ROW_OF(j->bias, r, o), room->bias, 1, o, v);
   narrow(ROW_OF(j->bias_slot, r, o), room->bias_u, 1, o, v);
 }

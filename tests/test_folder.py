@@ -333,6 +333,15 @@ def test_a_config_changed_by_hand_is_refused(tmp_path: Path) -> None:
         folder(tmp_path / "run").acquire({})
 
 
+def test_a_config_cut_off_is_named_as_damaged(tmp_path: Path) -> None:
+    saved(tmp_path / "run", 1)
+    file = tmp_path / "run" / "config.yaml"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[: len(lines) // 2]))
+    with pytest.raises(RunFolderError, match=r"config\.yaml is damaged: its hash"):
+        folder(tmp_path / "run").acquire({})
+
+
 def test_files_that_follow_from_the_job_are_written_again(tmp_path: Path) -> None:
     saved(tmp_path / "run", 1)
     file = tmp_path / "run" / "config.yaml"

@@ -203,17 +203,20 @@ class RunFolder:
                 f"{file} is unreadable ({type(error).__name__}); {WAY_OUT}"
             ) from None
         known = there.pop("hash", None) if isinstance(there, dict) else None
-        if known == config_hash(self.config):
-            if config_hash(there) != known:
-                raise RunFolderError(
-                    f"{file} was changed by hand: its values and its hash differ; {WAY_OUT}"
-                )
+        whole = known is not None and config_hash(there) == known
+        if whole and known == config_hash(self.config):
             return
         old = [name for name in MOVED if name in there] if isinstance(there, dict) else []
         if old:
             raise RunFolderError(
                 f"{self.path} was written by an earlier version: {old[0]} is "
                 f"{MOVED[old[0]]} now; {WAY_OUT}"
+            )
+        if known is None:
+            raise RunFolderError(f"{file} is damaged: its hash, the last line, is gone; {WAY_OUT}")
+        if not whole:
+            raise RunFolderError(
+                f"{file} was changed by hand: its values and its hash differ; {WAY_OUT}"
             )
         raise RunFolderError(f"{self.path} belongs to another config; {WAY_OUT}")
 

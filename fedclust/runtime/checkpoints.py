@@ -173,7 +173,8 @@ class Checkpoints:
         if not damage:
             return None
         damage = [*remarks[:1], *damage]  # a finished job has more to say
-        older = f", and so is the older checkpoint ({damage[-1]})" if len(damage) > 1 else ""
+        # of a finished job that is no second damage: what the older one needs has been joined
+        older = f", and the older checkpoint is of no use ({damage[-1]})" if damage[1:] else ""
         raise RunFolderError(f"{damage[0]}{older}; {WAY_OUT}")
 
     def changed_states(self) -> Iterator[Path]:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, 
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fedclust.helpers.ops import cluster_mean
@@ -768,14 +769,7 @@ def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
 def _wide(parts: Sequence[Tensor]) -> Tensor:
     """Rows [C_j, n_j] one after the other, padded with 0 to the longest."""
     longest = max(part.shape[1] for part in parts)
-    whole = parts[0].new_empty(sum(len(part) for part in parts), longest)
-    first = 0
-    for part in parts:
-        rows = whole[first : first + len(part)]
-        rows[:, : part.shape[1]] = part
-        rows[:, part.shape[1] :] = 0
-        first += len(part)
-    return whole
+    return torch.cat([pad(part, (0, longest - part.shape[1])) for part in parts])
 
 
 def _wide_index(parts: Sequence[Tensor]) -> Tensor:

@@ -108,7 +108,7 @@ class Split:
         int64. Nobody writes to them: those taken last are kept, on a CPU.
         """
         kept = self._taken
-        if "clients" in kept and torch.equal(kept["clients"], clients):
+        if kept and torch.equal(kept["clients"], clients):
             return kept["index"], kept["count"]
         count = self.count[clients]
         longest = int(count.max()) if len(count) else 0
@@ -130,11 +130,12 @@ class Split:
         return self.index[where].long().masked_fill(~inside, 0)
 
     def _everyone(self, room: int) -> Tensor | None:
-        """Padded pool rows of all clients, kept from when they are first at most twice `room`
-        numbers; None before. Tests take more and more clients as these join.
+        """Padded pool rows of all clients; None unless others were taken before, and there are at
+        most twice `room` numbers. Tests take more and more clients as these join; where they always
+        take the same ones, this would be a second copy.
         """
         clients, kept = len(self.start) - 1, self._taken
-        if clients and "everyone" not in kept:
+        if clients and kept and "everyone" not in kept:
             longest = int(self.count.max())
             if clients * longest <= 2 * room:
                 kept["everyone"] = self._padded(torch.arange(clients), longest)

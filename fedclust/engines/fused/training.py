@@ -19,7 +19,8 @@ from fedclust.pool import Pool
 # bytes of a chunk's converted examples; beyond it every batch is converted by itself
 _RESIDENT = 256 << 20
 
-# of gradients that are multiplied by it, and divided again: a smaller one moves no weight either
+# gradients are multiplied by the rate in float32, and losses divided by it again: a smaller rate
+# could become 0 there, and moves no weight anyway
 _LEAST_RATE = 1e-20
 
 

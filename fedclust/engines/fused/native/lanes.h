@@ -98,8 +98,8 @@ static inline vec *take(vec **free, int64_t count) {
   return here;
 }
 
-/* The rows of [count, v] from the number o on, which hold o each, to zeros: numbers that a row (client) before, of a
-   model that diverged, left there are none, and no zero makes one of them. */
+/* Zeros behind the o numbers of each row of [count, v]. A client whose model diverged may have left nan there, which
+   stays nan whatever it is multiplied by. */
 static inline void clear_rest(vec *to, int64_t count, int64_t o, int64_t v) {
   const size_t rest = (size_t)(v * LANES - o) * sizeof(float);
   for (int64_t i = 0; rest && i < count; i++) memset((float *)(to + i * v) + o, 0, rest);

@@ -35,7 +35,7 @@ JOBS = {
     **{f"mclr {m}": f"case=flexcfl/mnist_mclr rounds=60 {_FLEX} algorithm={m}" for m in _METHODS},
     **{f"mlp {m}": f"case=flexcfl/mnist_mlp rounds=20 {_FLEX} algorithm={m}" for m in _METHODS},
     "LCFL Table II": "experiment=lcfl/table2 scale=laptop hydra.mode=RUN algorithm=lcfl rounds=10",
-    "JGL Figure 4": "case=jgl/mnist_mlp algorithm=jgl participation=1.0 seeds=5 rounds=10",
+    "JGL Figure 4": "case=jgl/mnist_mlp algorithm=jgl participation=1.0 seeds=5 rounds=60",
     "CFL-MGD": "case=cfl_mgd/mnist algorithm=cfl_mgd seeds=1 rounds=4",
 }
 # what is timed: a module, a class or nothing, a function, and the part it belongs to

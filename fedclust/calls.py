@@ -252,8 +252,9 @@ class Alignment(NamedTuple):
     """How gradients lie to directions.
 
     Attributes:
-        inner: [C, K] float64 inner product of row i's gradient at model k with direction k.
-        square: [C, K] float64 squared norm of that gradient.
+        inner: [C, K] float64 inner product of row i's gradient at model k with direction k; 0 for
+            rows whose losses decide, see `AlignCall`.
+        square: [C, K] float64 squared norm of that gradient; likewise.
         loss: [C, K] mean loss of every model on every row, which costs nothing here; nats.
     """
 
@@ -644,16 +645,30 @@ class AlignCall(_OnAllRows):
         models: [K, P].
         directions: [K, P].
         shards: the rows' data.
+        margin: [C] float32 nats; the losses of a row decide, and its gradients are not asked for,
+            where one model's loss is lower than all others' by more than this. None to ask for all.
     """
 
     doing: ClassVar[str] = "alignment"
     models: Tensor
     directions: Tensor
     shards: Shards
+    margin: Tensor | None = None
 
     def on(self, engine: Verbs) -> Alignment:
         """See `Call`."""
         return engine.align(self)
+
+    def take(self, rows: Tensor) -> AlignCall:
+        """See `Call`."""
+        return replace(self, shards=self.shards.take(rows), margin=_rows(self.margin, rows))
+
+    def undecided(self, loss: Tensor) -> Tensor:
+        """[C] bool rows whose gradients are asked for, given all models' losses [C, K]."""
+        if self.margin is None or loss.shape[1] == 1:
+            return torch.full_like(self.shards.count, self.margin is None, dtype=torch.bool)
+        least, second = loss.topk(2, largest=False).values.unbind(1)
+        return ~(second - least > self.margin)  # nan decides nothing
 
 
 @dataclass(frozen=True)

@@ -243,11 +243,18 @@ class Clients(Protocol):
         ...
 
     def align(
-        self, models: Tensor, directions: Tensor, ids: Tensor, batch_size: int | None = None
+        self,
+        models: Tensor,
+        directions: Tensor,
+        ids: Tensor,
+        batch_size: int | None = None,
+        margin: Tensor | None = None,
     ) -> Alignment:
         """How the gradients of every model [K, P] for every client lie to the model's direction
         [K, P]: inner products and squared norms, without the gradients, and the losses; see `loss`
-        for the `batch_size`. A direction of zeros counts as no gradient.
+        for the `batch_size`. A direction of zeros counts as no gradient. Products and norms are 0
+        for clients one of whose losses is lower than the others by more than their `margin` [C],
+        nats.
         """
         ...
 

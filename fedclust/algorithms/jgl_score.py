@@ -71,9 +71,17 @@ class Scoring(Method):
         if not self.gradient_weight:  # the gradients are several times the work of the losses
             loss = clients.loss(models, rnd.cohort, self.solver.batch_size)
             return -(loss * self.scale(rnd)), loss  # eq. (1)
-        steps = models - previous  # eq. (2)
-        inner, square, loss = clients.align(models, steps, rnd.cohort, self.solver.batch_size)
-        scale, step = self.scale(rnd), steps.double().square().sum(1)  # [C, 1], [K]
+        steps, scale = models - previous, self.scale(rnd)  # eq. (2), and [C, 1]
+        # cosines differ by 2 at most, so losses further apart choose alone
+        margin = 2 * self.gradient_weight / ((1 - self.gradient_weight) * scale.squeeze(1))
+        inner, square, loss = clients.align(
+            models,
+            steps,
+            rnd.cohort,
+            self.solver.batch_size,
+            margin if self.similarity == "cosine" else None,
+        )
+        step = steps.double().square().sum(1)  # [K]
         inner, square = inner * scale, square * scale**2
         if self.sign == "consistent":  # the mean gradient of the cluster's participants
             inner, step = inner / -pace, step / pace.double().square()

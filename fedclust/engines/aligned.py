@@ -13,8 +13,9 @@ _AT_ONCE = 64 << 20  # numbers of the gradients that are there at a time
 
 def by_gradients(engine: Engine, call: AlignCall) -> Alignment:
     """The answer to a call from `engine.grad`, some rows and one model at a time."""
-    rows = torch.arange(len(call.shards), device=call.models.device)
-    inner = torch.zeros(len(rows), len(call.models), dtype=torch.float64, device=rows.device)
+    loss = engine.loss(LossCall(call.models, call.shards))
+    rows = call.undecided(loss).nonzero().squeeze(1)
+    inner = torch.zeros_like(loss, dtype=torch.float64)
     square = torch.zeros_like(inner)
     each = max(1, _AT_ONCE // call.models.shape[1])
     for first in range(0, len(rows), each):
@@ -24,4 +25,4 @@ def by_gradients(engine: Engine, call: AlignCall) -> Alignment:
             gradient = engine.grad(GradCall(call.models, torch.full_like(some, k), shards))
             along, square[some, k] = inner_products(gradient, direction.unsqueeze(0))
             inner[some, k] = along.squeeze(1)
-    return Alignment(inner, square, engine.loss(LossCall(call.models, call.shards)))
+    return Alignment(inner, square, loss)

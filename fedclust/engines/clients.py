@@ -244,12 +244,19 @@ class SeedClients:
         return self.engine.grad_sums(GradSumCall(call, weight)).total.to(models.dtype)
 
     def align(
-        self, models: Tensor, directions: Tensor, ids: Tensor, batch_size: int | None = None
+        self,
+        models: Tensor,
+        directions: Tensor,
+        ids: Tensor,
+        batch_size: int | None = None,
+        margin: Tensor | None = None,
     ) -> Alignment:
         """How the gradients of every model for every client lie to the model's direction."""
         self.passes.forward += len(models) * len(ids)
+        # of all clients, as the methods say: that a `margin` leaves some out is our own saving
         self.passes.backward += int(directions.any(1).sum()) * len(ids)
-        return self.engine.align(AlignCall(models, directions, self._read(ids, "grad", batch_size)))
+        shards = self._read(ids, "grad", batch_size)
+        return self.engine.align(AlignCall(models, directions, shards, margin))
 
     def _read(self, ids: Tensor, purpose: str, batch_size: int | None) -> Shards:
         """All training data of the clients, or a batch that does not depend on the purpose.

@@ -108,6 +108,55 @@ def test_scores_by_hand(similarity: str, sign: str, reduction: str, weight: floa
     assert torch.equal(state.previous, models)
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("weight", [0.05, 0.5, 1.0])
+def test_losses_choose_alone_only_where_no_gradient_could_change_it(
+    similarity: str, reduction: str, weight: float
+) -> None:
+    fed = federation()
+    clients, rnd = engine_for(fed), rounds_of(fed, 1)[0]
+    algorithm: Any = configured(
+        "jgl",
+        f"algorithm.similarity={similarity}",
+        f"algorithm.loss_reduction={reduction}",
+        f"algorithm.gradient_weight={weight}",
+    )
+    models = clients.init(rnd.stream("init"), GROUPS)
+    group = torch.arange(CLIENTS) % GROUPS
+    for _ in range(30):  # so that some losses are far apart
+        gradient = clients.at(rnd).grad(models, group, rnd.cohort)
+        models = models - LR * cluster_mean(gradient, group, empty=torch.zeros_like(models))
+    previous = models + LR * torch.randn(models.shape, generator=torch.Generator().manual_seed(3))
+    asked: list[Tensor | None] = []
+
+    class All:
+        """Clients that compare every gradient, whatever the margin."""
+
+        def align(self, *args: Any) -> Any:
+            *others, margin = args
+            asked.append(margin)
+            return clients.at(rnd).align(*others, None)
+
+    pace = torch.full((GROUPS,), LR)
+    score, loss = algorithm.scores(models, previous, pace, clients.at(rnd), rnd)
+    full, _ = algorithm.scores(models, previous, pace, All(), rnd)
+    assert torch.equal(score.argmax(1), full.argmax(1))
+    (margin,) = asked
+    if similarity == "euclidean":
+        assert margin is None
+        return
+    size = BATCH if reduction == "sum" else 1
+    assert margin is not None
+    # the least gap at which likenesses of 1 and -1 would still be outweighed by the losses
+    gap = 2 * weight / (1 - weight) / size if weight < 1 else torch.inf
+    torch.testing.assert_close(margin, torch.full((CLIENTS,), gap))
+    least, second = loss.topk(2, largest=False).values.unbind(1)
+    spared = second - least > margin
+    assert bool(spared.any()) or (weight > 0.05 and reduction == "mean") or weight == 1
+    torch.testing.assert_close(score[~spared], full[~spared])
+
+
 def separated(clients: Clients, rnd: Round, clusters: int) -> tuple[Tensor, Tensor, Tensor]:
     """Equal models whose last steps are those of the groups; models, models before, true
     cluster.

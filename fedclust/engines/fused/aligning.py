@@ -9,18 +9,21 @@ each client, and all clients share one product with the model.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from fedclust.calls import Alignment, Shards
+from fedclust.calls import AlignCall, Alignment
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.network import IMAGES_ONLY, Network
 from fedclust.engines.fused.products import Products
-from fedclust.engines.fused.training import descend
+from fedclust.engines.fused.training import carry_back
 from fedclust.engines.fused.weights import Field, Weight
 from fedclust.pool import Pool
 
 _PRODUCTS = Products()  # directions are not rounded, whatever the precision of training
+_FEW = 0.5  # of a block; what is carried forward twice costs less than the gradients of the rest
 _MOST = 256  # examples of a client; with more the pairs of examples cost more than the gradient
 
 
@@ -95,33 +98,46 @@ def _pairs(x: Tensor) -> Tensor:
     return out
 
 
-def align(models: StackedModels, rule: Along, pool: Pool, shards: Shards, block: int) -> Alignment:
-    """Compare the gradients of R models for all clients with the models' directions.
+def align(models: StackedModels, rule: Along, pool: Pool, call: AlignCall, block: int) -> Alignment:
+    """Compare the gradients of models for all clients with the models' directions.
+
+    Clients whose losses decide end with the forward pass. A block with few others leaves these for
+    later, so that blocks are full: they are carried forward twice.
 
     Args:
-        models: they, with `rule` and their directions as anchors.
+        models: K of them, with `rule` and their directions as anchors.
         rule: theirs.
         pool: all examples.
-        shards: the clients' data.
+        call: on these models.
         block: examples taken at once.
-
-    Returns:
-        [C, R] of each.
     """
+    shards = call.shards
     longest, count = shards.index.shape[1], len(models.key)
-    inside = torch.arange(longest, device=shards.count.device) < shards.count.unsqueeze(1)
-    share = inside / shards.count.clamp(min=1).unsqueeze(1)  # [C, n]
-    found = []
-    for first in range(0, len(shards), max(1, block // longest)):
-        part = slice(first, first + max(1, block // longest))
-        index = shards.index[part]
-        rule.begin(count, len(index), index.device)
+    inner = torch.zeros(len(shards), count, dtype=torch.float64, device=shards.count.device)
+    found = Alignment(inner, torch.zeros_like(inner), inner.to(torch.float32))
+    share, later = shards.share, []
+    rows, together = torch.arange(len(shards), device=inner.device), max(1, block // longest)
+    for first in range(0, len(shards), together):
+        some = rows[first : first + together]
+        index = shards.index[some]
         flat = index.reshape(1, -1)
         x = pool.inputs(flat).expand(count, -1, *(-1 for _ in pool.shape))
         label = pool.y[flat].unsqueeze(2).expand(count, -1, -1)
-        weight = share[part].reshape(1, -1, 1).to(torch.float32)
-        logp = descend(models.layers.frame(count, flat.shape[1]), x, label, weight)
+        weight = share[some].reshape(1, -1, 1)
+        frame = models.layers.frame(count, flat.shape[1])
+        logp = frame.log_probabilities(x)
         each = logp.gather(0, label.permute(2, 0, 1)).squeeze(0).to(torch.float64)  # [R, B]
         loss = each.mul_(weight.squeeze(2)).view(count, len(index), longest).sum(2).neg_()
-        found.append((rule.inner.T, rule.square.T, loss.T.to(torch.float32)))
-    return Alignment(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+        found.loss[some] = loss.T.to(torch.float32)
+        undecided = call.take(some).undecided(found.loss[some])
+        if call.margin is not None and int(undecided.sum()) <= _FEW * len(some):
+            later.append(some[undecided])
+            continue
+        rule.begin(count, len(index), index.device)
+        carry_back(frame, logp, label, weight)
+        found.inner[some], found.square[some] = rule.inner.T, rule.square.T
+    rest = torch.cat(later) if later else shards.key[:0]
+    if len(rest):
+        own = align(models, rule, pool, replace(call.take(rest), margin=None), block)
+        found.inner[rest], found.square[rest] = own.inner, own.square
+    return found

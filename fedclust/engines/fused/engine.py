@@ -348,11 +348,14 @@ class FusedEngine:
 
         def compare(which: Tensor, stacked: StackedModels) -> None:
             block = self._rows.block(len(which))
-            found = aligning.align(stacked, rule, self.pool, shards, block)
+            # the losses of some models decide nothing
+            own = call if len(which) == len(models) else replace(call, margin=None)
+            found = aligning.align(stacked, rule, self.pool, own, block)
             inner[:, which], square[:, which], loss[:, which] = found
 
         self._each_model(models, compare, rule, call.directions)
-        return Alignment(inner, square, loss)
+        asked = call.undecided(loss).unsqueeze(1)
+        return Alignment(inner.where(asked, 0.0), square.where(asked, 0.0), loss)
 
     @torch.no_grad()
     def test(self, call: TestCall) -> TestResult:

@@ -243,12 +243,19 @@ def descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
     Returns:
         [Y, R, B] log-probabilities, in memory that the next batch takes.
     """
-    logp, classes = frame.log_probabilities(x), label.permute(2, 0, 1)
+    logp = frame.log_probabilities(x)
+    carry_back(frame, logp, label, share)
+    return logp
+
+
+def carry_back(frame: Frame, logp: Tensor, label: Tensor, share: Tensor) -> None:
+    """The second half of `descend`, for the batch whose log-probabilities [Y, R, B] `frame` gave
+    last.
+    """
     # by the logits the gradient is (softmax - one hot) * share, so 0 in padding
-    torch.exp(logp, out=frame.change).scatter_add_(0, classes, frame.minus_one)
+    torch.exp(logp, out=frame.change).scatter_add_(0, label.permute(2, 0, 1), frame.minus_one)
     torch.mul(frame.change.permute(1, 2, 0), share, out=frame.delta)
     frame.chain.backward(frame.delta)
-    return logp
 
 
 def add_gradients(

@@ -112,34 +112,24 @@ class Split:
             return kept["index"], kept["count"]
         count = self.count[clients]
         longest = int(count.max()) if len(count) else 0
-        if clients.is_cuda:  # there the comparisons would make the host wait
-            return self._padded(clients, longest), count
-        every = self._everyone(len(count) * longest)
-        if every is None:
-            index = self._padded(clients, longest)
-        else:
-            index = every[:, :longest].index_select(0, clients)
-        kept.update(clients=clients.clone(), index=index, count=count)
+        index = self._padded(clients, longest)
+        if not clients.is_cuda:  # there the comparison would make the host wait
+            kept.update(clients=clients.clone(), index=index, count=count)
         return index, count
 
     def _padded(self, clients: Tensor, longest: int) -> Tensor:
         """Pool rows of some clients, [C, longest] int64, 0 past their count."""
-        position = torch.arange(longest, device=self.start.device)
-        inside = position < self.count[clients].unsqueeze(1)
-        where = (self.start[clients].unsqueeze(1) + position).masked_fill(~inside, 0)
+        start, end = self.start[clients], self.start[clients + 1]
+        if not clients.is_cuda:  # row by row, which takes a tenth of the time of what follows
+            padded = torch.zeros(len(clients), longest, dtype=torch.int64)
+            owned, bounds = self.index.numpy(), zip(start.tolist(), end.tolist(), strict=True)
+            for row, (first, past) in zip(padded.numpy(), bounds, strict=True):
+                row[: past - first] = owned[first:past]
+            return padded
+        position = torch.arange(longest, device=clients.device)
+        inside = position < (end - start).unsqueeze(1)
+        where = (start.unsqueeze(1) + position).masked_fill(~inside, 0)
         return self.index[where].long().masked_fill(~inside, 0)
-
-    def _everyone(self, room: int) -> Tensor | None:
-        """Padded pool rows of all clients; None unless others were taken before, and there are at
-        most twice `room` numbers. Tests take more and more clients as these join; where they always
-        take the same ones, this would be a second copy.
-        """
-        clients, kept = len(self.start) - 1, self._taken
-        if clients and kept and "everyone" not in kept:
-            longest = int(self.count.max())
-            if clients * longest <= 2 * room:
-                kept["everyone"] = self._padded(torch.arange(clients), longest)
-        return kept.get("everyone")
 
     def classes(self, y: Tensor, num_classes: int, at_once: int = 1 << 16) -> Tensor:
         """Examples of every class for every client, [M, Y] int64.

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from pretend_cuda import CUDA, pretend_cuda
 
+from fedclust.helpers.ops import on_host
 from fedclust.types import Cost, Federation, Pool, Round, Split
 
 
@@ -74,12 +76,21 @@ def test_a_split_made_from_another_takes_its_own_rows() -> None:
     assert split.take(everybody.flip(0))[1].tolist() == [1, 2]
 
 
-def test_more_and_more_clients_are_taken_as_by_a_split_that_was_asked_nothing_else() -> None:
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_more_and_more_clients_are_taken_as_by_a_split_that_was_asked_nothing_else(
+    where: str,
+) -> None:
     rows = [torch.arange(start, start + count) for start, count in ((3, 2), (9, 0), (1, 5), (7, 3))]
     split = Split.of(rows)
     for ids in ([1], [3, 0], [0, 2, 3], [2, 3], [0, 1, 2, 3], [1, 0], [3, 1, 0], []):
         clients = torch.tensor(ids, dtype=torch.int64)
-        index, count = split.take(clients)
+        if where == "cpu":
+            index, count = split.take(clients)
+        else:
+            with pretend_cuda():
+                there = Split(split.index.to(CUDA), split.start.to(CUDA)).take(clients.to(CUDA))
+                assert there[0].device == CUDA
+                index, count = on_host(*there)
         assert count.tolist() == [len(rows[i]) for i in ids]
         assert index.shape == (len(ids), max(count.tolist(), default=0))
         for own, i in zip(index, ids, strict=True):

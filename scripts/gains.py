@@ -1,7 +1,8 @@
 """Verdicts on leads that were claimed after a run, from what is collected of it.
 
-`claims.csv` has what an experiment claimed when its runs were collected. Their curves are not kept,
-but the best and the last accuracy of every seed are, and a lead needs no more.
+`claims.csv` has what an experiment claimed when its runs were collected together. Their curves are
+not kept, but of every seed the best value, the last, and those at the printed rounds: a lead needs
+no more, nor does one method that overtakes another.
 """
 
 from __future__ import annotations
@@ -15,35 +16,41 @@ import numpy as np
 from fedclust.report.arms import SEPARATOR
 from fedclust.report.claims import claim as claim_of
 from fedclust.report.claims import within
+from fedclust.report.orders import Overtakes
 from fedclust.report.values import Gain
 from fedclust.report.wording import factor
 from scripts.cells import Run
 
 
 def leads(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, str]]:
-    """A claim of kind `gain` in every setting in which both of its methods ran, as lines of
-    `claims.csv`.
+    """A claim of kind `gain` or `overtakes` in every setting in which both of its methods ran, as
+    lines of `claims.csv`.
 
     Args:
         entry: the claim as the experiment states it.
         runs: of the experiment.
     """
     claim = claim_of(entry)
-    if not isinstance(claim, Gain):
+    if isinstance(claim, Gain):
+        columns = [f"{claim.metric} {claim.score}"]
+    elif isinstance(claim, Overtakes):
+        columns = [f"{claim.metric} at {number}" for number in claim.between]
+    else:
         return []
     found = []
     sides = [
         [run for run in runs if run.made["algorithm"] == name and not run.made["options"]]
-        for name in (claim.left, claim.right)
+        for name in map(_base, (claim.left, claim.right))
     ]
     for left, right in product(*sides):
         title = _title(left)
-        both = [run.seeds.get(f"{claim.metric} {claim.score}", ()) for run in (left, right)]
+        both = [[run.seeds.get(column, ()) for column in columns] for run in (left, right)]
         same = title == _title(right) and left.made["seeds"] == right.made["seeds"]
-        if not same or not all(both) or not within(claim.setting, title):
+        if not same or not all(map(all, both)) or not within(claim.setting, title):
             continue
-        verdict = claim.verdict([np.array([seeds]) / factor(claim.metric) for seeds in both])
-        row = {"claim": f"{verdict.claimed} [{title}]", "measured": verdict.measured, "needs": ""}
+        verdict = claim.verdict([np.array(values) / factor(claim.metric) for values in both])
+        where = f" [{title}]" if title else ""
+        row = {"claim": verdict.claimed + where, "measured": verdict.measured, "needs": ""}
         if left.made["stands_in_for"]:
             row["measured"] += ", not at the published size or data"
             found.append(row | {"verdict": "cannot tell", "seeds": "–"})
@@ -51,6 +58,11 @@ def leads(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, str]]
         told = "holds" if verdict.holds else "does not hold"
         found.append(row | {"verdict": told, "seeds": f"{verdict.seeds} of {verdict.of}"})
     return found
+
+
+def _base(arm: str) -> str:
+    """The method of an arm, whose last local models another one tests."""
+    return arm.removeprefix("last_local base=")
 
 
 def _title(run: Run) -> str:

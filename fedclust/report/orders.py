@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm
@@ -84,22 +85,29 @@ class Overtakes(Pair):
     kind: ClassVar[str] = "overtakes"
     between: tuple[int, int]
 
+    @property
+    def _claimed(self) -> str:
+        first, second = self.between
+        return (
+            self.text or f"{self.left} overtakes {self.right} between rounds {first} and {second}"
+        )
+
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
         first, second = self.between
-        claimed = (
-            self.text or f"{self.left} overtakes {self.right} between rounds {first} and {second}"
-        )
         common = matched(arms, self.metric)
         wanted = [first - 1, second - 1]
         if common is None or not np.isin(wanted, common[0]).all():
-            return unknown(claimed, f"rounds {first} and {second} not both evaluated")
-        values = [v[np.isin(common[0], wanted)] for v in common[1]]
+            return unknown(self._claimed, f"rounds {first} and {second} not both evaluated")
+        return self.verdict([v[np.isin(common[0], wanted)] for v in common[1]])
+
+    def verdict(self, values: Sequence[NDArray[np.float64]]) -> Verdict:
+        """The verdict on the values of `left` and `right` at both rounds, [2, S] each."""
         lead = np.nanmean(values[0] - values[1], axis=1)
         unit = " points" if in_percent(self.metric) else ""
         factor = 100 if unit else 1
         before, after = (f"{factor * value:+.2f}{unit}" for value in lead)
         measured = f"{self.left} leads by {before}, then {after}"
         return judged(
-            claimed, measured, lambda v: bool(v[0][0] < v[1][0] and v[0][1] > v[1][1]), values
+            self._claimed, measured, lambda v: bool(v[0][0] < v[1][0] and v[0][1] > v[1][1]), values
         )

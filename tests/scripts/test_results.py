@@ -482,3 +482,36 @@ def test_a_lead_claimed_after_the_run(
         assert row["claim"].endswith("[MNIST-MCLR, swap all]")
     assert not leads({**claim, "setting": "MNIST, swap part"}, runs)
     assert not leads({**claim, "right": "ifca"}, runs)
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "verdict", "seeds"),
+    [
+        ((88.0, 88.0), (95.0, 95.0), "holds", "2 of 2"),
+        ((88.0, 91.0), (95.0, 95.0), "holds", "1 of 2"),  # behind on the mean
+        ((88.0, 88.0), (95.0, 92.0), "does not hold", "1 of 2"),
+        ((92.0, 92.0), (95.0, 95.0), "does not hold", "0 of 2"),
+    ],
+)
+def test_overtaking_is_told_from_the_values_at_the_printed_rounds(
+    tmp_path: Path,
+    early: tuple[float, float],
+    late: tuple[float, float],
+    verdict: str,
+    seeds: str,
+) -> None:
+    for algorithm, at_5, at_10 in (("lcfl", early, late), ("ifca", (90.0, 90.0), (94.0, 94.0))):
+        values = {"accuracy_last_local at 5": at_5, "accuracy_last_local at 10": at_10}
+        write_run(tmp_path, "lcfl/table2", algorithm, values)
+    runs = read_runs(tmp_path, CONF).of("lcfl/table2")
+    claim = {
+        "kind": "overtakes",
+        "left": "last_local base=lcfl",
+        "right": "last_local base=ifca",
+        "metric": "accuracy_last_local",
+        "between": [5, 10],
+        "text": "It overtakes",
+    }
+    (row,) = leads(claim, runs)
+    assert (row["claim"], row["verdict"], row["seeds"]) == ("It overtakes", verdict, seeds)
+    assert not leads({**claim, "between": [5, 15]}, runs)  # which is not kept

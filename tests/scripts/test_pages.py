@@ -180,9 +180,24 @@ def test_every_key_and_metric_is_in_the_reference() -> None:
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Every `fedclust run` that stands in the pages, with its words."""
     for file in [links.ROOT / "README.md", *HANDMADE.values()]:
-        text = file.read_text().replace("\\\n", " ")
-        for line in re.findall(r"(?:^|`|-m )fedclust run ([^`#\n]*)", text, re.M):
-            yield file.name, re.findall(r"(?:'[^']*'|\S)+", line)
+        for line in re.findall(r"(?:^(?: {4})?|`|-m )fedclust run ([^`#\n]*)", typed(file), re.M):
+            yield file.name, re.findall(r"(?:'[^']*'|\"[^\"]*\"|\S)+", line)
+
+
+def typed(file: Path) -> str:
+    """A page whose commands stand on one line each."""
+    return file.read_text().replace("\\\n", " ")
+
+
+def test_every_line_of_a_command_is_one_or_says_that_it_goes_on() -> None:
+    for file in HANDMADE.values():
+        text = re.sub(r"^```.*?^```", "", typed(file), flags=re.M | re.S)
+        assert not re.findall(r"^ {4}[\w.@]+=.*", text, re.M), file
+    seen = 0
+    for file, words in commands():
+        seen += 1
+        assert "fedclust" not in words, f"{file}: two commands on a line: {words}"
+    assert seen > 100
 
 
 def test_what_the_pages_tell_to_type_exists() -> None:
@@ -201,7 +216,7 @@ def test_what_the_pages_tell_to_type_exists() -> None:
         if "[KEY=VALUE" in words:
             continue
         for word in words:
-            key, _, value = word.strip("'").partition("=")
+            key, _, value = word.strip("'\"").partition("=")
             group, _, option = key.partition("@")[0].partition(".")
             if not value or "…" in word or group.startswith(("hydra", "+")):
                 continue

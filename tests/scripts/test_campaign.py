@@ -57,7 +57,7 @@ def test_the_shipped_list_has_every_experiment_of_the_papers() -> None:
     first = [e.name for e in entries].index("flexcfl-table3-mnist-cnn-seed0")
     four = {"flexcfl", "jgl", "lcfl", "cfl_mgd"}
     must = sum(e.hours for e in entries[:first] if e.experiment.split("/")[0] in four)
-    assert 15 < must < 28  # hours of what comes before the convolutional networks
+    assert 15 < must < 30  # hours of what comes before the convolutional networks
 
 
 def test_the_list_of_the_benchmark_has_every_federation_within_ten_hours() -> None:

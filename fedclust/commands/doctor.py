@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -83,11 +82,12 @@ def _versions() -> Rows:
 def _machine() -> Rows:
     import torch
 
+    from fedclust.config.versions import processor
     from fedclust.helpers.memory import readable
 
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     yield "system", platform.platform()
-    yield "processor", _processor()
+    yield "processor", processor()
     usable = f", {affinity} of them for this process" if affinity else ""
     yield "cores", f"{os.cpu_count()}{usable}; PyTorch uses {torch.get_num_threads()} threads"
     if "SC_PHYS_PAGES" in os.sysconf_names:
@@ -95,14 +95,6 @@ def _machine() -> Rows:
         yield "memory", readable(size)
     here = Path.cwd()
     yield "free disk", f"{readable(shutil.disk_usage(here).free)} in {here}, for outputs/"
-
-
-def _processor() -> str:
-    """The processor's name."""
-    cpuinfo = Path("/proc/cpuinfo")
-    told = cpuinfo.read_text() if cpuinfo.is_file() else ""
-    named = re.search(r"model name\s*: (.*)", told)
-    return named[1] if named else platform.processor() or platform.machine()
 
 
 def _devices(missing: list[str]) -> Rows:

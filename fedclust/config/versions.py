@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -38,12 +39,19 @@ def versions(device: torch.device, engine: str, max_rows: int | None) -> dict[st
         "packages": {name: _version(name) for name in _PACKAGES},
         "python": platform.python_version(),
         "commit": _commit(),
-        "device": gpu
-        or f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads",
+        "device": gpu or f"{processor()}, {torch.get_num_threads()} threads",
         "max_rows": max_rows,
         **describe(engine, device),
         "ranks": here().size,
     }
+
+
+def processor() -> str:
+    """The processor's name."""
+    cpuinfo = Path("/proc/cpuinfo")
+    told = cpuinfo.read_text() if cpuinfo.is_file() else ""
+    named = re.search(r"model name\s*: (.*)", told)
+    return named[1] if named else platform.processor() or platform.machine()
 
 
 def _version(package: str) -> str | None:

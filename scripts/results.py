@@ -39,6 +39,7 @@ from scripts.cells import (
     SETTING,
     STATES,
     Cell,
+    Run,
     Runs,
     algorithm_of,
     case_of,
@@ -48,7 +49,7 @@ from scripts.cells import (
     read_runs,
     scenario_of,
 )
-from scripts.gains import leads
+from scripts.later_claims import seeds_of, verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
 _LARGEST = 10
@@ -259,8 +260,10 @@ def _tested_causes(runs: Runs, cells: Sequence[Cell]) -> list[str]:
         return []
     head = ["setting", "method", "tested", "printed", "ours", "with it", "seeds"]
     note = (
-        "Every variant that was run, also where it leads away from the printed number: best "
-        "accuracy over the rounds, in percent, mean and standard deviation over seeds."
+        "Every variant of FlexCFL's Tables III and IV that was run, also where it leads away from "
+        "the printed number: best accuracy over the rounds, in percent, mean and standard "
+        "deviation over seeds. What was tried for its other tables, for CFL-MGD and for JGL stands "
+        "on the [papers' own pages](#paper-by-paper-and-laptop-scale)."
     )
     return ["## Causes that were tested", note, table(head, sorted(rows, key=lambda r: r[:3]), 3)]
 
@@ -386,7 +389,7 @@ def _state(cell: Cell, entries: Sequence[Entry]) -> str:
     if cell.state in (REPRODUCED, SETTING):
         return f"{'reproduced' if cell.state == REPRODUCED else 'used as printed'}{note}"
     if cell.cause is not None:
-        return f"explained: {cell.cause.cause} Tested: {cell.cause.tested}"
+        return f"explained{note}: {cell.cause.cause} Tested: {cell.cause.tested}"
     if cell.state == OTHER_DATA and cell.measured:
         return f"other data in place of {cell.measured.stands_in_for}{note}"
     return "no number printed" if cell.state == NOT_PRINTED else f"outside{note}"
@@ -401,7 +404,7 @@ def first_entry(cell: Cell, entries: Sequence[Entry]) -> Entry | None:
 def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> list[dict[str, str]]:
     """Every statement of the papers' prose with its verdict, or with the hours it needs.
 
-    Those that experiments check, also the leads that were claimed after the run, then those of
+    Those that experiments check, with what was claimed or run after their report, then those of
     `statements.yaml`. A figure that is printed in parts
     (fig6a) says what the whole of it says.
     """
@@ -416,7 +419,9 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> li
         report: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("report") or {}
         rows = _checked(results / "runs" / name / "claims.csv")
         known = [_parts(row["claim"]) for row in rows]
-        later = [row for claim in report.get("claims") or [] for row in leads(claim, runs.of(name))]
+        kept = runs.of(name) or _taken_over(name, entries, runs, conf)
+        later = [row for claim in report.get("claims") or [] for row in verdicts(claim, kept)]
+        rows = [_of_most_seeds(row, later) for row in rows]
         rows += [row for row in later if not _is_told(_parts(row["claim"]), known)]
         where = {"paper": paper, "where": name}
         found += [where | row for row in rows]
@@ -433,6 +438,25 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> li
             if not any(row["claim"].startswith(str(claim.get("text"))) for row in rows)
         ]
     return found + _statements(results / "statements.yaml", entries)
+
+
+def _taken_over(experiment: str, entries: Sequence[Entry], runs: Runs, conf: Path) -> Sequence[Run]:
+    """The runs of another experiment that a figure is made of, if it computes nothing itself."""
+    by_name = {entry.name: entry for entry in entries}
+    of = [by_name[entry.of] for entry in entries if entry.experiment == experiment and entry.of]
+    return [
+        run
+        for entry in of
+        for run in runs.of(entry.experiment)
+        if run.made["case"] in _cases(entry, conf)
+    ]
+
+
+def _of_most_seeds(row: dict[str, str], later: Sequence[dict[str, str]]) -> dict[str, str]:
+    """A line of `claims.csv`, or the later one on the same that knows more seeds."""
+    same = [one for one in later if _is_told(_parts(one["claim"]), [_parts(row["claim"])])]
+    best = max(same, key=seeds_of, default=row)
+    return best | {"claim": row["claim"]} if seeds_of(best) > seeds_of(row) > 0 else row
 
 
 def _parts(claim: str) -> tuple[str, frozenset[str]]:
@@ -579,30 +603,46 @@ def _left(cells: Sequence[Cell], entries: Sequence[Entry], runs: Runs, conf: Pat
     ]
     if not rows:
         return []
-    total = sum(entry.hours for entry in left)
+    # whoever runs an experiment whole does not run its first rounds before
+    begun = [e for e in left if any(_begins_as(e, whole) for whole in left)]
+    total = sum(entry.hours for entry in left if entry not in begun)
     head = ["entry of scripts/campaign.yaml", "experiment", "numbers", "hours", "estimate"]
     return [
         "## Not yet run",
         f"About {total:.0f} hours of two quiet cores; `python scripts/campaign.py run` does it.\n"
-        "Entries without numbers are ablations, causes and further seeds. CFL-MGD's Table 2 on\n"
-        "MNIST was run for one seed before runs were kept for this page: see [its own\n"
-        "page](cfl_mgd.md). It counts as not yet run here.",
+        "Entries without numbers are ablations, causes and further seeds. An experiment that is\n"
+        "listed whole and with its first rounds alone counts once, whole.",
         table(head, rows, 2, left=4),
     ]
 
 
+def _begins_as(entry: Entry, whole: Entry) -> bool:
+    """Whether an entry is the first rounds of another one."""
+    rest = [text for text in entry.overrides if not text.startswith("rounds=")]
+    cut = len(rest) < len(entry.overrides)
+    return cut and (entry.experiment, rest) == (whole.experiment, list(whole.overrides))
+
+
 def _is_run(entry: Entry, runs: Runs, conf: Path) -> bool:
     """Whether all jobs of an entry that gives no printed number have been run, in every seed."""
-    swept = _swept(entry, conf)
-    cases = [title for name, title in _titles(conf).items() if name in swept.get("case", ())]
+    swept, cases = _swept(entry, conf), _cases(entry, conf)
     (seeds,) = swept.get("seeds") or ("",)
     wanted = set(re.findall(r"\d+", seeds)) if seeds.startswith("[") else set()
     found = [
         run
         for run in runs.of(entry.experiment)
-        if (not cases or run.made["case"] in cases) and wanted <= set(run.made["seeds"].split())
+        if (not cases or run.made["case"] in cases)
+        and wanted <= set(run.made["seeds"].split())
+        # a run with another option is another experiment
+        and {option.partition("=")[0] for option in run.made["options"].split()} <= set(swept)
     ]
     return len(found) >= math.prod(map(len, swept.values()))
+
+
+def _cases(entry: Entry, conf: Path) -> list[str]:
+    """What reports call the cases of an entry."""
+    names = _swept(entry, conf).get("case", ())
+    return [title for name, title in _titles(conf).items() if name in names]
 
 
 def _swept(entry: Entry, conf: Path) -> dict[str, list[str]]:

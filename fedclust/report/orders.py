@@ -26,19 +26,28 @@ class EqualUntil(Pair):
     round: int
     tolerance: float = 5e-4
 
+    @property
+    def _claimed(self) -> str:
+        return self.text or f"{self.left} equals {self.right} through round {self.round}"
+
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
-        claimed = self.text or f"{self.left} equals {self.right} through round {self.round}"
         common = matched(arms, self.metric)
         if common is None or common[0][-1] + 1 < self.round:
-            return unknown(claimed, f"not run to round {self.round}")
+            return unknown(self._claimed, f"not run to round {self.round}")
         if common[0][0] >= self.round:
-            return unknown(claimed, f"not evaluated up to round {self.round}")
-        values = [v[common[0] < self.round] for v in common[1]]
+            return unknown(self._claimed, f"not evaluated up to round {self.round}")
+        return self.verdict([v[common[0] < self.round] for v in common[1]])
+
+    def verdict(self, values: Sequence[NDArray[np.float64]]) -> Verdict:
+        """The verdict on the values of `left` and `right` in some rounds, [R, S] each."""
         gap = float(np.nanmax(np.abs(values[0] - values[1])))
         measured = f"largest difference {show(self.metric, gap)}"
         return judged(
-            claimed, measured, lambda v: bool(np.abs(v[0] - v[1]).max() <= self.tolerance), values
+            self._claimed,
+            measured,
+            lambda v: bool(np.abs(v[0] - v[1]).max() <= self.tolerance),
+            values,
         )
 
 
@@ -54,24 +63,33 @@ class OrderAtEnd(Statement):
         """See `Claim`."""
         return self.best_to_worst
 
+    @property
+    def _better(self) -> str:
+        return " < " if METRICS[self.metric].better == "lower" else " > "
+
+    @property
+    def _claimed(self) -> str:
+        return self.text or f"{self._better.join(self.best_to_worst)} at the end ({self.metric})"
+
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
-        better = " < " if METRICS[self.metric].better == "lower" else " > "
-        claimed = self.text or f"{better.join(self.best_to_worst)} at the end ({self.metric})"
         common = matched(arms, self.metric)
         if common is None:
-            return unknown(claimed, f"no common rounds with {self.metric}")
+            return unknown(self._claimed, f"no common rounds with {self.metric}")
         if not all(arm.finished for arm in arms):
-            return unknown(claimed, NOT_OVER)
-        values = [v[-1:] for v in common[1]]
+            return unknown(self._claimed, NOT_OVER)
+        return self.verdict([v[-1:] for v in common[1]])
+
+    def verdict(self, values: Sequence[NDArray[np.float64]]) -> Verdict:
+        """The verdict on the last values of the arms, [1, S] each."""
         sign = -1.0 if METRICS[self.metric].better == "lower" else 1.0
         means = [float(np.nanmean(v)) for v in values]
         ranked = sorted(zip(self.names, means, strict=True), key=lambda pair: -sign * pair[1])
         shown = [f"{name} {show(self.metric, value)}" for name, value in ranked]
-        signs = [" = " if a == b else better for (_, a), (_, b) in pairwise(ranked)]
+        signs = [" = " if a == b else self._better for (_, a), (_, b) in pairwise(ranked)]
         measured = shown[0] + "".join(map("".join, zip(signs, shown[1:], strict=True)))
         return judged(
-            claimed,
+            self._claimed,
             measured,
             lambda v: all(sign * a[0] > sign * b[0] for a, b in pairwise(v)),
             values,

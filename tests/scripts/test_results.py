@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections import Counter
@@ -10,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from write_run import write_run
 
 from fedclust.helpers.errors import ConfigError
 from scripts import results
@@ -31,64 +31,11 @@ from scripts.cells import (
     read_causes,
     read_runs,
 )
-from scripts.gains import leads
 
 LIST = results.ROOT / "scripts" / "campaign.yaml"
 CONF = results.ROOT / "conf"
 KEPT = results.ROOT / "docs" / "results"
 TABLE3 = {"paper": "FlexCFL", "experiment": "Table III", "dataset": "MNIST", "model": "MCLR"}
-
-
-def write_run(
-    root: Path,
-    experiment: str,
-    algorithm: str,
-    seeds: Mapping[str, Sequence[float | str]],
-    /,
-    **made: str,
-) -> None:
-    """One more line of an experiment's jobs.csv, with a file of its seeds."""
-    folder = root / "runs" / experiment
-    folder.mkdir(parents=True, exist_ok=True)
-    number = len(list(folder.glob("job*.csv")))
-    line = {
-        "file": f"job-{number}.csv",
-        "algorithm": algorithm,
-        "case": "",
-        "scenario": "static",
-        "options": "",
-        "stands_in_for": "",
-        "rounds": "300",
-        "hours": "0.5",
-        "hash": f"{experiment} {number}",
-        "seeds": "0",
-        "scale": "paper",
-        "commit": "abc1234",
-        "version": "",
-        "machine": "a machine",
-        "date": "2026-01-02",
-        "clients": "",
-        "examples": "",
-        "examples_of_groups": "",
-        "parameters": "",
-        **made,
-    }
-    index = folder / "jobs.csv"
-    lines = list(csv.DictReader(index.open())) if index.is_file() else []
-    for file, rows in (
-        (index, [*lines, line]),
-        (
-            folder / f"job-{number}.csv",
-            [
-                {"seed": s, **{name: values[s] for name, values in seeds.items()}}
-                for s in range(len(next(iter(seeds.values()))))
-            ],
-        ),
-    ):
-        with file.open("w", newline="") as target:
-            writer = csv.DictWriter(target, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
 
 
 def judged(root: Path, causes: str = "", **wanted: str) -> list[Cell]:
@@ -451,67 +398,3 @@ def test_the_readme_gets_the_score_and_keeps_the_rest() -> None:
     wanted = f"a\n{begin}\n**3 of 5 published results reproduced** (rest).\n{end}\nb\n"
     assert results.with_score(f"a\n{begin}\nold\n{end}\nb\n", page) == wanted
     assert results.with_score("no marks\n", page) == "no marks\n"
-
-
-LEAD = {"kind": "gain", "left": "flexcfl", "right": "fedavg", "metric": "accuracy", "score": "max"}
-
-
-@pytest.mark.parametrize(
-    ("points", "other", "verdict", "seeds"),
-    [
-        (4, "", "holds", "2 of 2"),  # 2 and 4 points: 3, and half of 4 are enough
-        (5, "", "holds", "1 of 2"),
-        (7, "", "does not hold", "1 of 2"),
-        (-1, "", "does not hold", "0 of 2"),
-        (0, "", "holds", "2 of 2"),
-        (4, "emnist", "cannot tell", "–"),
-    ],
-)
-def test_a_lead_claimed_after_the_run(
-    tmp_path: Path, points: float, other: str, verdict: str, seeds: str
-) -> None:
-    case = {"case": "MNIST-MCLR", "scenario": "swap_all", "stands_in_for": other}
-    for algorithm, values in (("flexcfl", (90.0, 94.0)), ("fedavg", (88.0, 90.0))):
-        write_run(tmp_path, "flexcfl/table4", algorithm, {"accuracy max": values}, **case)
-    runs = read_runs(tmp_path, CONF).of("flexcfl/table4")
-    claim = {**LEAD, "points": points, "text": "It leads"}
-    for setting in ("", "MNIST", "MNIST, swap all"):
-        (row,) = leads({**claim, "setting": setting}, runs)
-        assert (row["verdict"], row["seeds"]) == (verdict, seeds)
-        assert row["measured"].startswith("+3.00 points")
-        assert row["claim"].endswith("[MNIST-MCLR, swap all]")
-    assert not leads({**claim, "setting": "MNIST, swap part"}, runs)
-    assert not leads({**claim, "right": "ifca"}, runs)
-
-
-@pytest.mark.parametrize(
-    ("early", "late", "verdict", "seeds"),
-    [
-        ((88.0, 88.0), (95.0, 95.0), "holds", "2 of 2"),
-        ((88.0, 91.0), (95.0, 95.0), "holds", "1 of 2"),  # behind on the mean
-        ((88.0, 88.0), (95.0, 92.0), "does not hold", "1 of 2"),
-        ((92.0, 92.0), (95.0, 95.0), "does not hold", "0 of 2"),
-    ],
-)
-def test_overtaking_is_told_from_the_values_at_the_printed_rounds(
-    tmp_path: Path,
-    early: tuple[float, float],
-    late: tuple[float, float],
-    verdict: str,
-    seeds: str,
-) -> None:
-    for algorithm, at_5, at_10 in (("lcfl", early, late), ("ifca", (90.0, 90.0), (94.0, 94.0))):
-        values = {"accuracy_last_local at 5": at_5, "accuracy_last_local at 10": at_10}
-        write_run(tmp_path, "lcfl/table2", algorithm, values)
-    runs = read_runs(tmp_path, CONF).of("lcfl/table2")
-    claim = {
-        "kind": "overtakes",
-        "left": "last_local base=lcfl",
-        "right": "last_local base=ifca",
-        "metric": "accuracy_last_local",
-        "between": [5, 10],
-        "text": "It overtakes",
-    }
-    (row,) = leads(claim, runs)
-    assert (row["claim"], row["verdict"], row["seeds"]) == ("It overtakes", verdict, seeds)
-    assert not leads({**claim, "between": [5, 15]}, runs)  # which is not kept

@@ -1,0 +1,98 @@
+"""Verdicts on claims from what is kept of the runs: for claims that were added after a run, and for
+runs whose seeds or methods were added after their report.
+
+`claims.csv` has what a report said when the runs of an experiment were collected together. Their
+curves are not kept, but of every seed the best value, the last, and those at the printed rounds.
+Leads, orders at the end and at a printed round need no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from fedclust.report.arms import SEPARATOR
+from fedclust.report.claims import claim as claim_of
+from fedclust.report.claims import within
+from fedclust.report.orders import EqualUntil, OrderAtEnd, Overtakes
+from fedclust.report.values import Gain
+from fedclust.report.wording import factor
+from scripts.cells import Run
+
+
+def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, str]]:
+    """A claim in every setting in which all of its methods ran with the same seeds, as lines of
+    `claims.csv`; none for a kind of claim that needs curves.
+
+    Args:
+        entry: the claim as the experiment states it.
+        runs: of the experiment.
+    """
+    claim = claim_of(entry)
+    columns = _columns(claim)
+    sides = [
+        [run for run in runs if run.made["algorithm"] == _base(name) and _tells(claim, run)]
+        for name in claim.names
+    ]
+    found: dict[str, dict[str, str]] = {}
+    for arms in product(*sides) if columns else ():
+        title = _title(arms[0])
+        values = [[run.seeds.get(column, ()) for column in columns] for run in arms]
+        same = len({(_title(run), run.made["seeds"]) for run in arms}) == 1
+        if same and all(map(all, values)) and within(claim.setting, title):
+            row = _line(claim, title, arms, [np.array(v) / factor(claim.metric) for v in values])
+            if title not in found or seeds_of(row) > seeds_of(found[title]):
+                found[title] = row
+    return list(found.values())
+
+
+def seeds_of(row: Mapping[str, str]) -> int:
+    """How many seeds a line of `claims.csv` is about; 0 where it does not say."""
+    number = row["seeds"].rpartition(" of ")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _columns(claim: Any) -> list[str]:
+    """What a claim needs of every seed; nothing for one that needs curves."""
+    if isinstance(claim, Gain):
+        return [f"{claim.metric} {claim.score}"]
+    if isinstance(claim, Overtakes):
+        return [f"{claim.metric} at {number}" for number in claim.between]
+    if isinstance(claim, OrderAtEnd):
+        return [f"{claim.metric} last"]
+    return [f"{claim.metric} at {claim.round}"] if isinstance(claim, EqualUntil) else []
+
+
+def _tells(claim: Any, run: Run) -> bool:
+    """Whether a run is the experiment's own, and long enough for a claim."""
+    whole = isinstance(claim, OrderAtEnd) or (isinstance(claim, Gain) and claim.score == "last")
+    return not run.made["options"] and not (whole and " rounds=" in run.made["command"])
+
+
+def _line(claim: Any, title: str, arms: Sequence[Run], values: Sequence[Any]) -> dict[str, str]:
+    verdict = claim.verdict(values)
+    where = f" [{title}]" if title else ""
+    row = {"claim": verdict.claimed + where, "measured": verdict.measured, "needs": ""}
+    # as in a report: smaller or other data tell no value, and never that an order does not hold
+    why = "not at the published size or data" if arms[0].made["stands_in_for"] else ""
+    if isinstance(claim, EqualUntil) and len({run.made["commit"] for run in arms}) > 1:
+        why = f"at round {claim.round}, with two versions of the code"
+    if why and (claim.about_value or not verdict.holds):
+        row["measured"] += f", {why}"
+        return row | {"verdict": "cannot tell", "seeds": "–"}
+    told = "holds" if verdict.holds else "does not hold"
+    return row | {"verdict": told, "seeds": f"{verdict.seeds} of {verdict.of}"}
+
+
+def _base(arm: str) -> str:
+    """The method of an arm, whose last local models another one tests."""
+    return arm.removeprefix("last_local base=")
+
+
+def _title(run: Run) -> str:
+    """What a report calls the run's setting."""
+    shift = run.made["scenario"]
+    return run.made["case"] + ("" if shift == "static" else SEPARATOR + shift.replace("_", " "))

@@ -1,0 +1,160 @@
+"""Claims that were added after a run, or of runs whose seeds came later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from write_run import write_run
+
+from scripts import results
+from scripts.campaign import read_list
+from scripts.cells import read_runs
+from scripts.later_claims import verdicts
+
+CONF = results.ROOT / "conf"
+LIST = results.ROOT / "scripts" / "campaign.yaml"
+
+LEAD = {"kind": "gain", "left": "flexcfl", "right": "fedavg", "metric": "accuracy", "score": "max"}
+
+
+@pytest.mark.parametrize(
+    ("points", "other", "verdict", "seeds"),
+    [
+        (4, "", "holds", "2 of 2"),  # 2 and 4 points: 3, and half of 4 are enough
+        (5, "", "holds", "1 of 2"),
+        (7, "", "does not hold", "1 of 2"),
+        (-1, "", "does not hold", "0 of 2"),
+        (0, "", "holds", "2 of 2"),
+        (4, "emnist", "cannot tell", "–"),
+    ],
+)
+def test_a_lead_claimed_after_the_run(
+    tmp_path: Path, points: float, other: str, verdict: str, seeds: str
+) -> None:
+    case = {"case": "MNIST-MCLR", "scenario": "swap_all", "stands_in_for": other}
+    for algorithm, values in (("flexcfl", (90.0, 94.0)), ("fedavg", (88.0, 90.0))):
+        write_run(tmp_path, "flexcfl/table4", algorithm, {"accuracy max": values}, **case)
+    runs = read_runs(tmp_path, CONF).of("flexcfl/table4")
+    claim = {**LEAD, "points": points, "text": "It leads"}
+    for setting in ("", "MNIST", "MNIST, swap all"):
+        (row,) = verdicts({**claim, "setting": setting}, runs)
+        assert (row["verdict"], row["seeds"]) == (verdict, seeds)
+        assert row["measured"].startswith("+3.00 points")
+        assert row["claim"].endswith("[MNIST-MCLR, swap all]")
+    assert not verdicts({**claim, "setting": "MNIST, swap part"}, runs)
+    assert not verdicts({**claim, "right": "ifca"}, runs)
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "verdict", "seeds"),
+    [
+        ((88.0, 88.0), (95.0, 95.0), "holds", "2 of 2"),
+        ((88.0, 91.0), (95.0, 95.0), "holds", "1 of 2"),  # behind on the mean
+        ((88.0, 88.0), (95.0, 92.0), "does not hold", "1 of 2"),
+        ((92.0, 92.0), (95.0, 95.0), "does not hold", "0 of 2"),
+    ],
+)
+def test_overtaking_is_told_from_the_values_at_the_printed_rounds(
+    tmp_path: Path,
+    early: tuple[float, float],
+    late: tuple[float, float],
+    verdict: str,
+    seeds: str,
+) -> None:
+    for algorithm, at_5, at_10 in (("lcfl", early, late), ("ifca", (90.0, 90.0), (94.0, 94.0))):
+        values = {"accuracy_last_local at 5": at_5, "accuracy_last_local at 10": at_10}
+        write_run(tmp_path, "lcfl/table2", algorithm, values)
+    runs = read_runs(tmp_path, CONF).of("lcfl/table2")
+    claim = {
+        "kind": "overtakes",
+        "left": "last_local base=lcfl",
+        "right": "last_local base=ifca",
+        "metric": "accuracy_last_local",
+        "between": [5, 10],
+        "text": "It overtakes",
+    }
+    (row,) = verdicts(claim, runs)
+    assert (row["claim"], row["verdict"], row["seeds"]) == ("It overtakes", verdict, seeds)
+    assert not verdicts({**claim, "between": [5, 15]}, runs)  # which is not kept
+
+
+def order(*best_to_worst: str, metric: str = "accuracy") -> dict[str, Any]:
+    return {
+        "kind": "order_at_end",
+        "metric": metric,
+        "best_to_worst": list(best_to_worst),
+        "text": "They end so",
+    }
+
+
+@pytest.mark.parametrize(
+    ("made", "metric", "verdict"),
+    [
+        ({}, "accuracy", "holds"),
+        ({}, "train_loss", "does not hold"),  # of which less is better
+        ({"stands_in_for": "emnist"}, "accuracy", "holds"),
+        ({"stands_in_for": "emnist"}, "train_loss", "cannot tell"),
+        ({"options": "num_clusters=2"}, "accuracy", None),  # another experiment
+        ({"command": "fedclust run experiment=cfl_mgd/table2 rounds=15"}, "accuracy", None),
+        ({"seeds": "1"}, "accuracy", None),  # not the seeds of the others
+    ],
+)
+def test_an_order_at_the_end_is_told_from_the_last_values(
+    tmp_path: Path, made: dict[str, str], metric: str, verdict: str | None
+) -> None:
+    for name, last in (("cfl_mgd", 3.0), ("ifca", 2.0), ("fedavg", 1.0)):
+        values = {"accuracy last": [last], "train_loss last": [last]}
+        changed = made if name == "fedavg" or "stands_in_for" in made else {}
+        write_run(tmp_path, "cfl_mgd/table2", name, values, case="MNIST", **changed)
+    runs = read_runs(tmp_path, CONF).of("cfl_mgd/table2")
+    rows = verdicts(order("cfl_mgd", "ifca", "fedavg", metric=metric), runs)
+    assert [(row["claim"], row["verdict"]) for row in rows] == (
+        [("They end so [MNIST]", verdict)] if verdict else []
+    )
+    if metric == "accuracy" and verdict:
+        said = "cfl_mgd 3.00 % > ifca 2.00 % > fedavg 1.00 %"
+        assert rows[0]["measured"].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("fedavg", "commits", "verdict"),
+    [
+        (80.0, ("a", "b"), "holds"),
+        (80.1, ("a", "a"), "does not hold"),
+        (80.1, ("a", "b"), "cannot tell"),  # which may round otherwise
+    ],
+)
+def test_equality_is_told_from_the_last_round_it_is_claimed_of(
+    tmp_path: Path, fedavg: float, commits: tuple[str, str], verdict: str
+) -> None:
+    for name, value, commit in zip(("lcfl", "fedavg"), (80.0, fedavg), commits, strict=True):
+        write_run(tmp_path, "lcfl/table2", name, {"accuracy at 5": [value]}, commit=commit)
+    claim = {"kind": "equal_until", "left": "lcfl", "right": "fedavg", "metric": "accuracy"}
+    claim |= {"round": 5, "tolerance": 0, "text": "They are equal"}
+    (row,) = verdicts(claim, read_runs(tmp_path, CONF).of("lcfl/table2"))
+    assert (row["claim"], row["verdict"]) == ("They are equal", verdict)
+    assert not verdicts({**claim, "round": 6}, read_runs(tmp_path, CONF).of("lcfl/table2"))
+
+
+def test_more_seeds_replace_what_a_report_said(tmp_path: Path) -> None:
+    for name, last in (("cfl_mgd", (95.0, 90.0, 90.0)), ("ifca", (94.0, 91.0, 91.0))):
+        values = {"train_loss last": last}
+        write_run(tmp_path, "cfl_mgd/table2", name, values, case="MNIST", seeds="0 1 2")
+    said = "CFL-MGD ends with a lower training loss than IFCA"
+    file = tmp_path / "runs" / "cfl_mgd" / "table2" / "claims.csv"
+
+    def told(where: str) -> tuple[str, str]:
+        found = results.prose(tmp_path, CONF, read_list(LIST), read_runs(tmp_path, CONF))
+        rows = [row for row in found if row["where"] == where and row["claim"].startswith(said)]
+        return rows[0]["verdict"], rows[0]["seeds"]
+
+    for seeds, wanted in (("1 of 1", "2 of 3"), ("0 of 3", "0 of 3"), ("–", "–")):
+        file.write_text(
+            f"claim,measured,verdict,seeds\n{said},cfl_mgd < ifca,does not hold,{seeds}\n"
+        )
+        assert told("cfl_mgd/table2")[1] == wanted
+    # Figure 4 is these runs again, Figure 3 those of other data
+    assert told("cfl_mgd/fig4") == ("holds", "2 of 3")
+    assert told("cfl_mgd/fig3") == (results.NOT_RUN, "")

@@ -581,6 +581,10 @@ def _figures(results: Path, conf: Path) -> list[str]:
         parts.append(f"![{name}]({picture.relative_to(results).as_posix()})")
         if said:
             parts.append("The paper says: " + "; ".join(said) + ".")
+        if printed := report.get("published"):
+            title = printed.replace("/", ", ")
+            heading = re.sub(r"[^a-z0-9]+", "-", title.lower())
+            parts.append(f"The printed numbers beside ours: [{title}](#{heading}).")
     return ["## Figures at full size", *parts] if parts else []
 
 

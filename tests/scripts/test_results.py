@@ -353,6 +353,19 @@ def test_what_has_not_been_run_is_listed_with_and_without_numbers(tmp_path: Path
     assert "| flexcfl-table3-mnist-mclr |" not in left  # gives numbers, of which none waits here
 
 
+def test_a_figure_stands_beside_what_the_paper_says_and_prints(tmp_path: Path) -> None:
+    for name in ("flexcfl/fig1", "jgl/fig2", "jgl/fig4"):
+        picture = tmp_path / "runs" / name / "figure.png"
+        picture.parent.mkdir(parents=True)
+        picture.touch()
+    shown = "\n".join(results._figures(tmp_path, CONF)).split("### ")[1:]
+    numbers = "The printed numbers beside ours: [FlexCFL, Table I](#flexcfl-table-i)."
+    assert [numbers in text for text in shown] == [True, False, False]
+    assert ["The paper says: " in text for text in shown] == [False, False, True]
+    assert "![flexcfl/fig1](runs/flexcfl/fig1/figure.png)" in shown[0]
+    assert not results._figures(tmp_path / "none", CONF)
+
+
 def test_every_statement_has_a_verdict_or_the_hours_it_needs() -> None:
     claims = results.prose(KEPT, CONF, read_list(LIST), read_runs(KEPT, CONF))
     assert {claim["paper"] for claim in claims} == set(results._PAPERS.values())

@@ -63,7 +63,8 @@ _PAPERS = {  # folders of experiments
     "stocfl": "StoCFL",
     "feddrift": "FedDrift",
 }
-_FOUR = 4  # the first ones are those the experiments were written for; the others came later
+# whose experiments are all here; of the others some
+_FOUR = ("LCFL", "CFL-MGD", "Joint gradient+loss CFL", "FlexCFL")
 _OPEN = (OUTSIDE, OTHER_DATA, NOT_RUN)
 # experiments that run a table again in another way: the table, its title, what is different, and
 # what an option of a run begins with that is different
@@ -152,8 +153,8 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     count = Counter(cell.state for cell in cells)
     results = len(cells) - count[SETTING] - count[NOT_PRINTED]
     opened = sum(count[state] for state in _OPEN)
-    of_four = Counter(c.state for c in cells if c.row["paper"] in list(_PAPERS.values())[:_FOUR])
-    verdicts = Counter(claim["verdict"] for claim in claims)
+    of_four = Counter(c.state for c in cells if c.row["paper"] in _FOUR)
+    told = Counter(claim["verdict"] for claim in claims)
     # a figure's runs may be a table's: computed once
     hours = {(run.made["hash"], run.made["seeds"]): float(run.made["hours"]) for run in runs.runs}
     rows = []
@@ -172,7 +173,7 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
         f"{of_four[EXPLAINED]} explained, {sum(of_four[state] for state in _OPEN)} open.",
         f"The papers print {len(cells)} numbers; of these {count[SETTING]} are settings, used as "
         f"printed, and {count[NOT_PRINTED]} is a cell of a table that is left out.",
-        "Statements in prose: " + _counted(verdicts) + ".",
+        "Statements in prose: " + _counted(told) + ".",
         f"Computing behind the runs below: {sum(hours.values()):.1f} hours.",
         table(["paper", "table or figure", "numbers", *STATES], rows, 3),
     ]
@@ -411,8 +412,7 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> li
     """Every statement of the papers' prose with its verdict, or with the hours it needs.
 
     Those that experiments check, with what was claimed or run after their report, then those of
-    `statements.yaml`. A figure that is printed in parts
-    (fig6a) says what the whole of it says.
+    `statements.yaml`. A figure that is printed in parts (fig6a) says what the whole of it says.
     """
     titles = _titles(conf)
     found = []
@@ -450,12 +450,8 @@ def _taken_over(experiment: str, entries: Sequence[Entry], runs: Runs, conf: Pat
     """The runs of another experiment that a figure is made of, if it computes nothing itself."""
     by_name = {entry.name: entry for entry in entries}
     of = [by_name[entry.of] for entry in entries if entry.experiment == experiment and entry.of]
-    return [
-        run
-        for entry in of
-        for run in runs.of(entry.experiment)
-        if run.made["case"] in _cases(entry, conf)
-    ]
+    known = [(entry.experiment, _cases(entry, conf)) for entry in of]
+    return [run for name, cases in known for run in runs.of(name) if run.made["case"] in cases]
 
 
 def _of_most_seeds(row: dict[str, str], later: Sequence[dict[str, str]]) -> dict[str, str]:

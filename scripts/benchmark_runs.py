@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -149,9 +150,9 @@ def _results(runs: Sequence[Run]) -> Results:
         grouped = any(arm.curve("purity") for arm in here.values())
         wanted = [name for name in methods if grouped or name != KNOWING or not here]
         about = _about(CONF / "case" / f"{case}.yaml")
-        smaller = CONF / "scaled" / "case" / case / f"{scale}.yaml"
-        if smaller.is_file():
-            about += f"; at this size {_about(smaller)}"
+        smaller = re.search(rf"\n  {scale}:.* # (.*)", (CONF / "case" / f"{case}.yaml").read_text())
+        if smaller:
+            about += f"; at this size {smaller[1]}"
         missing = tuple(name for name in wanted if name not in over)
         federations.append(Federation(case, title, about, here, missing))
     return Results(spec, found, federations, scale)

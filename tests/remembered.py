@@ -19,9 +19,10 @@ from hydra._internal.defaults_list import DefaultsList, Overrides
 from omegaconf import DictConfig
 
 from fedclust.config import schema
+from fedclust.config.scales import address
 from fedclust.config.tree import CONF
 
-_OURS = {"pkg://hydra.conf", f"file://{CONF}", "structured://"}
+_OURS = {"pkg://hydra.conf", address(CONF), f"file://{CONF}", "structured://"}
 
 
 class _Defaults(list[Any]):

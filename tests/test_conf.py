@@ -22,6 +22,7 @@ from hydra.utils import get_object
 
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
+from fedclust.config.scales import scales_of
 from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
 from fedclust.engines import choose, simulated
@@ -31,7 +32,13 @@ from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
 
 CHOICES = [(group, name) for group in GROUPS for name in names(group)]
-EXPERIMENTS, CASES, SCALED = map(names, ("experiment", "case", "scaled"))
+EXPERIMENTS, CASES = map(names, ("experiment", "case"))
+SCALED = [
+    (kind, name, scale)
+    for kind, found in (("experiment", EXPERIMENTS), ("case", CASES))
+    for name in found
+    for scale in scales_of(CONF / kind / f"{name}.yaml")
+]
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES, ids=["/".join(choice) for choice in CHOICES])
@@ -114,7 +121,7 @@ def test_an_algorithm_is_one_node_of_a_config() -> None:
 
 def _scaled(kind: str, name: str, scale: str) -> dict[str, Any]:
     """An experiment or a case of a scale: what its file says in what the paper's size is."""
-    node = yaml.safe_load((CONF / "scaled" / kind / name / f"{scale}.yaml").read_text())
+    node = scales_of(CONF / kind / f"{name}.yaml")[scale] or {}
     if "defaults" in node:
         return composed(f"{kind}={name}", f"scale={scale}")
     config = unresolved(f"{kind}={name}")
@@ -124,19 +131,18 @@ def _scaled(kind: str, name: str, scale: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scaled", SCALED)
-def test_every_scaled_experiment_or_case_changes_sizes_only(scaled: str) -> None:
-    kind, name = scaled.rsplit("/", 1)[0].split("/", 1)
-    scale = scaled.rsplit("/", 1)[1]
-    assert (CONF / "scaled" / f"{scaled}.yaml").read_text().startswith("# @package _global_\n# ")
-    assert name in {"experiment": EXPERIMENTS, "case": CASES}[kind]
+@pytest.mark.parametrize(("kind", "name", "scale"), SCALED, ids=map("/".join, SCALED))
+def test_every_scaled_experiment_or_case_changes_sizes_only(
+    kind: str, name: str, scale: str
+) -> None:
+    assert re.search(rf"\n  {scale}:.* # ", (CONF / kind / f"{name}.yaml").read_text())
     paper, small = composed(f"{kind}={name}"), _scaled(kind, name, scale)
     if kind == "experiment":
         assert small["name"] == f"{name}-{scale}"
     for group in GROUPS:
         targets = [c[group].get("_target_") for c in (paper, small)]
         assert targets[0] == targets[1]
-        assert set(paper[group]) == set(small[group]), f"{scaled} adds keys to {group}"
+        assert set(paper[group]) == set(small[group]), f"{name} at {scale} adds keys to {group}"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fedclust.commands.list import choices, groups
+from fedclust.config.scales import scales_of
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, require
 
@@ -81,9 +82,8 @@ def check_scale(choices: Mapping[str, Any], node: Any) -> None:
     require(
         experiment is not None, "scale", scale, "only an experiment=… has scales other than paper"
     )
-    sizes = CONF / "scaled" / "experiment" / f"{experiment}"
-    if not (sizes / f"{scale}.yaml").is_file():
-        there = sorted(file.stem for file in sizes.glob("*.yaml"))
+    there = sorted(scales_of(CONF / "experiment" / f"{experiment}.yaml"))
+    if scale not in there:
         raise ConfigError(
             f"scale={scale} is not allowed: {experiment} has the scales "
             f"{', '.join(['paper', *there])}"

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from fedclust.config.scales import address
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, UserError
 
@@ -82,7 +83,7 @@ def hydra_for(own: Path | None) -> GoingOn:
     """
     path = create_config_search_path(str(CONF))
     if own is not None:
-        path.prepend(provider="command-line", path=f"file://{own}", anchor="schema")
+        path.prepend(provider="command-line", path=address(own), anchor="schema")
     ours = GoingOn("fedclust", ConfigLoaderImpl(config_search_path=path))
     GlobalHydra.instance().initialize(ours)
     return ours

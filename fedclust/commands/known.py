@@ -37,11 +37,13 @@ def composed(overrides: Sequence[str], own: Path | None = None) -> DictConfig | 
     from hydra.errors import HydraException
     from hydra.types import RunMode
 
+    from fedclust.config.scales import address
+
     schema.register()
     Plugins.instance()  # registers the launchers and sweepers there are
     path = create_config_search_path(str(CONF))
     if own is not None:
-        path.prepend(provider="command-line", path=f"file://{own}", anchor="schema")
+        path.prepend(provider="command-line", path=address(own), anchor="schema")
     try:
         return ConfigLoaderImpl(config_search_path=path).load_configuration(
             "config", list(overrides), RunMode.MULTIRUN, validate_sweep_overrides=False

@@ -14,7 +14,7 @@ from fedclust.commands.sweep import num_jobs
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
 
-_HIDDEN = ("hydra", "scaled", "space")
+_HIDDEN = ("hydra", "space")
 
 
 def groups(roots: Sequence[Path] = (CONF,)) -> list[str]:

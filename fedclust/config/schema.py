@@ -473,6 +473,9 @@ def register(schema: type = RunConfig) -> None:
     """Make a schema known to Hydra under the name the primary config uses, and to this module."""
     from hydra.core.config_store import ConfigStore
 
+    from fedclust.config import scales
+
+    scales.register()
     global _schema
     ConfigStore.instance().store(name="schema", node=schema)
     _schema = schema

@@ -10,14 +10,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fedclust.config.scales import scales_of
 from fedclust.config.tree import CONF
 
 EXPERIMENTS = sorted(
     str(f.relative_to(CONF / "experiment").with_suffix(""))
     for f in (CONF / "experiment").rglob("*.yaml")
 )
-SMALL = CONF / "scaled" / "experiment"
-SMOKE = [name for name in EXPERIMENTS if (SMALL / name / "smoke.yaml").is_file()]
+SMOKE = [name for name in EXPERIMENTS if "smoke" in scales_of(CONF / "experiment" / f"{name}.yaml")]
 
 
 @pytest.mark.slow

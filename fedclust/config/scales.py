@@ -1,0 +1,102 @@
+"""The sizes of an experiment or case stand in its own file, below `scales`; Hydra finds them as
+files.
+
+    scales:
+      laptop: # 120 clients, 3 seeds
+        seeds: 3
+
+`scale=laptop` puts that block over the experiment and below what is typed, as a file
+`scaled/experiment/NAME/laptop.yaml` would be: the defaults list of `conf/config.yaml` asks for it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+
+from fedclust.config.tree import CONF
+
+KEY = "scales"
+_VIRTUAL = "scaled"  # the folder that is not there
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class SizedFiles(FileConfigSource):
+    """The files of a config tree, without `scales`, and each block of `scales` as a file."""
+
+    @staticmethod
+    def scheme() -> str:
+        """What an entry of the search path begins with."""
+        return "sized"
+
+    def is_config(self, config_path: str) -> bool:
+        """Whether there is such a file or block."""
+        return self._block(config_path) is not None or super().is_config(config_path)
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """The block, or the file without its blocks."""
+        block = self._block(config_path)
+        if block is not None:
+            return ConfigResult(
+                config=OmegaConf.create(block),
+                path=self.full_path(),
+                provider=self.provider,
+                header={"package": "_global_"},
+            )
+        result = super().load_config(config_path)
+        if isinstance(result.config, DictConfig):
+            result.config.pop(KEY, None)
+        return result
+
+    def _block(self, config_path: str) -> dict[str, Any] | None:
+        """What `scaled/KIND/NAME/SCALE` stands for; None for any other path."""
+        parts = Path(self._normalize_file_name(config_path)).with_suffix("").parts
+        if len(parts) < 4 or parts[0] != _VIRTUAL:
+            return None
+        file = Path(self.path, *parts[1:-1]).with_suffix(".yaml")
+        return scales_of(file).get(parts[-1])
+
+
+def scales_of(file: Path) -> dict[str, Any]:
+    """The blocks of an experiment's or a case's file by the name of the scale."""
+    if not file.is_file():
+        return {}
+    stat = file.stat()
+    return _read(file, stat.st_mtime_ns, stat.st_size)
+
+
+@cache
+def _read(file: Path, changed: int, size: int) -> dict[str, Any]:
+    del changed, size  # a file that is edited between two runs of a notebook is read anew
+    text = file.read_text(encoding="utf-8")
+    node = yaml.load(text, Loader=_LOADER) if f"\n{KEY}:" in text else None
+    return (node.get(KEY) or {}) if isinstance(node, dict) else {}
+
+
+class _InFront(SearchPathPlugin):
+    """Our tree is read through `SizedFiles`, whoever composes."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Called by Hydra for every search path it makes."""
+        search_path.prepend("fedclust", address(CONF))
+
+
+def address(tree: Path) -> str:
+    """A config tree as an entry of Hydra's search path."""
+    return f"{SizedFiles.scheme()}://{tree}"
+
+
+def register() -> None:
+    """Make Hydra read config trees so; again without effect."""
+    SourcesRegistry.instance().register(SizedFiles)
+    Plugins.instance().register(_InFront)

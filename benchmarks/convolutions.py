@@ -3,7 +3,7 @@
 python -m benchmarks.convolutions [jgl_cnn tf_cifar …] [--rounds 5]
 
 Every shipped model that has convolutions, at the size its paper uses, trains four clients of 100
-examples for one epoch: by compiled code (with `precision=bf16` too), by PyTorch's convolutions
+examples for one epoch: by compiled code, by PyTorch's convolutions
 client by client, by products of unfolded images (what a GPU computes), by `torch.vmap` (grouped
 convolutions), and by the plain engine with autograd.
 """
@@ -47,7 +47,6 @@ SIZES = {"cnn": {"channels": [6, 16], "padding": 0, "hidden": []}}
 # engine and precision
 WAYS = {
     "compiled": ("fused", "highest"),
-    "compiled, bf16": ("fused", "bf16"),
     "row by row": ("fused", "highest"),
     "stacked": ("fused", "highest"),
     "vmap": ("vmap", "highest"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from benchmarks.convolutions import WAYS
 from benchmarks.convolutions import measure as measure_convolutions
 from benchmarks.growth import AXES, Cost, Point, exponent, federation, measure, parameters, table
 from benchmarks.machine import cache_bytes, largest
-from benchmarks.precision import measure as measure_precisions
 from benchmarks.resnets import measure as measure_resnets
 from benchmarks.workloads import WORKLOADS, Rounds, step_bytes, synthetic_pool
 from fedclust.engines.fused import layers
@@ -209,12 +207,6 @@ def test_all_ways_to_compute_convolutions_are_measured() -> None:
     assert list(rates) == list(WAYS)
     assert all(rate > 0 for rate in rates.values())
     assert layers.convolving is usual
-
-
-def test_what_rounding_gains_is_measured() -> None:
-    rates = measure_precisions(partial(BY_NAME["W5"].prepare, rows=2), 1)
-    assert list(rates) == ["highest", "bf16"]
-    assert all(rate > 0 for rate in rates.values())
 
 
 def test_residual_networks_are_measured_in_both_ways() -> None:

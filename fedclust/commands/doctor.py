@@ -145,15 +145,13 @@ def _compiled(missing: list[str]) -> Rows:
     import torch
 
     from fedclust.engines.fused.cuda import kernels
-    from fedclust.engines.fused.native import bfloat16, compiled
+    from fedclust.engines.fused.native import compiled
 
     compiler, folder = compiled.means()
     yield "C compiler", "none" if compiler is None else _first_line([*compiler, "--version"])
     for name in compiled.sources():
         there = compiled.library(name) is not None
         yield f"{name}.c", "compiled" if there else "not compiled; PyTorch computes it"
-    instructions = bfloat16.instructions()
-    yield "precision=bf16", f"by {instructions}" if instructions else "only simulated here"
     if compiler is None:
         missing.append("a C compiler (cc or gcc): faster training, most of all of small models")
     elif not compiled.available():

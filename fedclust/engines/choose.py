@@ -10,9 +10,8 @@ from torch import nn
 
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.cuda import kernels
-from fedclust.engines.fused.native import bfloat16, compiled, gather
+from fedclust.engines.fused.native import compiled, gather
 from fedclust.engines.fused.network import obstacle
-from fedclust.engines.fused.products import by_unit
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import require
@@ -57,25 +56,22 @@ def make_engine(
 
 def simulated(precision: str, device: torch.device) -> str:
     """A remark where a device only simulates a precision; empty where it computes in it."""
-    if precision != "bf16" or device.type != "cpu" or by_unit(device):
+    if precision != "bf16" or device.type != "cpu":
         return ""
     return (
-        "precision=bf16 is only simulated on this processor: factors are rounded, and multiplied "
+        "precision=bf16 is only simulated on a CPU: factors are rounded, and multiplied "
         "in float32, so the results are those of a GPU, to rounding, but nothing is faster"
     )
 
 
 def describe(engine: str, device: torch.device) -> dict[str, Any]:
-    """What computes on a device: the engine's name, whether C is compiled, Triton's version where
-    its kernels are used, and the instructions for products of bfloat16 numbers, where a CPU has
-    them.
+    """What computes on a device: the engine's name, whether C is compiled, and Triton's version
+    where its kernels are used.
     """
-    units = {"bfloat16": bfloat16.instructions()} if by_unit(device) else {}
     return {
         "engine": engine,
         "compiled": compiled.available(),
         "triton": kernels.version(device),
-        **units,
     }
 
 

@@ -240,7 +240,6 @@ def test_huge_logits_and_no_numbers(where: str) -> None:
 def test_factors_are_rounded_to_bfloat16(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """The interpreter cuts numbers off, where a GPU rounds them."""
     # what is compiled rounds, too
-    monkeypatch.setattr(products.bfloat16, "compiled", lambda: None)
     monkeypatch.setattr(perceptron, "trains", lambda *_: False)
     monkeypatch.setattr(
         products, "in_bfloat16", lambda x: (x.view(torch.int32) & -(1 << 16)).view(torch.float32)

@@ -145,15 +145,11 @@ def test_gradients_are_those_of_the_definition(name: str) -> None:
         assert (got[row] - want).norm() < 2e-5 * want.norm()
 
 
-@pytest.mark.parametrize("units", [True, False])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_rounded_factors_give_what_pytorch_makes_of_them(
-    monkeypatch: pytest.MonkeyPatch, name: str, units: bool
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """With a processor's units for matrices, where it has them, and without."""
     (engine, models), shards = engine_of(name, "bf16"), ragged_shards()
-    if not units:
-        monkeypatch.setattr(convolution, "by_unit", lambda _: False)
     got = engine.grad(GradCall(models, labels(len(shards)), shards))
     exact = engine_of(name)[0].grad(GradCall(models, labels(len(shards)), shards))
     monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")

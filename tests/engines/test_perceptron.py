@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines import make_engine
-from fedclust.engines.fused import FusedEngine, products
+from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.native import perceptron, rows, softmax
 from fedclust.engines.fused.network import Network
 from fedclust.models.initial import named_init
@@ -132,15 +132,9 @@ def test_layers_without_a_bias_or_a_relu(where: str, solver: str) -> None:
 
 
 @pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("units", [False, True], ids=["without units", "as it is"])
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("name", ["mlp", "linear"])
-def test_rounded_factors_give_what_a_simulation_gives(
-    monkeypatch: pytest.MonkeyPatch, name: str, solver: str, units: bool, where: str
-) -> None:
-    """By a processor's instructions for them, where it has any, and without: equal to rounding."""
-    if not units:
-        monkeypatch.setattr(products.bfloat16, "compiled", lambda: None)
+def test_rounded_factors_give_what_a_simulation_gives(name: str, solver: str, where: str) -> None:
     call = (shipped(name), ragged_shards(COUNTS), SOLVERS[solver])
     fast, slow = both(*call, precision="bf16", where=where)
     exact = train(*call, where=where)

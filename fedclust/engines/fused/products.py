@@ -7,9 +7,8 @@ it. So the permission is given for the time of a product, on processors of AMD w
 product that rounding would change comes out exact.
 
 With `precision=bf16` the factors of every product are rounded to bfloat16, as the fastest units of
-a GPU want them, and added up in float32. A CPU without fast instructions for that simulates the
-same products, no faster than others, so that what the rounding does to a result can be studied
-anywhere; a run says so.
+a GPU want them, and added up in float32. A CPU simulates the same products, no faster than others,
+so that what the rounding does to a result can be studied anywhere; a run says so.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-
-from fedclust.engines.fused.native import bfloat16
 
 # multiplications of one matrix below which oneDNN's 20 microseconds a call are too many
 _LARGE = 30_000
@@ -73,8 +70,6 @@ class Products:
             a, b: float32 [R, m, k] and [R, k, n].
             out: [R, m, n].
         """
-        if self.rounds and by_unit(a.device):
-            return bfloat16.multiply(None, a, b, out)
         if self.rounds:
             return out.copy_(_rounded_bmm(a, b))
         if _by_onednn(a, b):
@@ -93,8 +88,6 @@ class Products:
             out: [R, m, n].
             beta, alpha: factors.
         """
-        if self.rounds and by_unit(a.device):
-            return bfloat16.multiply(c, a, b, out, beta=beta, alpha=alpha)
         if self.rounds:
             return torch.add(c * beta, _rounded_bmm(a, b), alpha=alpha, out=out)
         if _by_onednn(a, b):
@@ -115,11 +108,6 @@ class Products:
         return _rounded_bmm(a.flatten(0, 1), b.flatten(0, 1)).view(-1, each, a.shape[2], b.shape[3])
 
 
-def by_unit(device: torch.device) -> bool:
-    """Whether a CPU has fast instructions for products of bfloat16 numbers."""
-    return device.type == "cpu" and bfloat16.compiled() is not None
-
-
 def in_bfloat16(x: Tensor) -> Tensor:
     """The nearest float32 numbers that are exact in bfloat16."""
     return x.to(torch.bfloat16).to(torch.float32)
@@ -127,8 +115,6 @@ def in_bfloat16(x: Tensor) -> Tensor:
 
 def _rounded_bmm(a: Tensor, b: Tensor) -> Tensor:
     """The float32 products of rounded factors."""
-    if by_unit(a.device):
-        return bfloat16.multiply(None, a, b, a.new_empty(*a.shape[:2], b.shape[2]))
     if a.device.type == "cpu":  # has no product of bfloat16 numbers with a float32 result
         return torch.bmm(in_bfloat16(a), in_bfloat16(b))
     return torch.bmm(a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype=torch.float32)

@@ -19,8 +19,7 @@
    With strides of 1 and enough channels, kernels of 3 x 3 and 5 x 5 take fewer multiplications: see
    convolution_winograd.h.
 
-   The factors of all three products may be rounded to bfloat16. A processor's units for matrices then take them where
-   they can, see convolution_units.h; elsewhere the products are float32 ones of rounded numbers.
+   The factors of all three products may be rounded to bfloat16, as on a GPU; the products are float32 ones.
 
    Longer than most files here: its inlined tiles are shared by the forward and the backward pass. */
 
@@ -71,7 +70,7 @@ typedef struct {
   int64_t window_height, window_width, window_row_stride, window_column_stride, relu;
   int64_t pieces;                         /* that a row of the kernel is in, where it meets an image */
   int64_t parts;                          /* that the images of a row of clients are dealt out in */
-  int64_t rounds, units;                  /* factors are rounded, and by units for matrices: strides and dilation 1 */
+  int64_t rounds;                         /* factors are rounded */
   int64_t side;                           /* of the squares of convolution_winograd.h; 0 without */
   Images x, y, delta, back;               /* back without data: nobody needs the gradient of the images */
   const float *kernel, *bias;             /* [R, out, taps, in], [R, out] or NULL */
@@ -96,14 +95,11 @@ typedef struct {
 
 static int64_t vectors(int64_t channels) { return (channels + LANES - 1) / LANES; }
 
-#include "convolution_units.h"
-
 /* Sizes that follow from the others: K and its vectors of outputs, the places of a row of the kernel, those of a
    piece of it and their vectors, numbers of a padded image; pixels from a row of sums to the next one; vectors of the
    turned kernel, and of its gradient, before the bias. */
 typedef struct {
   int64_t k, v, each, piece, u, padded, across, turned, back_turned, gradient;
-  Units units;
 } Sizes;
 
 /* The nearest numbers that bfloat16 has. */
@@ -306,14 +302,6 @@ static Sizes sizes_of(const Block *j) {
              .padded = j->padded_height * j->padded_width * j->inputs, .across = j->out_width};
   s.turned = s.gradient = s.k * s.v;
   s.back_turned = j->kernel_rows * j->pieces * j->outputs * s.u;
-  if (j->units) {
-    const Units t = s.units = units_of(j);
-    s.padded = t.kept * t.line / 2;
-    s.across = j->padded_width;
-    s.turned = t.groups * t.each * s.v * 16;
-    s.back_turned = j->kernel_rows * t.back_each * vectors(j->inputs) * 16;
-    s.gradient = t.times * t.lines * s.v;
-  }
   if (j->side) {
     s.turned = s.gradient = SQUARE * j->inputs * s.v;
     s.back_turned = SQUARE * j->outputs * vectors(j->inputs);
@@ -330,11 +318,7 @@ static int64_t beside_sums(const Block *j, const Sizes *s) {
 /* The room that a block needs. */
 void rooms(const Block *j, Rooms *to) {
   const Sizes s = sizes_of(j);
-  int64_t scratch = beside_sums(j, &s) + (j->side ? winograd_space(j) : 0);
-  if (j->units) {
-    const int64_t forward = forward_space(j, &s.units), backward = backward_space(j, &s.units);
-    scratch = forward > backward ? forward : backward;
-  }
+  const int64_t scratch = beside_sums(j, &s) + (j->side ? winograd_space(j) : 0);
   *to = (Rooms){.turned = (s.turned + s.v) * LANES, .back_turned = s.back_turned * LANES, .padded = s.padded,
                 .where = (j->pooled_height * j->pooled_width * s.v * LANES + 3) / 4,
                 .partial = (s.gradient + s.v) * LANES, .scratch = scratch * LANES};
@@ -387,48 +371,26 @@ INLINE void maxima(const Block *j, const Sizes *s, const vec *sums, const vec *b
   }
 }
 
-/* What the sums of an image are made from. */
-typedef struct {
-  float *padded;
-  const uint16_t *pixels; /* for units */
-} Source;
-
 /* Rows of the sums of an image, at their place in `sums`; by squares they are all made at once. */
-static void sum_rows(const Block *j, const Sizes *s, Source x, const vec *w, vec *sums, int64_t first, int64_t rows) {
-#ifdef UNITS
-  const Units *t = &s->units;
-  const int64_t from = first * s->across, to = (first + rows - 1) * s->across + j->out_width;
-  if (j->units) {
-    sums_of_pixels(sums, x.pixels, t->numbers, (const uint16_t *)w, s->v, from, to, t->fold * s->across, t->groups,
-                   t->each);
-    return;
-  }
-#endif
+static void sum_rows(const Block *j, const Sizes *s, float *x, const vec *w, vec *sums, int64_t first, int64_t rows) {
   if (j->side)
-    sums_by_squares(j, x.padded, w, sums, sums + beside_sums(j, s));
+    sums_by_squares(j, x, w, sums, sums + beside_sums(j, s));
   else
-    convolve(j, s, x.padded, w, sums, first, rows);
+    convolve(j, s, x, w, sums, first, rows);
 }
 
-static Source source_of(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *scratch) {
+/* An image with its zeros, which the sums are made from. */
+static float *padded_of(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *scratch) {
   const float *image = image_of(&j->x, r, b);
   float *kept = j->padded ? j->padded + (r * j->batch + b) * s->padded : NULL;
-#ifdef UNITS
-  const Units *t = &s->units;
-  if (j->units) {
-    vec *const pixels = scratch + (t->deep + 1) * 32 * s->v, *const lines = pixels + t->pixels * t->numbers / 32 + 1;
-    lay_out_image(j, t, image, (uint16_t *)pixels, kept ? (uint16_t *)kept : (uint16_t *)lines);
-    return (Source){.pixels = (const uint16_t *)pixels};
-  }
-#endif
   if (!kept) kept = (float *)(scratch + j->out_height * j->out_width * s->v);
   pad(j, s, image, kept);
-  return (Source){.padded = kept};
+  return kept;
 }
 
 static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *scratch) {
   const int64_t v = s->v, n = j->pooled_height * j->pooled_width;
-  const Source x = source_of(j, s, r, b, scratch);
+  float *x = padded_of(j, s, r, b, scratch);
   float *y = image_of(&j->y, r, b);
   uint8_t *where = j->where ? j->where + (r * j->batch + b) * n * v * LANES : NULL;
   const vec *w = j->turned + r * (s->turned + v), *bias = w + s->turned;
@@ -502,24 +464,6 @@ static void unpool(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *g,
     }
 }
 
-#ifdef UNITS
-static void backward_by_units(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *g) {
-  const Units *t = &s->units;
-  const int64_t v = s->v, end = t->deep * 32;
-  for (int64_t p = j->out_width; p < end; p += s->across) { /* pixels that have no sums */
-    const int64_t many = p + s->across - j->out_width < end && p + s->across < j->out_height * s->across
-                             ? s->across - j->out_width : end - p;
-    memset(g + p * v, 0, (size_t)(many * v) * sizeof(vec));
-  }
-  unpool(j, s, r, b, g, partial + s->gradient);
-  const uint16_t *lines = (const uint16_t *)(j->padded + (r * j->batch + b) * s->padded);
-  kernel_by_units(j, t, partial, lines, g, g + end * v);
-  if (j->back.data)
-    image_by_units(j, t, image_of(&j->back, r, b), g, (const uint16_t *)(j->back_turned + r * s->back_turned),
-                   g + end * v);
-}
-#endif
-
 /* Adds to the gradient of the kernel what g gives with an image. */
 static void kernel_by_rows(const Block *j, const Sizes *s, vec *to, float *x, const vec *g) {
   const int64_t v = s->v, width = j->padded_width * j->inputs, strip = strip_of(s);
@@ -553,12 +497,6 @@ static void image_by_rows(const Block *j, const Sizes *s, float *to, const vec *
 }
 
 static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *g) {
-#ifdef UNITS
-  if (j->units) {
-    backward_by_units(j, s, r, b, partial, g);
-    return;
-  }
-#endif
   const int64_t sums = j->out_height * j->out_width * s->v, width = j->padded_width * j->inputs;
   float *x = j->padded + (r * j->batch + b) * s->padded, *dx = j->back.data ? (float *)(g + sums) : NULL;
   const vec *w = dx ? j->back_turned + r * s->back_turned : NULL;
@@ -578,35 +516,23 @@ static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b,
     memcpy(back + h * j->width * j->inputs, dx + h * width, (size_t)(j->width * j->inputs) * sizeof(float));
 }
 
-/* The kernel of a row as [K, v], as values, or as tiles, and the bias. */
+/* The kernel of a row as [K, v], as values, and the bias. */
 static void turn(const Block *j, const Sizes *s, int64_t r) {
   const float *from = j->kernel + r * j->outputs * s->k;
   const int64_t lanes = s->v * LANES;
   vec *const turned = j->turned + r * (s->turned + s->v);
   float *to = (float *)turned, *bias = (float *)(turned + s->turned);
   for (int64_t o = 0; o < lanes; o++) bias[o] = j->bias && o < j->outputs ? j->bias[r * j->outputs + o] : 0;
-#ifdef UNITS
-  if (j->units) {
-    turn_to_tiles(j, &s->units, from, (uint16_t *)turned);
-    return;
-  }
-#endif
   for (int64_t k = 0; k < s->k; k++)
     for (int64_t o = 0; o < lanes; o++) to[k * lanes + o] = o < j->outputs ? from[o * s->k + k] : 0;
   round_all(j, to, s->k * lanes);
   if (j->side) values_of_kernel(j, turned, j->inputs * s->v);
 }
 
-/* The kernel of a row as [kernel rows, pieces, out, u], as values, or as tiles. */
+/* The kernel of a row as [kernel rows, pieces, out, u], as values. */
 static void turn_back(const Block *j, const Sizes *s, int64_t r) {
   const float *from = j->kernel + r * j->outputs * s->k;
   float *to = (float *)(j->back_turned + r * s->back_turned);
-#ifdef UNITS
-  if (j->units) {
-    turn_back_to_tiles(j, &s->units, from, (uint16_t *)to);
-    return;
-  }
-#endif
   memset(to, 0, (size_t)s->back_turned * sizeof(vec));
   if (j->side) {
     const int64_t c = j->inputs, u = vectors(c);
@@ -631,11 +557,10 @@ static void collect(const Block *j, const Sizes *s, int64_t r) {
     for (int64_t i = 0; i < each; i++) sums[i] += sums[p * each + i];
   if (j->side) kernel_of_values(j, sums, c * s->v);
   const float *from = (const float *)sums;
-  const int64_t lines = j->units && !s->units.apart ? s->units.lines : c; /* from a place of the kernel to the next */
   float *to = j->kernel_gradient + r * j->outputs * s->k;
   for (int64_t o = 0; o < j->outputs; o++)
     for (int64_t place = 0; place < s->k / c; place++)
-      for (int64_t i = 0; i < c; i++) *to++ = from[(place * lines + i) * s->v * LANES + o];
+      for (int64_t i = 0; i < c; i++) *to++ = from[(place * c + i) * s->v * LANES + o];
   if (j->bias_gradient)
     memcpy(j->bias_gradient + r * j->outputs, from + s->gradient * LANES, (size_t)j->outputs * sizeof(float));
 }
@@ -648,33 +573,7 @@ static vec *own_scratch(const Block *j, int64_t space) {
 #endif
 }
 
-/* What a thread does before and after its tiles. */
-static void begin(const Block *j) {
-#ifdef UNITS
-  if (j->units) begin_tiles();
-#else
-  (void)j;
-#endif
-}
-
-static void end(const Block *j) {
-#ifdef UNITS
-  if (j->units) end_tiles();
-#else
-  (void)j;
-#endif
-}
-
 int lanes(void) { return LANES; }
-
-/* Whether there is code for a processor's units for matrices. */
-int knows_units(void) {
-#ifdef UNITS
-  return 1;
-#else
-  return 0;
-#endif
-}
 
 /* y, and what `backward` needs. */
 void forward(const Block *j, int threads) {
@@ -684,13 +583,11 @@ void forward(const Block *j, int threads) {
   (void)threads; /* unused where the compiler does not know OpenMP */
 #pragma omp parallel num_threads(threads)
   {
-    begin(j);
 #pragma omp for schedule(dynamic)
     for (int64_t r = 0; r < j->rows; r++) turn(j, &s, r);
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < j->rows * j->batch; i++)
       forward_image(j, &s, i / j->batch, i % j->batch, own_scratch(j, room.scratch / LANES));
-    end(j);
   }
 }
 
@@ -704,7 +601,6 @@ void backward(const Block *j, int threads) {
   (void)threads;
 #pragma omp parallel num_threads(threads)
   {
-    begin(j);
     if (j->back.data) {
 #pragma omp for schedule(dynamic)
       for (int64_t r = 0; r < j->rows; r++) turn_back(j, &s, r);
@@ -719,6 +615,5 @@ void backward(const Block *j, int threads) {
     }
 #pragma omp for schedule(dynamic)
     for (int64_t r = 0; r < j->rows; r++) collect(j, &s, r);
-    end(j);
   }
 }

@@ -23,7 +23,7 @@ from fedclust.engines.fused.native.geometry import (
     pixels_of_kernel,
     rows_that_meet,
 )
-from fedclust.engines.fused.products import Products, by_unit
+from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.weights import Weight
 
@@ -33,7 +33,6 @@ _TASKS = 8
 # of `convolution_winograd.h`: values along the side of a square, and the channels that pay for them
 _POINTS, _ENOUGH = 6, 16
 
-_CPU = torch.device("cpu")
 # name and shape to a float32 buffer that begins at a multiple of 64 bytes
 Room = Callable[..., Tensor]
 
@@ -69,11 +68,6 @@ def computes(layers: Sequence[nn.Module], device: torch.device) -> bool:
     return bool(convolutions) and device.type == "cpu" and compiled() is not None
 
 
-def _by_units(code: ctypes.CDLL, block: Block, products: Products) -> bool:
-    """Whether a processor's units for matrices take a convolution."""
-    return products.rounds and _is_plain(block) and bool(code.knows_units()) and by_unit(_CPU)
-
-
 def _is_plain(block: Block) -> bool:
     """Whether stride and dilation are 1."""
     return pair(block.conv.stride) == (1, 1) and pair(block.conv.dilation) == (1, 1)
@@ -96,7 +90,7 @@ class _Job(Structure):
             (name, c_int64)
             for name in ("rows", "batch", *(field.name for field in fields(Geometry)))
         ),
-        *((name, c_int64) for name in ("pieces", "parts", "rounds", "units", "side")),
+        *((name, c_int64) for name in ("pieces", "parts", "rounds", "side")),
         *((name, _Images) for name in ("x", "y", "delta", "back")),
         *((name, c_void_p) for name in ("kernel", "bias", "kernel_gradient", "bias_gradient")),
         *((name, c_void_p) for name in ("places", "meets", "met", "channels")),
@@ -181,7 +175,6 @@ class BlockStep:
             pieces=pieces,
             parts=parts,
             rounds=products.rounds,
-            units=_by_units(code, block, products),
             side=_side(block, g, products),
             y=_images(self.out),
             back=_Images() if self.back is None else _images(self.back),

@@ -20,10 +20,8 @@
    nothing. All products are one tile of code: a few rows of factors, number by number, times vectors that lie one
    after the other.
 
-   rounds: the factors of every product are rounded to bfloat16. Those in the span, most of the arithmetic, are then
-   left to a processor's units for matrices, where it has them; the rest are float32 products of rounded numbers. */
+   rounds: the factors of every product are rounded to bfloat16, as on a GPU; the products are float32 ones. */
 
-#include "rounded_product.h"
 #include "rows.h"
 
 /* Rows and vectors of a tile: its sums must fit the registers. */
@@ -47,7 +45,6 @@ typedef struct {
 typedef struct {
   Rows of;
   int64_t layers, rounds;
-  int64_t units;      /* whether this process may use them */
   int64_t own_anchor; /* whether the anchor is not the start */
   const Layer *layer; /* [layers] */
   float lr, momentum, pull;
@@ -61,7 +58,7 @@ typedef struct {
 typedef struct {
   vec *c, *u, *anchor;              /* [o, w], of layer 0 [k, v], in the span [n, v] and no anchor */
   vec *turned;                      /* [i, v] the weights' transpose, as a factor; of layer 0 nothing */
-  vec *seen;                        /* c as a factor; c itself where factors are not rounded; not of units */
+  vec *seen;                        /* c as a factor; c itself where factors are not rounded */
   vec *z, *d;                       /* [B, v] outputs and their gradient, the last layer's in one place */
   vec *bias, *bias_u, *bias_anchor; /* [v] */
   vec *bias_change;                 /* [v] gradient of the bias */
@@ -81,11 +78,8 @@ typedef struct {
   vec *out[3];     /* and [n, v] with the weights of layer 0 as they were, the anchor and the momentum */
   vec *across;     /* [k, TURNED] examples turned over, */
   vec *out_across; /* [o, TURNED] what the layer gives of them, */
-  vec *start;      /* [o, ceil(k / 16)] and its weights where factors are rounded, but not by units */
+  vec *start;      /* [o, ceil(k / 16)] and its weights where factors are rounded */
   vec *finished;   /* [FINISHED, ceil(k / 16)] some of the weights at the end */
-  uint16_t *left;  /* for units: [n, deep, 32] the products with each other, and [B, deep, 32] those of a batch */
-  uint16_t *some;
-  vec *right;      /* for units: [deep, 16, v] pairs of c */
   Batch batch;
 } Room;
 
@@ -152,37 +146,6 @@ static void product(vec *to, const float *const *x, int64_t every, int64_t rows,
   product_into(to, v, x, every, rows, k, c, v, kept, factor);
 }
 
-/* Whether units compute what is in the span. */
-static int by_units(const Job *j) {
-#ifdef UNITS
-  return j->rounds && j->units;
-#else
-  (void)j;
-  return 0;
-#endif
-}
-
-#ifdef UNITS
-/* The products of the examples as left tiles. */
-static void lay_out_gram(const Room *room, int64_t n) {
-  const int64_t width = tiles(n, DEEP) * DEEP, pitch = vectors(n) * LANES;
-  for (int64_t e = 0; e < n; e++)
-    for (int64_t i = 0; i < n; i += DEEP) {
-      const float *from = (const float *)room->gram + e * pitch + i;
-      _mm512_store_si512(room->left + e * width + i, rounded(_mm512_maskz_loadu_ps(first(n - i), from),
-                                                            _mm512_maskz_loadu_ps(first(n - i - SIDE), from + SIDE)));
-    }
-}
-
-/* The rows 2 * pair and 2 * pair + 1 of c in the right tiles. */
-static void refresh(const Room *room, int64_t n, int64_t pair, int64_t v) {
-  const vec *c = room->part->c + 2 * pair * v;
-  const int both = 2 * pair + 1 < n;
-  for (int64_t m = 0; m < v; m++)
-    room->right[pair * v + m] = (vec)paired((__m512)c[m], both ? (__m512)c[v + m] : _mm512_setzero_ps());
-}
-#endif
-
 /* The rows of [count, v] as factors. */
 static const float *const *rows_of(const Room *room, const vec *from, int64_t count, int64_t v) {
   for (int64_t i = 0; i < count; i++) room->x[i] = (const float *)(from + i * v);
@@ -228,30 +191,6 @@ ALWAYS vec at_start(const Start *start, int64_t example, int64_t m) {
   return z;
 }
 
-#ifdef UNITS
-/* As `in_span` by units, with what follows it: one pass over the outputs. */
-static void in_span_by_units(const Job *j, const Room *room, const Start *start, int64_t n) {
-  const int64_t deep = tiles(n, DEEP), size = room->batch.size, *own = room->batch.own, width = deep * DEEP, v = start->v;
-  const int relu = (int)j->layer->relu, rounds = j->layers > 1;
-  float sums[4 * SIDE * SIDE] __attribute__((aligned(64)));
-  const Sums to = {sums, 8 * SIDE, SIDE};
-  for (int64_t e = 0; e < size; e++) memcpy(room->some + e * width, room->left + own[e] * width, (size_t)width * 2);
-  for (int64_t e = 0; e < size; e += 2 * SIDE)
-    for (int64_t m = 0; m < v; m += 2) {
-      const Tiles left = {room->some + e * width, 2 * width, 0, DEEP};
-      const Tiles right = {(const uint16_t *)(room->right + m), v * (int64_t)sizeof(vec), DEEP, SIDE * v * DEEP};
-      sum_up_some(size - e, v - m > 1, 0, to, left, right, 1, deep);
-      for (int64_t i = 0; i < 2 * SIDE && e + i < size; i++)
-        for (int64_t h = 0; h < 2 && m + h < v; h++) {
-          vec z = at_start(start, own[e + i], m + h) - j->lr * ((const vec *)sums)[2 * i + h];
-          if (relu) z = choose(z <= 0.0f, (vec){}, z);
-          if (rounds) round_to(&z, &z, 1);
-          room->part->z[(e + i) * v + m + h] = z;
-        }
-    }
-}
-#endif
-
 /* The outputs of layer 0 in the span. */
 static void in_span(const Job *j, const Room *room, const Start *start, int64_t n) {
   const int64_t v = start->v, w = vectors(n), size = room->batch.size, *own = room->batch.own;
@@ -266,7 +205,7 @@ static void in_span(const Job *j, const Room *room, const Start *start, int64_t 
 static void look_at(const Job *j, int64_t example, vec *to) {
   const int64_t w = vectors(j->of.all.width);
   convert(&j->of.all, example, (float *)to, w * LANES);
-  if (j->rounds && !by_units(j)) round_to(to, to, w);
+  if (j->rounds) round_to(to, to, w);
 }
 
 /* The outputs of layer 0 where it is not in the span. */
@@ -279,7 +218,6 @@ static void outside_span(const Job *j, const Room *room, int64_t r) {
     look_at(j, index[room->batch.own[e]], room->examples + e * w);
     memcpy(part->z + e * v, part->bias, (size_t)v * sizeof(vec));
   }
-  if (by_units(j)) round_to(room->examples, room->examples, size * w);
   product(part->z, rows_of(room, room->examples, size, w), 1, size, k, part->seen, v, 1, 1);
 }
 
@@ -296,12 +234,6 @@ static void forward(const Job *j, const Room *room, const Unforced *f, int64_t r
       product(part->z, rows_of(room, room->part[l - 1].z, size, w), 1, size, layer->inputs, part->turned, v, 1, 1);
     } else if (j->of.spanned[r]) {
       const Start start = start_of(j, room, f);
-#ifdef UNITS
-      if (by_units(j)) {
-        in_span_by_units(j, room, &start, j->of.count[r]);
-        continue;
-      }
-#endif
       in_span(j, room, &start, j->of.count[r]);
     } else {
       outside_span(j, room, r);
@@ -329,14 +261,6 @@ static void after_spread(const Job *j, const Room *room, int64_t n) {
   const int64_t v = vectors(layer->outputs), all = n * v;
   if (layer->slot)
     for (int64_t i = 0; i < all; i++) part->c[i] += part->u[i];
-#ifdef UNITS
-  if (by_units(j)) {
-    const int everywhere = layer->slot || j->lr * layer->decay != 0;
-    for (int64_t i = 0; i < (everywhere ? (n + 1) / 2 : room->batch.size); i++)
-      refresh(room, n, everywhere ? i : room->batch.own[i] / 2, v);
-    return;
-  }
-#endif
   if (j->rounds) round_to(part->seen, part->c, all);
 }
 
@@ -446,19 +370,17 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
     if (!j->rounds) part->seen = part->c;
   }
   const Layer *last = j->layer + j->layers - 1;
-  const int64_t deep = by_units(j) ? (n + 31) / 32 : 0, high = (most.batch + 31) / 32 * 32, direct = n && !by_units(j);
   const int64_t counts[] = {vectors(last->outputs), vectors(2 * tallest), (n > most.looked_at ? n : most.looked_at) * w,
                             n * vectors(n), origin, j->layer->anchor && j->own_anchor ? origin : 0,
-                            j->layer->slot ? origin : 0, direct ? k * TURNED : 0, direct ? o * TURNED : 0,
-                            direct && j->rounds ? o * w : 0, direct ? FINISHED * w : 0, n * deep, high * deep, 16 * deep * v,
-                            vectors(2 * most.batch), vectors(2 * most.batch), vectors(most.batch)};
+                            j->layer->slot ? origin : 0, n ? k * TURNED : 0, n ? o * TURNED : 0,
+                            n && j->rounds ? o * w : 0, n ? FINISHED * w : 0, vectors(2 * most.batch),
+                            vectors(2 * most.batch), vectors(most.batch)};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
   if (!memory) return total;
   void **to[] = {(void **)&room->filled, (void **)&room->x, (void **)&room->examples, (void **)&room->gram,
                  (void **)&room->out[0], (void **)&room->out[1], (void **)&room->out[2], (void **)&room->across,
-                 (void **)&room->out_across, (void **)&room->start, (void **)&room->finished, (void **)&room->left,
-                 (void **)&room->some, (void **)&room->right, (void **)&room->batch.own, (void **)&room->batch.label,
-                 (void **)&room->batch.weight};
+                 (void **)&room->out_across, (void **)&room->start, (void **)&room->finished, (void **)&room->batch.own,
+                 (void **)&room->batch.label, (void **)&room->batch.weight};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) *to[i] = take(&memory, counts[i]);
   for (int64_t i = last->outputs; i < vectors(last->outputs) * LANES; i++) ((float *)room->filled)[i] = NOTHING;
   return total;
@@ -475,29 +397,6 @@ static void turn_out(float *to, const vec *from, int64_t o, int64_t i, int64_t v
   if (to) turn_over(to, i, (const float *)from, v * LANES, i, o);
 }
 
-#ifdef UNITS
-/* out [m, n] = c + alpha * a b by units; c without data for nothing. */
-static int multiply(int64_t m, int64_t k, int64_t n, Stack a, Stack b, Stack c, Stack out, float alpha) {
-  const Product job = {.count = 1, .m = m, .k = k, .n = n, .a = a, .b = b, .c = c, .out = out, .alpha = alpha, .beta = 1};
-  return rounded_rows(&job, 0, 0, m);
-}
-
-/* As `begin_span`, by units. */
-static int begin_by_units(const Job *j, const Room *room, const float *const *given, int64_t n) {
-  const int64_t k = j->of.all.width, wide = vectors(k) * LANES, o = j->layer->outputs, v = vectors(o);
-  float *const x = (float *)room->examples;
-  const Stack examples = {x, 0, wide, 1}, nothing = {};
-  int all = multiply(n, k, n, examples, turned(examples), nothing, (Stack){(float *)room->gram, 0, vectors(n) * LANES, 1}, 1);
-  for (int i = 0; i < 3; i++)
-    if (given[i])
-      all &= multiply(n, k, o, examples, (Stack){(float *)given[i], 0, 1, k}, nothing,
-                      (Stack){(float *)room->out[i], 0, v * LANES, 1}, 1);
-  lay_out_gram(room, n);
-  memset(room->right, 0, (size_t)(16 * tiles(n, DEEP) * v) * sizeof(vec));
-  return all;
-}
-#endif
-
 /* The products of a row's examples, with each other and with what the span begins with. 1, or 0 where there is no
    memory. */
 static int begin_span(const Job *j, const Room *room, int64_t r, int64_t n) {
@@ -513,9 +412,6 @@ static int begin_span(const Job *j, const Room *room, int64_t r, int64_t n) {
   memset(room->part->c, 0, (size_t)(n * v) * sizeof(vec));
   if (j->rounds) memset(room->part->seen, 0, (size_t)(n * v) * sizeof(vec));
   if (layer->slot) memset(room->part->u, 0, (size_t)(n * v) * sizeof(vec));
-#ifdef UNITS
-  if (by_units(j)) return begin_by_units(j, room, given, n);
-#endif
   float *const gram = (float *)room->gram, *const across = (float *)room->across;
   for (int64_t q = 0; q < n; q += TURNED * LANES) { /* one half; the other half is the same */
     const int64_t left = n - q, some = left < TURNED * LANES ? left : TURNED * LANES, u = vectors(some), pitch = u * LANES;
@@ -560,12 +456,6 @@ static void unmoved(const Job *j, int64_t r, const Unforced *f) {
 /* to [o, k] += factor * c^T x, with the coefficients c [n, v] of the examples. 1, or 0 where there is no memory. */
 static int spread_out(const Job *j, const Room *room, float *to, vec *c, int64_t n, float factor) {
   const int64_t o = j->layer->outputs, k = j->layer->inputs, v = vectors(o), w = vectors(k);
-#ifdef UNITS
-  if (by_units(j)) {
-    const Stack factors = {(float *)c, 0, 1, v * LANES}, x = {(float *)room->examples, 0, w * LANES, 1}, out = {to, 0, k, 1};
-    return multiply(o, n, k, factors, x, out, out, factor);
-  }
-#endif
   for (int64_t m = 0; m < o; m += FINISHED) {
     const int64_t count = o - m < FINISHED ? o - m : FINISHED;
     for (int64_t i = 0; i < count; i++) room->x[i] = (const float *)c + m + i;
@@ -582,7 +472,7 @@ static int end_span(const Job *j, const Room *room, const Unforced *f, int64_t r
   const Part *part = room->part;
   const int64_t all = layer->outputs * layer->inputs;
   unmoved(j, r, f);
-  if (!spread_out(j, room, layer->weight + r * all, by_units(j) ? part->c : part->seen, n, -j->lr)) return 0;
+  if (!spread_out(j, room, layer->weight + r * all, part->seen, n, -j->lr)) return 0;
   if (!layer->slot) return 1;
   if (j->rounds) round_to(part->u, part->u, n * vectors(layer->outputs));
   return spread_out(j, room, layer->slot + r * all, part->u, n, 1);
@@ -640,10 +530,6 @@ static int row(const Job *j, int64_t r, Room *room) {
   if (begin_row(&j->of, &room->batch, r)) return 1;
   load(j, room, r);
   if (spanned && !begin_span(j, room, r, n)) return 0;
-#ifdef UNITS
-  const int64_t batch = n < j->of.batch ? n : j->of.batch, lower = batch - SIDE;
-  if (by_units(j)) begin_tiles_of(batch < SIDE ? batch : SIDE, lower > 0 && lower < SIDE ? lower : SIDE);
-#endif
   for (int64_t s = 0; s < j->of.steps[r]; s++) {
     take_batch(&j->of, &room->batch, r, s);
     const int64_t size = room->batch.size;
@@ -653,9 +539,6 @@ static int row(const Job *j, int64_t r, Room *room) {
     backward(j, room, r);
     if (spanned) unforced(&f, layer->slot != NULL, j->lr, j->momentum, layer->decay, layer->anchor ? j->pull : 0);
   }
-#ifdef UNITS
-  if (by_units(j)) begin_tiles();
-#endif
   tell_losses(&j->of, &losses, r);
   store(j, room, r);
   return !spanned || end_span(j, room, &f, r, n);
@@ -674,17 +557,11 @@ int train(const Job *j, int threads) {
     vec *memory = aligned_alloc(sizeof(vec), bytes);
     failed |= make_order(&room.batch.order, j->of.longest) || !memory;
     if (!failed) lay_out(j, &room, memory, most);
-#ifdef UNITS
-    if (by_units(j)) begin_tiles();
-#endif
 #pragma omp for schedule(dynamic, 1)
     for (int64_t r = 0; r < j->of.rows; r++)
       if (!failed) failed |= !row(j, r, &room);
     forget_order(&room.batch.order);
     free(memory);
-#ifdef UNITS
-    if (by_units(j)) end_tiles();
-#endif
   }
   return failed;
 }

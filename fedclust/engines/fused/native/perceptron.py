@@ -18,7 +18,6 @@ from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.native.rows import Rows, address, as_stored, train_rows
 from fedclust.engines.fused.network import Network
-from fedclust.engines.fused.products import by_unit
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.fused.weights import Weight
 from fedclust.pool import Pool
@@ -40,7 +39,7 @@ class _Job(Structure):
 
     _fields_ = (
         ("of", Rows),
-        *((name, c_int64) for name in ("layers", "rounds", "units", "own_anchor")),
+        *((name, c_int64) for name in ("layers", "rounds", "own_anchor")),
         ("layer", POINTER(_Layer)),
         *((name, c_float) for name in ("lr", "momentum", "pull")),
     )
@@ -97,7 +96,6 @@ def train_perceptron(
             of=rows,
             layers=len(layers),
             rounds=rule.products.rounds,
-            units=by_unit(pool.x.device),
             own_anchor=call.anchor is not None or call.linear is not None,
             layer=(_Layer * len(layers))(*layers),
             lr=rule.lr,

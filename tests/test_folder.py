@@ -51,6 +51,23 @@ def test_the_hash_covers_results_and_nothing_else() -> None:
         assert config_hash({**CONFIG, **change}) != config_hash(CONFIG)
 
 
+def test_a_config_spelt_otherwise_is_the_same(tmp_path: Path) -> None:
+    """0 and 0.0 are one rate, and `common` counts where a group has read it."""
+    job = folder(tmp_path / "run", solver={"lr": 0.0}, common={"aggregation": "uniform"})
+    job.acquire({})
+    job.save(0, {0: {"state": {"n": 3}}}, {"rounds_csv": 12})
+    job.release()
+    same = folder(tmp_path / "run", solver={"lr": 0}, common={"new": 1})
+    same.acquire({})
+    loaded = same.load(CPU)
+    assert loaded is not None
+    assert loaded[0] == 0
+    same.release()
+    for other in ({"lr": 1e-9}, {"lr": False}, {"lr": 0, "momentum": 0}):
+        with pytest.raises(RunFolderError, match="belongs to another config"):
+            folder(tmp_path / "run", solver=other, common={}).check()
+
+
 def test_a_checkpoint_comes_back_bit_by_bit(tmp_path: Path) -> None:
     run = folder(tmp_path / "run")
     run.acquire({})

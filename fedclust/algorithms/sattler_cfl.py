@@ -86,14 +86,14 @@ class SattlerCFL(Splitting):
             update=state.update.replaced(cohort, update),
             updated=state.updated.index_fill(0, cohort, rnd.t),
         )
-        state, notes = self._split(state, rnd)
+        sent, (state, notes) = len(state.models), self._split(state, rnd)
         label = state.label[cohort]
         models, cost = average(clients, local, state.models, label, cohort, rnd, self.aggregation)
         label, asked_again = join_cheapest(models, state.label, ids, clients)
         joining = Cost(
             models_down=asked + asked_again,
             # whoever was sent all models says which it chose
-            scalars_up=asked // len(state.models) + asked_again // len(models),
+            scalars_up=asked // sent + asked_again // len(models),
             notes={**notes, "num_clusters_found": len(models)},
         )
         return replace(state, models=models, label=label), cost.plus(joining)

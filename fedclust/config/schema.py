@@ -331,6 +331,23 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def decides_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two resolved configs have the same results: what decides them is equal by value.
+
+    0 and 0.0 are equal. What stands below `common` counts where a group has read it.
+    """
+    first, second = relevant(one), relevant(other)
+    return _equal({**first, "common": None}, {**second, "common": None})
+
+
+def _equal(one: object, other: object) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
 def _is_hashed(key: Key, value: object) -> bool:
     return key.hashed and (key.unhashed is None or value != key.unhashed)
 

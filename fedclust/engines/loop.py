@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from math import inf
 
 import torch
 from torch import Tensor, nn
@@ -220,10 +221,11 @@ class LoopEngine:
                     scores = self._load(call.models[call.label[row]])(x)
                     losses = F.cross_entropy(scores, y, reduction="none")
                 else:
-                    scores = torch.zeros(len(y), self.pool.num_classes, device=device)
-                    for share, model in zip(call.weight[row], call.models, strict=True):
-                        scores += share * self._load(model)(x).softmax(1)
-                    losses = F.nll_loss(scores.log(), y, reduction="none")
+                    # in logs: a probability below 1e-38 would be 0, and its loss infinite
+                    scores = torch.full((len(y), self.pool.num_classes), -inf, device=device)
+                    for share, model in zip(call.weight[row].log(), call.models, strict=True):
+                        scores = scores.logaddexp(share + self._load(model)(x).log_softmax(1))
+                    losses = F.nll_loss(scores, y, reduction="none")
                 loss_sum[row] += losses.sum(dtype=torch.float64)
                 correct[row] += (scores.argmax(1) == y).sum()
             meter.add(1)

@@ -278,12 +278,14 @@ class VmapEngine:
             x: [R, b, *shape] inputs.
             y: [R, b] int64 classes.
         """
-        mixed = torch.zeros(*y.shape, self.pool.num_classes, device=x.device)
+        mixed = torch.full((*y.shape, self.pool.num_classes), -math.inf, device=x.device)
+        share = weight.log()
         for k, model in enumerate(models):
             params = unflatten(model, self.layout)
             logits = functional_call(self.model, params, (x.flatten(0, 1),))
-            mixed += weight[:, k, None, None] * logits.softmax(1).view_as(mixed)
-        losses = F.nll_loss(mixed.log().flatten(0, 1), y.flatten(), reduction="none")
+            logp = logits.log_softmax(1).view_as(mixed)
+            mixed = mixed.logaddexp(share[:, k, None, None] + logp)
+        losses = F.nll_loss(mixed.flatten(0, 1), y.flatten(), reduction="none")
         return losses.view(y.shape), mixed.argmax(2) == y
 
     def _losses(

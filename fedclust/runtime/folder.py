@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import torch
 from omegaconf import OmegaConf
 
-from fedclust.config.schema import MOVED, relevant
+from fedclust.config.schema import MOVED, decides_alike, relevant
 from fedclust.helpers.errors import RunFolderError, counted
 from fedclust.helpers.files import (
     Sealed,
@@ -205,6 +205,9 @@ class RunFolder:
         known = there.pop("hash", None) if isinstance(there, dict) else None
         whole = known is not None and config_hash(there) == known
         if whole and known == config_hash(self.config):
+            return
+        if whole and decides_alike(there, self.config):
+            self.config = {**self.config, **relevant(there)}  # as it was spelt then
             return
         old = [name for name in MOVED if name in there] if isinstance(there, dict) else []
         if old:

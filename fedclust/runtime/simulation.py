@@ -81,10 +81,12 @@ class Simulation:
         (rnd, held_out), costs = _without_validation(next(self.rounds)), list[Cost]()
         clients = SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses)
         untrained = None
+        # with validation examples, they alone decide what becomes of a run
+        decides = held_out is None
         if rnd.is_change:
             # passes apart: the test of a change is no cost of the method
             before = SeedClients(self.engine, rnd)
-            untrained = before.evaluate(self._served(before, rnd))
+            untrained = before.evaluate(self._served(before, rnd), must_be_finite=decides)
         if rnd.t == 0:
             self.state, cost = self._checked("init", self.algorithm.init(clients, rnd))
             costs.append(cost)
@@ -96,8 +98,7 @@ class Simulation:
         if not evaluated:
             return Step(rnd, costs, None, None, untrained)
         served = self._served(clients, rnd)
-        # with validation examples, they alone decide what becomes of a run
-        result = clients.evaluate(served, must_be_finite=held_out is None)
+        result = clients.evaluate(served, must_be_finite=decides)
         validation = None
         if held_out is not None:
             there = replace(rnd, fed=replace(rnd.fed, test=held_out))

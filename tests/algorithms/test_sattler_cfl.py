@@ -106,6 +106,25 @@ def test_who_did_not_decide_joins_by_loss_and_absent_clients_wait() -> None:
     assert back[0].label[absent[0]] >= 0
 
 
+def test_who_chooses_before_a_split_says_so_once() -> None:
+    """A newcomer is sent two models and says which; then one splits, and who lost its label is
+    sent three.
+    """
+    fed = federation()
+    eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.gamma_max=0.5")
+    algorithm: Any = configured("sattler_cfl", *eager, "algorithm.memory=1")
+    rounds = rounds_of(fed, 8, participation=0.5)
+    states, _ = simulate(algorithm, fed, rounds)
+    t = next(t for t, s in enumerate(states) if t and len(s.models) > len(states[t - 1].models) > 1)
+    before, cohort = states[t - 1], rounds[t].cohort
+    newcomer = next(client for client in range(CLIENTS) if client not in cohort.tolist())
+    label = before.label.index_fill(0, torch.tensor([newcomer]), -1)
+    after, reports = simulate(algorithm, fed, [rounds[t]], replace(before, label=label))
+    sent = reports[0].models_down - len(cohort) - len(before.models)
+    assert sent > 0
+    assert reports[0].scalars_up == 1 + sent // len(after[0].models)
+
+
 def test_updates_of_the_parent_and_old_ones_do_not_decide() -> None:
     fed = federation()
     eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.gamma_max=0", "algorithm.memory=2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,34 @@ def test_the_servers_control_is_the_mean_of_the_clients() -> None:
     away = [i for i in range(CLIENTS) if i not in rounds[0].cohort.tolist()]
     assert not states[0].controls.all()[away].any()
     assert [(r.models_down, r.models_up) for r in reports[1:]] == [(12, 12)] * 4
+
+
+def test_the_control_is_the_mean_of_the_clients_that_are_there() -> None:
+    """One full-batch step, when half of the clients are still away."""
+    fed = federation()
+    rounds = rounds_of(fed, 2)
+    there = torch.arange(CLIENTS) % 2 == 0
+    half = [replace(rnd, present=there, cohort=there.nonzero().squeeze(1)) for rnd in rounds]
+    before, after = simulate(configured(*FULL), fed, half)[0]
+    cohort = half[1].cohort
+    own = before.controls.all()[cohort]
+    gradient = engine_for(fed).at(half[1]).grad(before.model, torch.zeros_like(cohort), cohort)
+    corrected = gradient - own + own.mean(0, keepdim=True)
+    expected = before.model - LR * corrected.mean(0, keepdim=True)
+    torch.testing.assert_close(after.model, expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(after.controls.all()[cohort], gradient, rtol=1e-3, atol=1e-5)
+    assert not after.controls.all()[~there].any()
+
+
+def test_a_rate_that_falls_divides_by_the_rounds_own() -> None:
+    """c_i+ = g_i in the second round too, whose rate is half of the first."""
+    fed = federation()
+    rounds = rounds_of(fed, 2)
+    states, _ = simulate(configured(*FULL, "solver.decay=0.5"), fed, rounds)
+    everybody = torch.arange(CLIENTS)
+    clients = engine_for(fed).at(rounds[1])
+    gradient = clients.grad(states[0].model, torch.zeros_like(everybody), everybody)
+    torch.testing.assert_close(states[1].controls.all(), gradient, rtol=1e-3, atol=1e-5)
 
 
 def test_the_servers_step_scales_the_movement() -> None:

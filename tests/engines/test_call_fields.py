@@ -188,6 +188,18 @@ def test_mixtures_average_probabilities(kind: str, name: str) -> None:
     assert torch.equal(same.correct, single.correct)
 
 
+@pytest.mark.parametrize("kind", ["loop", *FAST])
+def test_a_mixture_of_one_model_has_its_loss_however_large(kind: str) -> None:
+    """A class of probability exp(-150) is 0 in float32; its loss is 150 nats all the same."""
+    engine, shards = made(kind, "linear"), ragged_shards()
+    models, rows = 300 * starts(engine), len(shards)
+    single = engine.test(TestCall(models, labels(rows), shards))
+    assert (single.loss_sum / shards.count.clamp(min=1)).max() > 150
+    certain = F.one_hot(labels(rows), 3).float()
+    same = engine.test(TestCall(models, labels(rows), shards, certain))
+    torch.testing.assert_close(same.loss_sum, single.loss_sum, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("solver", ["sgd", "full_batch", "everything"])
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ["loop", *FAST])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import torch
 from torch import Tensor
@@ -400,12 +401,12 @@ class FusedEngine:
     def _test_mixtures(self, models: Tensor, weight: Tensor, shards: Shards) -> TestResult:
         """Test results of mixtures [C, K] of all models on the rows."""
         look = AllPairs.of(shards, self.pool)
-        mixed = models.new_zeros(self.pool.num_classes, len(look.index))
+        mixed = models.new_full((self.pool.num_classes, len(look.index)), -inf)
 
         def mix(which: Tensor, stacked: StackedModels) -> None:
-            part = torch.zeros_like(mixed)
+            part = torch.full_like(mixed, -inf)
             look.mix(stacked, self._rows.block(len(which)), weight[:, which], part)
-            mixed.add_(part)
+            torch.logaddexp(mixed, part, out=mixed)
 
         self._each_model(models, mix)
         return look.score(mixed, len(shards))

@@ -69,19 +69,21 @@ class AllPairs:
             out.index_put_(to, loss)
 
     def mix(self, models: StackedModels, block: int, weight: Tensor, out: Tensor) -> None:
-        """Add to out [Y, T] the class probabilities of R models, by their weights [C, R]."""
+        """Add to out [Y, T], in logs, the class probabilities of R models, by weights [C, R]."""
+        share = weight.log()
         for part, _, logp in self._blocks(models, weight.shape[1], block):
-            out[:, part] += (logp.exp_() * weight[self.owner[part]].T).sum(1)
+            mixed = logp.add_(share[self.owner[part]].T).logsumexp(1)
+            out[:, part] = out[:, part].logaddexp(mixed)
 
-    def score(self, probabilities: Tensor, rows: int) -> TestResult:
-        """Summed losses and hits of `rows` rows, from class probabilities [Y, T]."""
+    def score(self, logp: Tensor, rows: int) -> TestResult:
+        """Summed losses and hits of `rows` rows, from log-probabilities of the classes [Y, T]."""
         label = self.pool.y[self.index]
-        loss = probabilities.gather(0, label.unsqueeze(0)).squeeze(0).log().neg()
+        loss = logp.gather(0, label.unsqueeze(0)).squeeze(0).neg()
         sums = torch.zeros(rows, dtype=torch.float64, device=label.device)
         hits = torch.zeros(rows, dtype=torch.int64, device=label.device)
         return TestResult(
             loss_sum=sums.index_add_(0, self.owner, loss.to(torch.float64)),
-            correct=hits.index_add_(0, self.owner, (probabilities.argmax(0) == label).long()),
+            correct=hits.index_add_(0, self.owner, (logp.argmax(0) == label).long()),
         )
 
     def _blocks(

@@ -42,8 +42,7 @@ class Scaffold(Method):
 
         Attributes:
             model: [1, P] x in the paper.
-            control: [1, P] the sum of all c_i / M; c in the paper is the mean of those of the
-                clients that are there, see `_mean_control`.
+            control: [1, P] the mean of all c_i, with 0 for clients that have not arrived.
             controls: [M, P], row i is c_i in the paper.
         """
 
@@ -68,7 +67,9 @@ class Scaffold(Method):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The mean movement of the cohort, whose gradients were corrected by c - c_i."""
         cohort, before = rnd.cohort, state.controls[rnd.cohort]
-        linear = self._mean_control(state, rnd) - before
+        # c in the paper; who has not arrived has c_i = 0
+        mean = state.control * (rnd.fed.num_clients / rnd.present.sum())
+        linear = mean - before
         local = clients.train(state.model, zeros(cohort), cohort, self.solver, linear=linear)
         moved = local.params - state.model  # y_i - x
         steps = local.steps.clamp(min=1).unsqueeze(1) * self.solver.rate(rnd.t)
@@ -85,10 +86,6 @@ class Scaffold(Method):
         return state, Cost(
             models_down=sent, models_up=sent, gradient_steps=int(total), train_loss=float(loss)
         )
-
-    def _mean_control(self, state: State, rnd: Round) -> Tensor:
-        """c: the mean of the c_i of clients that are there, [1, P]; those of others are 0."""
-        return state.control * (rnd.fed.num_clients / rnd.present.sum())
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The one model for everybody."""

@@ -261,6 +261,7 @@ def test_what_stands_below_common_is_read_and_checked() -> None:
     readers = common_readers([CONF])
     assert sorted(readers) == [
         "aggregation",
+        "baseline_aggregation",
         "cluster_choice",
         "release_every",
         "restart_fraction",

@@ -11,6 +11,7 @@ Differs from the released code (wenh06/LCFL):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -36,7 +37,8 @@ class ClusterRounds(Method):
     Attributes:
         solver: local work.
         participation: fraction of a cluster's clients in a round, at least one client; None for the
-            fraction that the run samples.
+            fraction that the run samples, rounded in each cluster; `total` for as many clients as
+            the run samples, see `shared_out`.
         aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
         divisor: the updates of a cluster are divided by its `participants`, or by the `planned`
             number of them, participation times the cluster's size, as in the released code: a
@@ -44,16 +46,17 @@ class ClusterRounds(Method):
     """
 
     solver: Solver
-    participation: Fraction | None
+    participation: Fraction | Literal["total"] | None
     aggregation: Aggregation = "uniform"
     divisor: Divisor = "participants"
 
     def __post_init__(self) -> None:
+        part = self.participation
         require(
-            self.participation is None or 0 < self.participation <= 1,
+            part is None or part == "total" or 0 < part <= 1,
             "algorithm.participation",
-            self.participation,
-            "a fraction in (0, 1], or null to sample as the run does",
+            part,
+            "a fraction in (0, 1], null to sample that of the run, or total",
         )
 
     def train_clusters(
@@ -69,8 +72,9 @@ class ClusterRounds(Method):
         """
         ids = clients_with_data(rnd)
         label, sent = join_cheapest(models, label, ids, clients)
-        share = rnd.share if self.participation is None else self.participation
-        cohort = cluster_cohorts(label, ids, share, rnd)
+        part = self.participation
+        share = rnd.share if part is None or part == "total" else part
+        cohort = cluster_cohorts(label, ids, share, rnd, in_total=part == "total")
         after, _, cost = train_and_average(
             clients, models, label[cohort], cohort, self.solver, self.aggregation, rnd
         )
@@ -83,20 +87,48 @@ class ClusterRounds(Method):
         return after, label, cost.plus(joining)
 
 
-def cluster_cohorts(label: Tensor, ids: Tensor, share: float, rnd: Round) -> Tensor:
+def cluster_cohorts(
+    label: Tensor, ids: Tensor, share: float, rnd: Round, *, in_total: bool = False
+) -> Tensor:
     """The round's participants, at least one of every cluster with clients, [C] int64 sorted.
 
     Args:
         label: [M] int64 cluster of every client.
         ids: [A] int64 the clients to draw from, each with a cluster.
-        share: fraction of a cluster's clients.
+        share: fraction of the clients.
         rnd: the round.
+        in_total: whether the fraction is of all clients, or of each cluster's, which can be more or
+            fewer altogether.
     """
     # on the host, which else would wait in every cluster to hear how many there are
     among, known, dropped = on_host(ids, label[ids], rnd.dropped)
-    host, cohorts = replace(rnd, dropped=dropped), []
-    for cluster in range(max([0, *known.tolist()]) + 1):
-        members = among[known == cluster]
-        count = max(1, round(share * len(members)))
-        cohorts.append(host.sample(count, among=members))
+    host, size = replace(rnd, dropped=dropped), known.bincount(minlength=1).tolist()
+    if in_total:
+        counts = shared_out(max(1, round(share * len(among))), size)
+    else:
+        counts = [max(1, round(share * members)) for members in size]
+    cohorts = [host.sample(n, among=among[known == k]) for k, n in enumerate(counts)]
     return torch.cat(cohorts).sort().values.to(label.device, non_blocking=True)
+
+
+def shared_out(total: int, size: Sequence[int]) -> list[int]:
+    """How many clients of every cluster take part, `total` altogether, by largest remainder.
+
+    Each cluster with clients has one seat at least, so that with more clusters than `total` they
+    are more. Ties go to the first cluster.
+
+    Args:
+        total: participants, at most as many as there are clients.
+        size: clients of every cluster.
+    """
+    everybody = max(1, sum(size))
+    seats = [max(min(1, members), total * members // everybody) for members in size]
+
+    def missing(k: int) -> int:
+        return total * size[k] - seats[k] * everybody
+
+    while sum(seats) < total:
+        seats[max(range(len(size)), key=missing)] += 1
+    while sum(seats) > max(total, sum(map(bool, size))):
+        seats[min((k for k in range(len(size)) if seats[k] > 1), key=missing)] -= 1
+    return seats

@@ -19,7 +19,7 @@ from planted import (
     softmax_gradient,
 )
 
-from fedclust.algorithms.cluster_rounds import cluster_cohorts
+from fedclust.algorithms.cluster_rounds import cluster_cohorts, shared_out
 from fedclust.algorithms.warmup import Warmup
 from fedclust.cluster_metrics.loss import Loss
 from fedclust.helpers.errors import ConfigError
@@ -97,6 +97,40 @@ def test_clusters_sample_as_the_run_does() -> None:
         rnd = next(iter(scenario.rounds(fed, 0)))
         algorithm: Any = configured("lcfl")
         assert fed.group[cohort_of(algorithm, fed, rnd)].bincount().tolist() == [2] * 3
+
+
+@pytest.mark.parametrize(
+    ("total", "size", "expected"),
+    [
+        (10, [10, 10, 10, 10], [3, 3, 2, 2]),  # a quarter of each would be round(2.5) = 2
+        (10, [13, 13, 14], [3, 3, 4]),  # 3.25, 3.25, 3.5
+        (4, [17, 1, 0, 2], [2, 1, 0, 1]),  # a seat for all that have clients
+        (2, [5, 5, 5], [1, 1, 1]),
+        (7, [1, 6], [1, 6]),
+    ],
+)
+def test_participants_are_shared_out_by_largest_remainder(
+    total: int, size: list[int], expected: list[int]
+) -> None:
+    assert shared_out(total, size) == expected
+
+
+def test_clusters_sample_as_many_as_the_run_does() -> None:
+    """Of three clusters of four a quarter and a half: 3 and 6, where rounded shares of 0.375 take
+    6 for the 4 or 5 of the run.
+    """
+    fed = federation()
+    everybody = torch.arange(CLIENTS)
+    for part, number, rounded in ((0.25, [1, 1, 1], 3), (0.375, [2, 1, 1], 6)):
+        rnd = next(iter(Static(participation=part).rounds(fed, 0)))
+        cohort = cluster_cohorts(fed.group, everybody, rnd.share, rnd, in_total=True)
+        assert fed.group[cohort].bincount().tolist() == number
+        assert len(cohort) == len(rnd.cohort)
+        assert len(cluster_cohorts(fed.group, everybody, rnd.share, rnd)) == rounded
+    total: Any = configured("lcfl", "common.cluster_participation=total")
+    rounds = rounds_of(fed, 7, participation=0.375)
+    _, reports = simulate(total, fed, rounds)
+    assert reports[-1].models_up == len(rounds[-1].cohort) == 4
 
 
 def test_clients_the_warmup_missed_train_once() -> None:

@@ -263,6 +263,7 @@ def test_what_stands_below_common_is_read_and_checked() -> None:
         "aggregation",
         "baseline_aggregation",
         "cluster_choice",
+        "cluster_participation",
         "release_every",
         "restart_fraction",
         "swap_probability",

@@ -91,6 +91,10 @@ class FlexCFL(Method):
 
     def __post_init__(self) -> None:
         require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
+        given = getattr(self.cold_start.method, "num_clusters", "auto")
+        same = given in (self.num_clusters, "auto")
+        what = f"{given}, as many as the cold start makes: num_clusters=… sets both"
+        require(same, "algorithm.num_clusters", self.num_clusters, what)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The group cold start, Algorithm 3."""

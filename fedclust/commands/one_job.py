@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from fedclust.commands import gpus, sweep
 from fedclust.commands.checks import check_report, check_scale
 from fedclust.commands.surroundings import importable, own_folder
 from fedclust.commands.sweep_report import save_jobs
+from fedclust.commands.unread import unread, yield_to_typed
 from fedclust.config import schema
 from fedclust.config.tuned import apply_tuned, elsewhere
 from fedclust.helpers.distributed import here
@@ -47,6 +48,12 @@ def one_job(config: DictConfig, hydras: Path, console: Console, in_sweep: bool) 
     }
     try:
         overrides = list(hydra_config.overrides.task)
+        typed = " ".join(sweep.lines("typed")).split()
+        yield_to_typed(config, typed)
+        for key in unread(config, typed) if in_sweep else ():
+            text = f"{key} is read by other methods of this sweep, not by {choices['algorithm']}"
+            if OmegaConf.select(config, f"algorithm.{key}") is None:
+                Aside(str(choices["algorithm"]), console).warn(text)
         tuned, search, settings = apply_tuned(config, choices, overrides)
         resolved = schema.resolve(tuned, {"choices": choices, "overrides": overrides, **search})
         check_scale(choices, resolved["scale"])

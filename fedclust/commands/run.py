@@ -32,6 +32,7 @@ from fedclust.commands.one_job import one_job
 from fedclust.commands.surroundings import USER_DIR, hydra_of_its_own
 from fedclust.commands.sweep_report import begin_job, fail_job
 from fedclust.commands.sweepers import check_direction, jobs_of
+from fedclust.commands.unread import for_first_method, refuse_unread, typed_keys
 from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.distributed import quiet
@@ -183,11 +184,13 @@ def _start(overrides: list[str], own: Path | None, notes: Path, *, multirun: boo
     check_form(overrides, own)
     check_choices(overrides, own)
     main_hydra = hydra_for(own)
-    composed = compose(main_hydra, overrides)
+    composed = compose(main_hydra, for_first_method(overrides, own, partial(compose, main_hydra)))
     many = multirun or composed.hydra.mode is RunMode.MULTIRUN
     added = [f"hydra.mode={(RunMode.MULTIRUN if many else RunMode.RUN).name}"]
     results = check_hydra(composed, [*overrides, *added], sweep=many)
+    refuse_unread(composed, overrides, own, sweep.methods(composed, overrides))
     sweep.note_folders(results)
+    sweep.note("typed", " ".join(typed_keys(overrides)))
     # a launcher may keep its workers, with the environment of an earlier sweep
     told = {sweep.NOTES: notes, **({} if own is None else {USER_DIR: own})}
     quoted = {name: QuotedString(str(p), Quote.single).with_quotes() for name, p in told.items()}

@@ -54,6 +54,22 @@ def num_jobs(params: Mapping[str, Any], overrides: Sequence[str] = ()) -> int:
     )
 
 
+def methods(composed: Any, overrides: Sequence[str]) -> list[str]:
+    """The methods of a command by name: those of a sweep, also inside a wrapper, or the one."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parse = OverridesParser.create().parse_override
+    params = composed.hydra.sweeper.get("params") or {}
+    found = {"algorithm": [str(composed.hydra.runtime.choices.algorithm)]}
+    for one in map(parse, (*(f"{k}={v}" for k, v in params.items()), *overrides)):
+        if one.key_or_group != "algorithm":
+            continue
+        key = one.get_key_element()
+        several = one.is_sweep_override()
+        found[key] = list(one.sweep_string_iterator()) if several else [str(one.value())]
+    return [name for names in found.values() for name in names]
+
+
 def note_jobs(number: int | None) -> None:
     """Remember how many jobs the sweep has, where that is known."""
     if number is not None:

@@ -95,7 +95,11 @@ def check_common(common: Mapping[str, Any], objects: Objects) -> None:
         key = f"common.{name}"
         known = ", ".join(sorted(readers))
         require(name in readers, key, value, f"no group reads it; those that are read: {known}")
-        wanted = [objects.misfit(value, *reader) for reader in readers[name]]
+        wanted = list[str]()
+        for reader in readers[name]:  # the first that allows it is enough: each is imported
+            wanted.append(objects.misfit(value, *reader))
+            if not wanted[-1]:
+                break
         require("" in wanted, key, value, f"expected {' or '.join(dict.fromkeys(wanted))}")
 
 

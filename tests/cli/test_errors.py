@@ -147,6 +147,18 @@ BAD = [
     (["common.restart_fraction=0", "algorithm=fedavg"], "common.restart_fraction=0"),
     (["common.cluster_choice=best", "algorithm=fedavg"], "common.cluster_choice=best"),
     (["common.restart_fraction=0.5", "algorithm=ifca"], "algorithm.restart_fraction=0.5"),
+    # what nobody reads
+    (["algorithm=fedavg", "num_clusters=2"], "num_clusters=2 is not allowed: fedavg would not"),
+    (["algorithm=fedavg", "cluster_metric=param_norm"], "cluster_metric=param_norm"),
+    (["algorithm=diffnorm", "cluster_metric=loss"], "loss is not allowed: diffnorm would not"),
+    (["algorithm=local", "cluster_method=agglomerative"], "cluster_method=agglomerative"),
+    (["algorithm=local", "common.aggregation=uniform"], "local would not read it; it is read by"),
+    (["-m", "algorithm=fedavg,local", "num_clusters=2,3"], "fedavg, local would not read it"),
+    (
+        ["-m", "algorithm=fedavg,ifca", "algorithm.averaging=model,gradient"],
+        "not allowed for fedavg: run algorithm=ifca with it and algorithm=fedavg without",
+    ),
+    (["algorithm=flexcfl", "algorithm.num_clusters=2"], "num_clusters=… sets both"),
     (["num_clusters=0"], "num_clusters=0"),
     (["num_clusters=many"], "num_clusters=many"),
     (["num_clusters=auto", "algorithm=ifca"], "num_clusters=auto"),

@@ -1,0 +1,179 @@
+"""Values that were typed for what several methods share, and that a job's method does not read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from fedclust.commands import sweep
+from fedclust.commands.known import composed
+from fedclust.commands.list import choices
+from fedclust.config.tree import CONF
+from fedclust.helpers.errors import ConfigError, counted
+
+# read only where a part of the job refers to them; the others are read in every job
+SHARED = ("num_clusters", "solver", "cluster_metric", "cluster_method", "common")
+PARTS = ("algorithm", "scenario", "partition", "dataset", "model")
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+_NAMED = 4  # methods that a line names
+
+
+def typed_keys(overrides: Iterable[str]) -> list[str]:
+    """The shared keys and groups that overrides give a value to."""
+    parse = OverridesParser.create().parse_override
+    keys = (parse(one).key_or_group for one in overrides if not one.startswith("~"))
+    return [key for key in keys if key.partition(".")[0] in SHARED]
+
+
+def yield_to_typed(config: DictConfig, typed: Collection[str]) -> None:
+    """Give a method's own solver what was typed for the solver of all: a default yields.
+
+    Args:
+        config: of a job, as Hydra composed it; changed in place.
+        typed: keys, see `typed_keys`.
+    """
+    own = OmegaConf.select(config, "algorithm.solver")
+    if not OmegaConf.is_dict(own):
+        return
+    for key in unread(config, typed):
+        name = key.removeprefix("solver.")
+        if name != key and name in own:
+            own[name] = OmegaConf.select(config, key)
+
+
+def unread(config: DictConfig, typed: Collection[str], parts: Sequence[str] = PARTS) -> list[str]:
+    """Those of the typed keys that none of the parts of a job refers to."""
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    read = _closure({one for part in parts for one in _references(plain.get(part))}, plain)
+    return [key for key in dict.fromkeys(typed) if not _is_read(key, read)]
+
+
+def refuse_unread(
+    config: DictConfig, overrides: Sequence[str], own: Path | None, methods: Collection[str]
+) -> None:
+    """Refuse what was typed and no job of the command reads.
+
+    Args:
+        config: as Hydra composed it, with the first method.
+        overrides: as typed.
+        own: the folder given with --config-dir.
+        methods: those of the command, by name.
+
+    Raises:
+        ConfigError: naming the key, and who reads it.
+    """
+    alone = list(methods) == [config.hydra.runtime.choices.algorithm]
+    for key in unread(config, typed_keys(overrides), PARTS if alone else PARTS[1:]):
+        readers = _readers(key, config, own)
+        own_value = alone and OmegaConf.select(config, f"algorithm.{key}") is not None
+        if own_value or not readers or readers & set(methods):
+            continue
+        some = sorted(readers)
+        more = f" and {counted(len(some) - _NAMED, 'other')}" if len(some) > _NAMED else ""
+        who = f"read by {', '.join(some[:_NAMED])}{more}"
+        value = next(one for one in overrides if one.lstrip("+").startswith(key))
+        raise ConfigError(
+            f"{value} is not allowed: {', '.join(sorted(methods))} would not read it; it is {who}"
+        )
+
+
+def for_first_method(
+    overrides: Sequence[str], own: Path | None, compose: Callable[[list[str]], DictConfig]
+) -> list[str]:
+    """The overrides with the first method of a sweep in place of all, where options of methods are
+    typed: Hydra composes a sweep itself with the default method, which may not have them.
+
+    Raises:
+        ConfigError: for an option that some of the methods have and others do not.
+    """
+    parse = OverridesParser.create().parse_override
+    keys = [parse(one).get_key_element() for one in overrides]
+    options = [key for key in keys if key.startswith("algorithm.")]
+    if not options:
+        return list(overrides)
+    others = [one for one, key in zip(overrides, keys, strict=True) if key not in options]
+    methods = sweep.methods(compose(others), others)
+    if len(methods) < 2:
+        return list(overrides)
+    nodes = {name: composed([f"algorithm={name}"], own) for name in methods}
+    for key in options:
+        have = [name for name, node in nodes.items() if node and _has(node, key)]
+        lack = [name for name in methods if name not in have]
+        if have and lack:
+            text = overrides[keys.index(key)]
+            raise ConfigError(
+                f"{text} is not allowed for {', '.join(lack)}: run algorithm={','.join(have)} with "
+                f"it and algorithm={','.join(lack)} without; the report joins the two commands"
+            )
+    return [
+        f"algorithm={methods[0]}" if key == "algorithm" else one
+        for one, key in zip(overrides, keys, strict=True)
+    ]
+
+
+def _has(node: DictConfig, key: str) -> bool:
+    """Whether a config has a key, also where its value is null."""
+    above, _, name = key.rpartition(".")
+    holder = OmegaConf.select(node, above)
+    return OmegaConf.is_dict(holder) and name in holder
+
+
+def _readers(key: str, config: DictConfig, own: Path | None) -> set[str]:
+    """The methods whose files refer to a key, themselves or through a part that they take."""
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    files = choices("algorithm", [CONF] if own is None else [own, CONF])
+    return {name for name, file in files.items() if _is_read(key, _closure(_of_file(file), plain))}
+
+
+@cache
+def _of_file(file: Path) -> frozenset[str]:
+    """What a method's file refers to, with the files that it begins from."""
+    node = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    found = set(_references(node))
+    for entry in node.get("defaults", ()):
+        parent = file.parent / f"{entry}.yaml"
+        if isinstance(entry, Mapping):  # such as /cluster_method@method: kmeans
+            ((group, choice),) = entry.items()
+            parent = CONF / group.partition("@")[0].strip("/") / f"{choice}.yaml"
+        if parent.is_file():
+            found |= _of_file(parent)
+    return frozenset(found)
+
+
+def _references(node: Any) -> Iterator[str]:
+    """The keys that a node refers to."""
+    if isinstance(node, str):
+        yield from _REFERENCE.findall(node)
+    elif isinstance(node, Mapping | list):
+        for below in node.values() if isinstance(node, Mapping) else node:
+            yield from _references(below)
+
+
+def _closure(read: Iterable[str], plain: Mapping[Any, Any]) -> set[str]:
+    """The keys that are read, with those that what stands there refers to."""
+    found, new = set[str](), set(read)
+    while new:
+        found |= new
+        nodes = [_at(plain, key) for key in new]
+        new = {one for node in nodes for one in _references(node)} - found
+    return found
+
+
+def _at(plain: Any, key: str) -> Any:
+    for name in key.split("."):
+        plain = plain.get(name) if isinstance(plain, Mapping) else None
+    return plain
+
+
+def _is_read(key: str, read: Iterable[str]) -> bool:
+    """Whether one of the keys is this one, stands above it or below it."""
+    return any(f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in read)

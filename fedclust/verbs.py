@@ -64,7 +64,7 @@ Six clients with 1 to 6 examples, of the class 0 or 1 in turn; all of them in tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -99,7 +99,7 @@ class Partition(Protocol):
 
 class Scenario(Protocol):
     """Who joins, who is sampled and what shifts, round by round; never looks at an algorithm's
-    state.
+    state. One in which nobody's data ever change says so by `shifts = False`.
     """
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
@@ -216,10 +216,11 @@ class Clients(Protocol):
         """
         ...
 
-    def example_losses(self, models: Tensor, ids: Tensor) -> Tensor:
+    def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
         """Loss of every model [K, P] on every training example, [C, n, K] nats.
 
         Examples are in the order of the client's data, 0 past its count: that of `example_weight`.
+        It costs a client `passes` forward passes, None for one with every model.
         """
         ...
 
@@ -277,6 +278,16 @@ class Algorithm(Protocol):
         """What a user should know about a run of `rounds` rounds before it starts, or empty."""
         ...
 
+    def beside(self, scenario: Scenario, num_clients: int) -> str:
+        """What a user should know about the method in this scenario, or empty."""
+        ...
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Bytes of what it needs at least besides models, by what needs them: a table of all pairs
+        of clients can be larger than their models.
+        """
+        ...
+
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """State before round 0, and what preparing it cost."""
         ...
@@ -291,15 +302,27 @@ class Algorithm(Protocol):
 
 
 class Method:
-    """What every algorithm is derived from: it has nothing to remark."""
+    """What every algorithm is derived from: it has nothing to remark, and no large tables."""
 
     def remark(self, rounds: int) -> str:  # noqa: ARG002
         """See `Algorithm`."""
         return ""
 
+    def beside(self, scenario: Scenario, num_clients: int) -> str:  # noqa: ARG002
+        """See `Algorithm`."""
+        return ""
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:  # noqa: ARG002
+        """See `Algorithm`."""
+        return {}
+
 
 class ClusterMetric(Protocol):
-    """Dissimilarity of clients from their warm-up models."""
+    """Dissimilarity of clients from their warm-up models.
+
+    One that does not read the models of all of them says so by a method `reads(ids, rnd)`, which
+    returns those of `ids` whose model it reads: the others need not train for it.
+    """
 
     @property
     def num_components(self) -> int | None:

@@ -18,6 +18,7 @@ Differs from the released code:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.cheapest import join_cheapest
+from fedclust.algorithms.clustering import distance_tables
 from fedclust.algorithms.gradient_profile import Gradients, asked_at, collected, reduced
 from fedclust.algorithms.matching import at_most, renumbered
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
@@ -79,6 +81,10 @@ class CFLGP(Method):
         label: Tensor
         profile: Tensor
         sent: Tensor
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Distances between all clients."""
+        return distance_tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for every cluster; nobody has sent anything."""

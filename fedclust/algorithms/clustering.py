@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data
-from fedclust.helpers.errors import require
+from fedclust.helpers.errors import counted, require
 from fedclust.types import ClientModels, Cost, Round
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
 
@@ -18,6 +18,13 @@ def check_size(metric: ClusterMetric, method: ClusterMethod, num_clients: int) -
     require(not isinstance(k, int) or k <= num_clients, "num_clusters", k, allowed)
     fits = directions is None or directions <= num_clients
     require(fits, "cluster_metric.num_components", directions, allowed)
+
+
+def distance_tables(num_clients: int, note: str = "") -> dict[str, int]:
+    """Bytes of the distances [C, C] between clients, see `fedclust.verbs.Algorithm.tables`: in
+    float32 as a metric gives them, and twice in float64 while a method makes them symmetric.
+    """
+    return {f"distances between {counted(num_clients, 'client')}{note}": 20 * num_clients**2}
 
 
 def nearest_members(distance: Tensor, label: Tensor) -> Tensor:

@@ -17,12 +17,13 @@ There is no released code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.clustering import nearest_members
+from fedclust.algorithms.clustering import distance_tables, nearest_members
 from fedclust.algorithms.steps import (
     Aggregation,
     arrived,
@@ -70,6 +71,10 @@ class FedClust(Method):
         models: Tensor
         label: Tensor
         uploaded: ClientModels
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Distances between all clients."""
+        return distance_tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Everybody's training from one fresh model, and the clusters."""

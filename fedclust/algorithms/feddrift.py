@@ -11,8 +11,8 @@ Differs from the paper:
 Differs from the released code (microsoft/FedDrift):
 - A client trains one model on the data it has now. In the code old data stay with the model they
   were assigned to, and clients go on training it with them.
-- A step begins in every round in which somebody's data change; in the code it is a number of
-  rounds.
+- A step begins in every round in which somebody's data change; the code takes one every so many
+  rounds, whether or not they change: `every`.
 - A new model stays out of merging until the next step, W = 1 of the code.
 - A client that comes late joins the model of least training loss.
 """
@@ -32,7 +32,7 @@ from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Probability
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, Method
+from fedclust.verbs import Clients, Method, Scenario
 
 FirstModels = Literal["apart", "together"]
 Opening = Literal["each", "one"]
@@ -49,6 +49,8 @@ class FedDrift(Method):
         linkage: distance of sets of models, see `fedclust.algorithms.drift.merged_models`.
         first_models: every client begins with a model of its own (`apart`), or all `together`.
         opening: `each` client with a new concept opens a model, or all of a step share `one`.
+        every: a step begins every so many rounds too, from that round on; None: only where data
+            change.
         max_models: at most so many, None for as many as clients; then the one that has rested
             longest is given up, or none opens.
         aggregation: `uniform` mean over a model's participants, or weighted `by_samples`.
@@ -60,6 +62,7 @@ class FedDrift(Method):
     linkage: Linkage = "complete"
     first_models: FirstModels = "apart"
     opening: Opening = "each"
+    every: AtLeastOne | None = None
     max_models: AtLeastOne | None = None
     aggregation: Aggregation = "by_samples"
 
@@ -79,6 +82,16 @@ class FedDrift(Method):
         label: Tensor
         best: Tensor
 
+    def beside(self, scenario: Scenario, num_clients: int) -> str:
+        """Says so where no step ever begins."""
+        if self.every is not None or getattr(scenario, "shifts", True):
+            return ""
+        equal = "training alone" if self.first_models == "apart" else "FedAvg"
+        return (
+            f"nobody's data change, so no model opens and none merge: this is {equal}; take "
+            "algorithm.every for a step every so many rounds, or a scenario with drift"
+        )
+
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Copies of one fresh model."""
         ids, label = clients_with_data(rnd), torch.full_like(rnd.fed.group, -1)
@@ -97,7 +110,8 @@ class FedDrift(Method):
         label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
         joining = Cost(models_down=asked, scalars_up=asked // len(state.models))
         state = replace(state, label=label)
-        if bool(rnd.shifted.any()):
+        due = self.every is not None and rnd.t > 0 and rnd.t % self.every == 0
+        if due or bool(rnd.shifted.any()):
             state, step = self._step(state, clients, rnd)
         label = state.label[cohort]
         models, _, cost = train_and_average(

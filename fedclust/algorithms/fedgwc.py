@@ -3,7 +3,9 @@
 https://arxiv.org/abs/2502.03340. A participant whose losses are typical of its cluster's in the
 round is rewarded; a matrix keeps the rewards that clients had beside each other. When it has
 settled, clients that see the others alike form a new cluster, and so on inside of it. It sees how
-hard the clients' data are: groups that are equally hard get equal rewards. More in
+hard the clients' data are: groups that are equally hard get equal rewards. A cluster splits into
+as many parts as it takes rounds until all took part, at most: with more than half of the clients in
+a round it is FedAvg. More in
 `fedclust.algorithms.gaussian_weights`.
 
 Differs from the released code (davedleo/FedGWC):
@@ -17,6 +19,7 @@ What paper and code call P and W is the other way round; here it is `weight`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,10 +28,11 @@ from torch import Tensor
 from fedclust.algorithms.cheapest import join_cheapest
 from fedclust.algorithms.gaussian_weights import affinity, communities, rewards
 from fedclust.algorithms.steps import Aggregation, arrived, average, clients_with_data
+from fedclust.helpers.errors import counted
 from fedclust.helpers.ranges import NonNegative, Positive
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, Method
+from fedclust.verbs import Clients, Method, Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,20 @@ class FedGWC(Method):
         weight: Tensor
         change: Tensor
         calm: Tensor
+
+    def beside(self, scenario: Scenario, num_clients: int) -> str:
+        """Says so where no cluster can split: it takes two rounds until all took part."""
+        size = getattr(scenario, "cohort_size", None)
+        if size is None or 2 * size(num_clients) <= num_clients:
+            return ""
+        return (
+            "with more than half of the clients in a round no cluster splits: this is FedAvg; take "
+            "participation=0.5 or less"
+        )
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """The weights, before and after a round."""
+        return {f"weights of all pairs of {counted(num_clients, 'client')}": 16 * num_clients**2}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One cluster with a fresh model, and equal weights."""

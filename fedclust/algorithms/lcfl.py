@@ -16,13 +16,14 @@ More in `fedclust.algorithms.warmup` and `fedclust.algorithms.cluster_rounds`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fedclust.algorithms.cluster_rounds import ClusterRounds
-from fedclust.algorithms.clustering import check_size, clustered
+from fedclust.algorithms.clustering import check_size, clustered, distance_tables
 from fedclust.algorithms.steps import arrived, average, clients_with_data, zeros
 from fedclust.algorithms.warmup import Warmup
 from fedclust.types import ClientModels, Cost, Round, Served
@@ -63,6 +64,10 @@ class LCFL(ClusterRounds):
     def remark(self, rounds: int) -> str:
         """Says so where a run ends before its clustering."""
         return self.warmup.remark(rounds)
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Distances between all clients."""
+        return distance_tables(num_clients, " (cluster_metric.landmarks spares losses, not these)")
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model; with the local warm-up also everything up to the clusters."""
@@ -108,7 +113,11 @@ class LCFL(ClusterRounds):
     def _cluster(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Lines 6-12: clusters of the clients that are there, each with the server's model."""
         server, trained = state.models, state.trained
-        ids, params, covering = self.warmup.cover(server, trained, self.solver, clients, rnd)
+        everybody = clients_with_data(rnd)
+        reads = getattr(self.metric, "reads", lambda ids, _: ids)  # of one's own: all, if unsaid
+        ids, params, covering = self.warmup.cover(
+            server, trained, reads(everybody, rnd), self.solver, clients
+        )
         state = _keep(state, ids, params)
         assert state.local is not None
         found, k, cost = clustered(self.metric, self.method, state.local, server, clients, rnd)

@@ -15,21 +15,24 @@ Differs from the released code (MMorafah/PACFL): the vectors are those of all in
 in the paper; the code takes some per class and the least entry of arccos(U_i' U_j), neither of
 which the paper has.
 
-The vectors cost p * d numbers per client once (`signature_bytes`); `bytes` counts models only.
+Its average linkage is the weighted one (WPGMA), and it takes raw pixels; here linkage is that of
+`method`, and inputs are normalised as a model sees them. A client sends d numbers for each
+of its vectors once: `signature_bytes`, which `bytes` contains.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.clustering import nearest_members
+from fedclust.algorithms.clustering import distance_tables, nearest_members
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
-from fedclust.algorithms.subspaces import principal_angles, signatures
+from fedclust.algorithms.subspaces import dimensions, principal_angles, signatures
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne
 from fedclust.solver import Solver
@@ -75,6 +78,10 @@ class PACFL(Method):
     def __post_init__(self) -> None:
         require(self.num_vectors >= 1, "algorithm.num_vectors", self.num_vectors, "at least 1")
 
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Distances between all clients."""
+        return distance_tables(num_clients)
+
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Clusters by the data, and the same fresh model for each."""
         ids, features = clients_with_data(rnd), math.prod(rnd.fed.pool.shape)
@@ -91,18 +98,18 @@ class PACFL(Method):
             label=torch.full_like(rnd.fed.group, -1).index_copy(0, ids, found),
             signature=sent.new_zeros(rnd.fed.num_clients, *sent.shape[1:]).index_copy(0, ids, sent),
         )
-        notes = {"num_clusters_found": num_clusters, "signature_bytes": 4 * sent.numel()}
-        return state, Cost(notes=notes, arrays={"distance": distance})
+        cost = replace(_sending(sent), arrays={"distance": distance})
+        notes = {"num_clusters_found": num_clusters, **cost.notes}
+        return state, replace(cost, notes=notes)
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One round of FedAvg in every cluster, newcomers first."""
-        state, sent = self._admit(state, rnd)
+        state, sending = self._admit(state, rnd)
         label = state.label[rnd.cohort]
         models, _, cost = train_and_average(
             clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
         )
-        notes = {**cost.notes, "signature_bytes": 4 * sent} if sent else cost.notes
-        return replace(state, models=models), replace(cost, notes=notes)
+        return replace(state, models=models), sending.plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The model of the client's cluster."""
@@ -113,17 +120,21 @@ class PACFL(Method):
         angles = principal_angles(a, b)
         return angles[..., 0] if self.angle == "smallest" else angles.sum(2)
 
-    def _admit(self, state: State, rnd: Round) -> tuple[State, int]:
-        """The state with a cluster for every client that is there, and how many numbers newcomers
-        sent.
-        """
+    def _admit(self, state: State, rnd: Round) -> tuple[State, Cost]:
+        """The state with a cluster for every client that is there, and what newcomers sent."""
         ids = clients_with_data(rnd)
         new, old = ids[state.label[ids] < 0], (state.label >= 0).nonzero().squeeze(1)
         if not len(new):
-            return state, 0
+            return state, Cost()
         sent = signatures(new, self.num_vectors, rnd)
         found = nearest_members(self.distance(sent, state.signature[old]), state.label[old])
         label = state.label.index_copy(0, new, found)
         return replace(
             state, label=label, signature=state.signature.index_copy(0, new, sent)
-        ), sent.numel()
+        ), _sending(sent)
+
+
+def _sending(signature: Tensor) -> Cost:
+    """What it costs clients to send their vectors [C, d, p], those that are there."""
+    numbers = signature.shape[1] * int(dimensions(signature).sum())
+    return Cost(floats_up=numbers, notes={"signature_bytes": 4 * numbers})

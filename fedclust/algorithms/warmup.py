@@ -42,8 +42,8 @@ class Warmup:
         rounds: federated: rounds of FedAvg, part of the run's rounds.
         participation: federated: fraction of the clients per warm-up round; None samples as the run
             does.
-        cover_all: federated: clients that were never sampled train once before the metric is
-            computed.
+        cover_all: federated: clients that were never sampled, and whose model the metric reads,
+            train once before it is computed.
         fresh: federated: everybody trains once from the server's model before the metric is
             computed, so that it compares updates of one and the same model, as FL+HC does.
         steps: local: full-gradient steps, T in the paper.
@@ -116,13 +116,12 @@ class Warmup:
         return ids, local.params, cost
 
     def cover(
-        self, common: Tensor, trained: Tensor, solver: Solver, clients: Clients, rnd: Round
+        self, common: Tensor, trained: Tensor, ids: Tensor, solver: Solver, clients: Clients
     ) -> tuple[Tensor, Tensor, Cost]:
-        """Clients whose model is missing train once from the server's; arguments and results are
-        those of `alone`, and `trained` [M] bool says who has trained. The metric counts the way
-        back.
+        """Of the clients `ids` [A], whose models the metric reads, those whose model is missing
+        train once from the server's; other arguments and the results are those of `alone`, and
+        `trained` [M] bool says who has trained. The metric counts the way back.
         """
-        ids = clients_with_data(rnd)
         missed = ids if self.fresh else ids[~trained[ids]]
         if self.mode == "local" or not (self.fresh or self.cover_all) or not len(missed):
             return ids[:0], common[:0], Cost()

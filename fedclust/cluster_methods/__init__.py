@@ -54,7 +54,7 @@ def as_matrix(distance: Tensor) -> Floats:
         )
     both = distance.detach().double().cpu()
     # products on a device can differ in the last bit across the diagonal, and some methods insist
-    matrix: Floats = ((both + both.T) / 2).fill_diagonal_(0).numpy()
+    matrix: Floats = (both + both.T).div_(2).fill_diagonal_(0).numpy()
     return matrix
 
 

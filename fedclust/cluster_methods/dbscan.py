@@ -14,6 +14,8 @@ from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Positive
 from fedclust.helpers.rng import Stream
 
+_LEAST = 1e-12  # DBSCAN refuses an eps of 0, which identical clients would give
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dbscan:
@@ -26,8 +28,8 @@ class Dbscan:
         eps: largest distance of neighbours; None takes the 100 / (k - 1) percentile of all entries
             of the distance matrix, as the LCFL code does. With k clusters of one size that
             percentile lies above the share 1 / k of pairs inside clusters, so it tends to merge the
-            nearest of them. `knee`, as FLUX (arXiv:2511.22305): where the sorted distances to the
-            nearest neighbour turn upwards, see `knee`.
+            nearest of them. `knee`, as in the code of FLUX (arXiv:2511.22305): where the sorted
+            distances to the nearest neighbour turn upwards, see `knee`.
         min_samples: neighbours, itself included, that make a client a core of a cluster.
     """
 
@@ -52,8 +54,7 @@ class Dbscan:
         eps = knee(matrix) if self.eps == "knee" else self.eps
         if eps is None:
             assert isinstance(self.num_clusters, int)
-            # DBSCAN refuses an eps of 0, which many identical clients would give
-            eps = max(float(np.percentile(matrix, 100 / (self.num_clusters - 1))), 1e-12)
+            eps = max(float(np.percentile(matrix, 100 / (self.num_clusters - 1))), _LEAST)
         model = DBSCAN(eps=eps, min_samples=self.min_samples, metric="precomputed")
         found = model.fit_predict(matrix)
         apart = noise_apart(found) if self.eps == "knee" else noise_as_cluster(found)
@@ -61,13 +62,22 @@ class Dbscan:
 
 
 def knee(matrix: Floats) -> float:
-    """The knee of the sorted distances [C, C] to the nearest neighbour: where the curve is farthest
-    below its chord, both axes scaled to 1 (Satopää et al. 2011, for a convex curve that increases).
+    """The first confirmed knee of the sorted distances [C, C] to the nearest neighbour, a convex
+    curve that increases (Kneedle: Satopää et al. 2011, in the library `kneed`, as FLUX's code).
+
+    Where the curve has no knee nobody stands out: the largest of these distances, 0 for one client.
     """
+    from kneed import KneeLocator  # only this choice of eps needs it
+
     nearest = np.sort(np.where(np.eye(len(matrix), dtype=bool), np.inf, matrix).min(1))
-    span = max(float(nearest[-1] - nearest[0]), 1e-12)
-    below = np.linspace(0, 1, len(nearest)) - (nearest - nearest[0]) / span
-    return max(float(nearest[below.argmax()]), 1e-12)  # as above
+    if len(nearest) < 2:
+        return _LEAST
+    where = None
+    if nearest[0] < nearest[-1]:  # a flat curve cannot be scaled
+        where = KneeLocator(
+            range(len(nearest)), nearest, curve="convex", direction="increasing"
+        ).knee
+    return max(float(nearest[-1 if where is None else where]), _LEAST)
 
 
 def noise_apart(found: Labels) -> Labels:

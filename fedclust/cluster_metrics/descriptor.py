@@ -8,7 +8,8 @@ cluster_method.eps=knee cluster_method.min_samples=2` the number of clusters nee
 Differs from the released code (dariofenoglio98/FLUX):
 - Directions are random and orthonormal; the code takes the principal ones of random points.
 - Each of the four blocks (mean, deviation, those of the classes) is scaled to a mean square of 1
-  over the clients.
+  over the clients; the code scales 22 blocks of its own, one for every class's mean and deviation.
+- The deviation of a class of which a client has one example is 0.
 - Clients that arrive after the clustering are served the cluster of least training loss; in the
   code every client is tested with that of the nearest centroid, by the part of the descriptor that
   needs no labels.
@@ -57,6 +58,10 @@ class Descriptor:
         distance = distances(torch.cat(blocks, 1), torch.cat(blocks, 1))
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)
+
+    def reads(self, ids: Tensor, rnd: Round) -> Tensor:
+        """Nobody's model; see `fedclust.verbs.ClusterMetric`."""
+        return ids[:0]
 
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:
         """The server's model goes to every client, and a descriptor comes back."""

@@ -62,6 +62,10 @@ class GradCosine:
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)
 
+    def reads(self, ids: Tensor, rnd: Round) -> Tensor:
+        """Nobody's model with gradients at the `common` one; see `fedclust.verbs.ClusterMetric`."""
+        return ids[:0] if self.gradient == "common" else ids
+
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:
         """Every gradient goes to the server once, the common model to every client before."""
         return num_clients if self.gradient == "common" else 0, num_clients, 0

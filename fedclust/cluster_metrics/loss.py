@@ -34,7 +34,7 @@ class Loss:
         argmin over landmarks v of L_i(v),
     which is eq. (2) when all are landmarks. Clients with the same representative are at distance 0,
     and a cluster without a landmark cannot be told apart: L should be several times the number of
-    clusters.
+    clusters. They spare losses, not memory: the distances are still those of all pairs of clients.
 
     Attributes:
         landmarks: L, at least 2; null, or as many as there are clients, takes all.
@@ -61,11 +61,15 @@ class Loss:
         """[C, C] float32 nats per example; see `fedclust.verbs.ClusterMetric`."""
         if self.data == "train_and_test":
             clients = clients.at(_with_test_data(rnd))
-        if self.landmarks is not None and self.landmarks < len(ids):
+        if self._some(ids):
             return self._by_landmarks(clients, models, ids, rnd)
         table = clients.loss(models, ids)  # [C, C], table[i, j] = L_i(v_j)
         half = table.sub(table.diagonal().unsqueeze(1)).abs_()  # what client i computes alone
         return half + half.T  # eq. (2)
+
+    def reads(self, ids: Tensor, rnd: Round) -> Tensor:
+        """The landmarks' models; see `fedclust.verbs.ClusterMetric`."""
+        return ids[self._chosen(ids, rnd)] if self._some(ids) else ids
 
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:
         """Every landmark's model goes to the server once and from there to all other clients.
@@ -77,10 +81,18 @@ class Loss:
         scalars = num_clients * (num_clients - 1) if chosen == num_clients else num_clients * chosen
         return chosen * (num_clients - 1), chosen, scalars
 
+    def _some(self, ids: Tensor) -> bool:
+        """Whether not all clients are landmarks."""
+        return self.landmarks is not None and self.landmarks < len(ids)
+
+    def _chosen(self, ids: Tensor, rnd: Round) -> Tensor:
+        """Rows of the landmarks among `ids` [C], [L] int64."""
+        priority = (rnd.stream("landmarks").keys(ids) >> 1).argsort(stable=True)
+        return priority[: self.landmarks].sort().values
+
     def _by_landmarks(self, clients: Clients, models: Tensor, ids: Tensor, rnd: Round) -> Tensor:
         """Distances [C, C] from the losses of the landmarks' models only."""
-        priority = (rnd.stream("landmarks").keys(ids) >> 1).argsort(stable=True)
-        chosen = priority[: self.landmarks].sort().values  # [L] rows
+        chosen = self._chosen(ids, rnd)
         table = clients.loss(models[chosen], ids)  # [C, L]
         stands_for = table.argmin(1)
         stands_for[chosen] = torch.arange(len(chosen), device=chosen.device)

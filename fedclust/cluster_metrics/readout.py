@@ -11,6 +11,7 @@ from fedclust.verbs import Clients
 
 # nats: far above what is read, so that only the class that has it counts in the sum of exponentials
 _SURE = 100.0
+_LOWEST = -80.0  # nats: below, the other classes begin to count
 
 
 def last_width(clients: Clients) -> int:
@@ -32,9 +33,11 @@ def projections(
     """What every training example puts into the last layer, along given directions, [C, n, d].
 
     A last layer that gives class c the logit 100 and all others -r h has, for an example of another
-    class, the loss 100 + r h + log(1 + (Y - 1) exp(-100 - r h)), which is 100 + r h to rounding.
-    Two such layers, sure of class 0 and of class 1, serve the examples of all classes; so it costs
-    2 d forward passes of every client. Errors are 1e-5, and |r h| must stay below 80.
+    class, the loss 100 + r h + log(1 + (Y - 1) exp(-100 - r h)), which is 100 + r h to rounding as
+    long as r h is above -80; where it is not, shorter directions are read. Two such layers, sure of
+    class 0 and of class 1, serve the examples of all classes. Errors are 1e-5 of the largest |r h|,
+    or of 100. A client that reads its last layer's input makes one forward pass; so it counts as
+    one.
 
     Args:
         model: [1, P], whose last layer is exchanged.
@@ -45,12 +48,20 @@ def projections(
     """
     weight, bias = (clients.layout[name] for name in clients.layout.last_layers())
     num_classes, count = bias.stop - bias.start, len(directions)
-    index, _ = rnd.fed.train.take(ids)
+    index, size = rnd.fed.train.take(ids)
     label = rnd.fed.pool.y[index]  # [C, n]
-    read = []
-    for sure in torch.eye(num_classes, device=model.device)[:2]:  # [Y], 1 for its class
-        models = model.repeat(count, 1)
-        models[:, weight] = ((sure - 1).unsqueeze(1) * directions.unsqueeze(1)).flatten(1)
-        models[:, bias] = _SURE * sure
-        read.append(clients.example_losses(models, ids) - _SURE)
-    return torch.where((label == 0).unsqueeze(2), read[1], read[0])
+    missing = torch.arange(index.shape[1], device=ids.device) >= size.unsqueeze(1)
+    scale, passes = 1.0, 1
+    while True:
+        read = []
+        for sure in torch.eye(num_classes, device=model.device)[:2]:  # [Y], 1 for its class
+            models = model.repeat(count, 1)
+            rows = (sure - 1).unsqueeze(1) * (directions / scale).unsqueeze(1)
+            models[:, weight] = rows.flatten(1)
+            models[:, bias] = _SURE * sure
+            read.append(clients.example_losses(models, ids, passes) - _SURE)
+            passes = 0
+        found = torch.where((label == 0).unsqueeze(2), read[1], read[0])
+        if not bool((found < _LOWEST).masked_fill(missing.unsqueeze(2), False).any()):
+            return found * scale
+        scale *= 4

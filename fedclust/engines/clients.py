@@ -217,9 +217,9 @@ class SeedClients:
             self.losses.keep(models, data, ids, table)
         return table
 
-    def example_losses(self, models: Tensor, ids: Tensor) -> Tensor:
+    def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
         """Loss of every model on every training example, [C, n, K] nats, 0 past the count."""
-        self.passes.forward += len(models) * len(ids)
+        self.passes.forward += (len(models) if passes is None else passes) * len(ids)
         shards = self._read(ids, "loss", None)
         return self.engine.loss(LossCall(models, shards, per_example=True))
 

@@ -137,7 +137,12 @@ METRICS: dict[str, Meaning] = {
         "models sent from the server to clients in this round", "models", "lower"
     ),
     "models_up": Meaning("models sent from clients to the server in this round", "models", "lower"),
-    "bytes": Meaning("4 bytes per parameter and model sent in either direction", "bytes", "lower"),
+    "bytes": Meaning(
+        "4 bytes per number of what is sent in either direction: models, their layers, "
+        "descriptions of data; not the single numbers of `scalars_up`",
+        "bytes",
+        "lower",
+    ),
     "scalars_up": Meaning(
         "single numbers that clients sent in this round: losses, chosen clusters",
         "numbers",

@@ -231,7 +231,12 @@ def _numbers(node: Any, key: str, names: Collection[str]) -> Iterator[tuple[str,
 
 def remarks_of(job: Job) -> list[str]:
     """What a reader of the results must know of the method and the scenario in so many rounds."""
-    said = (part.remark(job.rounds) for part in (job.algorithm, job.scenario))
+    num_clients = max(fed.num_clients for fed in job.federations.values())
+    said = (
+        job.algorithm.remark(job.rounds),
+        job.algorithm.beside(job.scenario, num_clients),
+        job.scenario.remark(job.rounds),
+    )
     return [remark for remark in said if remark]
 
 
@@ -249,9 +254,9 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
     """Bytes that all seeds of a job need at least, by what needs them.
 
     Counted are the models of the server, those of a cohort that are there at a time, those that the
-    method's State keeps of every client (before and after a round), and the padded table of
-    everybody's test examples. The data are there already; what an engine computes with depends on
-    the memory that is left.
+    method's State keeps of every client (before and after a round), the padded table of everybody's
+    test examples, and what the method says of its `tables`. The data are there already; what an
+    engine computes with depends on the memory that is left.
     """
     clusters = max(
         (k for _, k in _numbers(config.get("algorithm"), "", ("num_clusters",))), default=1
@@ -277,7 +282,9 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
         f"test examples of {counted(num_clients, 'client')}": 16 * num_clients * longest,
     }
     together = "" if seeds == 1 else f", in {seeds} seeds"
-    return {f"{what}{together}": seeds * size for what, size in bytes_of.items()}
+    # seeds cluster one after the other
+    tables = job.algorithm.tables(num_clients)
+    return {f"{what}{together}": seeds * size for what, size in bytes_of.items()} | dict(tables)
 
 
 def short_of_disk(job: Job, folder: Path, first: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +28,8 @@ class Newcomers(Sampling):
         participation, clients_per_round, selection: see `Sampling`; of the clients that have
         arrived.
     """
+
+    shifts: ClassVar[bool] = False
 
     fraction: InnerFraction = 0.2
     arrive_at: Sequence[AtLeastOne] = (10,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -16,6 +17,8 @@ class Static(Sampling):
     """Every round samples its cohort from all clients with training data; see `Sampling` for the
     options.
     """
+
+    shifts: ClassVar[bool] = False
 
     def rounds(self, fed: Federation, seed: int) -> Iterator[Round]:
         """Rounds without end, each with its own cohort."""

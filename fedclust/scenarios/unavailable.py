@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ class Unavailable(Sampling):
         min_work: that part is uniform in [min_work, 1), rounded up to whole steps.
         participation, clients_per_round, selection: see `Sampling`.
     """
+
+    shifts: ClassVar[bool] = False
 
     dropout: BelowOne = 0.1
     stragglers: Probability = 0.0

@@ -27,6 +27,8 @@ from fedclust.algorithms.drift import (
     training_hits,
 )
 from fedclust.helpers.errors import ConfigError
+from fedclust.scenarios.static import Static
+from fedclust.scenarios.swap_all import SwapAll
 from fedclust.types import Federation, Round
 
 NOBODY = torch.zeros(CLIENTS, dtype=torch.bool)
@@ -171,6 +173,29 @@ def test_two_new_concepts_at_once(name: str, models: int) -> None:
     else:
         assert bool((drifted.label[new] == 1).all())
     assert len(after.models) == models
+
+
+def test_steps_every_so_many_rounds_need_no_drift() -> None:
+    fed = federation()
+    states, costs = simulate(configured("feddrift", "algorithm.every=3"), fed, rounds_of(fed, 7))
+    asked = [cost.forward_passes for cost in costs[1:]]
+    assert asked[0] == asked[1] == asked[2] == asked[4] == asked[5] == 0
+    assert asked[3] == CLIENTS**2
+    assert asked[6] == CLIENTS * len(states[5].models)
+    assert len(states[6].label.unique()) < CLIENTS, "models of one group merge"
+    assert states[0].best.tolist() == [0] * CLIENTS
+    assert bool((states[3].best > 0).all())
+
+
+@pytest.mark.parametrize(
+    ("name", "equal"), [("feddrift", "training alone"), ("feddrift_eager", "FedAvg")]
+)
+def test_without_drift_it_says_what_it_is(name: str, equal: str) -> None:
+    plain: Any = configured(name)
+    assert f"this is {equal}; take algorithm.every" in plain.beside(Static(), 12)
+    assert plain.beside(SwapAll(), 12) == ""
+    stepping: Any = configured(name, "algorithm.every=2")
+    assert stepping.beside(Static(), 12) == ""
 
 
 def test_latecomers_join_the_cheapest() -> None:

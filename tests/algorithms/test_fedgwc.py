@@ -23,6 +23,7 @@ from fedclust.algorithms.gaussian_weights import affinity, communities, rewards
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
+from fedclust.scenarios.static import Static
 
 BLOCKS = torch.arange(8) % 2
 
@@ -133,6 +134,20 @@ def test_clients_with_hard_data_get_a_cluster_of_their_own() -> None:
     assert state.calm.tolist() == [0, 0]
     assert state.change.tolist() == [1, 1]
     assert int(before.calm[0]) == CLIENTS // 4 - 1
+
+
+@pytest.mark.parametrize(("participation", "told"), [(1.0, True), (0.6, True), (0.5, False)])
+def test_more_than_half_of_the_clients_in_a_round_is_fedavg(
+    participation: float, told: bool
+) -> None:
+    fed = federation()
+    eager: Any = configured("fedgwc", "algorithm.eps=1e9", "algorithm.davies_bouldin=1e9")
+    said = eager.beside(Static(participation=participation), CLIENTS)
+    assert ("no cluster splits: this is FedAvg; take participation=0.5" in said) == told
+    states, _ = simulate(
+        eager, fed, rounds_of(fed, 8, participation=participation), kind=LoopEngine
+    )
+    assert (len(states[-1].models) == 1) == told
 
 
 def test_costs_and_latecomers() -> None:

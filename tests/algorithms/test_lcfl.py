@@ -289,3 +289,35 @@ def test_more_directions_than_clients_are_refused_before_the_warmup() -> None:
     )
     with pytest.raises(ConfigError, match=f"at most the {CLIENTS} clients"):
         algorithm.init(engine_for(fed).at(rounds_of(fed, 1)[0]), rounds_of(fed, 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("metric", "options"),
+    [
+        ("descriptor", ("cluster_metric.directions=2",)),
+        ("grad_cosine", ()),
+        ("loss", ("cluster_metric.landmarks=3",)),
+        ("loss", ()),
+    ],
+)
+def test_nobody_trains_for_a_metric_that_does_not_read_it(
+    metric: str, options: tuple[str, ...]
+) -> None:
+    """Two rounds of warm-up with a quarter of the clients leave six or more that never trained."""
+    fed = federation()
+    rounds = rounds_of(fed, 3, participation=0.25)
+    few = (f"cluster_metric={metric}", "algorithm.warmup.rounds=2", *options)
+    algorithm: Any = configured("lcfl", *few)
+    states, _ = simulate(algorithm, fed, rounds[:2])
+    missed = (~states[1].trained).nonzero().squeeze(1)
+    assert len(missed) >= 6
+    clients = engine_for(fed).at(rounds[2])
+    _, cost = algorithm._cluster(states[1], clients, rounds[2])
+    read = missed[:0]
+    if metric == "loss":
+        read = missed
+        if options:
+            among = algorithm.metric.reads(torch.arange(CLIENTS), rounds[2])
+            assert len(among) == 3
+            read = missed[torch.isin(missed, among)]
+    assert cost.gradient_steps == len(read) * STEPS

@@ -88,6 +88,7 @@ def test_a_newcomer_joins_by_the_mean_angle_to_the_members() -> None:
     after, cost = method.round(state, clients.at(rnd), rnd)
     assert after.label.tolist() == [1, 1, 1, 0, 1]
     assert cost.notes["signature_bytes"] == 4 * 2
+    assert cost.floats_up == 2
 
 
 def test_signs_order_and_rotation_of_a_basis_do_not_matter() -> None:
@@ -118,6 +119,18 @@ def test_vectors_past_the_rank_are_zero() -> None:
     assert (principal_vectors(torch.zeros(2, 3), 2) == 0).all()
 
 
+def test_columns_past_the_rank_are_no_directions() -> None:
+    """Two identical clients with two examples are at no angle, though they send three columns."""
+    x = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0]])
+    two = principal_vectors(x, 3)
+    three = principal_vectors(torch.eye(4)[[0, 2, 3]], 3)
+    none = torch.zeros(4, 3)
+    angles = principal_angles(two[None], torch.stack([two, three, none]))[0]
+    # the planes share one direction and are at a right angle in the other; the mean is the third
+    wanted = torch.tensor([[0.0, 0, 0], [0, 90, 45], [90, 90, 90]])
+    torch.testing.assert_close(angles, wanted, atol=0.05, rtol=0)
+
+
 @pytest.mark.parametrize("angle", ["smallest", "sum"])
 def test_planted_subspaces_are_found_before_the_first_round(angle: str) -> None:
     fed = planted_subspaces()
@@ -130,6 +143,7 @@ def test_planted_subspaces_are_found_before_the_first_round(angle: str) -> None:
     assert reports[0].notes["num_clusters_found"] == 3
     assert reports[0].notes["signature_bytes"] == 4 * CLIENTS * FEATURES * 2
     assert (reports[0].models_down, reports[0].models_up) == (0, 0)
+    assert reports[0].floats_up == CLIENTS * FEATURES * 2
     assert (reports[1].models_down, reports[1].models_up) == (CLIENTS, CLIENTS)
 
 

@@ -14,11 +14,12 @@ import torch
 from digits_jobs import config_of, job_of
 from torch import Tensor
 
+from fedclust.algorithms.wrappers.finetune import FineTune
 from fedclust.engines import sums
-from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.errors import ConfigError, MemoryShort
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
-from fedclust.runtime.run import needs, run, short_of_disk
+from fedclust.runtime.run import check_memory, needs, run, short_of_disk
 from fedclust.scenarios.newcomers import Newcomers
 from fedclust.types import ClientModels, Cost, Served
 from fedclust.verbs import Method
@@ -193,6 +194,7 @@ def test_what_a_job_needs_is_counted(
         2 * MODEL * 4,
         2 * 2 * MODEL * kept,
         2 * 16 * 8 * longest,
+        *([20 * 8 * 8] if algorithm == "lcfl" else []),
     ]
     with monkeypatch.context() as patch:
         patch.setattr(sums, "_BLOCK_CPU", 3 * 650)
@@ -201,6 +203,22 @@ def test_what_a_job_needs_is_counted(
     noun = "model" if server == 1 else "models"
     assert sizes[0][0] == f"{server} {noun} of the server with 650 parameters each, in 2 seeds"
     assert sizes[2][0] == f"{kept} models that clients keep, before and after a round, in 2 seeds"
+
+
+@pytest.mark.parametrize("algorithm", ["lcfl", "fedclust", "pacfl", "cfl_gp", "fedgwc", "finetune"])
+def test_tables_of_all_pairs_of_clients_are_counted(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    """Of 100,000 clients: 20 bytes for every pair are 186 GiB, whatever the model."""
+    job = job_of("fedavg")
+    base: Any = job_of("lcfl").algorithm
+    method: Any = FineTune(base=base, solver=base.solver, epochs=1)
+    job = replace(job, algorithm=method if algorithm == "finetune" else job_of(algorithm).algorithm)
+    monkeypatch.setattr("fedclust.runtime.memory.available", lambda _: 100 * 2**30)
+    with pytest.raises(MemoryShort, match=r"of all pairs|distances between 100000 clients") as told:
+        check_memory(job, config_of("fedavg"), 100_000)
+    assert (algorithm in ("lcfl", "finetune")) == ("cluster_metric.landmarks" in str(told.value))
+    check_memory(job, config_of("fedavg"), 1_000)
 
 
 @pytest.mark.parametrize(("free", "told"), [(3 * 2 * 8 * MODEL, False), (1000, True)])

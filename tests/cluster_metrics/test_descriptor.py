@@ -10,7 +10,7 @@ import torch
 from fronts import Front
 from torch import Tensor
 
-from fedclust.cluster_methods.dbscan import Dbscan
+from fedclust.cluster_methods.dbscan import Dbscan, knee
 from fedclust.cluster_metrics.descriptor import Descriptor, moments, orthonormal, scaled
 from fedclust.cluster_metrics.readout import last_width, projections
 from fedclust.engines import make_engine
@@ -121,7 +121,7 @@ def test_what_it_sends_and_what_it_needs() -> None:
 
 
 def test_the_knee_of_the_nearest_distances_is_the_radius() -> None:
-    """Nearest distances are five times 1, then 1.5, 27.5 and 50."""
+    """Nearest distances are five times 1, then 1.5, 27.5 and 50: the first knee is 1.5."""
     place = torch.tensor([0.0, 1.0, 2.0, 10.0, 11.0, 12.5, 40.0, 90.0])
     distance = (place.unsqueeze(1) - place).abs()
     stream = Stream.of(0, "clustering")
@@ -132,3 +132,55 @@ def test_the_knee_of_the_nearest_distances_is_the_radius() -> None:
     assert given.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
     same = Dbscan(num_clusters="auto", eps="knee", min_samples=2)(torch.zeros(3, 3), stream)
     assert same.tolist() == [0, 0, 0]
+
+
+def star(*nearest: float) -> Any:
+    """Distances of clients of which all but the first lie as far from it as given, and farther
+    from each other.
+    """
+    far = torch.full((len(nearest) + 1,) * 2, 1e3).double().fill_diagonal_(0)
+    far[0, 1:] = far[1:, 0] = torch.tensor(nearest).double()
+    return far.numpy()
+
+
+@pytest.mark.parametrize(
+    ("nearest", "first"),
+    [
+        # values of kneed 0.9.0; farthest below the chord are 3.1, 3.1, 1.2 and 4
+        ((1, 1.2, 2, 2, 3.1, 3.1, 5, 9), 2.0),
+        ((1, 1.2, 2, 3, 3.1, 5, 6, 8), 2.0),
+        ((1, 1, 1.2, 5, 5, 5, 6, 8.1), 5.0),
+        ((1, 2, 4, 10), 4.0),
+        ((1, 2, 3, 4), 4.0),  # a straight line has no knee: nobody stands out
+        ((2, 2, 2), 2.0),
+    ],
+)
+def test_the_knee_is_the_first_confirmed_one(nearest: tuple[float, ...], first: float) -> None:
+    assert knee(star(*nearest)) == pytest.approx(first)
+
+
+def test_one_client_is_a_cluster_of_its_own() -> None:
+    method = Dbscan(num_clusters="auto", eps="knee", min_samples=2)
+    assert method(torch.zeros(1, 1), Stream.of(0, "clustering")).tolist() == [0]
+
+
+def test_reading_costs_every_client_one_forward_pass() -> None:
+    fed = federation()
+    clients = clients_of(fed, "loop", [])
+    model = clients.init(Stream.of(0, "model"), 1)
+    Descriptor(directions=5)(clients, model, model, torch.arange(6), clients.rnd)
+    assert clients.passes.forward == 6
+
+
+def test_far_inputs_are_read_as_well() -> None:
+    """Of norms up to 2,000: without a shorter direction nothing below -100 can be read."""
+    fed = federation()
+    fed = replace(fed, pool=replace(fed.pool, x=200 * fed.pool.x))
+    clients = clients_of(fed, "loop", [])
+    model, directions = clients.init(Stream.of(0, "model"), 1), orthonormal(5, 3)
+    read = projections(model, directions, torch.tensor([0, 1]), clients, clients.rnd)
+    for row in (0, 1):
+        wanted = fed.pool.x[fed.train.of_client(row)] @ directions.T
+        torch.testing.assert_close(read[row, : len(wanted)], wanted, rtol=1e-4, atol=1e-2)
+    assert float(read.min()) < -500
+    assert clients.passes.forward == 2

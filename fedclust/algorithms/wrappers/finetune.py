@@ -10,6 +10,7 @@ frozen.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastZero
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Algorithm, Clients, Method
+from fedclust.verbs import Algorithm, Clients, Method, Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,14 @@ class FineTune(Method):
     def remark(self, rounds: int) -> str:
         """That of the base."""
         return self.base.remark(rounds)
+
+    def beside(self, scenario: Scenario, num_clients: int) -> str:
+        """That of the base."""
+        return self.base.beside(scenario, num_clients)
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Those of the base."""
+        return self.base.tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base."""

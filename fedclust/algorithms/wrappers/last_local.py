@@ -9,6 +9,7 @@ method itself. A run records both.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass, replace
 from functools import cache
 from typing import Any
@@ -19,7 +20,7 @@ from torch import Tensor
 from fedclust.calls import LocalResult, MeanResult
 from fedclust.solver import Solver
 from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Algorithm, Clients, Method
+from fedclust.verbs import Algorithm, Clients, Method, Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,14 @@ class LastLocal(Method):
     def remark(self, rounds: int) -> str:
         """That of the base."""
         return self.base.remark(rounds)
+
+    def beside(self, scenario: Scenario, num_clients: int) -> str:
+        """That of the base."""
+        return self.base.beside(scenario, num_clients)
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Those of the base."""
+        return self.base.tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; every client holds one initial model."""

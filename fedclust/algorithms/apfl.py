@@ -12,6 +12,7 @@ evenly from its start to its end. With one local step that is the step itself.
 Differs from the released code (MLOPTPSU/FedTorch):
 - Parameters are mixed; the code mixes the outputs of both models. For softmax regression that is
   the same.
+- In the step above v_i sees the w_i from before it; the code's, the w_i just moved.
 - alpha is fixed; the code can adapt it.
 - A mixture is served with the server's model of now; clients that have never taken part are served
   the common model alone.

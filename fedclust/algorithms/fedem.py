@@ -13,7 +13,8 @@ Differs from the released code (omarfoq/FedEM):
 - The participants are averaged; in the code absent clients count too, with the old components,
   which shortens the step of a round.
 - Shares of a client that has not taken part are those of one E-step from uniform shares; the code
-  takes another step of them at every evaluation.
+  leaves them uniform, and takes a step at every evaluation for held-out clients alone.
+- No weight decay unless `solver.weight_decay` is given; the code has 5e-4.
 """
 
 from __future__ import annotations

@@ -11,8 +11,10 @@ the server averages the clusters' models, and takes for the next round
 The first round has no Q and is FedEM's.
 
 Differs from the released code (LINs-lab/FedRC):
-- A client's part of T is that of its last round; the code asks all clients in every round.
-- Clients that have not taken part choose their shares with Q too; the code's by FedEM's rule.
+- A client that has not taken part is in no T; in the code it counts as one example of every cluster,
+  spread evenly over the labels. Of others both keep the part of their last round.
+- Clients that have not taken part choose their shares with Q too. In the code they keep 1 / K; its
+  held-out clients choose by FedEM's rule.
 """
 
 from __future__ import annotations

@@ -5,6 +5,10 @@ the received body, and then the body under that head.
 
 Differs from the paper:
 - Bodies are averaged by `aggregation`; the paper takes the plain mean.
+
+Differs from the released code (lgcollins/FedRep), which also runs FedPer:
+- Clients keep their own heads. There all of them share one state of tensors until they are sampled,
+  so that who comes later starts from heads averaged over those before.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ Differs from the released code (CharlieDinh/pFedMe):
 - A batch is drawn at random; the code walks through the data in a fixed order.
 - No weight decay of personal models unless `solver.weight_decay` is given; the code has 0.001.
 - Participants are averaged uniformly unless `aggregation` is `by_samples`, as in the code.
-- Clients that have never taken part are served the common model.
+- Clients are served their theta_i, or the common model before their first round; what the code
+  prints as personal accuracy is that of their w_i.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ the server averages the clusters' models, and takes for the next round
 The first round has no Q and is FedEM's.
 
 Differs from the released code (LINs-lab/FedRC):
-- A client that has not taken part is in no T; in the code it counts as one example of every cluster,
+- A client that has not taken part is in no T; in the code it is one example of every cluster,
   spread evenly over the labels. Of others both keep the part of their last round.
 - Clients that have not taken part choose their shares with Q too. In the code they keep 1 / K; its
   held-out clients choose by FedEM's rule.

@@ -14,6 +14,7 @@ from fedclust.types import Federation
 
 EVERYBODY = torch.arange(CLIENTS)
 FULL = ("solver.batch_size=null", "solver.epochs=1")
+UNIFORM = "common.aggregation=uniform"
 
 
 def started(name: str, fed: Federation, *overrides: str) -> tuple[Any, Any, Any]:
@@ -67,6 +68,18 @@ def test_a_step_of_one_over_lambda_ends_at_the_personal_model() -> None:
     torch.testing.assert_close(beyond.model, state.model + 2 * step, rtol=1e-5, atol=1e-6)
 
 
+def test_local_models_are_weighted_by_examples() -> None:
+    """With local_lr = 1 / lambda and one local round, w_i is theta_i."""
+    fed = federation(equal=False)
+    one = ("algorithm.local_rounds=1", "algorithm.solver.proximal=4", "algorithm.local_lr=0.25")
+    share = fed.train.count / fed.train.count.sum()
+    for how, weight in (("by_samples", share), ("uniform", torch.full((CLIENTS,), 1 / CLIENTS))):
+        algorithm, state, clients = started("pfedme", fed, *one, f"common.aggregation={how}")
+        after, _ = algorithm.round(state, clients, clients.rnd)
+        mean = weight.unsqueeze(0) @ after.personal.all()
+        torch.testing.assert_close(after.model, mean, rtol=1e-5, atol=1e-6)
+
+
 def test_hardly_any_pull_is_training_alone_and_leaves_the_common_model() -> None:
     fed = federation()
     weak = ("algorithm.solver.proximal=1e-9", "algorithm.solver.steps=1")
@@ -112,7 +125,7 @@ def test_what_pfedme_cannot_do_is_one_line(override: str, message: str) -> None:
 def test_one_full_batch_step_of_apfl_by_hand() -> None:
     fed = federation(equal=False)
     rounds = rounds_of(fed, 2)
-    states, _ = simulate(configured("apfl", *FULL, "algorithm.alpha=0.3"), fed, rounds)
+    states, _ = simulate(configured("apfl", *FULL, "algorithm.alpha=0.3", UNIFORM), fed, rounds)
     clients, zero = engine_for(fed).at(rounds[1]), torch.zeros_like(EVERYBODY)
     v, w = states[0].personal.all(), states[0].model
     u = 0.3 * v + 0.7 * w

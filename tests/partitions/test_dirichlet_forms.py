@@ -98,6 +98,27 @@ def test_a_client_has_as_many_classes_as_asked_and_every_class_enough_clients(
     assert (histogram(fake(4000, 1000), whole) - 50).abs().max() <= 1
 
 
+def test_a_client_that_is_full_gets_no_class_that_comes_later() -> None:
+    partition = ClassDirichlet(num_clients=8, classes_per_client=10, alpha=0.5)
+    supply, full = np.full(10, 400), 0
+    for seed in range(5):
+        share = partition.draw(supply, np.random.default_rng(seed))
+        held = np.zeros(8)
+        for c in range(10):
+            assert not share[held >= 500, c].any()
+            full += int((held >= 500).sum())
+            held += 400 * share[:, c]
+        assert held.sum() == pytest.approx(4000)
+    assert full > 20, "there are such clients"
+
+
+def test_every_class_has_half_of_its_mean_number_of_clients() -> None:
+    """Of 40 clients with a class each, 2; one draw in two has a class with fewer."""
+    partition = ClassDirichlet(num_clients=40, classes_per_client=1)
+    fewest = [partition._owns(10, np.random.default_rng(s)).sum(0).min() for s in range(20)]
+    assert min(fewest) == 2
+
+
 def test_classes_of_a_label_group_share_their_proportions(fake: Callable[..., Dataset]) -> None:
     table = histogram(fake(10_000, 2000), LabelGroupDirichlet(num_clients=12, label_groups=3))
     columns = (table.double() / 1000).T

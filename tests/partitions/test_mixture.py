@@ -10,6 +10,7 @@ import torch
 
 from fedclust.federation import build, concept_shares
 from fedclust.helpers.errors import ConfigError
+from fedclust.partitions.dirichlet import DirichletLabels
 from fedclust.partitions.iid import IID
 from fedclust.partitions.label_map import LabelMap
 from fedclust.partitions.mixture import Mixture, counts_of
@@ -39,6 +40,21 @@ def test_given_shares_go_to_equally_many_clients(fake: Callable[..., Dataset]) -
     assert fed.group.tolist() != sorted(fed.group.tolist()), "in random order"
     pure = build(fake(1200, 240), Mixture(base=two(12), shares=[[1, 0], [0, 1]]), 0)
     assert sorted(concept_shares(pure)[:, 1].tolist()) == [0.0] * 6 + [1.0] * 6
+
+
+def test_which_examples_are_under_a_concept_is_drawn(fake: Callable[..., Dataset]) -> None:
+    """A base may keep the examples of a client by class: half of each class, and not half of the
+    classes, is under a concept.
+    """
+    base = LabelMap(base=DirichletLabels(num_clients=2, alpha=1e6), maps=TWO)
+    dataset = fake(8000, 200)
+    fed = build(dataset, Mixture(base=base, shares=[[0.5, 0.5]]), 0)
+    for client in range(2):
+        index = fed.train.of_client(client)
+        label = dataset.y_train[index // 2]
+        assert label.tolist() == sorted(label.tolist()), "by class"
+        first = label[index % 2 == 0].bincount(minlength=10) / label.bincount(minlength=10)
+        assert (first - 0.5).abs().max() < 5 * (0.25 / 400) ** 0.5
 
 
 def test_no_example_occurs_twice_and_all_are_the_bases(fake: Callable[..., Dataset]) -> None:

@@ -72,6 +72,8 @@ def test_lognormal_sizes_are_between_50_and_1000(fake: Callable[..., Dataset]) -
     )
     assert 0 < normal.min() < normal.max() < 1
     assert abs(normal.mean() - 0.5) < 5 * 0.2 / 4000**0.5
+    # cut at 2.5 standard deviations: 0.2^2 (1 - 5 phi(2.5) / 0.98758)
+    assert abs(normal.std() - 0.1909) < 5 * 0.1909 / 8000**0.5
 
 
 def test_too_few_examples_are_one_line(fake: Callable[..., Dataset]) -> None:

@@ -64,6 +64,7 @@ def test_fairness_by_hand() -> None:
     assert np.isnan(fairness.worst_group(correct, count, np.full(4, -1)))
     alone = np.array([0.5, 0.5, 0.5, 0.5])
     assert fairness.hurt(np.array([0.4, 0.49, 0.5, 0.9]), alone) == 0.25
+    assert fairness.hurt(np.array([0.48]), alone[:1]) == 0  # the margin itself hurts nobody
 
 
 @pytest.mark.parametrize(

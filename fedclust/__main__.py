@@ -23,6 +23,7 @@ from fedclust.helpers.errors import (
     did_you_mean,
     interrupted,
     is_full,
+    printable,
 )
 from fedclust.helpers.garbage import searched_rarely
 
@@ -170,7 +171,7 @@ def _one_line(error: BaseException) -> str:
 
 def _fail(message: str, status: int) -> None:
     if not quiet():
-        print(f"fedclust: {message}", file=sys.stderr, flush=True)
+        print(f"fedclust: {printable(message)}", file=sys.stderr, flush=True)
     sys.exit(status)
 
 

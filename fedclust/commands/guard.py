@@ -7,29 +7,48 @@ else runs is the user's to type.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.resolvers.oc import env
 
+from fedclust.commands import sweep
+from fedclust.commands.known import composed as by_default
 from fedclust.config.schema import NAME
 from fedclust.helpers.errors import require
 
 _PLUGINS = ("hydra_plugins.", "hydra._internal.core_plugins.", "optuna.samplers.")
+_MISSING = object()
 _OURS = "fedclust.commands.sweep_report.ReportAfterSweep"
 _SUBDIR = "${fedclust_job:${hydra:overrides.task},${hydra:runtime.choices.algorithm}}"
-_TYPED_ONLY = ("job.env_set", "output_subdir")  # empty unless typed
+_TYPED_ONLY = ("job.env_set", "job.env_copy", "job.chdir", "output_subdir")  # empty unless typed
+_NO_LOGGING = {"version": 1, "root": None, "disable_existing_loggers": False}
+# numbers and names that a cluster's scheduler asks for; what else a plug-in takes may run commands
+_RESOURCES = {
+    *("_target_", "n_jobs", "backend", "prefer", "require", "verbose", "timeout", "pre_dispatch"),
+    *("batch_size", "max_nbytes", "mmap_mode", "timeout_min", "cpus_per_task", "gpus_per_node"),
+    *("tasks_per_node", "mem_gb", "nodes", "partition", "qos", "comment", "constraint", "exclude"),
+    *("gres", "cpus_per_gpu", "gpus_per_task", "mem_per_gpu", "mem_per_cpu", "account"),
+    *("signal_delay_s", "max_num_timeout", "array_parallelism"),
+    *("params", "max_batch_size", "direction", "n_trials", "sampler", "max_failure_rate"),
+}
+_COUNTERS = re.compile(r"\$\{hydra[.:]job\.(num|id|override_dirname)\}")
+_READ = re.compile(r"oc\.env\s*:\s*['\"]?(\w+)")
+_OWN_VARIABLES = ("FEDCLUST_DATA",)  # read by our own files
 
 
-def check_hydra(composed: DictConfig, overrides: Sequence[str], *, sweep: bool) -> Path:
+def check_hydra(composed: DictConfig, overrides: Sequence[str], *, many: bool) -> Path:
     """Check Hydra's part of a composed config, before Hydra acts on it.
 
     Args:
         composed: with the node `hydra`.
         overrides: as typed.
-        sweep: whether a sweep is to start.
+        many: whether a sweep is to start.
 
     Returns:
         The folder that the results go to: the job's, or the sweep's.
@@ -46,25 +65,74 @@ def check_hydra(composed: DictConfig, overrides: Sequence[str], *, sweep: bool) 
         if last == "_target_":
             known = str(value).startswith(_PLUGINS) or value == _OURS
             require(known or wish, key, value, "a plug-in of Hydra, unless it is typed")
-        require(last != "()" or wish, key, value, "a class that logs, unless it is typed")
+        if key.startswith(("hydra.launcher.", "hydra.sweeper.")):
+            _check_plugin(composed, key, value, wish)
+    for name in ("job_logging", "hydra_logging"):
+        key = f"hydra.{name}"
+        wish = any(one.replace("/", ".").startswith(key) for one in typed)
+        require(node[name] == _NO_LOGGING or wish, key, "…", "as it is by default, unless typed")
     for name in _TYPED_ONLY:
         key, value = f"hydra.{name}", OmegaConf.select(composed.hydra, name)
         wish = any(one.startswith(key) for one in typed)
         require(not value or wish, key, value, "nothing, unless it is typed")
     require(NAME.holds(composed.name), "name", composed.name, NAME.allowed)
     HydraConfig.instance().set_config(composed)
-    key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
+    key = "hydra.sweep.dir" if many else "hydra.run.dir"
     folder = Path(str(OmegaConf.select(composed, key)))
     _check_inside(key, folder, typed)
     subdir = str(node["sweep"]["subdir"])
-    if sweep and subdir != _SUBDIR:
-        _check_inside("hydra.sweep.subdir", Path(subdir), typed)
+    if many and subdir != _SUBDIR:
+        key, plain = "hydra.sweep.subdir", _COUNTERS.sub("0", subdir)
+        allowed = "a folder that nothing but ${hydra.job.num} is put into, unless it is typed"
+        require("${" not in plain or key in typed, key, subdir, allowed)
+        _check_inside(key, folder / plain, typed, folder)
     return folder
 
 
-def _check_inside(key: str, folder: Path, typed: set[str]) -> None:
-    """Refuse a folder outside the current one that was not typed."""
-    inside = (Path.cwd() / folder).resolve().is_relative_to(Path.cwd().resolve())
+def _check_plugin(composed: DictConfig, key: str, value: Any, wish: bool) -> None:
+    """Refuse an option of a launcher or sweeper that a file may not state.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    _, kind, name, *below = key.split(".")
+    if wish or name in _RESOURCES:
+        return
+    choice = composed.hydra.runtime.choices[f"hydra/{kind}"]
+    plain = by_default([f"hydra/{kind}={choice}"])
+    default = None if plain is None else OmegaConf.to_container(plain.hydra[kind], resolve=False)
+    for one in (name, *below):
+        default = default.get(one) if isinstance(default, Mapping) else None
+    require(value == default, key, value, "its default, unless it is typed: it may run commands")
+
+
+def variables_in(overrides: Sequence[str]) -> list[str]:
+    """The variables of the environment that typed values read."""
+    return [name for text in overrides for name in _READ.findall(text)]
+
+
+def read_environment(name: str, default: object = _MISSING) -> object:
+    """What `${oc.env:NAME}` is: a file may not read a user's environment into a config, from where
+    it goes into folders' names and to trackers.
+
+    Raises:
+        ConfigError: for a variable that no typed value reads.
+    """
+    known = (*_OWN_VARIABLES, *" ".join(sweep.lines("environment")).split())
+    inside = sweep.NOTES in os.environ  # otherwise another program's config
+    allowed = "read by values that are typed only, not by files"
+    require(not inside or name in known, "oc.env", name, allowed)
+    return env(name) if default is _MISSING else env(name, default)
+
+
+def _check_inside(key: str, folder: Path, typed: set[str], above: Path = Path()) -> None:
+    """Refuse a folder that was not typed and is not inside the current one, or inside `above`.
+
+    `outputs` itself may be a link to another disk.
+    """
+    real = (Path.cwd() / folder).resolve()
+    roots = [(Path.cwd() / one).resolve() for one in (Path(), above, Path("outputs"))]
+    inside = ".." not in folder.parts and any(real.is_relative_to(root) for root in roots)
     require(
         inside or key in typed, key, folder, "a folder below the current one, unless it is typed"
     )

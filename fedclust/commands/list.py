@@ -12,7 +12,8 @@ from rich.text import Text
 from fedclust.commands.names import user_dir, without_user_dir
 from fedclust.commands.sweep import num_jobs
 from fedclust.config.tree import CONF
-from fedclust.helpers.errors import ConfigError, did_you_mean, require
+from fedclust.helpers.errors import ConfigError, did_you_mean, printable, require
+from fedclust.helpers.files import harmless
 
 _HIDDEN = ("hydra", "space")
 
@@ -35,16 +36,18 @@ def choices(group: str, roots: Sequence[Path] = (CONF,)) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for root in roots:
         for file in sorted((root / group).rglob("*.yaml")):
-            found.setdefault(str(file.relative_to(root / group).with_suffix("")), file)
+            name = str(file.relative_to(root / group).with_suffix(""))
+            if name == printable(name):
+                found.setdefault(name, file)
     return dict(sorted(found.items()))
 
 
 def describe(file: Path) -> str:
     """The first comment line of a config file that is not a Hydra directive."""
-    for line in file.read_text().splitlines():
+    for line in harmless(file).read_text().splitlines():
         text = line.removeprefix("#").strip()
         if line.startswith("#") and text and not text.startswith("@package"):
-            return text
+            return printable(text)
     return ""
 
 
@@ -114,7 +117,9 @@ def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
 
     rows: list[tuple[str, ...]] = []
     for name, file in files.items():
-        node = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        node = yaml.load(
+            harmless(file).read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        )
         sweeper = ((node or {}).get("hydra") or {}).get("sweeper") or {}
         rows.append((name, str(num_jobs(sweeper.get("params") or {})), describe(file)))
     return rows

@@ -26,7 +26,7 @@ from fedclust.commands import gpus, sweep
 from fedclust.commands.checks import check_choices, check_form
 from fedclust.commands.composing import compose, hydra_for
 from fedclust.commands.failures import TOLD, Stopped, attempt, tell_traceback
-from fedclust.commands.guard import check_hydra
+from fedclust.commands.guard import check_hydra, read_environment, variables_in
 from fedclust.commands.names import job_folder, user_dir, without_user_dir
 from fedclust.commands.one_job import one_job
 from fedclust.commands.surroundings import USER_DIR, hydra_of_its_own
@@ -75,6 +75,7 @@ def checked_name(name: str) -> str:
 schema.register()
 OmegaConf.register_new_resolver("fedclust_job", job_folder, replace=True)
 OmegaConf.register_new_resolver("fedclust_name", checked_name, replace=True)
+OmegaConf.register_new_resolver("oc.env", read_environment, replace=True)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -183,11 +184,12 @@ def _start(overrides: list[str], own: Path | None, notes: Path, *, multirun: boo
     """
     check_form(overrides, own)
     check_choices(overrides, own)
+    sweep.note("environment", " ".join(variables_in(overrides)))
     main_hydra = hydra_for(own)
     composed = compose(main_hydra, for_first_method(overrides, own, partial(compose, main_hydra)))
     many = multirun or composed.hydra.mode is RunMode.MULTIRUN
     added = [f"hydra.mode={(RunMode.MULTIRUN if many else RunMode.RUN).name}"]
-    results = check_hydra(composed, [*overrides, *added], sweep=many)
+    results = check_hydra(composed, [*overrides, *added], many=many)
     refuse_unread(composed, overrides, own, sweep.methods(composed, overrides))
     sweep.note_folders(results)
     sweep.note("typed", " ".join(typed_keys(overrides)))

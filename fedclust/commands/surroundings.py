@@ -85,7 +85,7 @@ def importable(own: Path | None) -> Iterator[None]:
         return
     before = set(sys.modules)
     invalidate_caches()  # or a file just written is not found
-    sys.path.insert(0, str(own))
+    sys.path.append(str(own))  # last: a scipy.py there is not SciPy
     try:
         yield
     finally:

@@ -17,10 +17,11 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from rich.console import Console
 
+from fedclust.commands import sweep
 from fedclust.commands.checks import check_choices, check_form, check_scale
 from fedclust.commands.composing import compose, hydra_for
 from fedclust.commands.failures import TOLD, tell_traceback
-from fedclust.commands.guard import check_hydra
+from fedclust.commands.guard import check_hydra, variables_in
 from fedclust.commands.known import roots
 from fedclust.commands.list import groups
 from fedclust.commands.names import job_folder, user_dir, without_user_dir
@@ -98,7 +99,8 @@ def main(arguments: Sequence[str]) -> None:
     check_form(others, own)
     console = Console(stderr=True)
     try:
-        with hydra_of_its_own(own), importable(own):
+        with hydra_of_its_own(own), sweep.notes(), importable(own):
+            sweep.note("environment", " ".join(variables_in(others)))
             folders, status = _search_all(others, own, console)
         for folder in sorted(folders):
             report(folder, Console())
@@ -291,7 +293,7 @@ class _Search:
         Raises:
             ConfigError: for what cannot be searched.
         """
-        check_hydra(composed, overrides, sweep=False)
+        check_hydra(composed, overrides, many=False)
         named = composed.hydra.runtime.choices.items()
         choices = {str(k): v for k, v in named if not str(k).startswith("hydra")}
         config = copy.deepcopy(composed)

@@ -17,6 +17,7 @@ from fedclust.commands.known import composed
 from fedclust.commands.list import choices
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, counted
+from fedclust.helpers.files import harmless
 
 # read only where a part of the job refers to them; the others are read in every job
 SHARED = ("num_clusters", "solver", "cluster_metric", "cluster_method", "common")
@@ -137,7 +138,7 @@ def _readers(key: str, config: DictConfig, own: Path | None) -> set[str]:
 @cache
 def _of_file(file: Path) -> frozenset[str]:
     """What a method's file refers to, with the files that it begins from."""
-    node = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    node = yaml.safe_load(harmless(file).read_text(encoding="utf-8")) or {}
     found = set(_references(node))
     for entry in node.get("defaults", ()):
         parent = file.parent / f"{entry}.yaml"

@@ -25,6 +25,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from fedclust.config.tree import CONF
+from fedclust.helpers.files import harmless
 
 KEY = "scales"
 _VIRTUAL = "scaled"  # the folder that is not there
@@ -53,6 +54,7 @@ class SizedFiles(FileConfigSource):
                 provider=self.provider,
                 header={"package": "_global_"},
             )
+        harmless(Path(self.path, self._normalize_file_name(config_path)))
         result = super().load_config(config_path)
         if isinstance(result.config, DictConfig):
             result.config.pop(KEY, None)
@@ -78,7 +80,7 @@ def scales_of(file: Path) -> dict[str, Any]:
 @cache
 def _read(file: Path, changed: int, size: int) -> dict[str, Any]:
     del changed, size  # a file that is edited between two runs of a notebook is read anew
-    text = file.read_text(encoding="utf-8")
+    text = harmless(file).read_text(encoding="utf-8")
     node = yaml.load(text, Loader=_LOADER) if f"\n{KEY}:" in text else None
     return (node.get(KEY) or {}) if isinstance(node, dict) else {}
 

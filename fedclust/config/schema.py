@@ -369,7 +369,8 @@ def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(str(error).partition("\n")[0]) from error
+        own = "ConfigError raised while resolving interpolation: "
+        raise ConfigError(str(error).partition("\n")[0].removeprefix(own)) from error
     assert isinstance(plain, dict)
     resolved = {str(key): value for key, value in plain.items()}
     check_known(resolved)

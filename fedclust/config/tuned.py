@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedclust.config.schema import seed_list
 from fedclust.helpers.errors import ConfigError, require
+from fedclust.helpers.files import harmless
 
 _SAME = ("algorithm", "dataset", "partition", "scenario", "model", "case")  # groups
 # what a search holds for: keys, and groups with all of their keys
@@ -137,7 +138,7 @@ def _file(path: Path, choices: Mapping[str, Any]) -> Path:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        node = yaml.safe_load(file.read_text())
+        node = yaml.safe_load(harmless(file).read_text())
     except (OSError, ValueError, yaml.YAMLError):
         node = None
     kinds = {"choices": dict, "values": dict, "seeds": list}

@@ -137,6 +137,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close}?" if close else ""
 
 
+def printable(text: str) -> str:
+    """A text that may come from anywhere, without what would control a terminal."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun: "1 round", "1200 clients"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

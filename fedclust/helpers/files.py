@@ -4,9 +4,12 @@ from damaged ones.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _BLOCK = 1 << 20  # bytes read at once
+_LARGEST = 16 << 20  # bytes of a config or a record; those of a job are a thousandth of it
+_DEEPEST, _MOST = 100, 100_000  # brackets inside each other, nodes
+_BRACKETS, _ANCHOR = re.compile(rb"[][{}]"), re.compile(rb"(?:^|[\s:,\[{-])&\w", re.MULTILINE)
 
 
 def atomic_write(path: Path, content: bytes | str) -> None:
@@ -54,6 +60,59 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def harmless(path: Path) -> Path:
+    """The path of a small text file, which a reader takes no more time and memory for than it
+    looks: no pipe, not large, not deeply nested, no aliases that expand to much more.
+
+    Raises:
+        OSError: naming the file.
+    """
+    looks = path.stat()
+    if not stat.S_ISREG(looks.st_mode):
+        raise OSError(errno.EINVAL, "is no file of text", str(path))
+    if looks.st_size > _LARGEST:
+        raise OSError(errno.EFBIG, f"is larger than {_LARGEST >> 20} MB", str(path))
+    text = path.read_bytes()
+    if _depth(text) > _DEEPEST or (_ANCHOR.search(text) and _expanded(text) > _MOST):
+        raise OSError(errno.EINVAL, "is nested too deeply, or expands to too much", str(path))
+    return path
+
+
+def _depth(text: bytes) -> int:
+    """How many brackets are open at most."""
+    depth = most = 0
+    for bracket in _BRACKETS.findall(text):
+        depth += 1 if bracket in b"[{" else -1
+        most = max(most, depth)
+    return most
+
+
+def _expanded(text: bytes) -> int:
+    """Nodes of a YAML text when every alias is replaced by what it stands for."""
+    import yaml
+
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node | None) -> int:
+        if node is None or isinstance(node, yaml.ScalarNode):
+            return 1
+        if id(node) not in sizes:
+            sizes[id(node)] = _MOST + 1  # of a node inside itself
+            below = node.value
+            pairs = (
+                [one for pair in below for one in pair]
+                if isinstance(node, yaml.MappingNode)
+                else below
+            )
+            sizes[id(node)] = min(1 + sum(map(size, pairs)), _MOST + 1)
+        return sizes[id(node)]
+
+    try:
+        return size(yaml.compose(text, Loader=yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError):
+        return 0  # whoever reads it says what is wrong
 
 
 def is_litter(path: Path) -> bool:
@@ -124,7 +183,7 @@ def opened_json(text: str | bytes, *keys: str) -> dict[str, Any] | None:
     """
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(content, dict) or content.pop("seal", None) != _seal(content):
         return None

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedclust.helpers.errors import DataError
-from fedclust.helpers.files import atomic_write
+from fedclust.helpers.files import atomic_write, harmless
 from fedclust.metrics import METRICS, OURS, Meaning, learn
 
 NAME = "metrics.json"
@@ -62,7 +62,7 @@ def _read(folder: Path) -> dict[str, Meaning]:
     if not file.is_file():
         return {}
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(harmless(file).read_text())
         plain = all(
             set(node) == _TEXT
             and all(isinstance(value, str) for value in node.values())

@@ -14,7 +14,8 @@ import pyarrow
 import pyarrow.csv
 from omegaconf import OmegaConf
 
-from fedclust.helpers.errors import DataError, RunFolderError
+from fedclust.helpers.errors import DataError, RunFolderError, printable
+from fedclust.helpers.files import harmless
 from fedclust.metrics.told import read_meanings
 from fedclust.report.runs import Curve, Run, unreadable
 from fedclust.report.seals import broken
@@ -121,7 +122,7 @@ def read_run(folder: Path) -> Run:
     """
     path = folder / "config.yaml"
     try:
-        config = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        config = OmegaConf.to_container(OmegaConf.load(harmless(path)), resolve=False)
     except Exception as error:  # OmegaConf and YAML raise unrelated types for a broken file
         raise unreadable(path, error, "run the job again") from error
     if not isinstance(config, dict):
@@ -132,7 +133,7 @@ def read_run(folder: Path) -> Run:
     read_meanings(folder)
     run = Run(
         folder,
-        {str(k): v for k, v in config.items()},
+        {str(k): v for k, v in _printable(config).items()},
         _read_status(folder),
         _read_curves(folder / "rounds.csv") if (folder / "rounds.csv").is_file() else {},
     )
@@ -169,13 +170,22 @@ def _read_status(folder: Path) -> Mapping[str, Any]:
     if not (folder / "status.json").is_file():
         return {"state": "unknown"}
     try:
-        status = json.loads((folder / "status.json").read_text())
+        status = json.loads(harmless(folder / "status.json").read_text())
     except (OSError, ValueError):
         status = None
     seeds = (status.get("seeds") or {}) if isinstance(status, dict) else None
     if not isinstance(seeds, dict) or not all(str(seed).isdecimal() for seed in seeds):
         return {"state": "unknown: status.json cannot be read"}
-    return dict(status)
+    return dict(_printable(status))
+
+
+def _printable(node: Any) -> Any:
+    """A config or status, its texts without what would control a terminal."""
+    if isinstance(node, str):
+        return printable(node)
+    if isinstance(node, dict):
+        return {_printable(key): _printable(value) for key, value in node.items()}
+    return [_printable(one) for one in node] if isinstance(node, list) else node
 
 
 def _read_curves(path: Path) -> dict[str, Curve]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import DataError
+from fedclust.helpers.files import harmless
 
 if TYPE_CHECKING:  # a run whose config has a report reads this file, and no client's row
     import pandas as pd
@@ -114,7 +115,7 @@ class Run:
     def versions(self) -> Mapping[str, Any]:
         """What computed it, see `fedclust.runtime.account`; empty where that is not known."""
         try:
-            content = json.loads((self.folder / "versions.json").read_text())
+            content = json.loads(harmless(self.folder / "versions.json").read_text())
         except (OSError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}
@@ -146,7 +147,7 @@ class Run:
         if not path.is_file():
             return {}
         try:
-            content: dict[str, Any] = json.loads(path.read_text())
+            content: dict[str, Any] = json.loads(harmless(path).read_text())
             _check_federation(content)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise unreadable(path, error, "delete it and report again") from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedclust.helpers.files import Sealed, opened_json
+from fedclust.helpers.files import Sealed, harmless, opened_json
 from fedclust.report.runs import Run
 
 _WHILE_IT_RUNS = ("config.yaml", "federation.json", "rounds.csv")  # what then stays or only grows
@@ -39,6 +39,6 @@ def _changed(folder: Path, seals: dict[str, Any], names: tuple[str, ...]) -> lis
 def _opened(file: Path, *keys: str) -> dict[str, Any] | None:
     """What a sealed file says; None where there is none, it was changed, or it lacks a key."""
     try:
-        return opened_json(file.read_bytes(), *keys)
+        return opened_json(harmless(file).read_bytes(), *keys)
     except OSError:
         return None

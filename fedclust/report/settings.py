@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedclust.config.schema import is_shown
+from fedclust.helpers.files import harmless
 from fedclust.report.arms import Arm
 from fedclust.report.runs import Run
 from fedclust.report.sweep import read_sweep
@@ -118,7 +119,7 @@ def _command(folder: Path, arms: Sequence[Arm]) -> str:
     """
     older: list[str] = []
     try:
-        hydra = OmegaConf.load(folder / "multirun.yaml")
+        hydra = OmegaConf.load(harmless(folder / "multirun.yaml"))
         given = [str(text) for text in OmegaConf.select(hydra, "hydra.overrides.task") or ()]
         many = ["-m"] if "experiment=" not in " ".join(given) else []
         sweep = read_sweep(folder)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedclust.helpers.files import atomic_write
+from fedclust.helpers.files import atomic_write, harmless
 
 UNNAMED = "default"  # the name of a run that was given none
 _FILE = "sweep.json"
@@ -43,7 +43,7 @@ def write_sweep(folder: Path, jobs: Sequence[tuple[int, str, str]]) -> None:
 def read_sweep(folder: Path) -> Sweep | None:
     """The newest sweep of a folder, or None where it is not known."""
     try:
-        entries = json.loads((folder / _FILE).read_text())["jobs"]
+        entries = json.loads(harmless(folder / _FILE).read_text())["jobs"]
         return Sweep(
             folder, {folder / str(entry["folder"]): str(entry["error"]) for entry in entries}
         )

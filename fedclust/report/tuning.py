@@ -20,7 +20,7 @@ from matplotlib.ticker import NullFormatter
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import RunFolderError, counted
-from fedclust.helpers.files import atomic_write
+from fedclust.helpers.files import atomic_write, harmless
 from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.figures import Picture, save
@@ -387,7 +387,7 @@ def _spread(axes: Axes, place: int, one: Search, colour: str) -> None:
 def _read(folder: Path) -> Search:
     file = folder / "search.yaml"
     try:
-        about = yaml.safe_load(file.read_text())
+        about = yaml.safe_load(harmless(file).read_text())
         needed = (about["choices"]["algorithm"], int(about["rounds"]), METRICS[about["metric"]])
         assert needed
         assert isinstance(about["seeds"], list)

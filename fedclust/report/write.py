@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.arms import Arm, arms, settings_of
 from fedclust.report.banners import banners
@@ -186,6 +187,10 @@ def make_report(folder: Path, known: Sequence[Contents] | None = None) -> Path:
 def _write(report: Contents) -> list[Picture]:
     """Tables, figures and page of one experiment; returns the figures."""
     target = report.folder / "report"
+    if target.is_symlink():  # whose files would be overwritten
+        raise RunFolderError(
+            f"{target} is a link to elsewhere; delete it, and a report is made there"
+        )
     warning = "".join(f"> {in_markdown(banner)}\n>\n" for banner in report.banners)
     for table in report.tables:
         atomic_write(

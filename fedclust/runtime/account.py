@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedclust.helpers.files import atomic_write
+from fedclust.helpers.files import atomic_write, harmless
 
 USERS = "user_files"  # digests of the files of a user's own that a job uses, by name
 
@@ -68,7 +68,7 @@ def _changed_files(before: Mapping[str, Any], now: Mapping[str, str]) -> tuple[s
 def _read(file: Path) -> dict[str, Any]:
     """What an account says; nothing where it cannot be read, for a job can do without."""
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(harmless(file).read_text())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

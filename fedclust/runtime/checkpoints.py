@@ -25,6 +25,7 @@ from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import (
     Sealed,
     atomic_write,
+    harmless,
     new_digest,
     opened_json,
     sealed_file,
@@ -120,7 +121,7 @@ class Checkpoints:
         checkpoint leaves no seal that does not fit.
         """
         newest = self._root / "latest.json"
-        content = opened_json(newest.read_bytes(), *_KEYS) if newest.is_file() else None
+        content = opened_json(harmless(newest).read_bytes(), *_KEYS) if newest.is_file() else None
         if content is not None and content["files"].pop(name, None) is not None:
             atomic_write(newest, sealed_json(content))
 
@@ -201,7 +202,7 @@ class Checkpoints:
     def _opened(self, record: Path) -> Checkpoint | None:
         """What a record says; None where it is damaged or of another job."""
         try:
-            content = opened_json(record.read_bytes(), *_KEYS)
+            content = opened_json(harmless(record).read_bytes(), *_KEYS)
         except OSError:
             return None
         if content is None or content["config"] != self.config:

@@ -29,6 +29,7 @@ from fedclust.helpers.errors import RunFolderError, counted
 from fedclust.helpers.files import (
     Sealed,
     atomic_write,
+    harmless,
     is_litter,
     opened_json,
     replacing,
@@ -85,7 +86,7 @@ class RunFolder:
         changed.
         """
         try:
-            text = (self.path / "status.json").read_bytes()
+            text = harmless(self.path / "status.json").read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return {"state": "pending"}
         return opened_json(text, "state") or {"state": "unknown"}
@@ -141,7 +142,7 @@ class RunFolder:
     def _done(self) -> dict[str, Any] | None:
         """What done.json says; None where there is none, or it was changed."""
         try:
-            return opened_json(self._done_file.read_bytes(), *_SEALED)
+            return opened_json(harmless(self._done_file).read_bytes(), *_SEALED)
         except OSError:
             return None
 
@@ -197,7 +198,7 @@ class RunFolder:
             return
         self._was_empty = False
         try:
-            there: Any = OmegaConf.to_container(OmegaConf.load(file))
+            there: Any = OmegaConf.to_container(OmegaConf.load(harmless(file)))
         except Exception as error:  # any YAML error means the same to the user
             raise RunFolderError(
                 f"{file} is unreadable ({type(error).__name__}); {WAY_OUT}"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import yaml
 
 from fedclust.helpers.errors import RunFolderError
-from fedclust.helpers.files import atomic_write
+from fedclust.helpers.files import atomic_write, harmless
 from fedclust.tuning.space import Dimension, Value, written
 
 State = Literal["complete", "pruned", "failed"]
@@ -177,7 +177,7 @@ def same_search(folder: Path, about: Mapping[str, Any]) -> None:
     file = folder / "search.yaml"
     if file.is_file():
         try:
-            there = yaml.safe_load(file.read_text())
+            there = yaml.safe_load(harmless(file).read_text())
         except (ValueError, yaml.YAMLError):
             there = None
         if not isinstance(there, dict):

@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedclust.config.schema import is_setting
 from fedclust.config.tuned import with_values
 from fedclust.helpers.errors import require
+from fedclust.helpers.files import harmless
 
 SHARED = "shared"  # the file that is for every method
 Value = float | int | str | bool | None
@@ -241,7 +242,7 @@ def _file(roots: Sequence[Path], name: str) -> list[Override]:
     file = next((f for root in roots if (f := root / "space" / f"{name}.yaml").is_file()), None)
     if file is None:
         return []
-    node = yaml.safe_load(file.read_text()) or {}
+    node = yaml.safe_load(harmless(file).read_text()) or {}
     require(isinstance(node, dict), "space", file, f"a mapping of keys to {_SWEEPS}")
     found = parsed([f"{key}={value}" for key, value in node.items()])
     for one in found:

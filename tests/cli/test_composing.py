@@ -22,7 +22,7 @@ def _both(overrides: list[str], mode: RunMode, own: Path | None = None) -> tuple
     with hydra_of_its_own(own):
         ours = hydra_for(own)
         composed = compose(ours, overrides)
-        check_hydra(composed, overrides, sweep=mode is RunMode.MULTIRUN)
+        check_hydra(composed, overrides, many=mode is RunMode.MULTIRUN)
         ours.go_on_from(composed, added)
         everything = [*overrides, *added]
         gone_on = ours.compose_config("config", everything, mode)

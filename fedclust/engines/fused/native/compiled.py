@@ -49,7 +49,8 @@ def library(name: str) -> ctypes.CDLL | None:
         + repr((compiler, _FLAGS, _ATTEMPTS)).encode()
     )
     kept = _folder() / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.so"
-    return (_loaded(kept) if _is_whole(kept) else None) or _built(compiler, source, kept)
+    found = _loaded(kept) if _is_whole(kept) else None
+    return found or _built(compiler, source, kept)
 
 
 def available() -> bool:
@@ -90,15 +91,37 @@ def _folder() -> Path:
     return (Path(cache_home) if cache_home else Path.home() / ".cache") / "fedclust"
 
 
+def _is_ours(path: Path) -> bool:
+    """Whether a file and its folder belong to this user, and nobody else can write them."""
+    try:
+        looks = [path.lstat(), path.parent.stat()]
+    except OSError:
+        return False
+    mine = os.getuid() if hasattr(os, "getuid") else None
+    return all(one.st_uid == mine and not one.st_mode & 0o022 for one in looks)
+
+
+def _keep(made: Path, kept: Path) -> None:
+    """Keep a library for the next process, in a folder that only this user can write."""
+    with suppress(OSError):
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if kept.parent.stat().st_uid == os.getuid():
+            kept.parent.chmod(0o700)
+            atomic_write(kept, _sealed(made.read_bytes()))
+            kept.chmod(0o600)
+
+
 def _sealed(content: bytes) -> bytes:
     """A library with its hash behind it, where loaders do not look."""
     return content + hashlib.sha256(content).digest()
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a kept library is there and undamaged: half of one would end the process when it is
-    loaded.
+    """Whether a kept library is there, undamaged and this user's own: half of one would end the
+    process when it is loaded, and one of somebody else's may do anything.
     """
+    if not _is_ours(path):
+        return False
     try:
         content = path.read_bytes()
     except OSError:
@@ -137,8 +160,7 @@ def _built(compiler: list[str], source: Path, kept: Path) -> ctypes.CDLL | None:
                 _hanging.add(compiler[0])
                 return None
             if whole and (found := _loaded(made)) is not None:
-                with suppress(OSError):
-                    atomic_write(kept, _sealed(made.read_bytes()))
+                _keep(made, kept)
                 return found
     _LOG.warning(
         "%s cannot compile %s; going on with PyTorch's operations", compiler[0], source.name

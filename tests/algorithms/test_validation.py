@@ -186,10 +186,12 @@ def on(job: Job, changed: Pool) -> Job:
     return replace(job, federations=federations, engine=engine)
 
 
+@pytest.mark.parametrize("scenario", ["static", "drift"])  # which is also tested at changes
 def test_with_validation_examples_test_data_do_not_decide_whether_a_run_goes_on(
-    tmp_path: Path,
+    scenario: str, tmp_path: Path
 ) -> None:
-    config = {**config_of("fedavg"), "validation": 0.25, "engine": "loop", "rounds": 2}
+    small: dict[str, Any] = {"validation": 0.25, "engine": "loop", "rounds": 4}
+    config = {**config_in("fedavg", scenario), **small}
     job = build(config)
     pool, x = job.federations[0].pool, job.federations[0].pool.x.float()
     for fed in job.federations.values():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedclust.calls import GradSumCall, GradSums, SumCall, Sums
 from fedclust.engines.fused.native import adding
-from fedclust.helpers.ops import add_to_clusters, check_labels
+from fedclust.helpers.ops import add_to_clusters, check_labels, check_weights, on_host
 from fedclust.verbs import Engine
 
 # parameters of a block: many chunks of a CPU, and enough rows to fill a GPU
@@ -58,11 +58,14 @@ def to_add(call: SumCall) -> tuple[Tensor, Tensor | None]:
     """The model [C] int64 of every row and its weight [C], None for 1, on the host.
 
     Raises:
-        ValueError: if a label is outside [0, K).
+        ValueError: if a label is outside [0, K) or a weight is negative.
     """
-    label = call.train.label.cpu()
+    label, weight = call.train.label, call.weight
+    # one copy, for which the host waits once
+    label, weight = (label.cpu(), None) if weight is None else on_host(label, weight)
     check_labels(label, len(call.models))
-    return label, None if call.weight is None else call.weight.cpu()
+    check_weights(weight)
+    return label, weight
 
 
 def empty_totals(call: SumCall, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:

@@ -87,6 +87,16 @@ def check_labels(label: Tensor, num_clusters: int) -> None:
         )
 
 
+def check_weights(weight: Tensor | None) -> None:
+    """Refuse weights [C] below 0; the host waits for those on a GPU.
+
+    Raises:
+        ValueError: naming the smallest.
+    """
+    if weight is not None and len(weight) and not (least := float(weight.min())) >= 0:
+        raise ValueError(f"got a weight of {least}, expected weights of at least 0")
+
+
 def add_to_clusters(total: Tensor, values: Tensor, label: Tensor, weight: Tensor | None) -> None:
     """Add every row [C, P], times its weight [C], to the total [K, P] of its cluster, in order.
 
@@ -146,6 +156,7 @@ def cluster_mean(
     Raises:
         ValueError: if a label is outside [0, K) or a weight is negative.
     """
+    check_weights(weight)
     total = cluster_sum(values, label, len(empty), weight, dtype)
     return mean_of(total, label, weight, empty=empty)
 
@@ -156,16 +167,9 @@ def mean_of(total: Tensor, label: Tensor, weight: Tensor | None = None, *, empty
     Args:
         total: [K, P] sums, times the weights; changed.
         label, weight, empty: see `cluster_mean`.
-
-    Raises:
-        ValueError: if a weight is negative.
     """
     share = torch.ones(len(label), dtype=torch.float64, device=total.device)
     if weight is not None:
-        if len(weight) and not float(weight.min()) >= 0:
-            raise ValueError(
-                f"got a weight of {float(weight.min())}, expected weights of at least 0"
-            )
         share = weight.to(torch.float64)
     member = label == torch.arange(len(empty), device=label.device).unsqueeze(1)  # [K, C]
     mass = (member * share).sum(1, keepdim=True)  # [K, 1]

@@ -46,7 +46,7 @@ class APFL(PersonalModels):
 
     solver: Solver
     alpha: Fraction = 0.5
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
 
     def __post_init__(self) -> None:
         require(0 < self.alpha <= 1, "algorithm.alpha", self.alpha, "a share in (0, 1]")

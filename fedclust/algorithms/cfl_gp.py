@@ -64,7 +64,7 @@ class CFLGP(Method):
     num_components: AtLeastOne | None = None
     gradients: Gradients = "all"
     accumulation: Accumulation = "mean"
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

@@ -51,7 +51,7 @@ class CFLMGD(LossClusters):
         The others are those of `LossClusters`.
     """
 
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
     momentum_owner: Owner = "cluster"
     momentum_gradient: MomentumGradient = "current"
     has_momentum = True

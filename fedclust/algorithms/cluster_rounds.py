@@ -47,7 +47,7 @@ class ClusterRounds(Method):
 
     solver: Solver
     participation: Fraction | Literal["total"] | None
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
     divisor: Divisor = "participants"
 
     def __post_init__(self) -> None:

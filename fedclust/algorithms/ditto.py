@@ -37,7 +37,7 @@ class Ditto(PersonalModels):
 
     solver: Solver
     personal: Solver
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
 
     def round(
         self, state: PersonalModels.State, clients: Clients, rnd: Round

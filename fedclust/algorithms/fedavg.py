@@ -33,7 +33,7 @@ class FedAvg(Method):
     """
 
     solver: Solver
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

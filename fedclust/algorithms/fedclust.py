@@ -54,7 +54,7 @@ class FedClust(Method):
     solver: Solver
     method: ClusterMethod
     layers: AtLeastOne = 1
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

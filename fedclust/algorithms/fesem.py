@@ -56,7 +56,7 @@ class FeSEM(Method):
     first_assignment: FirstAssignment = "init_model"
     migration: bool = False
     shift: ShiftTest = field(default_factory=ShiftTest)
-    aggregation: FlexAggregation = "uniform"
+    aggregation: FlexAggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

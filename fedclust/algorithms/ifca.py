@@ -36,7 +36,7 @@ class IFCA(LossClusters):
         The others are those of `LossClusters`.
     """
 
-    aggregation: FlexAggregation = "uniform"
+    aggregation: FlexAggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

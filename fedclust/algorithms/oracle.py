@@ -27,7 +27,7 @@ class Oracle(Method):
     """
 
     solver: Solver
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

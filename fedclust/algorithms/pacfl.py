@@ -59,7 +59,7 @@ class PACFL(Method):
     method: ClusterMethod
     num_vectors: AtLeastOne = 3
     angle: Angle = "sum"
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

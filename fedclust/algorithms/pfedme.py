@@ -60,7 +60,7 @@ class PFedMe(PersonalModels):
     local_rounds: AtLeastOne = 20
     local_lr: Positive = 0.005
     server_mix: Mix = 1.0
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
 
     def __post_init__(self) -> None:
         pull, steps = self.solver.proximal, self.solver.steps

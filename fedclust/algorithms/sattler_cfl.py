@@ -43,7 +43,7 @@ class SattlerCFL(Splitting):
 
     solver: Solver
     memory: AtLeastOne = 5
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

@@ -53,7 +53,7 @@ class StoCFL(Method):
     similarity: Annotated[float, Range(-1, 2)]
     mu: NonNegative = 0.05
     direction: Direction = "participants"
-    aggregation: Aggregation = "uniform"
+    aggregation: Aggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

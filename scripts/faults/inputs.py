@@ -135,6 +135,9 @@ BY_HAND: Sequence[tuple[str, ...]] = (
     ("partition=class_subsets", "partition.subsets=[[0,99]]"),
     # accepted once, though nobody reads it
     ("common.aggregation=nonsense",),
+    ("common.cluster_participation=0",),
+    ("common.cluster_participation=half",),
+    ("common.baseline_aggregation=mean",),
     ("+common.foo=1",),
     ("+data.foo=1",),
     ("++data.foo=1",),

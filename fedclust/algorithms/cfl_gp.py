@@ -13,6 +13,8 @@ Differs from the paper:
 Differs from the released code:
 - Its gradients are those at a client's own model (`gradients: own`), and for K * P_c rounds each
   replaces the one before (`accumulation: released`).
+- Its k-means has one start; `method.starts` is ten. Where the number of clusters is unknown, the
+  largest gap between singular values says how many directions it keeps, three at least.
 - Clients train the model of their new cluster; the code adds to it a gradient at their old one.
 """
 

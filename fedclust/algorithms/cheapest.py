@@ -18,7 +18,7 @@ def join_cheapest(
     models: Tensor, label: Tensor, ids: Tensor, clients: Clients
 ) -> tuple[Tensor, int]:
     """Labels [M] in which those of `ids` without one have that of least training loss, and models
-    sent.
+    sent: a newcomer gets all K of them, and then, to train, that of its cluster once more.
 
     Args:
         models: [K, P].

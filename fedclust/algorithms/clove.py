@@ -18,8 +18,9 @@ Differs from the paper:
   rest.
 Differs from the released code:
 - It begins its supervised tasks with random groups (`first_round: random`), drawn for every
-  participant by itself; here they are of one size. It trains with Adam.
+  participant by itself; here they are of one size, and those of `ifca_random`. It trains with Adam.
 - Its k-means has one start; `method.starts` is ten.
+- Where the number of clusters is unknown it merges by Ward's linkage; here `auto` is k-means.
 - It takes a larger number of clusters only where the silhouette is a tenth better.
 """
 
@@ -33,7 +34,13 @@ from torch import Tensor
 
 from fedclust.algorithms.cheapest import join_cheapest
 from fedclust.algorithms.matching import at_most, matched
-from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.algorithms.steps import (
+    Aggregation,
+    arrived,
+    clients_with_data,
+    random_groups,
+    train_and_average,
+)
 from fedclust.helpers.ops import cluster_sum, distances
 from fedclust.helpers.ranges import AtLeastOne
 from fedclust.solver import Solver
@@ -95,8 +102,7 @@ class CLoVE(Method):
             label, asked = join_cheapest(state.models, state.label, cohort, clients)
             telling = Cost(models_down=asked, scalars_up=asked // k)
         elif self.first_round == "random" and rnd.t == 0:
-            shuffled = rnd.stream("first groups").numpy().permutation(len(cohort))
-            found = torch.from_numpy(shuffled).to(cohort.device) % k
+            found = random_groups(cohort, k, rnd)
             label, telling = state.label.index_copy(0, cohort, found), Cost()
         else:
             found = self._groups(clients.loss(state.models, cohort), rnd)

@@ -12,11 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
 from fedclust.algorithms.ifca import IFCA
-from fedclust.algorithms.steps import train_and_average
+from fedclust.algorithms.steps import random_groups, train_and_average
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients
 
@@ -42,11 +39,3 @@ class IFCARandom(IFCA):
             clients, state.models, label, cohort, self.solver, self.aggregation, rnd
         )
         return replace(state, models=models, label=state.label.index_copy(0, cohort, label)), cost
-
-
-def random_groups(ids: Tensor, num_groups: int, rnd: Round) -> Tensor:
-    """Random groups of the clients `ids` [C] whose sizes differ by at most 1, [C] int64."""
-    shuffled = (rnd.stream("random groups").keys(ids) >> 1).argsort(stable=True)
-    place = torch.empty_like(ids)
-    place[shuffled] = torch.arange(len(ids), device=ids.device)
-    return place % num_groups

@@ -4,6 +4,8 @@ Differs from the released code (felisat/clustered-federated-learning):
 - Splits are the optimal ones of Algorithm 1, which is single linkage; `bipartition: complete` is
   the code's.
 - The code has no criterion on gamma; that is `gamma_max: 0`.
+- The code splits after round 20 only, clusters of more than two clients, and multiplies the rate by
+  0.99 every round (`solver.decay`); here neither rounds nor members are bounded.
 """
 
 from __future__ import annotations

@@ -56,6 +56,14 @@ def first_of_cluster(label: Tensor, ids: Tensor, rnd: Round) -> Tensor:
     return (~before.any(1)).long()
 
 
+def random_groups(ids: Tensor, num_groups: int, rnd: Round) -> Tensor:
+    """Random groups of the clients `ids` [C] whose sizes differ by at most 1, [C] int64."""
+    shuffled = (rnd.stream("random groups").keys(ids) >> 1).argsort(stable=True)
+    place = torch.empty_like(ids)
+    place[shuffled] = torch.arange(len(ids), device=ids.device)
+    return place % num_groups
+
+
 def average(
     clients: Clients,
     local: LocalResult,

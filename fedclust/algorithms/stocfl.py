@@ -8,8 +8,8 @@ training goes on beside theirs.
 Differs from the released code (dunzeng/StoCFL, which this follows where the paper is brief):
 - Everybody trains the common model from where the round began; in the code a client goes on from
   what the client before it made of it.
-- A united cluster takes the model of its largest part that has one; in the code it may begin again
-  from the common model.
+- A united cluster takes the model of its largest part that has one, of the one with the smallest
+  number where several are as large; in the code it may begin again from the common model.
 - Clients that were never sampled are served the common model.
 """
 

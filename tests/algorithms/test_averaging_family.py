@@ -98,6 +98,35 @@ def test_weights_by_samples_by_hand(name: str, aggregation: str, expected: float
     assert next(iter(dense(fields_of(after)).values())).tolist() == [[expected]]
 
 
+@pytest.mark.parametrize("aggregation", ["uniform", "by_samples"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("stocfl", ("algorithm.similarity=-1", "algorithm.mu=0")),
+        ("cfl_gp", ("num_clusters=1",)),
+        ("clove", ("num_clusters=1",)),
+        ("clove_random", ("num_clusters=1",)),
+        ("fedclust", ("num_clusters=1",)),
+        ("fedgwc", ("algorithm.davies_bouldin=0",)),
+        ("feddrift_eager", ()),
+        ("ifca_random", ("num_clusters=1",)),
+        ("pacfl", ("num_clusters=1",)),
+        ("sattler_cfl", ("algorithm.eps1=0",)),
+    ],
+)
+def test_with_one_cluster_a_method_weighs_as_fedavg(
+    name: str, options: tuple[str, ...], aggregation: str
+) -> None:
+    fed = federation(equal=False)
+    rounds, how = rounds_of(fed, 2, participation=0.5), f"algorithm.aggregation={aggregation}"
+    found, _ = simulate(configured(name, *options, how), fed, rounds)
+    fedavg, _ = simulate(configured("fedavg", how), fed, rounds)
+    for mine, its in zip(found, fedavg, strict=True):
+        torch.testing.assert_close(mine.models, its.model)
+        if name == "stocfl":
+            torch.testing.assert_close(mine.common, its.model)
+
+
 @pytest.mark.parametrize(("aggregation", "expected"), [("uniform", 3.0), ("by_samples", 4.0)])
 def test_weights_by_samples_inside_clusters_by_hand(aggregation: Any, expected: float) -> None:
     fed, clients = one_and_three()

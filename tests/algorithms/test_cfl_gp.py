@@ -151,6 +151,46 @@ def test_accumulation_in_closed_form() -> None:
         torch.testing.assert_close(states[2].profile, kept)
 
 
+def test_own_gradients_are_those_at_the_clients_models() -> None:
+    """In batches of the solver; the second mean is of one at the first model and one at the own."""
+    fed = federation()
+    rounds = rounds_of(fed, 2)
+    algorithm: Any = configured("cfl_gp", "algorithm.gradients=own", "algorithm.period=1")
+    clients, ids = engine_for(fed), torch.arange(CLIENTS)
+    states, _ = simulate(algorithm, fed, rounds)
+    start = algorithm.init(clients.at(rounds[0]), rounds[0])[0].models
+    first = clients.at(rounds[0]).grad(start, 0 * ids, ids, 12)
+    torch.testing.assert_close(states[0].profile, first)
+    assert len(states[0].label.unique()) == GROUPS
+    second = clients.at(rounds[1]).grad(states[0].models, states[0].label, ids, 12)
+    torch.testing.assert_close(states[1].profile, (first + second) / 2)
+
+
+def test_only_the_cohort_sends_gradients() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 1, participation=0.5)
+    (state,), _ = simulate(configured("cfl_gp", "algorithm.gradients=first"), fed, rounds)
+    sent = torch.zeros(CLIENTS, dtype=torch.int64).index_fill(0, rounds[0].cohort, 1)
+    assert torch.equal(state.sent, sent)
+    assert torch.equal((state.profile != 0).any(1), sent > 0)
+
+
+@pytest.mark.parametrize(("given", "kept"), [("null", GROUPS), ("2", 2)])
+def test_so_many_components_are_kept(
+    monkeypatch: pytest.MonkeyPatch, given: str, kept: int
+) -> None:
+    asked = []
+
+    def noted(profile: torch.Tensor, number: int) -> torch.Tensor:
+        asked.append(number)
+        return reduced(profile, number)
+
+    monkeypatch.setattr("fedclust.algorithms.cfl_gp.reduced", noted)
+    fed = federation()
+    simulate(configured("cfl_gp", f"algorithm.num_components={given}"), fed, rounds_of(fed, 1))
+    assert asked == [kept]
+
+
 def test_few_clients_wait_and_later_ones_join_the_cheapest() -> None:
     fed = federation()
     rounds = rounds_of(fed, 7, participation=0.1)  # one client in a round, three clusters

@@ -65,6 +65,33 @@ def test_square_roots_count_small_losses_more() -> None:
     assert rooted[0] != rooted[1] == rooted[2]
 
 
+def test_the_matching_sums_the_losses_of_all_clients() -> None:
+    """Three and one: 3 * 1.0 + 1.2 < 3 * 1.1 + 1.0, but of means 1.0 + 1.2 > 1.1 + 1.0."""
+    assert groups_of([[1.0, 1.1]] * 3 + [[1.0, 1.2]]) == [0, 0, 0, 1]
+    # 4 + 1 < 6 + 0, but of roots 2 + 1 > 2.45 + 0
+    assert groups_of([[4.0, 6.0], [0.0, 1.0]], "algorithm.loss_transform=square_root") == [0, 1]
+
+
+def test_whoever_moves_starts_the_count_of_calm_rounds_again() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 6)
+    algorithm: Any = configured("clove", "algorithm.stable_rounds=3")
+    states, _ = simulate(algorithm, fed, rounds[:3])
+    for moved, calm in ((0, 3), (1, 0)):
+        before = replace(states[-1], calm=2, label=states[-1].label.roll(moved))
+        after, _ = simulate(algorithm, fed, rounds[3:4], before)
+        assert after[0].calm == calm
+
+
+def test_random_groups_are_those_of_ifca() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 1, participation=0.6)
+    (clove,), _ = simulate(configured("clove_random"), fed, rounds)
+    (ifca,), _ = simulate(configured("ifca_random"), fed, rounds)
+    assert torch.equal(clove.label, ifca.label)
+    assert torch.equal(clove.models, ifca.models)
+
+
 def test_fewer_participants_than_clusters_take_the_least_loss() -> None:
     assert groups_of([[1.0, 2.0, 3.0], [1.5, 2.0, 3.0]]) == [0, 0]
 

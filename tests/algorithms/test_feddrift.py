@@ -198,6 +198,84 @@ def test_without_drift_it_says_what_it_is(name: str, equal: str) -> None:
     assert stepping.beside(Static(), 12) == ""
 
 
+def stepped(
+    monkeypatch: pytest.MonkeyPatch, share: list[list[float]], best: float, *options: str
+) -> Any:
+    """The state after a step in which client i has the accuracies share[i] of three models, whose
+    parameters are 0, 1 and 2, and had `best` before; with more clients than given, the last repeat.
+    """
+    fed = federation()
+    rows = torch.tensor(share + share[-1:] * (CLIENTS - len(share)), dtype=torch.float64)
+    count = fed.train.count.double().unsqueeze(1)
+    monkeypatch.setattr("fedclust.algorithms.feddrift.training_hits", lambda *_: rows * count)
+    algorithm: Any = configured("feddrift", "algorithm.first_models=together", *options)
+    state = algorithm.State(
+        models=torch.arange(3.0).unsqueeze(1).expand(3, 21).clone(),
+        used=torch.tensor([4, 5, 6]),
+        label=torch.zeros(CLIENTS, dtype=torch.int64),
+        best=torch.full((CLIENTS,), best, dtype=torch.float64),
+    )
+    rnd = replace(rounds_of(fed, 8)[7], shifted=~NOBODY)
+    return algorithm._step(state, engine_for(fed).at(rnd), rnd)[0]
+
+
+def test_data_of_new_concepts_say_nothing_about_merging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models 0 and 1 are 0.4 worse on each other's data; with the new client's it would be 0.225
+    on those of model 0.
+    """
+    share = [[0.9, 0.5, 0], [0.5, 0.9, 0], [0, 0, 0.9]]
+    apart = stepped(monkeypatch, share, 0.9, "algorithm.merge_delta=0.3")
+    assert len(apart.models) == 3
+    one = stepped(monkeypatch, share, 0.9, "algorithm.merge_delta=0.4")
+    assert len(one.models) == 2
+    assert one.label[:3].tolist() == [0, 0, 1]
+    # the third is new: its best, 0.6 of model 0, is much worse than before
+    share = [[0.9, 0.5, 0], [0.5, 0.7, 0], [0.6, 0.55, 0], [0, 0, 0.9]]
+    new = stepped(monkeypatch, share, 0.9, "algorithm.merge_delta=0.3", "algorithm.delta=0.25")
+    assert len(set(new.label[[0, 1, 3]].tolist())) == 3, "0.4 apart without its data"
+    assert new.label[2] == 3
+
+
+def test_one_model_for_all_begins_as_the_best_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    share = [[0, 0.5, 0], [0, 0, 0.5], [0.9, 0, 0]]
+    eager = ("algorithm.opening=one", "algorithm.merge_delta=null")
+    after = stepped(monkeypatch, share, 0.9, *eager)
+    assert after.label.tolist() == [3, 3] + [0] * 10
+    assert after.models[3].unique().tolist() == [1]
+    assert after.used.tolist() == [4, 5, 6, -1]
+
+
+@pytest.mark.parametrize(("linkage", "models"), [("complete", 2), ("average", 1)])
+def test_a_chain_of_models_merges_by_the_linkage(
+    monkeypatch: pytest.MonkeyPatch, linkage: str, models: int
+) -> None:
+    """0 and 1, and 1 and 2, are 0.1 apart, 0 and 2 0.3; the mean of 0.1 and 0.3 is 0.2."""
+    share = [[0.9, 0.8, 0.6], [0.8, 0.9, 0.8], [0.6, 0.8, 0.9]]
+    options = ("algorithm.merge_delta=0.21", f"algorithm.linkage={linkage}")
+    assert len(stepped(monkeypatch, share, 0.9, *options).models) == models
+
+
+def test_a_shift_of_one_who_does_not_take_part_begins_a_step() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 2, participation=0.25)
+    outside = next(i for i in range(CLIENTS) if i not in rounds[1].cohort.tolist())
+    shifted = NOBODY.index_fill(0, torch.tensor([outside]), True)
+    _, costs = simulate(
+        configured("feddrift"), fed, [rounds[0], replace(rounds[1], shifted=shifted)]
+    )
+    assert [cost.forward_passes for cost in costs[1:]] == [0, CLIENTS**2]
+
+
+def test_models_remember_when_they_were_trained() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 4, participation=0.25)
+    states, _ = simulate(configured("feddrift"), fed, rounds)
+    last = torch.full((CLIENTS,), -1)
+    for rnd in rounds:
+        last[rnd.cohort] = rnd.t
+    assert torch.equal(states[-1].used, last)
+
+
 def test_latecomers_join_the_cheapest() -> None:
     fed, late = federation(), (2, 9)
     early, complete = rounds_of(fed, 1, absent=late), rounds_of(fed, 2)

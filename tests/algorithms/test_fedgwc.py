@@ -115,6 +115,32 @@ def test_with_everybody_the_weights_are_the_shares_of_the_last_rewards() -> None
     )
 
 
+def test_rewards_inside_one_of_two_clusters_by_hand() -> None:
+    """Three of the six members take part: it takes two rounds until all did, so alpha is 1/2."""
+    fed = federation(equal=False)
+    algorithm: Any = configured("fedgwc")
+    rnd, ids = rounds_of(fed, 1)[0], torch.tensor([4, 6, 10])
+    weight = torch.rand(CLIENTS, CLIENTS, generator=torch.Generator().manual_seed(0)).double()
+    state = algorithm.State(
+        models=torch.zeros(2, 21),
+        label=torch.arange(CLIENTS) % 2,
+        weight=weight,
+        change=torch.tensor([0.5, 0.5]).double(),
+        calm=torch.tensor([3, 3]),
+    )
+    loss = torch.tensor([[1.0, 2.0], [2.0, 2.5], [4.0, 1.0]])
+    after = algorithm._rewarded(state, 0, ids, loss, rnd)
+    reward = rewards(loss, fed.train.count[ids])
+    share, expected = reward / reward.sum(), weight.clone()
+    for row, i in enumerate(ids.tolist()):
+        for j in ids.tolist():
+            expected[i, j] = (weight[i, j] + share[row]) / 2
+    torch.testing.assert_close(after.weight, expected)
+    square = (expected - weight)[ids][:, ids].square().mean()
+    torch.testing.assert_close(after.change, torch.stack([(0.5 + square) / 2, square * 0 + 0.5]))
+    assert after.calm.tolist() == [0, 3]
+
+
 def test_clients_with_hard_data_get_a_cluster_of_their_own() -> None:
     """Four of twelve clients in a round; every other one has losses of 3 instead of 1."""
     fed = federation()

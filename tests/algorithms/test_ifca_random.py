@@ -8,8 +8,7 @@ import pytest
 import torch
 from planted import configured, engine_for, federation, rounds_of, simulate
 
-from fedclust.algorithms.ifca_random import random_groups
-from fedclust.algorithms.steps import zeros
+from fedclust.algorithms.steps import random_groups, zeros
 from fedclust.helpers.errors import ConfigError
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from toy_engine import SOLVER, ToyEngine, toy_federation, toy_round
 
 from fedclust.algorithms.pacfl import PACFL
-from fedclust.algorithms.subspaces import principal_angles, principal_vectors
+from fedclust.algorithms.subspaces import principal_angles, principal_vectors, signatures
 from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.helpers.errors import ConfigError
 from fedclust.types import Federation
@@ -172,6 +172,10 @@ def test_newcomers_join_the_cluster_of_their_subspace() -> None:
     states, reports = simulate(algorithm, fed, [*early, *complete[2:]])
     assert (states[1].label[list(late)] == -1).all()
     assert partition_of(states[2].label) == partition_of(fed.group)
+    rows = torch.tensor(late)
+    sent = signatures(rows, 2, complete[2])
+    assert torch.equal(states[2].signature[rows], sent), "the next newcomers are compared with them"
+    assert not states[1].signature[rows].any()
     assert reports[3].notes["signature_bytes"] == 4 * 2 * FEATURES * 2
     assert "signature_bytes" not in reports[4].notes
     served = algorithm.serve(states[2], engine_for(fed).at(complete[2]), complete[2])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from planted import CLIENTS, configured, federation, partition_of, rounds_of, simulate
+from planted import CLIENTS, configured, engine_for, federation, partition_of, rounds_of, simulate
 from toy_engine import SOLVER
 
 from fedclust.algorithms.sattler_cfl import SattlerCFL
@@ -155,6 +155,47 @@ def test_updates_of_the_parent_and_old_ones_do_not_decide() -> None:
         )
         == 1
     )
+
+
+def test_a_child_copies_the_model_of_its_cluster() -> None:
+    fed = federation()
+    eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.gamma_max=0")
+    algorithm: Any = configured("sattler_cfl", *eager)
+    (state,), _ = simulate(algorithm, fed, rounds_of(fed, 1))
+    two = replace(
+        state,
+        models=torch.stack([state.models[0] * 0, state.models[0]]),
+        born=torch.tensor([-1, -1]),
+        label=torch.ones(CLIENTS, dtype=torch.int64),
+        updated=torch.zeros(CLIENTS, dtype=torch.int64),
+    )
+    after, _ = algorithm._split(two, rounds_of(fed, 1)[0])
+    assert len(after.models) == 3
+    assert torch.equal(after.models[2], state.models[0])
+
+
+@pytest.mark.parametrize("aggregation", ["uniform", "by_samples"])
+def test_the_norm_that_decides_is_that_of_the_weighted_mean(aggregation: str) -> None:
+    fed = federation(equal=False)
+    options = ("algorithm.eps1=0", f"algorithm.aggregation={aggregation}")
+    (state,), reports = simulate(configured("sattler_cfl", *options), fed, rounds_of(fed, 1))
+    share = (
+        fed.train.count.double() if aggregation == "by_samples" else torch.ones(CLIENTS).double()
+    )
+    mean = (state.update.all().double() * share.unsqueeze(1)).sum(0) / share.sum()
+    assert reports[1].notes["mean_update_norm"] == pytest.approx(float(mean.norm()), rel=1e-4)
+
+
+def test_who_did_not_decide_joins_by_the_new_models() -> None:
+    fed = federation()
+    eager = ("algorithm.eps1=99", "algorithm.eps2=0", "algorithm.memory=1")
+    rounds = rounds_of(fed, 8, participation=0.5)
+    states, _ = simulate(configured("sattler_cfl", *eager), fed, rounds)
+    t = next(t for t, state in enumerate(states) if len(state.models) == 2)
+    outside = torch.tensor([i for i in range(CLIENTS) if i not in rounds[t].cohort.tolist()])
+    loss = engine_for(fed).at(rounds[t]).loss(states[t].models, outside)
+    assert torch.equal(states[t].label[outside], loss.argmin(1))
+    assert len(loss.argmin(1).unique()) == 2
 
 
 def test_norms_by_hand() -> None:

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from planted import CLIENTS, configured, engine_for, federation, partition_of, rounds_of, simulate
+from planted import (
+    CLIENTS,
+    LR,
+    configured,
+    engine_for,
+    federation,
+    partition_of,
+    rounds_of,
+    simulate,
+)
 
 from fedclust.algorithms.uniting import linked, unite
 from fedclust.helpers.errors import ConfigError
@@ -20,6 +29,8 @@ def test_links_are_transitive() -> None:
     assert linked(cosine, 0.5).tolist() == [0, 0, 0]
     assert linked(cosine, 0.85).tolist() == [0, 0, 1]
     assert linked(cosine, 0.95).tolist() == [0, 1, 2]
+    half = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
+    assert linked(half, 0.5).tolist() == [0, 0], "at least tau"
 
 
 def test_a_union_keeps_the_smallest_number_and_the_largest_clusters_model() -> None:
@@ -66,6 +77,34 @@ def test_the_pull_keeps_cluster_models_near_the_common_one() -> None:
         states, _ = simulate(configured("stocfl", *options), fed, rounds)
         gaps.append(float((states[-1].models - states[-1].common).norm()))
     assert gaps[1] < 0.7 * gaps[0]
+
+
+def test_one_step_of_a_cluster_model_by_hand() -> None:
+    """theta - lr (g(theta) + mu (theta - w)), w the common model of the round before."""
+    fed = federation()
+    rounds = rounds_of(fed, 2)
+    one_step = ("solver.batch_size=null", "solver.epochs=1", "algorithm.similarity=1.5")
+    algorithm: Any = configured("stocfl", *one_step, "algorithm.mu=0.3")
+    states, _ = simulate(algorithm, fed, rounds)
+    theta, w = states[0].models, states[0].common
+    assert float((w - states[0].anchor).norm()) > 0.01
+    clients = engine_for(fed).at(rounds[1])
+    gradient = clients.grad(theta, states[0].label, torch.arange(CLIENTS))
+    expected = theta - LR * (gradient + 0.3 * (theta - w))
+    torch.testing.assert_close(states[1].models, expected)
+
+
+def test_a_new_cluster_begins_at_the_common_model() -> None:
+    fed = federation()
+    rounds = rounds_of(fed, 2, participation=0.25)
+    algorithm: Any = configured("stocfl", "algorithm.similarity=1.5")
+    states, _ = simulate(algorithm, fed, rounds[:1])
+    clients = engine_for(fed).at(rounds[1])
+    observed, _ = algorithm._observe(states[0], clients, rounds[1])
+    new = observed.models[len(states[0].models) :]
+    assert len(new) > 0
+    assert torch.equal(new, states[0].common.expand_as(new))
+    assert not torch.equal(states[0].common, states[0].anchor)
 
 
 @pytest.mark.parametrize("direction", ["participants", "members"])

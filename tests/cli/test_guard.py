@@ -45,7 +45,7 @@ def experiment(folder: Path, text: str) -> str:
         ("tags: {b: env, a: '${oc.${tags.b}:HOME}'}", "oc.env=HOME is not allowed"),
         ("name: 'x${oc.env:HOME}'", "oc.env=HOME"),
         (
-            f"{LAUNCHER}hydra: {{launcher: {{temp_folder: elsewhere}}}}",
+            LAUNCHER + "{temp_folder: elsewhere}}",
             "hydra.launcher.temp_folder",
         ),
     ],

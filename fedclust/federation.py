@@ -170,6 +170,14 @@ def read_table(path: Path) -> tuple[Split, Split, Tensor]:
             f"{path} gives client {owner} row {row} twice in its {split} set ({len(twice)} such "
             "rows): remove the second"
         )
+    learnt = table[table["split"] != "test"]
+    both = learnt[learnt.duplicated(["client", "row"])]
+    if len(both):
+        owner, row = both.iloc[0][["client", "row"]]
+        raise DataError(
+            f"{path} gives client {owner} row {row} as train and as validation ({len(both)} such "
+            "rows): keep one of them"
+        )
     rows, tests = table["row"].to_numpy(np.int64), (table["split"] == "test").to_numpy()
     late = (table["split"] == "validation").to_numpy()
     splits = []

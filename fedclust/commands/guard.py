@@ -118,10 +118,9 @@ def read_environment(name: str, default: object = _MISSING) -> object:
     Raises:
         ConfigError: for a variable that no typed value reads.
     """
-    if sweep.NOTES in os.environ:  # otherwise another program's config
+    if sweep.NOTES in os.environ:  # otherwise it is another program's config
         known = (*_OWN_VARIABLES, *" ".join(sweep.lines("environment")).split())
-        allowed = "read by values that are typed only, not by files"
-        require(name in known, "oc.env", name, allowed)
+        require(name in known, "oc.env", name, "read by values that are typed only, not by files")
     return env(name) if default is _MISSING else env(name, default)
 
 

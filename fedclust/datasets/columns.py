@@ -241,8 +241,9 @@ def drawn_test(owner: Tensor | None, size: int, share: float, seed: int) -> Tens
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: the first 40 letters, on one line."""
-    return " ".join(str(value).split())[:40]
+    """A value as a message shows it: the first 40 letters on one line, quoted if blanks matter."""
+    text = " ".join(str(value).split())[:40]
+    return repr(str(value)[:40]) if isinstance(value, str) and value.strip() != value else text
 
 
 def _is_number(value: object) -> bool:

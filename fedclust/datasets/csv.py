@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedclust.helpers.ranges import BelowOne, Seed
 from fedclust.types import Dataset
 
 _PARTS = ("train", "test")
+_USUAL = r"-?(0|[1-9]\d{0,14})(\.\d+)?"  # numbers as they are usually written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,8 @@ class Csv:
         path = Path(self.path)
         if not path.is_file():
             raise DataError(f"csv: {path} not found: set dataset.path to a .csv or .parquet file")
-        table = read("csv", path, lambda: _table(path), key="dataset.path")
+        words = [name for name in (self.label, self.client, self.group, self.split) if name]
+        table = read("csv", path, lambda: _table(path, words), key="dataset.path")
         if table.size == 0:
             raise DataError(f"csv: {path} holds no row below its first line: give one that does")
         others = (self.label, self.client, self.group, self.split)
@@ -85,15 +88,13 @@ class Csv:
         return torch.from_numpy(values == "test")
 
 
-def _table(path: Path) -> Columns:
-    """The columns of a file."""
+def _table(path: Path, words: Sequence[str]) -> Columns:
+    """The columns of a file; of a CSV those of `words` are text, in which 07 is not 7 and NA is a
+    name, unless all of one are numbers written as usual.
+    """
     import pandas as pd
 
-    table: Any = (
-        pd.read_parquet(path)
-        if path.suffix == ".parquet"
-        else pd.read_csv(path, low_memory=False)  # else the kind of a column may change within it
-    )
+    table: Any = pd.read_parquet(path) if path.suffix == ".parquet" else _of_csv(path, words)
     table.columns = [str(name) for name in table.columns]
     return Columns(
         what=f"csv: {path}",
@@ -101,6 +102,41 @@ def _table(path: Path) -> Columns:
         read=lambda name: _plain(table[name]),
         size=len(table),
     )
+
+
+def _of_csv(path: Path, words: Sequence[str]) -> Any:
+    """The table of a CSV file.
+
+    Raises:
+        DataError: a row has more fields than the first line, so that its columns would be shifted.
+    """
+    import pandas as pd
+    from pandas._libs.parsers import STR_NA_VALUES  # type: ignore[import-not-found]
+
+    names = list(pd.read_csv(path, nrows=0, index_col=False).columns)
+    text = [name for name in names if name in words]
+    with warnings.catch_warnings():
+        # another file than was meant is told by its columns first
+        all_there = len(text) == len(set(words))
+        warnings.simplefilter("error" if all_there else "ignore", pd.errors.ParserWarning)
+        try:
+            table: Any = pd.read_csv(
+                path,
+                index_col=False,
+                low_memory=False,  # else the kind of a column may change within it
+                dtype=dict.fromkeys(text, "object"),
+                keep_default_na=False,
+                na_values={name: [""] if name in text else STR_NA_VALUES for name in names},
+            )
+        except pd.errors.ParserWarning as error:
+            raise DataError(
+                f"csv: {path} has a row with more fields than its first line names columns: name "
+                "every column, or take the field out"
+            ) from error
+    for name in text:
+        if table[name].dropna().str.fullmatch(_USUAL).all():
+            table[name] = pd.to_numeric(table[name])
+    return table
 
 
 def _plain(column: Any) -> Any:

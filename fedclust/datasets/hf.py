@@ -80,6 +80,10 @@ class HuggingFace:
             self.features,
             "null with dataset.image, since an example is a picture or numbers",
         )
+        require(self.test != self.train, "dataset.test", self.test, "another split than train's")
+        pictures = self.image is not None
+        plain = self.size is None and not self.grayscale
+        require(pictures or plain, "dataset.size", self.size, "null without dataset.image")
 
     def load(self) -> Dataset:
         """The arrays: [N, C, H, W] uint8 of pictures, [N, F] float32 of features.
@@ -119,6 +123,7 @@ class HuggingFace:
                     f"{', '.join(map(str, whole))}{hint}"
                 )
         parts = [whole[name].with_format("arrow") for name in wanted]
+        self._check_alike(parts)
 
         def column(name: str) -> npt.NDArray[Any]:
             return np.concatenate([_values(part, name) for part in parts])
@@ -127,12 +132,36 @@ class HuggingFace:
         sizes = [len(part) for part in parts]
         return Columns(what=f"hf: {self.path}", names=names, read=column, size=sum(sizes)), sizes[0]
 
+    def _check_alike(self, parts: Sequence[Any]) -> None:
+        """Refuse splits whose columns, or the order of whose classes, are not the same.
+
+        Raises:
+            DataError: naming the first column.
+        """
+        train, test = parts[0].features, parts[-1].features
+        odd = sorted(set(train) ^ set(test))
+        if odd:
+            raise DataError(
+                f"hf: {self.path} has the column {odd[0]} in one of the splits {self.train} and "
+                f"{self.test} only: save both with the same columns"
+            )
+        for name in train:
+            one, other = (getattr(part[name], "names", None) for part in (train, test))
+            if one != other:
+                raise DataError(
+                    f"hf: {self.path} numbers the classes of column {name} differently in "
+                    f"{self.train} and {self.test}: save both with the same order of names"
+                )
+
     def _found(self) -> Any:
         """What `datasets` makes of the path."""
         import datasets
 
         datasets.disable_progress_bars()
         if Path(self.path).is_dir():
+            for key in ("config", "revision"):
+                allowed = "null for a folder, which holds one of them only"
+                require(getattr(self, key) is None, f"dataset.{key}", getattr(self, key), allowed)
             return datasets.load_from_disk(self.path)
         if not self.download:
             raise DataError(

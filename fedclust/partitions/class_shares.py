@@ -14,6 +14,7 @@ from fedclust.partitions.class_subsets import ClassSubsets
 from fedclust.partitions.cut import Rows
 from fedclust.partitions.shares import equal_shares
 
+_SMALL = 0.05  # from here on a draw of 0 is less likely than 1e-15
 _MORE = 0.05  # by which the reserve grows
 
 
@@ -54,9 +55,7 @@ class ClassShares(ClassSubsets):
         rng, reserve = stream.numpy(), self.reserve
         owners = np.maximum(owns.sum(0), 1)
         while True:
-            drawn = rng.standard_gamma(self.alpha, owns.shape) * owns
-            total = drawn.sum(0)
-            drawn = np.where(total > 0, drawn / np.where(total > 0, total, 1), owns / owners)
+            drawn = _dirichlet(self.alpha, owns, rng)
             shares = equal_shares(reserve * owns / owners + (1 - reserve) * drawn, supply)
             if shares.sum(1).min() >= self.min_per_cluster:
                 return shares
@@ -66,3 +65,21 @@ class ClassShares(ClassSubsets):
                     f"has {int(shares.sum(1).min())} even if its classes are shared equally"
                 )
             reserve = min(1.0, reserve + _MORE)
+
+
+def _dirichlet(
+    alpha: float, owns: npt.NDArray[np.float64], rng: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    """A draw from Dirichlet(alpha, …, alpha) among the owners of every class, [G, Y]; its columns
+    sum to 1.
+
+    The gamma draws are taken in logs: with a small alpha they are below what a float holds. With
+    U uniform, log Gamma(alpha) is log Gamma(alpha + 1) + log(U) / alpha.
+    """
+    shares: npt.NDArray[np.float64] = rng.standard_gamma(alpha, owns.shape) * owns
+    if alpha < _SMALL or (shares.sum(0)[owns.any(0)] == 0).any():
+        above = np.log(rng.standard_gamma(alpha + 1, owns.shape))
+        logs = np.where(owns > 0, above + np.log(rng.random(owns.shape)) / alpha, -np.inf)
+        shares = np.exp(logs - np.where(owns.any(0), logs.max(0), 0))
+    np.divide(shares, shares.sum(0), out=shares, where=owns.any(0))
+    return shares

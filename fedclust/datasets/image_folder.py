@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,8 @@ from fedclust.datasets.pictures import picture
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import Side
 from fedclust.types import Dataset
+
+_KINDS = (*torchvision.datasets.folder.IMG_EXTENSIONS, ".gif", ".avif")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +79,12 @@ class ImageFolder:
                 f"image_folder: {folder} not found: set dataset.path to a folder with train/ and "
                 "test/"
             )
-        return read("image_folder", folder, lambda: torchvision.datasets.ImageFolder(folder))
+        _check_files(folder)
+        return read(
+            "image_folder",
+            folder,
+            lambda: torchvision.datasets.ImageFolder(folder, is_valid_file=_is_shown),
+        )
 
     def _read(self, found: torchvision.datasets.ImageFolder) -> Tensor:
         channels = 1 if self.grayscale else 3
@@ -86,3 +94,28 @@ class ImageFolder:
                 "image_folder", Path(file), partial(picture, file, self.size, self.grayscale)
             )
         return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+
+
+def _is_shown(path: str) -> bool:
+    """Whether a file is no hidden one."""
+    return not Path(path).name.startswith(".")
+
+
+def _check_files(folder: Path) -> None:
+    """Refuse a file that is no picture, and a link to a folder that holds it: what is passed over
+    without a word is missed, and what is met again counts twice.
+
+    Raises:
+        DataError: naming the first.
+    """
+    for place, folders, files in os.walk(folder, followlinks=True):
+        here = Path(place)
+        for link in (here / name for name in sorted(folders) if (here / name).is_symlink()):
+            if here.resolve().is_relative_to(link.resolve()):
+                raise DataError(f"image_folder: {link} is a link to a folder above it: remove it")
+        for name in sorted(files) if here != folder else ():
+            if _is_shown(name) and Path(name).suffix.lower() not in _KINDS:
+                raise DataError(
+                    f"image_folder: {here / name} is no picture that is read here "
+                    f"({', '.join(_KINDS)}): convert it or take it out"
+                )

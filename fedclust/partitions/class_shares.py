@@ -55,7 +55,7 @@ class ClassShares(ClassSubsets):
         rng, reserve = stream.numpy(), self.reserve
         owners = np.maximum(owns.sum(0), 1)
         while True:
-            drawn = _dirichlet(self.alpha, owns, rng)
+            drawn = dirichlet(self.alpha, owns, rng)
             shares = equal_shares(reserve * owns / owners + (1 - reserve) * drawn, supply)
             if shares.sum(1).min() >= self.min_per_cluster:
                 return shares
@@ -67,7 +67,7 @@ class ClassShares(ClassSubsets):
             reserve = min(1.0, reserve + _MORE)
 
 
-def _dirichlet(
+def dirichlet(
     alpha: float, owns: npt.NDArray[np.float64], rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
     """A draw from Dirichlet(alpha, …, alpha) among the owners of every class, [G, Y]; its columns

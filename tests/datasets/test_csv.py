@@ -144,3 +144,29 @@ def test_missing_and_odd_files_are_one_line(tmp_path: Path) -> None:
     odd.to_parquet(tmp_path / "odd.parquet")
     with pytest.raises(DataError, match=r"several kinds in column label|features must be numbers"):
         Csv(path=str(tmp_path / "odd.parquet")).load()
+
+
+def test_names_are_text_and_numbers_keep_their_order(tmp_path: Path) -> None:
+    """07 is another client than 7, NA is a name, and 10 comes behind 2 where all are numbers."""
+    file = tmp_path / "own.csv"
+    file.write_text("x,label,who\n1,2,07\n2,10,7\n3,2,NA\n4,10,007\n5,2,7\n")
+    dataset = Csv(path=str(file), client="who", test_share=0, normalise="none").load()
+    assert dataset.y_train.tolist() == [0, 1, 0, 1, 0]
+    assert dataset.owner is not None
+    assert dataset.owner.tolist() == [1, 2, 3, 0, 2]  # 007, 07, 7, NA
+    file.write_text("x,label,who\n1,no,10\n2,yes,2\n")
+    dataset = Csv(path=str(file), client="who", test_share=0, normalise="none").load()
+    assert dataset.owner is not None
+    assert dataset.owner.tolist() == [1, 0]
+
+
+def test_a_row_with_more_fields_than_names_shifts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("x,label\n1,2,0\n3,4,1\n")
+    with pytest.raises(DataError, match="more fields than its first line names"):
+        Csv(path=str(tmp_path / "own.csv")).load()
+
+
+def test_blanks_that_matter_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("x,label,part\n1,0,train \n3,1,test\n")
+    with pytest.raises(DataError, match="has 'train ' in column part"):
+        Csv(path=str(tmp_path / "own.csv"), split="part").load()

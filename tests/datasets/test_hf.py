@@ -184,3 +184,31 @@ def test_damaged_folders_options_and_a_missing_package_are_one_line(
     monkeypatch.setattr("fedclust.datasets.extra.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"dataset=hf needs the package datasets: .*pip install "):
         HuggingFace(**given).load()
+
+
+def test_splits_that_are_not_alike_are_refused(tmp_path: Path) -> None:
+    more, columns = tmp_path / "more", {"x": [1, 2], "label": [0, 1]}
+    plain = library().Dataset.from_dict(columns)
+    library().DatasetDict({"train": plain.add_column("z", [1, 1]), "test": plain}).save_to_disk(
+        str(more)
+    )
+    with pytest.raises(DataError, match="has the column z in one of the splits"):
+        HuggingFace(path=str(more)).load()
+    made = {}
+    for name, order in (("train", ["no", "yes"]), ("test", ["yes", "no"])):
+        table = library().Dataset.from_dict({"x": [1.0, 2.0], "label": [0, 1]})
+        made[name] = table.cast_column("label", library().ClassLabel(names=order))
+    library().DatasetDict(made).save_to_disk(str(tmp_path / "turned"))
+    with pytest.raises(DataError, match="numbers the classes of column label differently"):
+        HuggingFace(path=str(tmp_path / "turned")).load()
+
+
+def test_options_that_nothing_reads_are_refused(letters: Path) -> None:
+    for given, named in (
+        ({"test": "train"}, "dataset.test=train"),
+        ({"size": 8}, "dataset.size=8"),
+        ({"config": "small", "test": None}, "dataset.config=small"),
+        ({"revision": "main", "test": None}, "dataset.revision=main"),
+    ):
+        with pytest.raises(UserError, match=named):
+            HuggingFace(path=str(letters), label="character", **given).load()

@@ -185,3 +185,19 @@ def test_real_cifar10_through_npz(data_root: Path, tmp_path: Path) -> None:
     mean = -dataset.shift.flatten() * std
     torch.testing.assert_close(mean, torch.tensor([0.4914, 0.4822, 0.4465]), atol=2e-3, rtol=0)
     torch.testing.assert_close(std, torch.tensor([0.2470, 0.2435, 0.2616]), atol=3e-3, rtol=0)
+
+
+def test_files_of_an_image_folder_are_read_or_named(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        for name in ("a", "b"):
+            (tmp_path / part / name).mkdir(parents=True)
+            Image.new("L", (4, 4), 200).save(tmp_path / part / name / "0.gif")
+            (tmp_path / part / name / ".hidden").write_text("no picture")
+    assert len(ImageFolder(path=str(tmp_path), size=4).load().x_train) == 2
+    (tmp_path / "train" / "a" / "notes.txt").write_text("no picture")
+    with pytest.raises(DataError, match=r"notes.txt is no picture that is read here"):
+        ImageFolder(path=str(tmp_path), size=4).load()
+    (tmp_path / "train" / "a" / "notes.txt").unlink()
+    (tmp_path / "train" / "a" / "loop").symlink_to(tmp_path / "train" / "a")
+    with pytest.raises(DataError, match="is a link to a folder above it"):
+        ImageFolder(path=str(tmp_path), size=4).load()

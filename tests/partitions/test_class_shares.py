@@ -6,13 +6,14 @@ from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
 
 from fedclust.federation import build, label_histogram
 from fedclust.helpers.errors import ConfigError
-from fedclust.partitions.class_shares import ClassShares
+from fedclust.partitions.class_shares import ClassShares, dirichlet
 from fedclust.partitions.class_subsets import ClassSubsets
 from fedclust.partitions.majority_class import MajorityClass
 from fedclust.types import Dataset
@@ -125,3 +126,15 @@ def test_a_cluster_has_mostly_its_own_class(fake: Callable[..., Dataset]) -> Non
     assert capped.train.count.tolist() == [30] * 20
     with pytest.raises(ConfigError, match=r"partition.num_clients=15 .* multiple of the 10"):
         build(dataset, MajorityClass(num_clients=15), 0)
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.04, 0.5])
+def test_shares_of_a_small_alpha_have_the_variance_of_their_law(alpha: float) -> None:
+    """Of two owners, a share is Beta(alpha, alpha): its variance is 1 / (4 (2 alpha + 1))."""
+    rng = np.random.default_rng(0)
+    shares = dirichlet(alpha, np.ones((2, 20_000)), rng)
+    assert shares.sum(0) == pytest.approx(1)
+    assert shares[0].var() == pytest.approx(1 / (4 * (2 * alpha + 1)), abs=0.003)
+    assert not (shares == 0.5).any(), "a draw below what a float holds is no equal share"
+    alone = dirichlet(alpha, np.array([[1.0, 0.0], [0.0, 0.0]]), rng)
+    assert alone.tolist() == [[1, 0], [0, 0]]

@@ -145,3 +145,10 @@ def test_missing_damaged_or_foreign_files(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=says) as error:
             read_table(tmp_path / name)
         assert "\n" not in str(error.value)
+
+
+def test_a_row_is_trained_on_or_kept_for_validation(tmp_path: Path) -> None:
+    path = tmp_path / "partition.csv"
+    path.write_text("split,client,row\ntrain,0,1\nvalidation,0,1\ntest,0,2\n")
+    with pytest.raises(DataError, match="row 1 as train and as validation"):
+        read_table(path)

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedclust.types import Evaluation, Round
 
 WITHIN = 0.01  # of the accuracy before a change counts as recovered
+_ROUNDING = 1e-9  # 0.87 is within 0.01 of 0.88, whatever the floats' difference says
 
 
 @dataclass
@@ -85,7 +86,7 @@ class AfterChange:
         if now is None:
             return {}
         values = {"changed_accuracy": now}
-        if now >= self.level - WITHIN:
+        if self.level - now <= WITHIN + _ROUNDING:
             values["recovery_rounds"] = float(rnd.t - self.since + 1)
             self.level = math.inf  # once per change
         return values

@@ -31,6 +31,7 @@ _MOST_FLOWS = 8
 _MOST_SETTINGS = 1  # whose single runs are drawn
 _MOST_BESIDE = 8
 _MOST_GRIDS = 4  # beside each other
+_MOST_CELLS = 40  # of a grid, down or across; a table tells larger ones
 _LAYOUT = ("GDEF", "GPOS", "GSUB", "MATH")  # tables of a font
 _BAND = "Lines: mean over seeds; bands: ± 1 standard deviation."
 _FLOW = (
@@ -186,6 +187,7 @@ def _curve(
     few = first_settings(arms, most)
     left_out = "" if len(few) == len(arms) else f" The first {most} settings only."
     if len(metrics) == 1 and curves.is_single(few, metrics[0]):
+        left_out += _first_only(sum(len(a.last(metrics[0])) > 0 for a in few), panels.MOST_BARS)
         caption = f"{named}. Bars: mean over seeds; lines: ± 1 standard deviation.{left_out}"
         return file, caption, panels.bars(few, metrics[0])
     along = "over rounds" if x == "round" else f"against the {x} sent in both directions"
@@ -196,7 +198,10 @@ def _curve(
             else "One panel per arm; grey: the others"
         )
         caption = f"{named}, {along}. {kind}. {_BAND}{left_out}"
-        return file, caption, panels.multiples(few, metrics[0], x)
+        left_out = _first_only(
+            len({a.name for a in few if a.curve(metrics[0])}), panels.MOST_PANELS
+        )
+        return file, caption + left_out, panels.multiples(few, metrics[0], x)
     printed = (
         spec.published
         and spec.rounds
@@ -209,6 +214,11 @@ def _curve(
     return file, f"{named}, {along}. {_BAND}{hollow}{left_out}", figure
 
 
+def _first_only(number: int, most: int) -> str:
+    """What the caption says of a figure that shows no more than `most` of `number` arms."""
+    return f" The first {most} of {number} arms only." if number > most else ""
+
+
 def _glance(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
     found = relative(spec, arms)
     if found is not None:
@@ -216,7 +226,8 @@ def _glance(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure 
 
 
 def _grids(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
-    grids = pivots(arms)[:_MOST_GRIDS]
+    small = [p for p in pivots(arms) if max(len(p.rows), len(p.columns)) <= _MOST_CELLS]
+    grids = small[:_MOST_GRIDS]
     if grids:
         caption = f"{meant(spec.metric)}, at the end, mean over seeds, by two options."
         yield "grid", caption, panels.heat(grids, spec.metric)
@@ -255,6 +266,8 @@ def _matrices(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figur
         )
     few = first_settings(arms, _MOST_SETTINGS)
     left_out = " The first setting only." if len(few) < len(arms) else ""
+    if len(few) > heatmaps.MOST_PANELS:
+        left_out += f" The first {heatmaps.MOST_PANELS} arms that have one."
     yield (
         "contingency",
         "Clients per cluster and true group at the end of the first seed; shade: share of the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedclust.report.arms import Arm, settings_of
 from fedclust.report.statistics.separation import separation
 
 _PER_ROW = 4
-_MOST_PANELS = 12
+MOST_PANELS = 12
 _MOST_CLUSTERS = 30  # a method with a model per client has no table worth drawing
 _LETTERS, _LINE = 12.5, 0.15  # letters of a title to the inch; inches of a further line
 _PIXELS = 600  # larger matrices are averaged over blocks
@@ -31,7 +31,8 @@ def distances(arms: Sequence[Arm]) -> Figure | None:
     """The distance matrix of the first seed of every arm that kept one, ordered by group, then
     label.
     """
-    kept = [(arm, matrix) for arm in arms if (matrix := _distance(arm)) is not None][:_MOST_PANELS]
+    known = ((arm, matrix) for arm in arms if (matrix := _distance(arm)) is not None)
+    kept = list(islice(known, MOST_PANELS))
     if not kept:
         return None
     figure, grid = _grid([arm for arm, _ in kept], 2.7, 2.5)
@@ -66,7 +67,7 @@ def contingencies(arms: Sequence[Arm]) -> Figure | None:
             tables.append((arm, rows[0][known], rows[1][known]))
     if not tables:
         return None
-    tables = tables[:_MOST_PANELS]
+    tables = tables[:MOST_PANELS]
     figure, grid = _grid([arm for arm, _, _ in tables], 2.1, 2.1)
     for axes, (_, group, label) in zip(grid, tables, strict=True):
         _contingency(axes, contingency(label, group), np.unique(label), np.unique(group))
@@ -79,7 +80,8 @@ def classes(arms: Sequence[Arm]) -> Figure | None:
     """Share of every class in every cluster at the end of the first seed, where there are no true
     groups; None where no run wrote the classes of its clients.
     """
-    tables = [(arm, table) for arm in arms if (table := _classes(arm)) is not None][:_MOST_PANELS]
+    known = ((arm, table) for arm in arms if (table := _classes(arm)) is not None)
+    tables = list(islice(known, MOST_PANELS))
     if not tables:
         return None
     highest = max(max(float(share.max()), 2 / share.shape[1]) for _, (_, share) in tables)
@@ -118,7 +120,7 @@ def examples(arms: Sequence[Arm]) -> Figure | None:
         next((arm for arm in arms if arm.setting == s and arm.run.federation.get("seeds")), None)
         for s in settings_of(arms)
     ]
-    known = [arm for arm in firsts if arm is not None][:_MOST_PANELS]
+    known = [arm for arm in firsts if arm is not None][:MOST_PANELS]
     if not known:
         return None
     figure, grid = _grid(known, 3.4, 2.2)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from fedclust.report import style
 from fedclust.report.arms import Arm, settings_of
@@ -18,8 +19,9 @@ from fedclust.report.pivot import Pivot
 from fedclust.report.wording import axis, bounds, factor, title
 
 _PER_ROW = 5
+MOST_PANELS = 20  # of a figure
 _FAINT: dict[str, Any] = {"color": "#C7CCD4", "linewidth": 0.7, "zorder": 1}
-_MOST_BARS = 60
+MOST_BARS = 60
 _DARK = 0.55  # a cell of a heat map from here on has light figures
 
 
@@ -32,7 +34,8 @@ def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
         for arm in arms
         if arm.curve(metric) and (x == "round" or arm.total(x).max(initial=0) > 0)
     ]
-    names = list(dict.fromkeys(arm.name for arm in arms))
+    names = list(dict.fromkeys(arm.name for arm in arms))[:MOST_PANELS]
+    arms = [arm for arm in arms if arm.name in names]
     settings = settings_of(arms)
     if not names:
         return None
@@ -45,13 +48,10 @@ def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
     )
     unit, sent = sent_in(arms, x)
     looks = style.looks(arms)
+    others = _together(arms, metric, x, unit) if len(settings) == 1 else None
     for axes, name in zip(grid, names, strict=False):
-        if len(settings) == 1:
-            for other in arms:
-                curve = other.curve(metric)
-                assert curve is not None
-                along = abscissa(other, curve, x, unit)
-                axes.plot(along, factor(metric) * curve.mean(), **_FAINT)
+        if others is not None:
+            axes.plot(*others, **_FAINT)
         for arm in arms:
             curve = arm.curve(metric)
             if arm.name == name and curve is not None:
@@ -84,10 +84,25 @@ def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
     return figure
 
 
+def _together(
+    arms: Sequence[Arm], metric: str, x: str, unit: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The means of all arms as one line with gaps: a panel then holds one artist and not a line of
+    every arm, whose number would grow with the square of the arms.
+    """
+    along, means = [], []
+    for arm in arms:
+        curve = arm.curve(metric)
+        assert curve is not None
+        along.append(np.append(abscissa(arm, curve, x, unit), np.nan))
+        means.append(np.append(factor(metric) * curve.mean(), np.nan))
+    return np.concatenate(along), np.concatenate(means)
+
+
 def bars(arms: Sequence[Arm], metric: str) -> Figure | None:
     """The only value of every arm as a bar with ± 1 standard deviation; None for none."""
     shown = [(arm, factor(metric) * arm.last(metric)) for arm in arms if len(arm.last(metric))]
-    shown = shown[:_MOST_BARS]
+    shown = shown[:MOST_BARS]
     if not shown:
         return None
     looks = style.looks(arms)

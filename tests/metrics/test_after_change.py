@@ -119,3 +119,11 @@ def test_shares_of_models_are_compared_with_those_of_concepts(
     assert result["share_error"] == pytest.approx(wanted)
     plain = replace(result_of([0, 0]), served=replace(served, weight=None))
     assert share_error(plain, rnd) == {}
+
+
+@pytest.mark.parametrize("correct", [9, 12, 20, 31])
+def test_a_fall_of_just_one_point_is_within_one_point_whatever_the_rounding(correct: int) -> None:
+    after = AfterChange.nothing()
+    after.evaluated(at(0), result_of([correct + 1] * CLIENTS))
+    after.change(at(1, [True] * CLIENTS), result_of([0] * CLIENTS))
+    assert after.evaluated(at(1), result_of([correct] * CLIENTS))["recovery_rounds"] == 1

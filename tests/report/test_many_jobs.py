@@ -1,0 +1,33 @@
+"""A report on many jobs takes time and memory in proportion to them, and says what it leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from many_jobs import many_jobs
+
+from fedclust.report import panels
+from fedclust.report.figures import draw
+from fedclust.report.write import contents
+
+
+def test_a_figure_of_many_arms_has_a_line_of_all_others_per_panel(tmp_path: Path) -> None:
+    arms = contents(many_jobs(tmp_path / "demo", 20)).arms
+    figure = panels.multiples(arms, "accuracy", "round")
+    assert figure is not None
+    assert [len(axes.lines) for axes in figure.axes] == [2] * len(arms)
+    behind = figure.axes[0].lines[0]
+    assert len(behind.get_xdata()) == len(arms) * 7  # six rounds and a gap
+
+
+def test_panels_are_capped_and_the_caption_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panels, "MOST_PANELS", 10)
+    report = contents(many_jobs(tmp_path / "demo", 12))
+    figure = panels.multiples(report.arms, "accuracy", "round")
+    assert figure is not None
+    assert len([axes for axes in figure.axes if axes.lines]) == 10
+    captions = {one.name: one.caption for one in draw(tmp_path, report.spec, report.arms)}
+    assert captions["accuracy"].endswith(" The first 10 of 12 arms only.")

@@ -19,7 +19,7 @@ from fedclust.report import style
 from fedclust.report.arms import Arm
 from fedclust.report.comparison import Overall, scale
 from fedclust.report.curves import MOST_LINES
-from fedclust.report.relative import BELOW, Relative, percent
+from fedclust.report.relative import BELOW, LACKS, Relative, percent
 from fedclust.report.spec import Spec
 from fedclust.report.statistics.ranks import bars
 from fedclust.report.statistics.scores import profile
@@ -56,7 +56,8 @@ def at_a_glance(found: Relative) -> Figure:
     width = left + _CELL * wide + right
     notes = [
         "last line: score with the true groups known, the 100 % of its column",
-        f"{BELOW} below one model for all",
+        f"{BELOW} below one model for all"
+        + (f"; {LACKS} seeds that others have are missing" if found.lacks.any() else ""),
     ]
     caption = [line for note in notes for line in wrap(note, int(width / _NOTE))]
     below = 0.35 + _NOTE_LINE * len(caption)
@@ -83,11 +84,11 @@ def at_a_glance(found: Relative) -> Figure:
         axes.text(column - 0.25, -0.75, setting, rotation=40, ha="left", va="bottom", fontsize=8.5)
     for (row, column), share in np.ndenumerate(shares):
         if np.isfinite(share):
-            text = percent(share) + (BELOW if share < found.common[column] else "")
+            text = found.said(row, column).replace(" ", "")
             colour = style.PAPER if abs(share - 1) > _DARK * span else style.INK
             axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour)
-    for row, mean in enumerate(found.means):
-        axes.text(wide - 0.4, row, percent(mean), va="center", fontsize=8, fontweight="bold")
+    for row in range(high):
+        axes.text(wide - 0.4, row, found.said_mean(row), va="center", fontsize=8, fontweight="bold")
     axes.text(wide - 0.4, -0.75, "mean", va="bottom", fontsize=8, fontweight="bold")
     bar = figure.add_axes(((size[0] - 0.52) / size[0], place[1], 0.1 / size[0], place[3] * 0.5))
     ticks = [1 - span, 1, 1 + span]

@@ -65,9 +65,10 @@ def contingencies(arms: Sequence[Arm]) -> Figure | None:
         known = (rows[0] >= 0) & (rows[1] >= 0)
         if known.any():
             tables.append((arm, rows[0][known], rows[1][known]))
+        if len(tables) == MOST_PANELS:
+            break
     if not tables:
         return None
-    tables = tables[:MOST_PANELS]
     figure, grid = _grid([arm for arm, _, _ in tables], 2.1, 2.1)
     for axes, (_, group, label) in zip(grid, tables, strict=True):
         _contingency(axes, contingency(label, group), np.unique(label), np.unique(group))

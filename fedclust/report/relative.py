@@ -21,6 +21,7 @@ from fedclust.report.wording import factor, title
 _ORACLE = ("oracle", "oracle default")
 _ONE_FOR_ALL = ("fedavg", "fedavg default")
 BELOW = "▾"  # behind a share that one model for all exceeds
+LACKS = "†"  # behind a share of fewer seeds than others have in the same federation
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Relative:
         base: [F] that score, mean over its seeds, as shown.
         shares: [k, F] mean over the seeds of both, 1 as good as knowing the groups; NaN where a
             method did not run to its end.
+        lacks: [k, F] bool, whether seeds are missing that another method has there.
         common: [F] the share of one model for all, FedAvg's; NaN where that did not run.
     """
 
@@ -42,6 +44,7 @@ class Relative:
     knowing: tuple[str, ...]
     base: NDArray[np.float64]
     shares: NDArray[np.float64]
+    lacks: NDArray[np.bool_]
     common: NDArray[np.float64]
 
     @property
@@ -49,6 +52,19 @@ class Relative:
         """[k] mean over the federations; NaN for a method that did not run in all of them."""
         mean: NDArray[np.float64] = self.shares.mean(axis=1)
         return mean
+
+    def said(self, row: int, column: int) -> str:
+        """A share with its marks; a dash where the method did not run."""
+        share = self.shares[row, column]
+        below = BELOW if share < self.common[column] else ""
+        return " ".join(
+            filter(None, (percent(share), below + LACKS * bool(self.lacks[row, column])))
+        )
+
+    def said_mean(self, row: int) -> str:
+        """The mean of a row, marked where one of its shares lacks seeds."""
+        mark = LACKS if self.lacks[row].any() else ""
+        return " ".join(filter(None, (percent(self.means[row]), mark)))
 
 
 def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
@@ -81,6 +97,8 @@ def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
     if not names:
         return None
     shares = np.array([[share(setting, name) for setting in settings] for name in names])
+    most = {s: max(len(v) for (where, _), v in scores.items() if where == s) for s in settings}
+    lacks = [[0 < len(scores.get((s, n), ())) < most[s] for s in settings] for n in names]
     complete = np.isfinite(shares).all(axis=1)
     order = np.lexsort((-np.nan_to_num(shares).mean(axis=1), ~complete))
     return Relative(
@@ -94,6 +112,7 @@ def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
             ]
         ),
         shares=shares[order],
+        lacks=np.array(lacks)[order],
         common=np.array([share(setting, first(setting, _ONE_FOR_ALL)) for setting in settings]),
     )
 
@@ -104,15 +123,14 @@ def relative_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     if found is None:
         return None
     rows, records = [], []
-    for name, shares, mean in zip(found.names, found.shares, found.means, strict=True):
+    for row, (name, shares, mean) in enumerate(
+        zip(found.names, found.shares, found.means, strict=True)
+    ):
         record: dict[str, Any] = {"arm": name, "mean": mean}
         record |= dict(zip(found.settings, shares.tolist(), strict=True))
         records.append({key: "" if value != value else value for key, value in record.items()})
-        cells = [
-            Cell(text=percent(share) + (f" {BELOW}" if share < common else ""))
-            for share, common in zip(shares, found.common, strict=True)
-        ]
-        rows.append((Cell(text=name), Cell(text=percent(mean)), *cells))
+        cells = [Cell(text=found.said(row, column)) for column in range(len(shares))]
+        rows.append((Cell(text=name), Cell(text=found.said_mean(row)), *cells))
     return Table(
         name="relative",
         title=f"{title(spec.metric)} in percent of what knowing the true groups gives",
@@ -138,6 +156,7 @@ def explained(found: Relative) -> str:
         "is as good as "
         f"FedAvg inside the true groups.{without} {BELOW}: below FedAvg, one model for all. "
         "Methods by their mean over the federations; those that did not run in all of them last."
+        + (f" {LACKS}: seeds that others have are missing." if found.lacks.any() else "")
     )
 
 

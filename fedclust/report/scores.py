@@ -20,6 +20,7 @@ from fedclust.report.wording import factor, meant, plus_minus, title
 
 # of the scores but the last round's
 _TITLES = {"max": "best over rounds", "validation": "at best validation"}
+_ASIDE = "paper, full size"
 _FEW = 5  # methods that fit beside each other in any table
 # metrics the papers' tables print; the last one belongs to the method inside `last_local`
 _PRINTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
@@ -79,26 +80,32 @@ def columns(spec: Spec, arms: Sequence[Arm]) -> list[Column]:
 def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
     """Mean ± std over seeds of every arm and column, with the published number and the difference.
 
-    Nothing is marked as agreeing where an arm is smaller than the paper's or of other data.
+    Where an arm is smaller than the paper's or of other data, the published number stands in a
+    column of its own, without a difference.
     """
     shown = columns(spec, arms)
     scale = factor(spec.metric)
     cells: dict[tuple[str, str], Cell] = {}
     records = []
     standings = {column.title: standing(arms, column, spec.metric) for column in shown}
+    aside: dict[str, None] = {}  # heads of printed numbers that nothing here may be held against
     for arm in arms:
+        for head, number in _aside(spec, arm, shown):
+            aside[head] = None
+            cells[arm.label, head] = printed_alone(number)
         for column in shown:
             values = scale * np.array(list(column.values(arm).values()))
             printed = _published(spec, arm, column)
             place = standings[column.title].get(arm.label)
             bold = place is not None and place.leads
-            made = cell(values, printed, arm.comparable, bold)
+            made = cell(values, printed if arm.comparable else None, judged=True, best=bold)
             if column.whole and not arm.finished and len(values):
                 early = f"after {counted(arm.run.rounds, 'round')}"
                 made = replace(made, detail="; ".join(filter(None, (early, made.detail))))
             cells[arm.label, column.title] = made
             records.append(_record(arm, column, spec.metric, values, printed))
-    heads, rows = layout(arms, [column.title for column in shown], cells, records)
+    titles = [column.title for column in shown]
+    heads, rows = layout(arms, titles, cells, records, list(aside))
     unit = " (%)" if scale == 100.0 else ""
     return Table(
         name="table",
@@ -132,19 +139,29 @@ def layout(
     titles: Sequence[str],
     cells: Mapping[tuple[str, str], Cell],
     records: Sequence[Mapping[str, Any]],
+    aside: Sequence[str] = (),
 ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
-    """Heads and rows: arms by columns, or settings and algorithms where a setting holds several."""
+    """Heads and rows: arms by columns, or settings and algorithms where a setting holds several.
+
+    Args:
+        arms: in order.
+        titles: heads of the columns, of which every arm has a cell.
+        cells: by label and head.
+        records: of the columns, with the number of seeds.
+        aside: further heads, of which some arms have a cell.
+    """
+    nothing = Cell(text="–", pale=True)
     seeds = {(str(record["arm"]), str(record["column"])): int(record["n"]) for record in records}
     if not in_panels(arms):
         rows = [
             (
                 Cell(text=arm.label),
-                *(cells[arm.label, head] for head in titles),
+                *(cells.get((arm.label, head), nothing) for head in (*titles, *aside)),
                 Cell(text=_counted([seeds[arm.label, head] for head in titles])),
             )
             for arm in arms
         ]
-        return ("arm", *titles, "seeds"), tuple(rows)
+        return ("arm", *titles, *aside, "seeds"), tuple(rows)
     names = tuple(dict.fromkeys(arm.name for arm in arms))
     labels = {(arm.setting, arm.name): arm.label for arm in arms}
     alike = len(set(seeds.values()) - {0}) <= 1
@@ -154,15 +171,17 @@ def layout(
         label = labels.get((setting, name))
         if label is None:
             return Cell(text="")
-        found = cells[label, head]
-        seen = seeds[label, head]  # 0 where a cell compares nothing
+        found = cells.get((label, head), nothing)
+        seen = seeds.get((label, head), 0)  # 0 where a cell compares nothing
         number = "" if alike or not seen else f"{_counted([seen])} seeds"
         return replace(found, detail="; ".join(filter(None, (found.detail, number))))
 
+    filled = {(arm.setting, head) for arm in arms for head in aside if (arm.label, head) in cells}
     lines = [
-        (setting, f"{setting or 'otherwise'}, {head}" if len(titles) > 1 else setting, head)
+        (setting, setting if [head] == titles else f"{setting or 'otherwise'}, {head}", head)
         for setting in settings_of(arms)
-        for head in titles
+        for head in (*titles, *aside)
+        if head in titles or (setting, head) in filled
     ]
     table = [[one(setting, name, head) for name in names] for setting, _, head in lines]
     sides = [Cell(text=line or "otherwise") for _, line, _ in lines]
@@ -203,8 +222,42 @@ def _last_title(arms: Sequence[Arm]) -> str:
 def _published(spec: Spec, arm: Arm, column: Column) -> Published | None:
     if spec.published is None or not column.compared or spec.metric not in _PRINTED:
         return None
+    return _looked_up(spec, arm, column.iteration(arm), whole=column.whole)
+
+
+def _looked_up(spec: Spec, arm: Arm, iteration: int, *, whole: bool) -> Published | None:
+    """The number of the table for an arm; of a score over rounds the printed maximum, too."""
+    assert spec.published is not None
     method = arm.base if spec.metric == "accuracy_last_local" else arm.algorithm
-    return lookup(spec.published, method, arm.cell, column.iteration(arm), whole=column.whole)
+    found = lookup(spec.published, method, arm.cell, iteration, whole=whole)
+    if found is None and whole and spec.score == "max":
+        name = "test_acc_max"
+        return lookup(spec.published, method, arm.cell, iteration, whole=whole, metric=name)
+    return found
+
+
+def _aside(spec: Spec, arm: Arm, shown: Sequence[Column]) -> list[tuple[str, Published]]:
+    """The printed numbers of an arm that is not comparable, with the heads they stand below; those
+    of rounds that a smaller run does not reach, too.
+    """
+    if arm.comparable or spec.published is None or spec.metric not in _PRINTED:
+        return []
+    numbers = {c.title: _published(spec, arm, c) for c in shown}
+    for i in spec.rounds or ():
+        numbers[f"round {i}"] = _looked_up(spec, arm, i, whole=False)
+    known = {head: number for head, number in numbers.items() if number}
+    alone = len(shown) == 1 and list(known) == [shown[0].title]
+    return [(_ASIDE if alone else f"{_ASIDE}, {h}", number) for h, number in known.items()]
+
+
+def printed_alone(number: Published) -> Cell:
+    """A published number that no measured one may be held against."""
+    return Cell(text=written(number), pale=True)
+
+
+def written(number: Published) -> str:
+    """A published number as its table prints it."""
+    return f"{number.mean:g}" if number.std is None else f"{number.mean:.2f} ± {number.std:.2f}"
 
 
 def in_panels(arms: Sequence[Arm]) -> bool:
@@ -217,7 +270,8 @@ def in_panels(arms: Sequence[Arm]) -> bool:
 def cell(
     values: NDArray[np.float64],
     printed: Published | None,
-    comparable: bool,
+    *,
+    judged: bool,
     best: bool = False,
     digits: int = 2,
 ) -> Cell:
@@ -226,20 +280,18 @@ def cell(
     Args:
         values: [S] per seed, in the printed unit.
         printed: the paper's number, or None.
-        comparable: whether agreement may be judged.
+        judged: whether it is marked as agreeing or not.
         best: whether to set it in bold.
         digits: decimals.
     """
     text = plus_minus(values, digits)
     if printed is None:
         return Cell(text=text, strong=best)
-    paper = (
-        f"{printed.mean:g}" if printed.std is None else f"{printed.mean:.2f} ± {printed.std:.2f}"
-    )
+    paper = written(printed)
     if not len(values):
         return Cell(text=text, detail=f"paper {paper}")
     mean = float(values.mean())
-    good = printed.agrees(mean) if comparable else None
+    good = printed.agrees(mean) if judged else None
     return Cell(
         text=text,
         detail=f"paper {paper}, {mean - printed.mean:+.{digits}f}".replace("-", "−"),
@@ -268,10 +320,9 @@ def _record(
             "published": printed.mean,
             "published_std": "" if printed.std is None else printed.std,
         }
-        if len(values):
+        if len(values) and arm.comparable:
             mean = float(values.mean())
-            record |= {"difference": mean - printed.mean}
-            record |= {"agrees": printed.agrees(mean)} if arm.comparable else {}
+            record |= {"difference": mean - printed.mean, "agrees": printed.agrees(mean)}
     return record
 
 
@@ -306,14 +357,16 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
     ]
     if spec.published and any("published" in record for record in records):
         paper, _, table = spec.published.partition("/")
-        mark = (
-            " ✓: within 2 published standard deviations, or 1 point where none is printed."
-            if any(arm.comparable for arm in arms)
-            else ""
-        )
-        notes.append(
-            f"“paper”: the number printed in {paper}, {table}, then measured minus printed.{mark}"
-        )
+        if any(arm.comparable for arm in arms):
+            notes.append(
+                f"“paper”: the number printed in {paper}, {table}, then measured minus printed. ✓: "
+                "within 2 published standard deviations, or 1 point where none is printed."
+            )
+        if not all(arm.comparable for arm in arms):
+            notes.append(
+                f"“{_ASIDE}”: the number printed in {paper}, {table}; runs of another size, of "
+                "other data or with another protocol are not held against it."
+            )
     if spec.score == "max":
         notes.append(
             "Best over rounds is chosen on test data and therefore optimistic; it is the "

@@ -27,6 +27,7 @@ class Standing:
             no less than `MARGIN`. level: neither. untold: with so few common seeds no difference
             could be significant.
         rivals: how many arms were compared with the best one.
+        lacks: whether it lacks seeds that another has, and so may not be the best.
         against: the arm minus the best one in their common seeds, as shown; None for the best one
             itself and without common seeds.
         p: after Holm's correction; None where `against` is.
@@ -34,6 +35,7 @@ class Standing:
 
     verdict: Verdict
     rivals: int
+    lacks: bool = False
     against: Paired | None = None
     p: float | None = None
 
@@ -65,7 +67,7 @@ def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Ke
     found = {key: Standing("best", len(rivals)) for key in means}
     compared: dict[Key, Paired] = {}
     for key in rivals:
-        found[key] = Standing("untold", len(rivals))
+        found[key] = Standing("untold", len(rivals), lacks=key not in whole)
         common = [seed for seed in scores[key] if seed in scores[best]]
         gaps = np.array([scores[key][seed] - scores[best][seed] for seed in common])
         gaps = gaps[np.isfinite(gaps)]  # a loss that explodes is infinite
@@ -90,15 +92,17 @@ def rule(found: Sequence[Standing], metric: str) -> list[str]:
     """What bold means below a table, in one line; no line where nothing is bold."""
     told = [one for one in found if one.verdict in ("below", "level")]
     untold = [one for one in found if one.verdict == "untold"]
+    among = " of those that have all seeds" if any(one.lacks for one in found) else ""
     lines = []
     if told:
         margin = f"less than {MARGIN} points below it or " if in_percent(metric) else ""
         lines.append(
-            f"Bold: the best mean, and all that are {margin}not significantly below it (exact "
-            f"sign-flip test on the differences in common seeds, Holm's correction, p < {ALPHA})."
+            f"Bold: the best mean{among}, and all that are {margin}not significantly below it "
+            "(exact sign-flip test on the differences in common seeds, Holm's correction, "
+            f"p < {ALPHA})."
         )
     elif untold:
-        lines.append("Bold: the best mean.")
+        lines.append(f"Bold: the best mean{among}.")
     if untold:
         lines.append(silence(untold))
     return [" ".join(lines)] if lines else []

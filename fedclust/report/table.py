@@ -64,12 +64,14 @@ class Cell:
         detail: a second, smaller line.
         good: coloured and ticked when true, crossed when false, neither when None.
         strong: the best of its column.
+        pale: greyed; a number that is not to be compared with those beside it.
     """
 
     text: str
     detail: str = ""
     good: bool | None = None
     strong: bool = False
+    pale: bool = False
 
     @property
     def mark(self) -> str:
@@ -233,6 +235,7 @@ def _markdown(cell: Cell) -> str:
 
 def _latex(cell: Cell) -> str:
     text = rf"\textbf{{{_escape(cell.text)}}}" if cell.strong else _escape(cell.text)
+    text = rf"{{\footnotesize {text}}}" if cell.pale else text
     detail = _escape(" ".join(part for part in (cell.detail, cell.mark) if part))
     return rf"{text} {{\footnotesize ({detail})}}" if cell.detail else f"{text} {detail}".strip()
 
@@ -245,6 +248,7 @@ def _html(cell: Cell, tag: str) -> str:
     kind = {True: " class=good", False: " class=bad", None: ""}[cell.good]
     text = html.escape(cell.text)
     text = f"<strong>{text}</strong>" if cell.strong else text
+    text = f"<small>{text}</small>" if cell.pale else text
     mark = f" <span class=mark>{cell.mark}</span>" if cell.mark else ""
     detail = f"<small>{html.escape(cell.detail)}{mark}</small>" if cell.detail else mark
     scope = " scope=row" if tag == "th" else ""

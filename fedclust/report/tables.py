@@ -15,7 +15,7 @@ from fedclust.report.claims import check
 from fedclust.report.published import Published, lookup, thresholds
 from fedclust.report.recovery import words
 from fedclust.report.runs import Curve
-from fedclust.report.scores import cell
+from fedclust.report.scores import cell, printed_alone
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 from fedclust.report.wording import byte_unit, factor, meant, plus_minus, title
@@ -178,19 +178,28 @@ def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table:
                 _per_seed(np.nanvar, gap),
                 "discrepancy_variance_over_rounds",
             )
+        aside = {
+            name
+            for name, (_, printed_as) in columns.items()
+            if any(not a.comparable and _statistic(spec, a, printed_as) for a in arms)
+        }
         cells = []
         record: dict[str, Any] = {"arm": arm.label}
         for name, (column, printed_as) in columns.items():
             printed = _statistic(spec, arm, printed_as)
             # a point of accuracy is a measure of agreement; for the other statistics there is none
-            comparable = arm.comparable and printed_as.startswith("test_acc")
+            judged = printed_as.startswith("test_acc")
             digits = 4 if "discrepancy" in printed_as else 2
-            cells.append(cell(column, printed, comparable, digits=digits))
+            own = printed if arm.comparable else None
+            cells.append(cell(column, own, judged=judged, digits=digits))
+            if name in aside:
+                alone = None if arm.comparable else printed
+                cells.append(printed_alone(alone) if alone else Cell(text="–", pale=True))
             if len(column):
                 record |= {name: float(column.mean()), f"{name} std": float(column.std())}
             if printed:
                 record[f"{name} published"] = printed.mean
-        heads = tuple(columns)
+        heads = [h for name in columns for h in (name, f"paper, {name}")[: 1 + (name in aside)]]
         rows.append((Cell(text=arm.label), *cells))
         records.append(record)
     return Table(

@@ -1,4 +1,4 @@
-"""A report on many jobs takes time and memory in proportion to them, and says what it leaves out."""
+"""A report on many jobs grows with them, not with their square, and says what it leaves out."""
 
 from __future__ import annotations
 

@@ -168,6 +168,7 @@ def test_forty_methods_stay_legible() -> None:
         knowing=("oracle",) * 10,
         base=np.full(10, 90.0),
         shares=shares,
+        lacks=np.zeros(shares.shape, dtype=bool),
         common=np.full(10, 0.5),
     )
     figure = drawn(found)
@@ -176,3 +177,24 @@ def test_forty_methods_stay_legible() -> None:
     assert all(a.y0 >= b.y1 for a, b in pairwise(boxes))  # none overlaps
     assert all(box.x0 >= 0 for box in boxes)
     assert len(texts(figure)) == 410 + 41 + 10 + 1
+
+
+def test_a_method_that_lost_seeds_is_marked_at_a_glance(sweep: Callable[..., Contents]) -> None:
+    lost = {**TWO, "one": {**TWO["one"], "a": [0.6]}}
+    report = sweep(lost)
+    (table,) = [one for one in report.tables if one.name == "relative"]
+    cells = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+    assert cells["a"] == ["97 †", "75 †", "120"]
+    assert cells["b"] == ["69", "38 ▾", "100"]
+    assert "†: seeds that others have are missing." in table.notes[0]
+    found = relative(report.spec, report.arms)
+    assert found is not None
+    assert {"97 †", "75†"} <= set(texts(drawn(found)))
+
+
+def test_the_rule_says_that_an_arm_without_all_seeds_is_not_the_best(
+    sweep: Callable[..., Contents],
+) -> None:
+    report = sweep({"one": {"a": [0.9], "b": [0.5, 0.6]}, "two": {"a": [0.5, 0.5]}})
+    (table,) = [one for one in report.tables if one.name == "table"]
+    assert "Bold: the best mean of those that have all seeds." in table.notes[-1]

@@ -193,11 +193,12 @@ def test_a_scaled_run_says_so_everywhere_and_agrees_with_nothing(tmp_path: Path,
         assert warning in (page.parent / f"{name}.tex").read_text()
     assert warning in summary(tmp_path)
     table = (page.parent / "table.md").read_text()
-    assert "paper 89.66" in table
+    assert "paper, full size, round 5 | paper, full size, round 30" in table
+    assert "| 89.66 ± " in table
+    assert "−" not in table  # no difference
     assert "✓" not in table
     assert "✗" not in table
     assert "last (round 12)" in table
-    assert "round 30" not in table
 
 
 def test_unfinished_and_failed_jobs_are_reported_and_named(tmp_path: Path, job: Job) -> None:

@@ -107,17 +107,16 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
     titles = [column.title for column in shown]
     heads, rows = layout(arms, titles, cells, records, list(aside))
     unit = " (%)" if scale == 100.0 else ""
+    notes = _notes(spec, arms, records)
+    rules = rule([place for one in standings.values() for place in one.values()], spec.metric)
     return Table(
         name="table",
         title=f"{title(spec.metric)}{unit}",
         columns=heads,
         rows=rows,
         records=tuple(records),
-        notes=(
-            *_notes(spec, arms, records),
-            *unmatched(spec, arms),
-            *rule([place for one in standings.values() for place in one.values()], spec.metric),
-        ),
+        notes=(*notes, *unmatched(spec, arms), *rules),
+        printed=(notes[1], *rules, *notes[2:]),  # what the caption does not say
     )
 
 

@@ -16,7 +16,8 @@ from fedclust.report.statements import Claim, check_value
 AXES = ("round", "models", "bytes")
 AXES_ALLOWED = "round, models or bytes"
 SCORES = ("last", "max", "validation")
-_TEXTS = ("title", "published", "case", "dataset")
+LATEX = ("column", "wide")
+_TEXTS = ("title", "published", "case", "dataset", "latex")
 # what the folders of version 0.1.0 call keys, kinds of claims and axes
 _FORMER = {"iterations": "rounds", "iteration": "round", "fewer_iterations": "fewer_rounds"}
 
@@ -101,6 +102,7 @@ class Spec:
         claims: statements to check.
         figure: the curves.
         target: what the rounds, bytes and steps of every arm are counted to, or None.
+        latex: width of the tables in LaTeX: column, or wide for both columns of a page.
         case: title of the federation that this job belongs to, where an experiment has several.
         dataset: the data set the experiment is about; another choice is reported as standing in for
             it.
@@ -115,12 +117,14 @@ class Spec:
     claims: tuple[Claim, ...] = ()
     figure: Drawn = field(default_factory=Drawn)
     target: Target | None = None
+    latex: str = "column"
     case: str = ""
     dataset: str = ""
 
     def __post_init__(self) -> None:
         meaning(self.metric, "report.metric")
         require(self.score in SCORES, "report.score", self.score, "last, max or validation")
+        require(self.latex in LATEX, "report.latex", self.latex, "column or wide")
         require(
             self.target is None or METRICS[self.metric].better == "higher",
             "report.target",

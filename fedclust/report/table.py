@@ -39,6 +39,12 @@ _TEX = {
     "→": r"$\rightarrow$",
     "…": r"\ldots{}",
     "λ": r"$\lambda$",
+    "†": r"\textdagger{}",
+    "▾": r"$\blacktriangledown$",
+    "·": r"$\cdot$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "∞": r"$\infty$",
 }
 # what Markdown would take for markup; an underscore inside a word is none
 _MARKDOWN = {"\\": "\\\\", "|": "\\|", "<": "&lt;", ">": "&gt;", "&": "&amp;"}
@@ -52,6 +58,7 @@ _WRAPPING = 4  # columns; the cells of a table with no more may have several lin
 _ROOM = 1024  # pixels of the page, see page.css
 # pixels of a letter, of a smaller one in a second line, and between columns; in a table set smaller
 _USUAL, _SMALLER = (8.2, 6.6, 16.0), (7.1, 6.6, 12.0)
+_PRINTED = 3  # notes; a paper has no room for more
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would compute a text that begins so
 
 
@@ -90,6 +97,7 @@ class Table:
         rows: cells, one per column.
         records: the same as plain numbers, for CSV.
         notes: lines below the table.
+        printed: those of LaTeX, which has room for three; the first notes where None.
         folded: whether the page shows its heading only until it is opened.
     """
 
@@ -99,6 +107,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     records: tuple[Mapping[str, Any], ...]
     notes: tuple[str, ...] = field(default=())
+    printed: tuple[str, ...] | None = None
     folded: bool = False
 
     def markdown(self) -> str:
@@ -124,25 +133,34 @@ class Table:
         """As in `html`, for a notebook."""
         return f"<h4>{html.escape(self.title)}</h4>\n{self.html()}"
 
-    def latex(self) -> str:
-        """The table in LaTeX; needs the packages booktabs and amssymb."""
+    def latex(self, *, wide: bool = False) -> str:
+        """The table in LaTeX, no wider than its column; needs the packages booktabs, amssymb and
+        graphicx.
+
+        Args:
+            wide: whether it takes both columns of a page.
+        """
+        kind = "table*" if wide else "table"
         body = [" & ".join(_latex(cell) for cell in row) + r" \\" for row in self.rows]
         head = " & ".join(_escape(column) for column in self.columns) + r" \\"
-        notes = [rf"\par\smallskip\footnotesize {_escape(note)}" for note in self.notes]
+        shown = (self.notes if self.printed is None else self.printed)[:_PRINTED]
+        notes = [rf"\par\smallskip\footnotesize {_escape(note)}" for note in shown]
         return "\n".join(
             [
-                r"\begin{table}",
+                rf"\begin{{{kind}}}",
                 r"\centering",
                 rf"\caption{{{_escape(self.title)}}}",
+                rf"\label{{tab:{self.name}}}",
+                r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
                 rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
                 r"\toprule",
                 head,
                 r"\midrule",
                 *body,
                 r"\bottomrule",
-                r"\end{tabular}",
+                r"\end{tabular}}",
                 *notes,
-                r"\end{table}",
+                rf"\end{{{kind}}}",
                 "",
             ]
         )

@@ -121,7 +121,11 @@ def make_tuning_report(folder: Path) -> Path:
     searches = read_searches(folder)
     target = folder / "report"
     table = tuning_table(searches)
-    for ending, text in (("md", table.markdown()), ("csv", table.csv()), ("tex", table.latex())):
+    for ending, text in (
+        ("md", table.markdown()),
+        ("csv", table.csv()),
+        ("tex", table.latex(wide=True)),
+    ):
         atomic_write(target / f"{table.name}.{ending}", text)
     pictures = []
     by_setting = _by_setting(searches)

@@ -199,7 +199,9 @@ def _write(report: Contents) -> list[Picture]:
         )
         atomic_write(target / f"{table.name}.csv", table.csv())
         comment = "".join(f"% {one_line(banner)}\n" for banner in report.banners)
-        atomic_write(target / f"{table.name}.tex", comment + table.latex())
+        atomic_write(
+            target / f"{table.name}.tex", comment + table.latex(wide=report.spec.latex == "wide")
+        )
     pictures = draw(target / "figures", report.spec, report.arms)
     page = Page(
         title=report.title,

@@ -31,7 +31,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 run: setup  ## the quickstart: five methods on rotated handwritten digits, then the report
 	$(BIN)/fedclust run experiment=quickstart
 
-test: setup  ## the default tests, minutes
+test: setup  ## the default tests, minutes; those on MNIST wait for `fedclust data mnist`
 	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 test-slow: setup  ## the long tests: real kills, every experiment at smoke scale, real training

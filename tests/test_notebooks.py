@@ -85,3 +85,12 @@ def test_a_method_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     zero = space["margins"].summary.loc[("sticky margin=0", "accuracy"), "last"]
     assert zero == fedclust.load("outputs/check").summary.loc[("ifca", "accuracy"), "last"]
     assert "sticky" not in sys.modules
+
+
+def test_a_mistake_in_a_notebook_is_one_line() -> None:
+    # IPython calls this in place of printing all frames
+    with pytest.raises(fedclust.UserError) as caught:
+        fedclust.run(participation=2)
+    assert caught.value._render_traceback_() == [
+        "ConfigError: participation=2.0 is not allowed: a fraction in (0, 1]"
+    ]

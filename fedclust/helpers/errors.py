@@ -18,6 +18,10 @@ class UserError(ValueError):
 
     exit_status = 2
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows in place of all frames: the message, as the command line does."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class ConfigError(UserError):
     """A config value, or a combination of values, that is not allowed."""

@@ -95,6 +95,9 @@ def draw(
         for metric in metrics
         for s in settings
     ]
+    if len(metrics) == 1:  # rows of metrics keep their columns
+        panels = [panel for panel in panels if panel.arms]
+        settings = [panel.title for panel in panels]
     wide = _columns(settings, len(metrics))
     high = math.ceil(len(panels) / wide)
     figure = style.Drawing(figsize=_size(wide, high))
@@ -103,6 +106,9 @@ def draw(
         axes.set_axis_off()
     unit, sent = sent_in(arms, x)
     for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
+        if not panel.arms:
+            axes.set_axis_off()
+            continue
         _fill(axes, panel, x, unit, published, looks)
         if place < wide or len(metrics) == 1:  # rows of metrics share the titles of the first
             axes.set_title(_broken(panel.title))

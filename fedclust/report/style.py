@@ -116,8 +116,9 @@ def looks(arms: Sequence[Arm]) -> dict[str, dict[str, Any]]:
         if arm.name not in names:
             names.append(arm.name)
     alone = len(variants) == 1
+    places = _places(list(variants))
     return {
-        name: line(_place(algorithm) + i) if alone else line(_place(algorithm), i)
+        name: line(places[algorithm] + i) if alone else line(places[algorithm], i)
         for algorithm, names in variants.items()
         for i, name in enumerate(names)
     }
@@ -126,6 +127,24 @@ def looks(arms: Sequence[Arm]) -> dict[str, dict[str, Any]]:
 def look(algorithm: str) -> dict[str, Any]:
     """The look of a method without options, as in every report."""
     return line(_place(algorithm))
+
+
+def _places(algorithms: Sequence[str]) -> dict[str, int]:
+    """The place of every method of a figure; a method of one's own has a colour that no other has,
+    while there is one.
+    """
+    places = {name: _place(name) for name in algorithms if _is_known(name)}
+    for name in algorithms:
+        if name not in places:
+            taken = {place % len(PALETTE) for place in places.values()}
+            turns = (_place(name) + turn for turn in range(len(PALETTE)))
+            free = (place for place in turns if place % len(PALETTE) not in taken)
+            places[name] = next(free, _place(name))
+    return places
+
+
+def _is_known(algorithm: str) -> bool:
+    return any(algorithm in methods for methods in _METHODS)
 
 
 def _place(algorithm: str) -> int:

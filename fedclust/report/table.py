@@ -86,7 +86,7 @@ class Cell:
         return {True: "✓", False: "✗", None: ""}[self.good]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Table:
     """A table.
 
@@ -125,7 +125,7 @@ class Table:
             + "\n"
         )
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """As in `markdown`."""
         return self.markdown()
 

@@ -79,3 +79,8 @@ def test_marks_and_wide_tables_compile(tmp_path: Path) -> None:
 def test_another_width_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"report\.latex=page is not allowed: column or wide"):
         Spec.of({"report": {"latex": "page"}})
+
+
+def test_a_table_shows_itself_as_a_table() -> None:
+    table = Table(name="t", title="T", columns=("arm",), rows=((Cell(text="a"),),), records=())
+    assert repr(table) == str(table) == "### T\n\n| arm |\n| --- |\n| a |\n"

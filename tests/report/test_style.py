@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from fedclust.config.tree import CONF
+from fedclust.report import curves, style
 from fedclust.report.style import DASHES, PALETTE, look
+from fedclust.report.write import contents
 
 
 def methods_of(experiment: Path) -> list[str]:
@@ -34,3 +37,28 @@ def test_every_shipped_method_has_its_own_line() -> None:
     lines = {(look(m)["color"], str(look(m)["linestyle"]), look(m)["marker"]) for m in shipped}
     assert len(lines) == len(shipped)
     assert len(shipped) > len(PALETTE) * len(DASHES)
+
+
+@pytest.mark.parametrize("name", ["mine", "sticky", "a", "my_method", "fedmine"])
+def test_a_method_of_ones_own_has_a_colour_that_no_other_in_the_figure_has(
+    tmp_path: Path, plain: Callable[..., Path], name: str
+) -> None:
+    names = ("lcfl", "ifca", "flexcfl", "fesem", "cfl_mgd", "oracle", "fedavg", name)
+    for one in names:
+        plain(tmp_path / one, {"accuracy": [[0.5], [0.6]]}, choices={"algorithm": one})
+    colours = {one: look["color"] for one, look in style.looks(contents(tmp_path).arms).items()}
+    assert colours[name] not in {colours[other] for other in names if other != name}
+
+
+def test_a_setting_without_a_curve_has_no_panel(tmp_path: Path, plain: Callable[..., Path]) -> None:
+    for case, metric in (("one", "accuracy"), ("two", "train_loss")):
+        for name in ("lcfl", "ifca"):
+            plain(
+                tmp_path / f"{case} {name}",
+                {metric: [[0.5], [0.6]]},
+                choices={"algorithm": name, "case": f"x/{case}"},
+                overrides=[f"case=x/{case}"],
+            )
+    figure = curves.draw(contents(tmp_path).arms, ["accuracy"], "round")
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == ["one"]

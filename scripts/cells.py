@@ -11,20 +11,26 @@ import csv
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, median, pstdev
 
 import yaml
+from scipy import stats
 
 from fedclust.helpers.errors import ConfigError, require
 
 Row = Mapping[str, str]
-REPRODUCED, EXPLAINED, OUTSIDE = "reproduced", "explained", "outside"
+REPRODUCED, SHOWN, SPREAD = "reproduced", "cause shown", "within our spread"
+CONJECTURE, OUTSIDE = "conjecture", "outside"
 OTHER_DATA, NOT_RUN = "other data", "not yet run"
-SETTING, NOT_PRINTED = "setting", "nothing printed"  # no results: used as printed, left out
-STATES = (REPRODUCED, EXPLAINED, OUTSIDE, OTHER_DATA, NOT_RUN, SETTING, NOT_PRINTED)
+DERIVED = "derived"  # a difference of other cells: it follows from them, and is counted apart
+SETTING, NOT_PRINTED = "setting", "nothing printed"  # no results: put in as printed, left out
+STATES = (
+    *(REPRODUCED, SHOWN, SPREAD, CONJECTURE, OUTSIDE, OTHER_DATA, NOT_RUN),
+    *(DERIVED, SETTING, NOT_PRINTED),
+)
 
 _EXPERIMENTS = {
     ("LCFL", "Table II"): "lcfl/table2",
@@ -87,8 +93,12 @@ _KEYS: Mapping[str, tuple[str, float]] = {
     "global_iterations": ("rounds", 1),
     "lr_decay_per_round": ("solver.decay", 1),
 }
-# how far a measured number may lie from the printed one, by unit; else 5 % of the printed one
+_INPUTS = (*_KEYS, "num_devices", "num_parameters")  # what a config states
+# how far a number of one seed may lie from the printed one, by unit; else 5 % of the printed one
 _ALLOWED = {"percent": 1.0, "percentage points": 1.0, "round": 1.0}
+# how far any number may, however much the seeds differ
+_CAP = {"percent": 2.0, "percentage points": 2.0, "round": 2.0}
+_LEVEL = 0.95  # of the intervals
 _EXACT = ("devices", "parameters")
 _SHARE_ALLOWED = 0.05
 _SHARE_OF_SAMPLES = 0.01  # sizes of clients are drawn
@@ -137,12 +147,16 @@ class Cause:
     Attributes:
         rows: equalities on the columns of published.csv.
         cause: the reason.
-        tested: the run that shows it, and what came out.
+        tested: what was run, and what came out, in words.
+        run: columns of `jobs.csv` of a run that differs from ours in the cause alone: its
+            experiment and options. Without one, or where it does not agree with the printed number,
+            the cause is a conjecture.
     """
 
     rows: Mapping[str, str]
     cause: str
     tested: str
+    run: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +167,12 @@ class Cell:
     state: str
     measured: Measured | None = None
     cause: Cause | None = None
+    shown: Measured | None = None  # by the run of the cause
+
+    @property
+    def agrees(self) -> bool:
+        """Whether our number lies within the limit of the printed one."""
+        return self.measured is not None and agrees(self.row, self.measured)
 
     @property
     def difference(self) -> float:
@@ -236,12 +256,14 @@ def read_causes(file: Path) -> list[Cause]:
     causes = []
     for number, node in enumerate(nodes, 1):
         label = f"{file.name}, entry {number}"
-        fine = isinstance(node, dict) and set(node) == {"rows", "cause", "tested"}
-        require(fine, label, node, "a mapping with rows, cause and tested")
+        keys = {"rows", "cause", "tested"}
+        fine = isinstance(node, dict) and keys <= set(node) <= {*keys, "run"}
+        require(fine, label, node, "a mapping with rows, cause and tested, and perhaps run")
         rows = {str(key): str(value) for key, value in node["rows"].items()}
         if not any(matches(row, rows) for row in published()):
             raise ConfigError(f"{label}: no published number has {rows}")
-        causes.append(Cause(rows, str(node["cause"]), str(node["tested"])))
+        run = {str(k): str(v) for k, v in node["run"].items()} if "run" in node else None
+        causes.append(Cause(rows, str(node["cause"]), str(node["tested"]), run))
     return causes
 
 
@@ -263,28 +285,79 @@ def _cell(row: Row, runs: Runs, causes: Sequence[Cause]) -> Cell:
         return Cell(row, NOT_RUN)
     if measured.stands_in_for:
         return Cell(row, OTHER_DATA, measured)
-    if agrees(row, measured.value):
-        return Cell(row, SETTING if row["metric"] in _KEYS else REPRODUCED, measured)
     cause = next((cause for cause in causes if matches(row, cause.rows)), None)
-    return Cell(row, EXPLAINED if cause else OUTSIDE, measured, cause)
+    if "gain" in row["metric"] or "gap" in row["metric"]:
+        return Cell(row, DERIVED, measured, cause)
+    if agrees(row, measured):
+        return Cell(row, SETTING if _is_input(row) else REPRODUCED, measured)
+    if cause is not None and cause.run is not None:
+        shown = measure(row, _in_place(runs, row, cause.run))
+        if shown is not None and shown.n >= measured.n and agrees(row, shown):
+            return Cell(row, SHOWN, measured, cause, shown)
+    if interval(row, measured) is not None and agrees(row, measured, capped=False):
+        return Cell(row, SPREAD, measured, cause)
+    return Cell(row, CONJECTURE if cause else OUTSIDE, measured, cause)
 
 
-def agrees(row: Row, value: float) -> bool:
+def _is_input(row: Row) -> bool:
+    """Whether a number was put in; the examples of Synthetic are a file of theirs, too."""
+    total = row["metric"] == "num_samples" and row["dataset"].startswith("Synthetic")
+    return row["metric"] in _INPUTS or total
+
+
+def _in_place(runs: Runs, row: Row, wanted: Mapping[str, str]) -> Runs:
+    """The runs of a cause as if they were those that the row is measured by."""
+    usual = _EXPERIMENTS.get((row["paper"], row["experiment"]), "")
+    others = {key: value for key, value in wanted.items() if key != "experiment"}
+    found = [
+        replace(run, experiment=usual, made={**run.made, "options": ""})
+        for run in runs.of(wanted.get("experiment", usual))
+        if all(run.made[key] == value for key, value in others.items())
+    ]
+    return Runs(found, runs.conf)
+
+
+def interval(row: Row, measured: Measured) -> float | None:
+    """Half the width of the interval in which the printed number is expected; None where fewer than
+    two seeds tell nothing of the spread.
+
+    One printed run: t s sqrt(1 + 1 / n). A printed mean and spread: t sqrt(s² / n + s'² / n), taken
+    to be over as many runs as ours. s is the standard deviation of our seeds with n - 1 below.
+    """
+    if measured.std is None or measured.n < 2:
+        return None
+    n, square = measured.n, measured.std**2 * measured.n / (measured.n - 1)
+    t = float(stats.t.ppf((1 + _LEVEL) / 2, n - 1))
+    if row["std"]:
+        return t * math.sqrt((square + float(row["std"]) ** 2) / n)
+    return t * math.sqrt(square * (1 + 1 / n))
+
+
+def agrees(row: Row, measured: Measured, *, capped: bool = True) -> bool:
     """Whether a measured number counts as the printed one.
 
-    Accuracies and differences of them within one printed standard deviation or 1 point, iterations
-    within one, devices and parameters exactly, numbers of examples (which are drawn) within 1 %,
-    everything else within 5 %. A printed lower bound, and a printed saving, are met by more.
+    Of several seeds, within `interval`, and at most 2 points or iterations, or 5 % of any other
+    quantity; of one seed within 1 point, one iteration or 5 %. Devices and parameters exactly,
+    numbers of examples (which are drawn) within 1 %. A printed lower bound, and a printed saving,
+    are met by more.
+
+    Args:
+        row: what is printed.
+        measured: ours.
+        capped: whether the limit ends at 2 points and so on, however much the seeds differ.
     """
+    value, printed = measured.value, float(row["mean"])
     if math.isnan(value):
         return False
-    printed = float(row["mean"])
     if row["unit"] in _EXACT or row["metric"] in _KEYS:
         return math.isclose(value, printed, rel_tol=1e-9)
     share = _SHARE_OF_SAMPLES if row["unit"] == "samples" else _SHARE_ALLOWED
-    allowed = _ALLOWED.get(row["unit"], share * abs(printed))
-    if row["unit"] == "percent" and row["std"]:
-        allowed = max(allowed, float(row["std"]))
+    wide = interval(row, measured)
+    if wide is None or row["unit"] == "samples":
+        allowed = _ALLOWED.get(row["unit"], share * abs(printed))
+    else:
+        cap = _CAP.get(row["unit"], share * abs(printed))
+        allowed = min(wide, cap) if capped else wide
     if row["variant"] == "lower bound":
         return value >= printed
     if row["metric"].startswith("iteration_reduction"):

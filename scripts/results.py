@@ -30,13 +30,16 @@ from fedclust.helpers.files import atomic_write
 from fedclust.report.arms import SEPARATOR
 from scripts.campaign import Entry, read_list
 from scripts.cells import (
-    EXPLAINED,
+    CONJECTURE,
+    DERIVED,
     NOT_PRINTED,
     NOT_RUN,
     OTHER_DATA,
     OUTSIDE,
     REPRODUCED,
     SETTING,
+    SHOWN,
+    SPREAD,
     STATES,
     Cell,
     Run,
@@ -65,7 +68,8 @@ _PAPERS = {  # folders of experiments
 }
 # whose experiments are all here; of the others some
 _FOUR = ("LCFL", "CFL-MGD", "Joint gradient+loss CFL", "FlexCFL")
-_OPEN = (OUTSIDE, OTHER_DATA, NOT_RUN)
+_OPEN = (CONJECTURE, OUTSIDE, OTHER_DATA, NOT_RUN)
+_RESULTS = (REPRODUCED, SHOWN, SPREAD, *_OPEN)  # not what was put in, or follows from others
 # experiments that run a table again in another way: the table, its title, what is different, and
 # what an option of a run begins with that is different
 _ONE_CLIENT = "one client as a cluster's mean"
@@ -99,13 +103,24 @@ _ARTICLES = {
     "CFL-GP": "cfl_gp.md",
 }
 _RULE = """\
-A number counts as reproduced within one printed standard deviation or 1 point, whichever is more;
-an iteration within one; a number of devices or parameters exactly, of examples (which are drawn)
-within 1 %; another quantity within 5 %. What is printed as a lower bound or as a saving is also
-met by more. CFL-GP's two curves are read off a figure, to about half a point. CLoVE's numbers are
-quoted from notes on the paper. A number is explained where a run has shown the cause, which stands
-beside it. Everything else is open. Numbers of other data than the paper's (digits for
-EMNIST's letters, JPEG copies of CIFAR-10) are shown and never counted as reproduced."""
+States are computed from the runs.
+
+- **reproduced**: the printed number lies within the limit. The limit is the interval in which one
+  more run is expected (t s √(1 + 1/n), 95 %, s the standard deviation of our n seeds), or, where
+  the paper prints a mean and a spread, that of the difference of two means; and at most 2 points
+  or iterations, or 5 % of another quantity. Of one seed nothing is known of the spread: 1 point,
+  one iteration or 5 %. Numbers of examples, which are drawn: 1 %. What is printed as a lower bound
+  or as a saving is also met by more.
+- **cause shown**: it is not, but a run that differs from ours in the named cause alone, of at least
+  as many seeds, meets the same limit.
+- **within our spread**: it lies within that interval, which is wider than 2 points.
+- **conjecture**: a cause is named, and no such run agrees.
+- **outside**: no cause is known. **other data**: digits for EMNIST's letters, JPEG copies of
+  CIFAR-10; never counted. **derived**: a difference of other cells, which follows from them.
+  **setting**: a number that was put in.
+
+CFL-GP's two curves are read off a figure, to about half a point. CLoVE's numbers are quoted from
+notes on the paper."""
 _BEST = """\
 FlexCFL prints the best test accuracy over the rounds, which is chosen on test data. The value of
 the last round stands beside it below, and here is the order of the methods by either."""
@@ -151,8 +166,8 @@ def page(results: Path, campaign: Path, conf: Path) -> str:
 
 def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Runs) -> list[str]:
     count = Counter(cell.state for cell in cells)
-    results = len(cells) - count[SETTING] - count[NOT_PRINTED]
-    opened = sum(count[state] for state in _OPEN)
+    results = sum(count[state] for state in _RESULTS)
+    derived = [cell for cell in cells if cell.state == DERIVED]
     of_four = Counter(c.state for c in cells if c.row["paper"] in _FOUR)
     told = Counter(claim["verdict"] for claim in claims)
     # a figure's runs may be a table's: computed once
@@ -164,19 +179,27 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
         rows.append([paper, experiment, len(of), *(states[state] or "" for state in STATES)])
     rows.append(["**all**", "", len(cells), *(count[state] or "" for state in STATES)])
     return [
-        f"**{count[REPRODUCED]} of {results} published results reproduced, {opened} open**: "
-        f"{count[NOT_RUN]} have not been run, {count[OTHER_DATA]} were measured on other data than "
-        f"the paper's, and {count[OUTSIDE]} differ for a reason that no run has shown. "
-        f"{count[EXPLAINED]} differ for a reason that a run has shown.",
+        f"**{count[REPRODUCED]} of {results} published results reproduced**, {_others(count)}.",
         f"LCFL, CFL-MGD, JGL and FlexCFL alone: {of_four[REPRODUCED]} of "
-        f"{sum(of_four[state] for state in (REPRODUCED, EXPLAINED, *_OPEN))} reproduced, "
-        f"{of_four[EXPLAINED]} explained, {sum(of_four[state] for state in _OPEN)} open.",
+        f"{sum(of_four[state] for state in _RESULTS)} reproduced, {_others(of_four)}.",
         f"The papers print {len(cells)} numbers; of these {count[SETTING]} are settings, used as "
-        f"printed, and {count[NOT_PRINTED]} is a cell of a table that is left out.",
+        f"printed, {len(derived)} that were run follow from other cells "
+        f"({sum(cell.agrees for cell in derived)} of them agree), and {count[NOT_PRINTED]} is a "
+        "cell of a table that is left out.",
         "Statements in prose: " + _counted(told) + ".",
         f"Computing behind the runs below: {sum(hours.values()):.1f} hours.",
         table(["paper", "table or figure", "numbers", *STATES], rows, 3),
     ]
+
+
+def _others(count: Mapping[str, int]) -> str:
+    """What became of the results that were not reproduced."""
+    return (
+        f"{count[SHOWN]} differ for a cause that a run has shown, {count[SPREAD]} lie within the "
+        f"wide spread of our seeds, {count[CONJECTURE]} have a cause that no run shows, "
+        f"{count[OUTSIDE]} have none, {count[OTHER_DATA]} were measured on other data and "
+        f"{count[NOT_RUN]} have not been run"
+    )
 
 
 def _counted(verdicts: Mapping[str, int]) -> str:
@@ -184,15 +207,15 @@ def _counted(verdicts: Mapping[str, int]) -> str:
 
 
 def _largest(cells: Sequence[Cell]) -> list[str]:
-    """The largest differences without a tested cause."""
-    far = [c for c in cells if c.state == OUTSIDE and not math.isnan(c.difference)]
+    """The largest differences without a shown cause."""
+    far = [c for c in cells if c.state in (CONJECTURE, OUTSIDE) and not math.isnan(c.difference)]
     percent = [c for c in far if c.row["unit"] in ("percent", "percentage points")]
     far = sorted(percent, key=lambda cell: -abs(cell.difference))[:_LARGEST]
     if not far:
         return []
     rows = [[_place(c), _what(c), _printed(c), _ours(c), _signed(c.difference)] for c in far]
     head = ["where", "what", "printed", "ours", "difference"]
-    return ["## Largest differences without a tested cause", table(head, rows, 2)]
+    return ["## Largest differences without a shown cause", table(head, rows, 2)]
 
 
 def _orders(cells: Sequence[Cell]) -> list[str]:
@@ -395,11 +418,11 @@ def _state(cell: Cell, entries: Sequence[Entry]) -> str:
         return f"not yet run, needs {entry.hours:g} h (`{entry.name}`)"
     if cell.state in (REPRODUCED, SETTING):
         return f"{'reproduced' if cell.state == REPRODUCED else 'used as printed'}{note}"
-    if cell.cause is not None:
-        return f"explained{note}: {cell.cause.cause} Tested: {cell.cause.tested}"
+    if cell.cause is not None and cell.state != OTHER_DATA:
+        return f"{cell.state}{note}: {cell.cause.cause} Tested: {cell.cause.tested}"
     if cell.state == OTHER_DATA and cell.measured:
         return f"other data in place of {cell.measured.stands_in_for}{note}"
-    return "no number printed" if cell.state == NOT_PRINTED else f"outside{note}"
+    return "no number printed" if cell.state == NOT_PRINTED else f"{cell.state}{note}"
 
 
 def first_entry(cell: Cell, entries: Sequence[Entry]) -> Entry | None:

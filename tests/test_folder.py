@@ -51,6 +51,12 @@ def test_the_hash_covers_results_and_nothing_else() -> None:
         assert config_hash({**CONFIG, **change}) != config_hash(CONFIG)
 
 
+def test_a_number_that_was_not_recorded_is_not_found_done(tmp_path: Path) -> None:
+    folder(tmp_path / "run", discrepancy=False).acquire({})
+    with pytest.raises(RunFolderError, match=r"was computed without discrepancy=true"):
+        folder(tmp_path / "run", discrepancy=True).check()
+
+
 def test_a_config_spelt_otherwise_is_the_same(tmp_path: Path) -> None:
     """0 and 0.0 are one rate, and `common` counts where a group has read it."""
     job = folder(tmp_path / "run", solver={"lr": 0.0}, common={"aggregation": "uniform"})

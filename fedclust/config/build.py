@@ -21,6 +21,7 @@ from fedclust.engines.sharded import sharded
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import require
 from fedclust.metrics import meaning
+from fedclust.metrics.recovery import OF_GROUPS
 from fedclust.types import Dataset, Federation
 from fedclust.verbs import Engine, Partition
 
@@ -48,6 +49,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         engine, federations = _computing(config, partition, objects)
     else:
         engine, federations = like.engine, like.federations
+    _check_objective(config, federations)
     device = next(iter(federations.values())).pool.x.device
     return Job(
         algorithm=algorithm,
@@ -61,6 +63,20 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         checkpoint_seconds=config["checkpoint_seconds"],
         versions=versions(device, engine.name, config["max_rows"]),
     )
+
+
+def _check_objective(config: Mapping[str, Any], federations: Mapping[int, Federation]) -> None:
+    """Refuse an objective that the job cannot record, before its first round.
+
+    Raises:
+        ConfigError: it is of validation examples or of true groups, and there are none.
+    """
+    name = objective_of(config)
+    held_out = config["validation"] > 0 or not name.startswith("validation_")
+    require(held_out, "objective", name, "another metric where validation=0 holds out no examples")
+    grouped = all(bool((fed.group >= 0).any()) for fed in federations.values())
+    allowed = "another metric where the clients have no true groups to recover"
+    require(grouped or name not in OF_GROUPS, "objective", name, allowed)
 
 
 def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Objects:

@@ -15,6 +15,8 @@ from fedclust.federation import concept_shares
 from fedclust.metrics.contingency import contingency
 from fedclust.types import Evaluation, Round
 
+OF_GROUPS = ("purity", "ari", "nmi", "matched_accuracy")  # absent without true groups
+
 
 def recovery(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
     """Purity, ARI, NMI and matched accuracy of the labels against the groups.

@@ -205,6 +205,11 @@ class RunFolder:
             ) from None
         known = there.pop("hash", None) if isinstance(there, dict) else None
         whole = known is not None and config_hash(there) == known
+        if whole and self.config.get("discrepancy") and not there.get("discrepancy"):
+            raise RunFolderError(
+                f"{self.path} was computed without discrepancy=true, so its rounds lack that "
+                f"number; {WAY_OUT}"
+            )
         if whole and known == config_hash(self.config):
             return
         if whole and decides_alike(there, self.config):

@@ -147,6 +147,9 @@ BAD = [
     (["common.restart_fraction=0", "algorithm=fedavg"], "common.restart_fraction=0"),
     (["common.cluster_choice=best", "algorithm=fedavg"], "common.cluster_choice=best"),
     (["common.restart_fraction=0.5", "algorithm=ifca"], "algorithm.restart_fraction=0.5"),
+    # what the job could not return at its end
+    (["objective=validation_accuracy"], "objective=validation_accuracy is not allowed: another"),
+    (["partition=iid", "objective=purity"], "objective=purity is not allowed: another"),
     # what nobody reads
     (["algorithm=fedavg", "num_clusters=2"], "num_clusters=2 is not allowed: fedavg would not"),
     (["algorithm=fedavg", "cluster_metric=param_norm"], "cluster_metric=param_norm"),

@@ -16,6 +16,7 @@ from fedclust.helpers.errors import closest, did_you_mean
 from fedclust.helpers.extras import install
 
 _NO_KEY = re.compile(r"Could not override '([^']+)'")
+_OWN = re.compile(r"ConfigError raised while resolving interpolation: (.*?)(?: full_key: .*)?$")
 _SEVERAL = re.compile(r"^(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.*?)' (1\.)?")
 # what Hydra's grammar says of text that stands in no quotes
 _UNREAD = ("token recognition error", "no viable alternative", "mismatched input", "extraneous inp")
@@ -29,6 +30,8 @@ def explained(line: str, arguments: Sequence[str], sweep: str) -> str:
         arguments: of `fedclust run`.
         sweep: what runs several jobs, in words.
     """
+    if own := _OWN.search(line):  # what `${oc.env:…}` and the like have said themselves
+        return own[1]
     for explain in (_no_choice, _wrong_kind, _unquoted):
         if said := explain(line, arguments):
             return said

@@ -22,6 +22,7 @@ from fedclust.helpers.errors import ConfigError, RunFolderError
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
+from fedclust.verbs import Method
 
 CONFIG = {**config_of("lcfl"), "checkpoint_seconds": 0.0}
 
@@ -179,7 +180,7 @@ class ListState:
 
 
 @dataclass(frozen=True)
-class Wrapped:
+class Wrapped(Method):
     """An algorithm with another State."""
 
     inner: Any

@@ -57,7 +57,7 @@ def test_a_refused_job_leaves_what_was_there(
     ("text", "said"),
     [
         ("name: ../../mine", "name=../../mine is not allowed: a folder below outputs/"),
-        ("name: ${oc.env:HOME}", "is not allowed: a folder below outputs/"),
+        ("name: ${oc.env:HOME}", "oc.env=HOME is not allowed"),
         ("hydra: {run: {dir: ../elsewhere}}", "hydra.run.dir=../elsewhere is not allowed"),
         ("hydra: {job: {env_set: {CC: touch}}}", "hydra.job.env_set={'CC': 'touch'}"),
         ("hydra: {output_subdir: .hydra}", "hydra.output_subdir=.hydra is not allowed"),
@@ -67,7 +67,7 @@ def test_a_refused_job_leaves_what_was_there(
         ),
         (
             "hydra: {job_logging: {version: 1, handlers: {x: {(): os.mkdir, path: made}}}}",
-            "hydra.job_logging.handlers.x.()=os.mkdir is not allowed",
+            "hydra.job_logging=… is not allowed",
         ),
     ],
 )

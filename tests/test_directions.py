@@ -1,0 +1,66 @@
+"""Imports run downwards: what docs/architecture.md says of the folders holds for every file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "fedclust"
+# from the top; parts of one line do not import each other
+LINES = (
+    ("api", "__main__"),
+    ("commands",),
+    ("runtime", "report"),
+    ("tuning",),
+    ("config",),
+    (
+        *("engines", "algorithms", "cluster_metrics", "cluster_methods", "datasets", "partitions"),
+        *("scenarios", "metrics", "trackers"),
+    ),
+    # the vocabulary: files that import each other, never in a circle
+    ("types", "calls", "verbs", "solver", "federation", "validation", "client_models", "models"),
+    ("pool", "helpers"),
+)
+LEVEL = {part: level for level, line in enumerate(LINES) for part in line}
+VOCABULARY = {LEVEL["types"], LEVEL["pool"]}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(module: str) -> str:
+    """The folder or file below the package that a module belongs to."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The modules of the package that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if one.name.startswith("fedclust."))
+        elif isinstance(node, ast.ImportFrom) and node.module == "fedclust":
+            yield from (f"fedclust.{one.name}" for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("fedclust."):
+            yield str(node.module)
+
+
+def test_every_folder_has_its_line() -> None:
+    parts = {
+        p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file()
+    }
+    assert parts - {"__init__"} == set(LEVEL)
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_imports_run_downwards(line: tuple[str, ...]) -> None:
+    wrong = []
+    for file in FILES:
+        here = file.relative_to(PACKAGE).with_suffix("").parts[0]
+        if here not in line:
+            continue
+        for there in {part_of(module) for module in imported(file)} & set(LEVEL) - {here}:
+            same = LEVEL[there] == LEVEL[here] and LEVEL[here] in VOCABULARY
+            if LEVEL[there] < LEVEL[here] or (LEVEL[there] == LEVEL[here] and not same):
+                wrong.append(f"{file.relative_to(PACKAGE)} imports {there}")
+    assert wrong == []

@@ -459,6 +459,18 @@ def test_an_abandoned_folder_is_gone_but_never_one_that_was_there(tmp_path: Path
     assert (tmp_path / "kept" / "config.yaml").is_file()
 
 
+def test_what_somebody_saves_meanwhile_outlives_an_impossible_job(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    for name in (".lock", "multirun.yaml", ".x.tmp"):  # of whoever
+        (path / name).write_text("")
+    run = folder(path)
+    run.acquire({})
+    (path / "thesis.txt").write_text("years of work")
+    run.abandon()
+    assert sorted(p.name for p in path.iterdir()) == [".lock", "multirun.yaml", "thesis.txt"]
+
+
 def test_a_folder_with_files_of_somebody_else_is_refused(tmp_path: Path) -> None:
     thesis = tmp_path / "mine" / "thesis.txt"
     thesis.parent.mkdir()

@@ -69,6 +69,7 @@ class RunFolder:
     data: Mapping[str, str] = field(default_factory=dict)
     _lock: BinaryIO | None = None
     _was_empty: bool | None = None  # before this process wrote to it; None where nobody has looked
+    _before: frozenset[str] = frozenset()  # what was there then
     _found: Checkpoint | None = None
     _files: dict[str, Sealed] = field(default_factory=dict)
     _data_files: dict[str, str] = field(init=False)  # as they look before anybody reads them
@@ -265,6 +266,7 @@ class RunFolder:
         if self._was_empty:  # seen before; a tracker may have begun to write
             return
         there = list(self.path.iterdir()) if self.path.is_dir() else []
+        self._before = frozenset(path.name for path in there)
         mine = [p for p in there if p.name not in _BEFORE_CONFIG and not is_litter(p)]
         if mine:
             raise RunFolderError(
@@ -388,12 +390,18 @@ class RunFolder:
             self._lock = None
 
     def abandon(self) -> None:
-        """Delete the folder if it was missing or empty before: the job turned out to be impossible.
-
-        A folder that held anything is left alone.
+        """Delete what this job has written where the folder was missing or empty before: the job
+        turned out to be impossible. What was there, or somebody else has saved since, stays.
         """
-        if self._was_empty and self._lock is not None:
-            shutil.rmtree(self.path)
+        if not self._was_empty or self._lock is None:
+            return
+        for path in [path for path in self.path.iterdir() if path.name not in self._before]:
+            if path.name in _OWN_FOLDERS and path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name in _OWN_FILES or is_litter(path):
+                path.unlink()
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
 
     def write_status(self, **status: Any) -> None:
         """Replace status.json, unless the whole folder has been deleted meanwhile."""
@@ -461,5 +469,11 @@ _AGAIN = "was damaged, changed by hand or gone, and is written again"
 _SEALED = ("files", "status")  # in done.json
 _REPORTED = ("report", "tags")  # what only a report reads of a config
 _NEEDED = ("rounds.csv", "clients.parquet")  # of a job that is done, for its report
+# what a job and its trackers write before the first round
+_OWN_FILES = (
+    *(".lock", "config.yaml", "versions.json", "status.json", "federation.json", METRICS_FILE),
+    *("rounds.csv", "clients.parquet", "summary.csv", "tracker.json"),
+)
+_OWN_FOLDERS = ("checkpoints", "clients", "arrays", "partition", "wandb", "tensorboard", "mlruns")
 # what a process that was killed at once can have left, or Hydra makes
 _BEFORE_CONFIG = (".lock", "multirun.yaml")

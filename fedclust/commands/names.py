@@ -24,11 +24,18 @@ def job_folder(overrides: Sequence[str], algorithm: str) -> str:
     last = {override.lstrip("+~").split("=", 1)[0]: override for override in overrides}
     for key, override in sorted(last.items(), key=itemgetter(1)):
         if names_folder(key):
-            named.append("".join(c if c.isalnum() or c in "=._-+," else "_" for c in override))
+            plain = "".join(c if c.isalnum() or c in "=._-+," else "_" for c in override)
+            # a/b.npz and a_b.npz are two files; a choice such as case=a/b is one of few
+            path = "." in key and "/" in override
+            named.append(f"{plain}-{_digest(override)[:4]}" if path else plain)
     name = ",".join([algorithm.replace("/", "_"), *named])
     if len(name) <= _LONGEST:
         return name
-    return f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{name[:_LONGEST]}-{_digest(name)[:8]}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def user_dir(arguments: Sequence[str]) -> Path | None:

@@ -173,7 +173,9 @@ def test_folders_are_named_by_what_differs() -> None:
     )
     assert job_folder(["rounds=60", "num_clusters=10"], "ifca") == "ifca,num_clusters=10,rounds=60"
     assert job_folder(["algorithm.warmup.rounds=3"], "lcfl") == "lcfl,algorithm.warmup.rounds=3"
-    assert "/" not in job_folder(["dataset.path=a/b.npz"], "lcfl")
+    one, other = (job_folder([f"dataset.path={p}"], "lcfl") for p in ("a/b.npz", "a_b.npz"))
+    assert "/" not in one
+    assert one != other == "lcfl,dataset.path=a_b.npz"
     long = [f"partition.option{i}=value{i}" for i in range(20)]
     assert len(job_folder(long, "lcfl")) < 140
     assert job_folder(long, "lcfl") != job_folder([*long[:-1], "partition.option19=other"], "lcfl")

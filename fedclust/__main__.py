@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
 from types import FrameType
 
 from fedclust import __version__
@@ -44,6 +46,12 @@ USAGE = """usage: fedclust COMMAND …
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; a user's mistake is one line and exit status 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stdout is None or sys.stderr is None:  # closed by whoever started this
+        nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - of the process
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    for stream in (sys.stdout, sys.stderr):  # what a stream cannot say is escaped
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     if given[:1] in (["--version"], ["-V"]):
         print(f"fedclust {__version__}")
         return

@@ -199,7 +199,7 @@ def _comments(config: Any, key: str, own: Path | None) -> Iterator[str]:
     target = node.get("_target_") if isinstance(node, dict) else None
     told = re.compile(rf"^\s*{re.escape(last)}:[^#\n]*#(.*)", re.MULTILINE)
     for file in (file for root in roots(own) for file in sorted(root.rglob("*.yaml"))):
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
         if file == CONF / "config.yaml" or (target and f"_target_: {target}\n" in text):
             yield from told.findall(text)
 

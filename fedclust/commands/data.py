@@ -62,7 +62,11 @@ def downloadable() -> dict[str, Path]:
     found = choices("dataset").items()
     # others that have `download` name what is to be downloaded themselves
     both = ("root: ${data.root} ", "download: ${data.download}")
-    return {name: file for name, file in found if all(one in file.read_text() for one in both)}
+    return {
+        name: file
+        for name, file in found
+        if all(one in file.read_text(encoding="utf-8") for one in both)
+    }
 
 
 def load(name: str, root: str, *, download: bool) -> Dataset:
@@ -80,6 +84,6 @@ def load(name: str, root: str, *, download: bool) -> Dataset:
 
     from fedclust.config.objects import Objects
 
-    node = yaml.safe_load(downloadable()[name].read_text())
+    node = yaml.safe_load(downloadable()[name].read_text(encoding="utf-8"))
     dataset: Dataset = Objects().make(node | {"root": root, "download": download}, "dataset").load()
     return dataset

@@ -33,7 +33,7 @@ def see_again(launcher: Mapping[str, Any]) -> None:
     local = str(launcher["_target_"]).endswith(".LocalLauncher")
     if not local or launcher.get("gpus_per_node") is not None or not noted("visible").is_file():
         return
-    seen = json.loads(noted("visible").read_text())
+    seen = json.loads(noted("visible").read_text(encoding="utf-8"))
     if seen is None:
         os.environ.pop(_VISIBLE, None)
     else:

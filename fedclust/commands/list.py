@@ -44,7 +44,7 @@ def choices(group: str, roots: Sequence[Path] = (CONF,)) -> dict[str, Path]:
 
 def describe(file: Path) -> str:
     """The first comment line of a config file that is not a Hydra directive."""
-    for line in harmless(file).read_text().splitlines():
+    for line in harmless(file).read_text(encoding="utf-8").splitlines():
         text = line.removeprefix("#").strip()
         if line.startswith("#") and text and not text.startswith("@package"):
             return printable(text)
@@ -118,7 +118,8 @@ def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, file in files.items():
         node = yaml.load(
-            harmless(file).read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            harmless(file).read_text(encoding="utf-8"),
+            Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
         )
         sweeper = ((node or {}).get("hydra") or {}).get("sweeper") or {}
         rows.append((name, str(num_jobs(sweeper.get("params") or {})), describe(file)))

@@ -99,10 +99,14 @@ def main(arguments: Sequence[str]) -> None:
         print("\n".join([HELP, *(f"  {line}" for line in schema.help_lines())]))
         return
     given = _parsed(arguments)
+    if given.shell_completion:
+        raise ConfigError(
+            "fedclust run has no --shell-completion; `fedclust completion SHELL` does it"
+        )
     if given.multirun and (given.cfg or given.info):
         shown = "--cfg" if given.cfg else "--info"
         raise ConfigError(f"fedclust run: {shown} shows the config of one job: leave out -m")
-    if given.cfg or given.info or given.hydra_help or given.shell_completion:
+    if given.cfg or given.info or given.hydra_help:
         sys.argv = ["fedclust run", *arguments]
         with hydra_of_its_own(folder):
             hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()

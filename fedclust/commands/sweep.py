@@ -78,7 +78,7 @@ def note_jobs(number: int | None) -> None:
 
 def jobs() -> int | None:
     """How many jobs the sweep has; None where that is not known."""
-    return int(noted("jobs").read_text()) if noted("jobs").is_file() else None
+    return int(noted("jobs").read_text(encoding="utf-8")) if noted("jobs").is_file() else None
 
 
 def note_seconds(value: float) -> None:
@@ -145,7 +145,7 @@ def note_folders(results: Path) -> None:
     there = [folder for folder in (results, *results.parents) if folder.is_dir()]
     below = list(results.iterdir()) if results.is_dir() else []
     known = {"results": str(results), "there": [str(path) for path in (*there, *below)]}
-    noted("folders").write_text(json.dumps(known))
+    noted("folders").write_text(json.dumps(known), encoding="utf-8")
 
 
 def remove_unused(folder: Path) -> None:
@@ -156,7 +156,7 @@ def remove_unused(folder: Path) -> None:
     """
     if not noted("folders").is_file():
         return
-    known = json.loads(noted("folders").read_text())
+    known = json.loads(noted("folders").read_text(encoding="utf-8"))
     folder = folder.absolute()
     if not folder.is_relative_to(known["results"]):
         return
@@ -176,13 +176,13 @@ def remove_unused(folder: Path) -> None:
 
 def note(name: str, line: str) -> None:
     """Add a line to a file of the folder of notes, where that is still there."""
-    with suppress(FileNotFoundError), noted(name).open("a") as file:
+    with suppress(FileNotFoundError), noted(name).open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 
 
 def lines(name: str) -> list[str]:
     """The lines of a file of the folder of notes."""
-    return noted(name).read_text().splitlines() if noted(name).is_file() else []
+    return noted(name).read_text(encoding="utf-8").splitlines() if noted(name).is_file() else []
 
 
 def noted(name: str) -> Path:

@@ -43,7 +43,7 @@ def save_jobs(folder: Path) -> None:
     begun = any(folder.rglob("config.yaml"))  # else the sweep leaves nothing behind
     if quiet() or not begun or not file.is_file():
         return
-    entries = [json.loads(line) for line in file.read_text().splitlines()]
+    entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     jobs = {entry["folder"]: (entry["number"], entry["error"]) for entry in entries}
     write_sweep(folder, [(number, where, error) for where, (number, error) in jobs.items()])
 

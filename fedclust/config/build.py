@@ -137,7 +137,7 @@ def _our_readers() -> list[tuple[str, str, tuple[str, ...]]]:
 def _readers(root: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The keys below `common` that a config tree reads, with target and path."""
     for file in sorted(root.rglob("*.yaml")):
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
         node = yaml.safe_load(text) if "${common." in text else None
         if isinstance(node, dict) and "_target_" in node:
             for name, path in _references(node):

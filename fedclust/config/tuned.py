@@ -138,7 +138,7 @@ def _file(path: Path, choices: Mapping[str, Any]) -> Path:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        node = yaml.safe_load(harmless(file).read_text())
+        node = yaml.safe_load(harmless(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         node = None
     kinds = {"choices": dict, "values": dict, "seeds": list}

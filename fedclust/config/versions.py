@@ -49,7 +49,7 @@ def versions(device: torch.device, engine: str, max_rows: int | None) -> dict[st
 def processor() -> str:
     """The processor's name."""
     cpuinfo = Path("/proc/cpuinfo")
-    told = cpuinfo.read_text() if cpuinfo.is_file() else ""
+    told = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
     named = re.search(r"model name\s*: (.*)", told)
     return named[1] if named else platform.processor() or platform.machine()
 

@@ -83,11 +83,11 @@ def cpu_cache() -> int:
     """
     total = 0
     for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        level = int((entry / "level").read_text())
+        level = int((entry / "level").read_text(encoding="utf-8"))
         if level < 2:
             continue
-        size = int((entry / "size").read_text().strip().removesuffix("K")) << 10
-        sharing = (entry / "shared_cpu_list").read_text().strip()
+        size = int((entry / "size").read_text(encoding="utf-8").strip().removesuffix("K")) << 10
+        sharing = (entry / "shared_cpu_list").read_text(encoding="utf-8").strip()
         total += size // 2 if level == 2 else size // _num_cpus(sharing)
     return total or _CACHE_IF_UNKNOWN
 

@@ -396,7 +396,7 @@ def started() -> Iterator[None]:
         if group.leads:
             yield
         else:
-            with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+            with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
                 yield
     except SystemExit as end:
         status = end.code

@@ -26,7 +26,7 @@ def write_summary(folder: Path) -> None:
     read_meanings(folder)
     last: dict[tuple[str, int], float] = {}
     best: dict[tuple[str, int], float] = {}
-    with (folder / "rounds.csv").open(newline="") as file:
+    with (folder / "rounds.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             key, value = (row["metric"], int(row["seed"])), float(row["value"])
             last[key] = value
@@ -46,7 +46,7 @@ def over_seeds(folder: Path) -> dict[str, float]:
     """The numbers over seeds of a finished job's `summary.csv`: `last/accuracy` and `best/accuracy`
     for means, `last/accuracy_std` and `best/accuracy_std` for standard deviations.
     """
-    with (folder / "summary.csv").open(newline="") as file:
+    with (folder / "summary.csv").open(newline="", encoding="utf-8") as file:
         return {
             f"{row['value']}/{row['metric']}{'_std' if row['seed'] == 'std' else ''}": float(
                 row["number"]

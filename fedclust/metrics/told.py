@@ -62,7 +62,7 @@ def _read(folder: Path) -> dict[str, Meaning]:
     if not file.is_file():
         return {}
     try:
-        content = json.loads(harmless(file).read_text())
+        content = json.loads(harmless(file).read_text(encoding="utf-8"))
         plain = all(
             set(node) == _TEXT
             and all(isinstance(value, str) for value in node.values())

@@ -59,5 +59,5 @@ def _is(value: str, node: Any, key: str) -> bool:
 def _read(group: str, name: str) -> Mapping[str, Any]:
     """A config of a group as its file has it; nothing where there is none."""
     file = Path(CONF) / group / f"{name}.yaml"
-    node = yaml.safe_load(file.read_text()) if name and file.is_file() else None
+    node = yaml.safe_load(file.read_text(encoding="utf-8")) if name and file.is_file() else None
     return node if isinstance(node, dict) else {}

@@ -170,7 +170,7 @@ def _read_status(folder: Path) -> Mapping[str, Any]:
     if not (folder / "status.json").is_file():
         return {"state": "unknown"}
     try:
-        status = json.loads(harmless(folder / "status.json").read_text())
+        status = json.loads(harmless(folder / "status.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         status = None
     seeds = (status.get("seeds") or {}) if isinstance(status, dict) else None

@@ -115,7 +115,9 @@ class Run:
     def versions(self) -> Mapping[str, Any]:
         """What computed it, see `fedclust.runtime.account`; empty where that is not known."""
         try:
-            content = json.loads(harmless(self.folder / "versions.json").read_text())
+            content = json.loads(
+                harmless(self.folder / "versions.json").read_text(encoding="utf-8")
+            )
         except (OSError, ValueError):
             return {}
         return content if isinstance(content, dict) else {}
@@ -147,7 +149,7 @@ class Run:
         if not path.is_file():
             return {}
         try:
-            content: dict[str, Any] = json.loads(harmless(path).read_text())
+            content: dict[str, Any] = json.loads(harmless(path).read_text(encoding="utf-8"))
             _check_federation(content)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise unreadable(path, error, "delete it and report again") from error

@@ -43,7 +43,7 @@ def write_sweep(folder: Path, jobs: Sequence[tuple[int, str, str]]) -> None:
 def read_sweep(folder: Path) -> Sweep | None:
     """The newest sweep of a folder, or None where it is not known."""
     try:
-        entries = json.loads(harmless(folder / _FILE).read_text())["jobs"]
+        entries = json.loads(harmless(folder / _FILE).read_text(encoding="utf-8"))["jobs"]
         return Sweep(
             folder, {folder / str(entry["folder"]): str(entry["error"]) for entry in entries}
         )

@@ -391,7 +391,7 @@ def _spread(axes: Axes, place: int, one: Search, colour: str) -> None:
 def _read(folder: Path) -> Search:
     file = folder / "search.yaml"
     try:
-        about = yaml.safe_load(harmless(file).read_text())
+        about = yaml.safe_load(harmless(file).read_text(encoding="utf-8"))
         needed = (about["choices"]["algorithm"], int(about["rounds"]), METRICS[about["metric"]])
         assert needed
         assert isinstance(about["seeds"], list)

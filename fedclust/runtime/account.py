@@ -68,7 +68,7 @@ def _changed_files(before: Mapping[str, Any], now: Mapping[str, str]) -> tuple[s
 def _read(file: Path) -> dict[str, Any]:
     """What an account says; nothing where it cannot be read, for a job can do without."""
     try:
-        content = json.loads(harmless(file).read_text())
+        content = json.loads(harmless(file).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

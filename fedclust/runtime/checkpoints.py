@@ -107,7 +107,7 @@ class Checkpoints:
                 "files": {**files, **position.get("files", {})},
             }
         )
-        (partial / "record.json").write_text(record)
+        (partial / "record.json").write_text(record, encoding="utf-8")
         shutil.rmtree(new, ignore_errors=True)
         partial.rename(new)
         atomic_write(root / "latest.json", record)

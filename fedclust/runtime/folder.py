@@ -312,7 +312,7 @@ class RunFolder:
         whole = self._found is not None and (seal is None or seal.fits(file))
         renewed = self._text_renewed() if whole else None
         if renewed is None:
-            self.keep(file.name, lambda file: file.write_text(text))
+            self.keep(file.name, lambda file: file.write_text(text, encoding="utf-8"))
         else:
             self._checkpoints.unseal(file.name)
             self._files[file.name] = _written(file, renewed)

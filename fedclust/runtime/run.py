@@ -187,7 +187,7 @@ def write_partitions(job: Job, folder: RunFolder) -> None:
         seeds = {str(seed): summary(fed) for seed, fed in job.federations.items()}
         params = job.engine.layout.num_params
         content = {"parameters": params, "seeds": seeds, "data": folder.data}
-        file.write_text(json.dumps(content) + "\n")
+        file.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
     folder.keep("federation.json", describe)
     for seed, fed in job.federations.items():

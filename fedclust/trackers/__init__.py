@@ -66,7 +66,7 @@ class About:
         """
         file = self.folder / "tracker.json"
         if self.first and file.is_file():
-            return str(json.loads(file.read_text())["run"]), True
+            return str(json.loads(file.read_text(encoding="utf-8"))["run"]), True
         made = make()
         atomic_write(file, json.dumps({"run": made}) + "\n")
         return made, False

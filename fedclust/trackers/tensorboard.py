@@ -53,7 +53,7 @@ class TensorBoardTracker:
         writer, folder = self._writer("mean"), report()
         writer.add_hparams(self._parameters, dict(summary), run_name=".")
         for table in sorted(folder.glob("*.md")):
-            writer.add_text(f"report/{table.stem}", table.read_text())
+            writer.add_text(f"report/{table.stem}", table.read_text(encoding="utf-8"))
         for figure in sorted((folder / "figures").glob("*.png")):
             writer.add_image(f"report/{figure.stem}", imread(figure), dataformats="HWC")
 

@@ -69,7 +69,7 @@ _STEPS = "gradient_steps"
 
 def _rows(folder: Path) -> Iterable[dict[str, str]]:
     file = folder / "rounds.csv"
-    return csv.DictReader(file.read_text().splitlines()) if file.is_file() else ()
+    return csv.DictReader(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else ()
 
 
 def write_trials(folder: Path, trials: Sequence[Trial], keys: Sequence[str]) -> None:
@@ -121,7 +121,7 @@ def _table(file: Path, heads: Sequence[str] | None) -> list[dict[str, str]]:
     if not file.is_file():
         return []
     try:
-        table = csv.DictReader(file.read_text().splitlines(), strict=True)
+        table = csv.DictReader(file.read_text(encoding="utf-8").splitlines(), strict=True)
         rows = list(table)
         wanted = heads or [*_BEFORE, *_AFTER]
         whole = all(set(wanted) <= set(row) and None not in row.values() for row in rows)
@@ -177,7 +177,7 @@ def same_search(folder: Path, about: Mapping[str, Any]) -> None:
     file = folder / "search.yaml"
     if file.is_file():
         try:
-            there = yaml.safe_load(harmless(file).read_text())
+            there = yaml.safe_load(harmless(file).read_text(encoding="utf-8"))
         except (ValueError, yaml.YAMLError):
             there = None
         if not isinstance(there, dict):

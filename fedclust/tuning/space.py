@@ -242,7 +242,7 @@ def _file(roots: Sequence[Path], name: str) -> list[Override]:
     file = next((f for root in roots if (f := root / "space" / f"{name}.yaml").is_file()), None)
     if file is None:
         return []
-    node = yaml.safe_load(harmless(file).read_text()) or {}
+    node = yaml.safe_load(harmless(file).read_text(encoding="utf-8")) or {}
     require(isinstance(node, dict), "space", file, f"a mapping of keys to {_SWEEPS}")
     found = parsed([f"{key}={value}" for key, value in node.items()])
     for one in found:

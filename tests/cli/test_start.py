@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 HEAVY = ("torch", "sklearn", "scipy", "pandas", "matplotlib", "pyarrow", "numpy", "torchvision")
 PROGRAM = """
@@ -41,3 +44,30 @@ print("imported:", *sorted(set({heavy!r}) & set(sys.modules)))
     )
     assert done.stdout.splitlines()[-1] == "imported:"
     assert len(list(tmp_path.rglob("clients.parquet"))) == 1
+
+
+@pytest.mark.parametrize(
+    "surroundings",
+    [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}],
+    ids=["C locale", "ascii streams"],
+)
+def test_a_stream_that_cannot_say_everything_gets_it_escaped(
+    tmp_path: Path, surroundings: dict[str, str]
+) -> None:
+    """`fedclust list` prints names of authors and dashes; a job reads and writes them."""
+    for arguments in (["list"], ["run", "rounds=1", "seeds=1", "algorithm=fedavg"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "fedclust", *arguments],
+            env={**os.environ, **surroundings},
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert list(tmp_path.rglob("clients.parquet"))
+
+
+def test_a_closed_stream_ends_no_job(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m fedclust run rounds=1 seeds=1 algorithm=fedavg 2>&-"
+    assert subprocess.run(["bash", "-c", command], cwd=tmp_path, check=False).returncode == 0
+    assert list(tmp_path.rglob("clients.parquet"))

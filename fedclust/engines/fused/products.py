@@ -131,7 +131,7 @@ def onednn_pays() -> bool:
     process.
     """
     there = torch.backends.mkldnn.is_available() and hasattr(torch.backends.mkldnn, "matmul")  # type: ignore[no-untyped-call]
-    text = _CPU.read_text() if there and _CPU.is_file() else ""
+    text = _CPU.read_text(encoding="utf-8") if there and _CPU.is_file() else ""
     return "AuthenticAMD" in text and " avx512f" in text and _exact()
 
 

@@ -80,7 +80,7 @@ def _compiler() -> list[str] | None:
 
 def _processor() -> str:
     """What tells this machine's kind of processor from others that share a home folder."""
-    lines = _CPU.read_text().splitlines() if _CPU.is_file() else []
+    lines = _CPU.read_text(encoding="utf-8").splitlines() if _CPU.is_file() else []
     told = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
     return "\n".join(dict.fromkeys(told)) or f"{platform.machine()} {platform.processor()}"
 

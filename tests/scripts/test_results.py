@@ -13,7 +13,7 @@ import pytest
 from write_run import write_run
 
 from fedclust.helpers.errors import ConfigError
-from scripts import results
+from scripts import as_released, results
 from scripts.campaign import read_list
 from scripts.cells import (
     CONJECTURE,
@@ -469,3 +469,21 @@ def test_the_readme_gets_the_score_and_keeps_the_rest() -> None:
     wanted = f"a\n{begin}\n**3 of 5 published results reproduced** (rest).\n{end}\nb\n"
     assert results.with_score(f"a\n{begin}\nold\n{end}\nb\n", page) == wanted
     assert results.with_score("no marks\n", page) == "no marks\n"
+
+
+def test_one_world_has_all_rules_of_the_released_code_at_once(tmp_path: Path) -> None:
+    """FeSEM under swap all: 84.7 is printed; a run with one of two rules is none of that world."""
+    made = {"case": "MNIST-MCLR", "scenario": "swap_part"}
+    best = {"accuracy max": [83.5, 83.6, 83.7], "accuracy last": [80, 80, 80]}
+    write_run(tmp_path, "flexcfl/table4", "fesem", {"accuracy max": [91.1, 91.2, 91.3]}, **made)
+    one = "algorithm.aggregation=first_client"
+    write_run(tmp_path, "flexcfl/table4_one_client", "fesem", best, options=one, **made)
+
+    def told() -> list[list[str]]:
+        return as_released.rows(read_runs(tmp_path, CONF), judged(tmp_path))
+
+    assert told() == []
+    both = f"{one} scenario.abort_round=true"
+    write_run(tmp_path, "flexcfl/table4_one_client", "fesem", best, options=both, **made)
+    assert told() == [["MNIST-MCLR, swap part", "FeSEM", "83.6", "91.20 ± 0.08", "83.60 ± 0.08 *"]]
+    assert as_released.counts(read_runs(tmp_path, CONF), judged(tmp_path)) == (1, 0, 1)

@@ -1,4 +1,4 @@
-/* Convolutions of stride 1 with fewer multiplications, after Winograd: a part of convolution.c.
+/* Convolutions of stride 1 with fewer multiplications, after Winograd.
 
    An output is made in squares of m x m sums, each from 6 x 6 pixels, m = 7 - the kernel's side. In one dimension the
    kernel w and the pixels x are mapped to values at six points, and their products (*, point by point) to the m sums y:
@@ -17,6 +17,11 @@
    The points are 0, ±3/4, ±3/2 and the highest coefficient: with them rounding errors are half of those with 0, ±1, ±2.
    They are those of a whole square, so sums over nothing but zeros are not 0 where pixels beside are not. A ReLU
    without a bias would let such noise pass, with a gradient; so it is cleared. */
+
+#ifndef CONVOLUTION_WINOGRAD_H
+#define CONVOLUTION_WINOGRAD_H
+
+#include "convolution_products.h"
 
 #define POINTS 6 /* along a side */
 #define SQUARE (POINTS * POINTS)
@@ -283,3 +288,5 @@ static void gradients_by_squares(const Block *j, const float *image, const vec *
     values_to_pixels(j, dx, x, q.pixels, h, end, q.across);
   }
 }
+
+#endif

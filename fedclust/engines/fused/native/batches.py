@@ -28,7 +28,7 @@ class _Plan(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("batches")
+    found = library("batches", _Plan)
     if found is not None:
         found.lay_out.argtypes, found.lay_out.restype = (POINTER(_Plan), c_int), c_int
     return found

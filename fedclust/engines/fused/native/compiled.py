@@ -33,8 +33,22 @@ _ATTEMPTS = (("-march=native", "-fopenmp"), ("-march=native",), ())
 
 
 @cache
-def library(name: str) -> ctypes.CDLL | None:
-    """The functions of `name`.c; None where it cannot be compiled."""
+def library(name: str, *shared: type[ctypes.Structure]) -> ctypes.CDLL | None:
+    """The functions of `name`.c; None where it cannot be compiled.
+
+    Args:
+        name: of the file.
+        shared: the structures that both sides fill, in the order of its `shared_sizes`.
+    """
+    found = _library(name)
+    if found is not None and shared:
+        sizes = list((ctypes.c_int64 * len(shared)).in_dll(found, "shared_sizes"))
+        ours = [ctypes.sizeof(one) for one in shared]
+        assert sizes == ours, f"{name}.c has structures of {sizes} bytes, its caller of {ours}"
+    return found
+
+
+def _library(name: str) -> ctypes.CDLL | None:
     source = Path(__file__).with_name(f"{name}.c")
     compiler = _compiler()
     if compiler is None:

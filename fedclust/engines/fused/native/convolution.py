@@ -54,7 +54,7 @@ class _Rooms(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("convolution")
+    found = library("convolution", _Job, _Rooms, _Images)
     if found is not None:
         for verb in (found.forward, found.backward):
             verb.argtypes, verb.restype = (POINTER(_Job), c_int), None

@@ -26,7 +26,7 @@ class _Rows(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("gather")
+    found = library("gather", _Rows)
     if found is not None:
         found.gather.argtypes, found.gather.restype = (POINTER(_Rows), c_int), None
     return found

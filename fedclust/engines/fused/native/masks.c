@@ -26,3 +26,6 @@ void draw(const Masks *m, int threads) {
     }
   }
 }
+
+/* Bytes of the structures that the caller fills; it compares them with its own. */
+const int64_t shared_sizes[] = {sizeof(Masks)};

@@ -26,7 +26,7 @@ class _Masks(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("masks")
+    found = library("masks", _Masks)
     if found is not None:
         found.draw.argtypes, found.draw.restype = (POINTER(_Masks), c_int), None
     return found

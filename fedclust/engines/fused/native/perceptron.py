@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedclust.calls import TrainCall
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.native.compiled import library
-from fedclust.engines.fused.native.rows import Rows, address, as_stored, train_rows
+from fedclust.engines.fused.native.rows import Examples, Rows, address, as_stored, train_rows
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.fused.weights import Weight
@@ -47,7 +47,7 @@ class _Job(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("perceptron")
+    found = library("perceptron", _Job, _Layer, Rows, Examples)
     if found is not None:
         found.train.argtypes, found.train.restype = (POINTER(_Job), c_int), c_int
     return found

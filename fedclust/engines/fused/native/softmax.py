@@ -61,7 +61,7 @@ class _Test(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("softmax")
+    found = library("softmax", _Job, _Test, Rows, Examples)
     if found is not None:
         found.train.argtypes, found.train.restype = (POINTER(_Job), c_int), c_int
         found.test.argtypes, found.test.restype = (POINTER(_Test), c_int), c_int

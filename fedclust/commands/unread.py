@@ -51,6 +51,8 @@ def yield_to_typed(config: DictConfig, typed: Collection[str]) -> None:
 
 def unread(config: DictConfig, typed: Collection[str], parts: Sequence[str] = PARTS) -> list[str]:
     """Those of the typed keys that none of the parts of a job refers to."""
+    if not typed:
+        return []
     plain = OmegaConf.to_container(config, resolve=False)
     assert isinstance(plain, dict)
     read = _closure({one for part in parts for one in _references(plain.get(part))}, plain)

@@ -63,7 +63,7 @@ def measured(runs: Runs, cell: Cell) -> Measured | None:
     )
     if run is None:
         return None
-    values = run.seeds["accuracy max"]
+    values = run.seeds["accuracy max"][: cell.measured.n if cell.measured else None]
     mean = sum(values) / len(values)
     spread = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
     return Measured(mean, spread if len(values) > 1 else None, len(values))

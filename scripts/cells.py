@@ -291,8 +291,8 @@ def _cell(row: Row, runs: Runs, causes: Sequence[Cause]) -> Cell:
     if agrees(row, measured):
         return Cell(row, SETTING if _is_input(row) else REPRODUCED, measured)
     if cause is not None and cause.run is not None:
-        shown = measure(row, _in_place(runs, row, cause.run))
-        if shown is not None and shown.n >= measured.n and agrees(row, shown):
+        shown = measure(row, _in_place(runs, row, cause.run, measured.n))
+        if shown is not None and shown.n == measured.n and agrees(row, shown):
             return Cell(row, SHOWN, measured, cause, shown)
     if interval(row, measured) is not None and agrees(row, measured, capped=False):
         return Cell(row, SPREAD, measured, cause)
@@ -305,12 +305,17 @@ def _is_input(row: Row) -> bool:
     return row["metric"] in _INPUTS or total
 
 
-def _in_place(runs: Runs, row: Row, wanted: Mapping[str, str]) -> Runs:
-    """The runs of a cause as if they were those that the row is measured by."""
+def _in_place(runs: Runs, row: Row, wanted: Mapping[str, str], seeds: int) -> Runs:
+    """The runs of a cause as if they were those that the row is measured by, with as many seeds."""
     usual = _EXPERIMENTS.get((row["paper"], row["experiment"]), "")
     others = {key: value for key, value in wanted.items() if key != "experiment"}
     found = [
-        replace(run, experiment=usual, made={**run.made, "options": ""})
+        replace(
+            run,
+            experiment=usual,
+            made={**run.made, "options": ""},
+            seeds={name: values[:seeds] for name, values in run.seeds.items()},
+        )
         for run in runs.of(wanted.get("experiment", usual))
         if all(run.made[key] == value for key, value in others.items())
     ]

@@ -112,8 +112,8 @@ States are computed from the runs.
   or iterations, or 5 % of another quantity. Of one seed nothing is known of the spread: 1 point,
   one iteration or 5 %. Numbers of examples, which are drawn: 1 %. What is printed as a lower bound
   or as a saving is also met by more.
-- **cause shown**: it is not, but a run that differs from ours in the named cause alone, of at least
-  as many seeds, meets the same limit.
+- **cause shown**: it is not, but a run that differs from ours in the named cause alone, with the
+  first of its seeds as many as ours, meets the same limit.
 - **within our spread**: it lies within that interval, which is wider than 2 points.
 - **conjecture**: a cause is named, and no such run agrees.
 - **outside**: no cause is known. **other data**: digits for EMNIST's letters, JPEG copies of
@@ -310,7 +310,8 @@ def _as_released(runs: Runs, cells: Sequence[Cell]) -> list[str]:
         f"writes them, and {released} with all rules of the released code at once: one client as a "
         "cluster's mean for IFCA and FeSEM, its test of a shift, `abort_round`, `shrink_current` "
         "and `complete_start` (`scripts/as_released.py`). No cell chooses a rule of its own. Best "
-        "accuracy over the rounds in percent, five seeds; * agrees by the rule above."
+        "accuracy over the rounds in percent, as many seeds on both sides; * agrees by the rule "
+        "above."
     )
     head = ["setting", "method", "printed", "as written", "as released"]
     return [

@@ -18,7 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scripts.cells import Cell, Measured, Run, Runs, agrees, algorithm_of, case_of, scenario_of
+from scripts.cells import (
+    Cell,
+    Measured,
+    Runs,
+    agrees,
+    algorithm_of,
+    case_of,
+    in_place,
+    measure,
+    scenario_of,
+)
 
 _ONE_CLIENT = ("flexcfl/table4_one_client", ("algorithm.aggregation=first_client",))
 _SHIFT = ("flexcfl/table4_released", ("algorithm.shift.distance=released",))
@@ -54,30 +64,20 @@ def rows(runs: Runs, cells: Sequence[Cell]) -> list[list[str]]:
 
 
 def measured(runs: Runs, cell: Cell) -> Measured | None:
-    """A cell with all rules of the released code; None where that was not run."""
+    """A cell with all rules of the released code, of as many seeds; None where it was not run."""
+    if cell.measured is None:
+        return None
     algorithm, scenario = algorithm_of(cell.row), scenario_of(cell.row)
     experiment, options = _OF_METHOD.get(algorithm, _USUAL)
     wanted = " ".join(sorted((*options, *_OF_SCENARIO.get(scenario, ()))))
-    run = _of_most_seeds(
-        runs.find(experiment, algorithm, case=case_of(cell.row), scenario=scenario, options=wanted)
-    )
-    if run is None:
-        return None
-    values = run.seeds["accuracy max"][: cell.measured.n if cell.measured else None]
-    mean = sum(values) / len(values)
-    spread = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
-    return Measured(mean, spread if len(values) > 1 else None, len(values))
+    alike = {"experiment": experiment, "options": wanted}
+    return measure(cell.row, in_place(runs, cell.row, alike, cell.measured.n))
 
 
 def counts(runs: Runs, cells: Sequence[Cell]) -> tuple[int, int, int]:
     """How many cells were run both ways, and how many agree as written and as released."""
     told = rows(runs, cells)
     return len(told), *(sum(row[at].endswith("*") for row in told) for at in (3, 4))
-
-
-def _of_most_seeds(found: Sequence[Run]) -> Run | None:
-    having = [run for run in found if run.seeds.get("accuracy max")]
-    return max(having, key=lambda run: len(run.seeds["accuracy max"]), default=None)
 
 
 def _shown(cell: Cell, one: Measured) -> str:

@@ -291,7 +291,7 @@ def _cell(row: Row, runs: Runs, causes: Sequence[Cause]) -> Cell:
     if agrees(row, measured):
         return Cell(row, SETTING if _is_input(row) else REPRODUCED, measured)
     if cause is not None and cause.run is not None:
-        shown = measure(row, _in_place(runs, row, cause.run, measured.n))
+        shown = measure(row, in_place(runs, row, cause.run, measured.n))
         if shown is not None and shown.n == measured.n and agrees(row, shown):
             return Cell(row, SHOWN, measured, cause, shown)
     if interval(row, measured) is not None and agrees(row, measured, capped=False):
@@ -305,8 +305,15 @@ def _is_input(row: Row) -> bool:
     return row["metric"] in _INPUTS or total
 
 
-def _in_place(runs: Runs, row: Row, wanted: Mapping[str, str], seeds: int) -> Runs:
-    """The runs of a cause as if they were those that the row is measured by, with as many seeds."""
+def in_place(runs: Runs, row: Row, wanted: Mapping[str, str], seeds: int) -> Runs:
+    """Runs with these entries in `jobs.csv` as if they were those that a row is measured by.
+
+    Args:
+        runs: all.
+        row: what is printed.
+        wanted: the experiment, by default that of the row, and other columns.
+        seeds: how many to take of each, the first ones.
+    """
     usual = _EXPERIMENTS.get((row["paper"], row["experiment"]), "")
     others = {key: value for key, value in wanted.items() if key != "experiment"}
     found = [

@@ -69,6 +69,7 @@ def test_a_config_spelt_otherwise_is_the_same(tmp_path: Path) -> None:
     assert loaded is not None
     assert loaded[0] == 0
     same.release()
+    assert same.config["dataset"] == {"_target_": "d", "root": "a"}, "where the files lie stays"
     for other in ({"lr": 1e-9}, {"lr": False}, {"lr": 0, "momentum": 0}):
         with pytest.raises(RunFolderError, match="belongs to another config"):
             folder(tmp_path / "run", solver=other, common={}).check()

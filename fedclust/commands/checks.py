@@ -64,13 +64,13 @@ def check_report(resolved: Mapping[str, Any]) -> None:
     Spec.of(resolved)
 
 
-def check_scale(choices: Mapping[str, Any], node: Any) -> None:
+def check_scale(chosen: Mapping[str, Any], node: Any, own: Path | None) -> None:
     """Refuse a scale that the experiment does not define; Hydra would quietly run it at full
     size.
 
     A report judges by the scale's name, so its keys are those of the choice.
     """
-    experiment, scale = choices.get("experiment"), choices["scale"]
+    experiment, scale = chosen.get("experiment"), chosen["scale"]
     named = {"name": scale, "folder": "" if scale == "paper" else f"-{scale}"}
     allowed = "what scale=… sets; `fedclust list scale` shows the choices"
     require(isinstance(node, Mapping), "scale", node, allowed)
@@ -82,7 +82,8 @@ def check_scale(choices: Mapping[str, Any], node: Any) -> None:
     require(
         experiment is not None, "scale", scale, "only an experiment=… has scales other than paper"
     )
-    there = sorted(scales_of(CONF / "experiment" / f"{experiment}.yaml"))
+    files = choices("experiment", [CONF] if own is None else [own, CONF])
+    there = sorted(scales_of(files[str(experiment)]))
     if scale not in there:
         raise ConfigError(
             f"scale={scale} is not allowed: {experiment} has the scales "

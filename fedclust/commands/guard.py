@@ -96,7 +96,11 @@ def _check_plugin(composed: DictConfig, key: str, value: Any, wish: bool) -> Non
         ConfigError: naming the key.
     """
     _, kind, name, *below = key.split(".")
-    if wish or name in _RESOURCES:
+    if wish:
+        return
+    # a line break would end the comment that tells a scheduler, and begin a command
+    require(str(value).isprintable(), key, value, "without line breaks, unless it is typed")
+    if name in _RESOURCES:
         return
     choice = composed.hydra.runtime.choices[f"hydra/{kind}"]
     plain = by_default([f"hydra/{kind}={choice}"])

@@ -27,6 +27,7 @@ from fedclust.commands.list import groups
 from fedclust.commands.names import job_folder, user_dir, without_user_dir
 from fedclust.commands.report import report
 from fedclust.commands.surroundings import hydra_of_its_own, importable
+from fedclust.commands.unread import typed_keys, yield_to_typed
 from fedclust.config import schema
 from fedclust.config.tuned import settings_of, with_values
 from fedclust.helpers.errors import (
@@ -297,10 +298,11 @@ class _Search:
         named = composed.hydra.runtime.choices.items()
         choices = {str(k): v for k, v in named if not str(k).startswith("hydra")}
         config = copy.deepcopy(composed)
+        yield_to_typed(config, typed_keys(overrides))
         with read_write(config), open_dict(config):
             del config["hydra"]
         resolved = schema.resolve(config, {})
-        check_scale(choices, resolved["scale"])
+        check_scale(choices, resolved["scale"], own)
         schema.check_keys(resolved)
         both = sorted(set(schema.seed_list(resolved["seeds"])) & set(seeds))
         allowed = f"seeds that the runs to come do not have; theirs are {resolved['seeds']}"

@@ -27,10 +27,14 @@ _NAMED = 4  # methods that a line names
 
 
 def typed_keys(overrides: Iterable[str]) -> list[str]:
-    """The shared keys and groups that overrides give a value to."""
+    """The shared keys and groups that overrides give a value to.
+
+    A part that is put elsewhere, as in cluster_metric@algorithm.cold_start.metric=madc, is none.
+    """
     parse = OverridesParser.create().parse_override
-    keys = (parse(one).key_or_group for one in overrides if not one.startswith("~"))
-    return [key for key in keys if key.partition(".")[0] in SHARED]
+    keys = (parse(one).get_key_element() for one in overrides if not one.startswith("~"))
+    plain = (key.lstrip("+") for key in keys)
+    return [key for key in plain if "@" not in key and key.partition(".")[0] in SHARED]
 
 
 def yield_to_typed(config: DictConfig, typed: Collection[str]) -> None:
@@ -40,22 +44,21 @@ def yield_to_typed(config: DictConfig, typed: Collection[str]) -> None:
         config: of a job, as Hydra composed it; changed in place.
         typed: keys, see `typed_keys`.
     """
-    own = OmegaConf.select(config, "algorithm.solver")
-    if not OmegaConf.is_dict(own):
-        return
-    for key in unread(config, typed):
-        name = key.removeprefix("solver.")
-        if name != key and name in own:
-            own[name] = OmegaConf.select(config, key)
+    for method in ("algorithm", "algorithm.base"):  # a wrapper's base has a solver of its own
+        own = OmegaConf.select(config, f"{method}.solver")
+        for key in unread(config, typed, [method]) if OmegaConf.is_dict(own) else ():
+            name = key.removeprefix("solver.")
+            if name != key and own.get(name) is not None:  # null: the method does without it
+                own[name] = OmegaConf.select(config, key)
 
 
 def unread(config: DictConfig, typed: Collection[str], parts: Sequence[str] = PARTS) -> list[str]:
-    """Those of the typed keys that none of the parts of a job refers to."""
+    """Those of the typed keys that none of the parts of a job, by dotted key, refers to."""
     if not typed:
         return []
     plain = OmegaConf.to_container(config, resolve=False)
     assert isinstance(plain, dict)
-    read = _closure({one for part in parts for one in _references(plain.get(part))}, plain)
+    read = _closure({one for part in parts for one in _references(_at(plain, part))}, plain)
     return [key for key in dict.fromkeys(typed) if not _is_read(key, read)]
 
 
@@ -82,7 +85,7 @@ def refuse_unread(
         some = sorted(readers)
         more = f" and {counted(len(some) - _NAMED, 'other')}" if len(some) > _NAMED else ""
         who = f"read by {', '.join(some[:_NAMED])}{more}"
-        value = next(one for one in overrides if one.lstrip("+").startswith(key))
+        value = next(one for one in overrides if one.lstrip("+").startswith(f"{key}="))
         raise ConfigError(
             f"{value} is not allowed: {', '.join(sorted(methods))} would not read it; it is {who}"
         )

@@ -340,6 +340,16 @@ def decides_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return _equal({**first, "common": None}, {**second, "common": None})
 
 
+def spelt_as(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with the values of another one that decides alike, as that spells them."""
+    taken = {name: other[name] for name in relevant(other)}
+    for name, places in _PLACES.items():
+        if isinstance(taken.get(name), Mapping):  # where the files lie now
+            here = {key: config[name][key] for key in places if key in config[name]}
+            taken[name] = {**taken[name], **here}
+    return {**config, **taken}
+
+
 def _equal(one: object, other: object) -> bool:
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)

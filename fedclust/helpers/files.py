@@ -75,18 +75,35 @@ def harmless(path: Path) -> Path:
     if looks.st_size > _LARGEST:
         raise OSError(errno.EFBIG, f"is larger than {_LARGEST >> 20} MB", str(path))
     text = path.read_bytes()
-    if _depth(text) > _DEEPEST or (_ANCHOR.search(text) and _expanded(text) > _MOST):
+    if _too_deep(text) or (_ANCHOR.search(text) and _expanded(text) > _MOST):
         raise OSError(errno.EINVAL, "is nested too deeply, or expands to too much", str(path))
     return path
 
 
-def _depth(text: bytes) -> int:
-    """How many brackets are open at most."""
-    depth = most = 0
+def _too_deep(text: bytes) -> bool:
+    """Whether mappings and lists lie in each other more than `_DEEPEST` times.
+
+    Brackets are counted first, which is cheap; those in texts, such as [0, 1), are none.
+    """
+    import yaml
+
+    most = 0
     for bracket in _BRACKETS.findall(text):
-        depth += 1 if bracket in b"[{" else -1
-        most = max(most, depth)
-    return most
+        most += 1 if bracket in b"[{" else -1
+        if most > _DEEPEST:
+            break
+    else:
+        return False
+    depth = 0
+    try:  # events come one by one, however deep they lie
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                return True
+    except yaml.YAMLError:
+        pass  # whoever reads it says what is wrong
+    return False
 
 
 def _expanded(text: bytes) -> int:

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import torch
 from omegaconf import OmegaConf
 
-from fedclust.config.schema import MOVED, decides_alike, relevant
+from fedclust.config.schema import MOVED, decides_alike, relevant, spelt_as
 from fedclust.helpers.errors import RunFolderError, counted
 from fedclust.helpers.files import (
     Sealed,
@@ -214,7 +214,7 @@ class RunFolder:
         if whole and known == config_hash(self.config):
             return
         if whole and decides_alike(there, self.config):
-            self.config = {**self.config, **relevant(there)}  # as it was spelt then
+            self.config = spelt_as(self.config, there)
             return
         old = [name for name in MOVED if name in there] if isinstance(there, dict) else []
         if old:

@@ -70,7 +70,7 @@ def available(device: torch.device) -> int | None:
 def _free_in_system() -> int | None:
     """Of the machine, swap included."""
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
     sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
@@ -94,10 +94,7 @@ def _free_address_space() -> int | None:
     if most == resource.RLIM_INFINITY:
         return None
     try:
-        used = (
-            int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
-            * resource.getpagesize()
-        )
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
         return None
     return max(1, most - used)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -44,6 +45,10 @@ def experiment(folder: Path, text: str) -> str:
         ("tags: {a: '${oc.env:HOME}'}", "oc.env=HOME is not allowed"),
         ("tags: {b: env, a: '${oc.${tags.b}:HOME}'}", "oc.env=HOME is not allowed"),
         ("name: 'x${oc.env:HOME}'", "oc.env=HOME"),
+        (
+            LAUNCHER + '{backend: "loky\\ntouch made"}}',
+            "hydra.launcher.backend",
+        ),
         (
             LAUNCHER + "{temp_folder: elsewhere}}",
             "hydra.launcher.temp_folder",
@@ -96,6 +101,12 @@ def test_a_file_that_would_take_a_reader_forever_is_one_line(
     assert "evil.yaml" in done.err
     with pytest.raises(OSError, match=r"nested too deeply|is larger than 16 MB"):
         harmless(tmp_path / "own" / "experiment" / "evil.yaml")
+
+
+def test_brackets_in_texts_are_no_nesting(tmp_path: Path) -> None:
+    """A sweep keeps why each job was refused, such as a fraction in [0, 1)."""
+    (tmp_path / "sweep.json").write_text(json.dumps([{"error": "a fraction in [0, 1)"}] * 150))
+    assert harmless(tmp_path / "sweep.json") == tmp_path / "sweep.json"
 
 
 def test_a_pipe_in_place_of_a_file_is_one_line(fedclust: Command, tmp_path: Path) -> None:

@@ -372,3 +372,58 @@ def test_the_oracle_has_a_model_for_a_concept_that_comes_later(
     rounds = pd.read_csv(next(tmp_path.rglob("rounds.csv")))
     purity = rounds[rounds["metric"] == "purity"].set_index("round")["value"]
     assert purity.to_dict() == {0: 1.0, 1: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("typed", "where"),
+    [
+        (["algorithm=fedprox"], ["algorithm", "solver"]),
+        (["algorithm=fedsoft"], ["algorithm", "solver"]),
+        (
+            ["algorithm=finetune", "algorithm@algorithm.base=fedprox"],
+            ["algorithm", "base", "solver"],
+        ),
+    ],
+    ids=["fedprox", "fedsoft", "inside a wrapper"],
+)
+def test_a_methods_default_yields_to_what_is_typed(
+    fedclust: Callable[..., Any], tmp_path: Path, typed: list[str], where: list[str]
+) -> None:
+    done = fedclust("run", *TINY, *typed, "solver.proximal=0.3", "rounds=1", "seeds=1")
+    assert done.status == 0, done.err
+    (file,) = tmp_path.rglob("config.yaml")
+    node = yaml.safe_load(file.read_text())
+    for key in where:
+        node = node[key]
+    assert node["proximal"] == 0.3
+
+
+def test_a_part_that_is_put_elsewhere_is_read_there(
+    fedclust: Callable[..., Any], tmp_path: Path
+) -> None:
+    part = "cluster_metric@algorithm.cold_start.metric=madc"
+    done = fedclust("run", *TINY, "algorithm=flexcfl", part, "rounds=1", "seeds=1")
+    assert done.status == 0, done.err
+    (file,) = tmp_path.rglob("config.yaml")
+    metric = yaml.safe_load(file.read_text())["algorithm"]["cold_start"]["metric"]
+    assert metric["_target_"].endswith("MADC")
+
+
+def test_an_experiment_of_ones_own_has_scales_too(
+    fedclust: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "own" / "experiment" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    sweep = "hydra: {mode: MULTIRUN, sweeper: {params: {algorithm: fedavg}}}"
+    scales = "scales:\n  laptop: # one round\n    rounds: 1"
+    file.write_text(f"# @package _global_\n# x\nname: mine${{scale.folder}}\n{sweep}\n{scales}\n")
+    own = f"--config-dir={tmp_path / 'own'}"
+    tiny = [one for one in TINY if not one.startswith("rounds")]
+    done = fedclust("run", own, "experiment=mine", "scale=laptop", *tiny, "seeds=1")
+    assert done.status == 0, done.err
+    (job,) = (tmp_path / "outputs" / "mine-laptop").glob("*/config.yaml")
+    assert yaml.safe_load(job.read_text())["rounds"] == 1
+    assert "scales" not in yaml.safe_load(job.read_text())
+    again = fedclust("run", own, "experiment=mine", "scale=smoke", *tiny)
+    assert again.status == 2
+    assert "mine has the scales paper, laptop" in again.err

@@ -266,7 +266,7 @@ def test_the_examples_of_the_how_to_pages_run(
         for model, parameters in (("small", 65 * 64 + 650), ("normed", 65 * 64 + 650 + 128)):
             found = done(f"model={model}", "algorithm=fedavg").rounds
             assert (found["bytes"] == 2 * 8 * 4 * parameters).all()
-        parity = done("partition=parity", "algorithm=oracle", "num_clusters=2").clients
+        parity = done("partition=parity", "algorithm=oracle").clients
         assert parity["group"].tolist() == [0, 1] * 4 * 3
         cosine = done("cluster_metric=model_cosine", "algorithm=lcfl", "algorithm.warmup.rounds=2")
         assert cosine.rounds["purity"].iloc[-1] == 1

@@ -1,10 +1,15 @@
-"""Common corruptions of images, computed here: the formulas and severities of Hendrycks and
-Dietterich (arXiv 1903.12261) and, for grey images of 28 pixels, of Mu and Gilmer (arXiv
-1906.02337) as released code uses them.
+"""Common corruptions of images, computed here: the formulas and severities of the code released
+for CIFAR-10-C (Hendrycks and Dietterich, arXiv 1903.12261) and, for grey images, for MNIST-C (Mu
+and Gilmer, arXiv 1906.02337), with the scikit-image of their time (0.16).
 
-The pixels are recomputed and not those of the published files: another generator draws the noise,
-and borders may differ by rounding. Left out is what needs photographs or further packages: frost,
-snow, motion blur, spatter and edges.
+That code does what its names do not say, and so does this one: `gaussian_blur` and `glass_blur`
+blur a grey image along its columns only; `glass_blur` copies a pixel of a colour image over its
+neighbour, and exchanges one in two pixels of a grey image; `shear` takes angles.
+
+The pixels are recomputed and not those of the published files: another generator draws what is
+random, and the result is rounded to 8 bits and not truncated. Left out is what needs photographs or
+further packages: frost, snow, motion blur, spatter and edges; for grey images also fog, saturate,
+pixelate and elastic.
 
 An image is [C, H, W] float64 in [0, 1]; a function changes n of them at once, [n, C, H, W].
 Longer than other files because it is a list: one short function for every corruption.
@@ -86,7 +91,7 @@ def speckle_noise(v: Images, std: float, rngs: Rngs) -> Images:
 
 
 def gaussian_blur(v: Images, sigma: float, rngs: Rngs) -> Images:  # noqa: ARG001
-    """A Gaussian filter of `sigma` pixels."""
+    """A Gaussian filter of `sigma` pixels; along the columns only for a grey image."""
     return _blurred(v, sigma)
 
 
@@ -167,22 +172,29 @@ def pixelate(v: Images, part: float, rngs: Rngs) -> Images:  # noqa: ARG001
 
 
 def glass_blur(v: Images, constants: tuple[float, int, int], rngs: Rngs) -> Images:
-    """Pixels exchanged with random neighbours, between two blurs (sigma, distance, rounds)."""
+    """Pixels moved to random neighbours, between two blurs (sigma, distance, rounds).
+
+    Of a grey image one in two pixels is exchanged, with a neighbour; of a colour image each one
+    becomes equal to its neighbour, since the released code exchanges two views of one array.
+    """
     sigma, reach, rounds = constants
-    v = _blurred(v, sigma)
+    grey = v.shape[1] == 1
+    v = np.floor(_blurred(v, sigma) * 255) / 255
     height, width = v.shape[2:]
     rows, columns = range(height - reach, reach, -1), range(width - reach, reach, -1)
-    steps = _each(
-        rngs, lambda rng: rng.integers(-reach, reach, (rounds, len(rows), len(columns), 2))
-    ).astype(np.int64)
+    shape = (rounds, len(rows), len(columns))
+    steps = _each(rngs, lambda rng: rng.integers(-reach, reach, (*shape, 2))).astype(np.int64)
+    if grey:  # a pixel that is left alone changes with itself
+        steps *= _each(rngs, lambda rng: rng.random(shape) < 0.5)[..., None].astype(np.int64)
     every = np.arange(len(v))
     for k in range(rounds):
         for i, row in enumerate(rows):
             for j, column in enumerate(columns):
-                to = row + steps[:, k, i, j, 0], column + steps[:, k, i, j, 1]
+                to = row + steps[:, k, i, j, 1], column + steps[:, k, i, j, 0]
                 given = v[:, :, row, column].copy()
                 v[:, :, row, column] = v[every, :, *to]
-                v[every, :, *to] = given
+                if grey:
+                    v[every, :, *to] = given
     return _blurred(v, sigma)
 
 
@@ -243,9 +255,12 @@ def translate(v: Images, pixels: int, rngs: Rngs) -> Images:
     return out
 
 
-def shear(v: Images, slope: float, rngs: Rngs) -> Images:
-    """Sheared about the middle by a slope, either way at random."""
-    return _mapped(v, (np.array([[1.0, 0.0], [sign * slope, 1.0]]) for sign in _signs(rngs)))
+def shear(v: Images, angle: float, rngs: Rngs) -> Images:
+    """Sheared about the middle by an angle in radians, either way at random; the rows come from
+    nearer the middle by its cosine.
+    """
+    turns = (sign * angle for sign in _signs(rngs))
+    return _mapped(v, (np.array([[np.cos(a), 0.0], [-np.sin(a), 1.0]]) for a in turns))
 
 
 def tilt(v: Images, angle: float, rngs: Rngs) -> Images:
@@ -265,7 +280,11 @@ def _each(rngs: Rngs, draw: Callable[[np.random.Generator], npt.NDArray[Any]]) -
 
 
 def _blurred(v: Images, sigma: float) -> Images:
-    blurred: Images = ndimage.gaussian_filter(v, (0, 0, sigma, sigma), mode="nearest", truncate=4)
+    """Blurred as by scikit-image told that the last axis is the channels', which for a grey image
+    is that of its rows.
+    """
+    across = 0.0 if v.shape[1] == 1 else sigma
+    blurred: Images = ndimage.gaussian_filter(v, (0, 0, sigma, across), mode="nearest", truncate=4)
     return blurred
 
 
@@ -327,7 +346,7 @@ def _mapped(v: Images, sources: Iterable[npt.NDArray[np.float64]]) -> Images:
     for one, source, to in zip(v, sources, out, strict=True):
         for channel, target in zip(one, to, strict=True):
             target[:] = ndimage.affine_transform(
-                channel, source, middle - source @ middle, order=1, mode="constant"
+                channel, source, middle - source @ middle, order=1, mode="grid-constant"
             )
     return out
 
@@ -341,9 +360,9 @@ def _by_pillow(v: Images, change: Callable[[Image.Image], Image.Image]) -> Image
     return back
 
 
-def _steps(last: float, by: float) -> tuple[float, ...]:
-    """1, 1 + by, … up to `last`."""
-    return tuple(1 + by * k for k in range(round((last - 1) / by) + 1))
+def _steps(end: float, by: float) -> tuple[float, ...]:
+    """1, 1 + by, … below `end`, which rounding may let in."""
+    return tuple(np.arange(1, end, by).tolist())
 
 
 _RED = np.array([0.0, 1.0, 1.0]).reshape(1, 3, 1, 1)  # depth of the channels of red
@@ -367,13 +386,13 @@ CORRUPTIONS: Mapping[str, Corruption] = {
     ),
     "zoom_blur": Corruption(
         zoom_blur,
-        tuple(_steps(last, 0.01) for last in (1.05, 1.1, 1.15, 1.2, 1.25)),
+        tuple(_steps(end, 0.01) for end in (1.06, 1.11, 1.16, 1.21, 1.26)),
         (
-            _steps(1.1, 0.01),
-            _steps(1.15, 0.01),
-            _steps(1.2, 0.02),
-            _steps(1.24, 0.02),
-            _steps(1.3, 0.03),
+            _steps(1.11, 0.01),
+            _steps(1.16, 0.01),
+            _steps(1.21, 0.02),
+            _steps(1.26, 0.02),
+            _steps(1.31, 0.03),
         ),
     ),
     "fog": Corruption(fog, ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)), None, True),

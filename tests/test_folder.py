@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import shutil
@@ -417,13 +418,13 @@ def test_changed_code_that_a_job_uses_is_told(tmp_path: Path) -> None:
 
 def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
     run = saved(tmp_path / "run", 1)
-    left = [".status.json.abc.tmp", "clients/.part-000000.parquet.x.tmp", ".mine"]
+    left = [".status.json.a.fedclust.tmp", "clients/.part-000000.parquet.x.fedclust.tmp", ".x.tmp"]
     for name in left:
         (run.path / name).parent.mkdir(exist_ok=True)
         (run.path / name).write_text("")
     (run.path / "checkpoints" / "round=2.partial").mkdir()
     assert loaded(run.path) == (1, [])
-    assert [name for name in left if (run.path / name).exists()] == [".mine"]
+    assert [name for name in left if (run.path / name).exists()] == [".x.tmp"]
     assert not (run.path / "checkpoints" / "round=2.partial").exists()
 
 
@@ -435,6 +436,40 @@ def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
     first.release()
     second.acquire({})
     second.release()
+
+
+def test_a_lock_that_comes_late_finds_the_job_done(tmp_path: Path) -> None:
+    """A second process looked before the first had finished, and got the lock after that."""
+    path = tmp_path / "run"
+    second = folder(path)
+    saved(path, 1)
+    assert not second.is_done()
+    done(path)
+    shutil.rmtree(path / "clients", ignore_errors=True)
+    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    assert not second.acquire({})
+    assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
+    assert folder(path).is_done()
+
+
+def test_a_lock_on_a_folder_that_is_gone_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first process abandons its job between the second's opening of the lock and taking it."""
+    first, second = folder(tmp_path / "run"), folder(tmp_path / "run")
+    first.acquire({})
+    plain = fcntl.flock
+
+    def late(file: Any, how: int) -> None:
+        first.abandon()
+        first.release()
+        plain(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert second.acquire({})
+    monkeypatch.undo()
+    with pytest.raises(RunFolderError, match="another process"):
+        folder(tmp_path / "run").acquire({})
 
 
 def test_another_config_is_refused(tmp_path: Path) -> None:
@@ -463,13 +498,15 @@ def test_an_abandoned_folder_is_gone_but_never_one_that_was_there(tmp_path: Path
 def test_what_somebody_saves_meanwhile_outlives_an_impossible_job(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.mkdir()
-    for name in (".lock", "multirun.yaml", ".x.tmp"):  # of whoever
+    for name in (".lock", "multirun.yaml"):  # of whoever
         (path / name).write_text("")
     run = folder(path)
     run.acquire({})
     (path / "thesis.txt").write_text("years of work")
+    (path / ".thesis.tmp").write_text("an editor's")
     run.abandon()
-    assert sorted(p.name for p in path.iterdir()) == [".lock", "multirun.yaml", "thesis.txt"]
+    left = [".lock", ".thesis.tmp", "multirun.yaml", "thesis.txt"]
+    assert sorted(p.name for p in path.iterdir()) == left
 
 
 def test_a_folder_with_files_of_somebody_else_is_refused(tmp_path: Path) -> None:
@@ -486,7 +523,7 @@ def test_a_folder_with_files_of_somebody_else_is_refused(tmp_path: Path) -> None
 def test_a_folder_of_a_job_killed_at_once_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.mkdir()
-    for name in (".lock", ".config.yaml.x1.tmp"):
+    for name in (".lock", ".config.yaml.x1.fedclust.tmp"):
         (path / name).write_text("")
     folder(path).acquire({})
     assert sorted(p.name for p in path.iterdir()) == [".lock", "config.yaml", "versions.json"]

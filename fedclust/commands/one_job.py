@@ -175,7 +175,7 @@ def _run(
         progress = Shown(title, console, after, name=name, live=alone)
     afterwards.callback(built.tracker.close)
     run(built, folder, progress)
-    if ranks.leads:
+    if folder.finished_here:  # whoever finished it has done so
         _hand_over(built.tracker, folder.path, progress)
     sweep.note_seconds(perf_counter() - began)
     return ranks.agree(lambda: objective(folder.path, schema.objective_of(resolved)))

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+_HALF = ".fedclust.tmp"  # ends the name of a file that is being written, and of no other
 _BLOCK = 1 << 20  # bytes read at once
 _LARGEST = 16 << 20  # bytes of a config or a record; those of a job are a thousandth of it
 _DEEPEST, _MOST = 100, 100_000  # brackets inside each other, nodes
@@ -47,7 +48,7 @@ def replacing(path: Path) -> Iterator[Path]:
     A process that is killed meanwhile leaves the temporary file behind; `is_litter` knows it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_HALF)
     os.close(descriptor)
     temporary = Path(name)
     try:
@@ -134,7 +135,7 @@ def _expanded(text: bytes) -> int:
 
 def is_litter(path: Path) -> bool:
     """Whether a file is one that `replacing` left when its process was killed."""
-    return path.name.startswith(".") and path.name.endswith(".tmp")
+    return path.name.startswith(".") and path.name.endswith(_HALF) and path.is_file()
 
 
 def sync_folder(folder: Path) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -59,6 +60,7 @@ class RunFolder:
         changes: what computed it before and is another now.
         remarks: what was found damaged and is repaired or passed over, a line each.
         data: digests of the examples and of who owns what, by name, kept with every checkpoint.
+        finished_here: whether this process has computed its last round.
     """
 
     path: Path
@@ -67,6 +69,7 @@ class RunFolder:
     changes: Changes = field(default_factory=Changes)
     remarks: list[str] = field(default_factory=list)
     data: Mapping[str, str] = field(default_factory=dict)
+    finished_here: bool = False
     _lock: BinaryIO | None = None
     _was_empty: bool | None = None  # before this process wrote to it; None where nobody has looked
     _before: frozenset[str] = frozenset()  # what was there then
@@ -275,29 +278,23 @@ class RunFolder:
             )
         self._was_empty = True
 
-    def acquire(self, versions: Mapping[str, Any]) -> None:
+    def acquire(self, versions: Mapping[str, Any]) -> bool:
         """Create the folder, lock it against other processes and write what it belongs to.
+
+        Returns:
+            False where another process has finished the job meanwhile: nothing is left to do.
 
         Raises:
             RunFolderError: if the folder cannot be written, is locked, belongs to another config,
                 or has checkpoints of which none is whole.
         """
         self.check()
+        self._take_lock()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / ".lock").open("ab")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise RunFolderError(
-                f"{self.path} is being written by another process; wait, or change name=…"
-            ) from None
-        except OSError as error:
-            self.release()
-            raise RunFolderError(
-                f"{self.path} cannot be written ({error.strerror}); change name=…"
-            ) from None
-        try:
+            self.check()  # whoever had the lock before may have written all of it
+            if self.is_done():
+                self.release()
+                return False
             self._found = self._checkpoints.newest(self.remarks)
         except RunFolderError:
             self.release()
@@ -318,6 +315,33 @@ class RunFolder:
             self._files[file.name] = _written(file, renewed)
         users = {} if self.user_dir is None else {USERS: code_of(self.config, self.user_dir)}
         self.changes = write_account(self.path / "versions.json", {**versions, **users})
+        return True
+
+    def _take_lock(self) -> None:
+        """Lock the folder, which is made if need be.
+
+        Raises:
+            RunFolderError: if it cannot be written, or another process has the lock.
+        """
+        file = self.path / ".lock"
+        try:
+            while self._lock is None:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock = file.open("ab")
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                there = file.stat() if file.is_file() else None
+                if there is None or not os.path.samestat(there, os.fstat(self._lock.fileno())):
+                    self.release()  # whoever had it has deleted the folder
+        except BlockingIOError:
+            self.release()
+            raise RunFolderError(
+                f"{self.path} is being written by another process; wait, or change name=…"
+            ) from None
+        except OSError as error:
+            self.release()
+            raise RunFolderError(
+                f"{self.path} cannot be written ({error.strerror}); change name=…"
+            ) from None
 
     def _look_at_status(self) -> None:
         """Remark on a status that does not fit the checkpoints."""
@@ -332,11 +356,10 @@ class RunFolder:
 
     def _tidy(self) -> None:
         """Delete what a process that was killed left half written."""
-        for path in [*self.path.rglob(".*.tmp"), *self.path.glob("checkpoints/*.partial")]:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            elif is_litter(path):
-                path.unlink(missing_ok=True)
+        for path in self.path.glob("checkpoints/round=*.partial"):
+            shutil.rmtree(path, ignore_errors=True)
+        for path in filter(is_litter, self.path.rglob(".*")):
+            path.unlink(missing_ok=True)
         self._done_file.unlink(missing_ok=True)
 
     def keep(self, name: str, write: Callable[[Path], object]) -> None:
@@ -450,6 +473,7 @@ class RunFolder:
         )
         atomic_write(self._done_file, done)
         self.write_status(**status)
+        self.finished_here = True
         self._drop_parts()
 
     def _drop_parts(self) -> None:

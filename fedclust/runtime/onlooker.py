@@ -23,8 +23,9 @@ class SeenFolder(RunFolder):
     def renew(self) -> None:
         """Nothing."""
 
-    def acquire(self, versions: Mapping[str, Any]) -> None:
-        """Nothing."""
+    def acquire(self, versions: Mapping[str, Any]) -> bool:  # noqa: ARG002
+        """Nothing; the first rank decides."""
+        return True
 
     def release(self) -> None:
         """Nothing."""

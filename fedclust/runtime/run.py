@@ -85,6 +85,9 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
     recorder: Recorder = NoRecorder()
     try:
         with short_of_memory("the files were begun"):
+            if not ranks.agree(lambda: folder.acquire(job.versions)):
+                progress.warn(f"{folder.path} has been finished by another process meanwhile")
+                return
             if ranks.leads:
                 recorder = begin_files(job, folder)
             first = ranks.in_turn(lambda: seeds.load(recorder))
@@ -163,8 +166,7 @@ def _fail(folder: RunFolder, error: str, rounds: int) -> None:
 
 
 def begin_files(job: Job, folder: RunFolder) -> Recorder:
-    """Take the folder, and write what a job says of itself before its first round."""
-    folder.acquire(job.versions)
+    """Write what a job says of itself before its first round."""
     folder.same_data(data_digests(job.federations))
     write_partitions(job, folder)
     return Recorder(folder.path, job.seeds, job.engine.layout.num_params, job.tracker)

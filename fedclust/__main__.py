@@ -28,6 +28,7 @@ from fedclust.helpers.errors import (
     printable,
 )
 from fedclust.helpers.garbage import searched_rarely
+from fedclust.helpers.messages import messages_may_be_lost
 
 USAGE = """usage: fedclust COMMAND …
 
@@ -52,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # what a stream cannot say is escaped
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with messages_may_be_lost():
+        _main(given)
+
+
+def _main(given: list[str]) -> None:
     if given[:1] in (["--version"], ["-V"]):
         print(f"fedclust {__version__}")
         return

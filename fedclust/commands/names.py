@@ -25,9 +25,14 @@ def job_folder(overrides: Sequence[str], algorithm: str) -> str:
     for key, override in sorted(last.items(), key=itemgetter(1)):
         if names_folder(key):
             plain = "".join(c if c.isalnum() or c in "=._-+," else "_" for c in override)
-            # a/b.npz and a_b.npz are two files; a choice such as case=a/b is one of few
-            path = "." in key and "/" in override
-            named.append(f"{plain}-{_digest(override)[:4]}" if path else plain)
+            # "a b.npz" and a_b.npz are two files; a choice such as case=a/b is one of few, and
+            # of what marks a list or mapping there is seldom more than one spelling
+            value = override.partition("=")[2]
+            lost = (
+                {"/"} & set(value) if value[:1] in ("[", "{") else set(value) - set(plain + "'\"")
+            )
+            alike = "." in key and lost
+            named.append(f"{plain}-{_digest(override)[:4]}" if alike else plain)
     name = ",".join([algorithm.replace("/", "_"), *named])
     if len(name) <= _LONGEST:
         return name
@@ -35,7 +40,7 @@ def job_folder(overrides: Sequence[str], algorithm: str) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
 def user_dir(arguments: Sequence[str]) -> Path | None:

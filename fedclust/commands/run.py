@@ -45,6 +45,7 @@ from fedclust.helpers.errors import (
     did_you_mean,
     require,
 )
+from fedclust.helpers.messages import messages_may_be_lost
 from fedclust.runtime.signals import heard
 
 _LAUNCHERS = ("joblib", "submitit")  # whose errors mean that a process was lost
@@ -270,6 +271,11 @@ def job(config: DictConfig) -> float | None:
     Returns:
         Its objective, for a sweeper; None where a job of a sweep could not run, see `attempt`.
     """
+    with messages_may_be_lost():  # also in the process of a launcher
+        return _job(config)
+
+
+def _job(config: DictConfig) -> float | None:
     console, hydra_config = Console(stderr=True, quiet=quiet()), HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     in_sweep = hydra_config.mode is RunMode.MULTIRUN

@@ -173,9 +173,12 @@ def test_folders_are_named_by_what_differs() -> None:
     )
     assert job_folder(["rounds=60", "num_clusters=10"], "ifca") == "ifca,num_clusters=10,rounds=60"
     assert job_folder(["algorithm.warmup.rounds=3"], "lcfl") == "lcfl,algorithm.warmup.rounds=3"
-    one, other = (job_folder([f"dataset.path={p}"], "lcfl") for p in ("a/b.npz", "a_b.npz"))
-    assert "/" not in one
-    assert one != other == "lcfl,dataset.path=a_b.npz"
+    paths = ("a_b.npz", "a/b.npz", "a b.npz", "'a b.npz'", "a:b.npz", "a(b.npz", "a\udcffb.npz")
+    names = [job_folder([f"dataset.path={path}"], "lcfl") for path in paths]
+    assert names[0] == "lcfl,dataset.path=a_b.npz"
+    assert len(set(names)) == len(names)
+    assert not any("/" in name for name in names)
+    assert job_folder(["partition.x=[1, 2]", "seeds=[0]"], "a") == "a,partition.x=_1,_2_,seeds=_0_"
     long = [f"partition.option{i}=value{i}" for i in range(20)]
     assert len(job_folder(long, "lcfl")) < 140
     assert job_folder(long, "lcfl") != job_folder([*long[:-1], "partition.option19=other"], "lcfl")

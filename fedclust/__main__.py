@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from types import FrameType
 
 from fedclust import __version__
 from fedclust.commands import COMMANDS
@@ -29,6 +28,7 @@ from fedclust.helpers.errors import (
 )
 from fedclust.helpers.garbage import searched_rarely
 from fedclust.helpers.messages import messages_may_be_lost
+from fedclust.runtime.signals import ending
 
 USAGE = """usage: fedclust COMMAND …
 
@@ -54,10 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     with messages_may_be_lost():
-        _main(given)
+        _main(given, forever=arguments is None)
 
 
-def _main(given: list[str]) -> None:
+def _main(given: list[str], *, forever: bool) -> None:
+    """Run one command.
+
+    Args:
+        given: the arguments.
+        forever: whether this process ends with it.
+    """
     if given[:1] in (["--version"], ["-V"]):
         print(f"fedclust {__version__}")
         return
@@ -75,19 +81,25 @@ def _main(given: list[str]) -> None:
         return
     if given[0] in ("run", "tune") and not {"-h", "--help", "--cfg", "--hydra-help"} & set(given):
         _show_life()
-    with _told_when_ended(given[0]), searched_rarely():
-        command: Callable[[Sequence[str]], None] = import_module(
-            f"fedclust.commands.{given[0]}"
-        ).main
-        if given[0] != "run":  # of several ranks one is enough
-            if not quiet():
-                _guarded(command, given[0], given[1:])
-            return
-        try:
-            with started():
-                _guarded(command, given[0], given[1:])
-        except UserError as error:  # ranks that do not find each other
-            _fail(_one_line(error), error.exit_status)
+    try:
+        with ending(partial(_end, given[0]), forever=forever), searched_rarely():
+            _started(given[0], given[1:])
+    except KeyboardInterrupt:  # a second signal, while the first was told
+        _fail(_interrupted(signal.SIGINT, given[0]), 130)
+
+
+def _started(name: str, arguments: Sequence[str]) -> None:
+    """Call the command, as one of several ranks where torchrun has started it."""
+    command: Callable[[Sequence[str]], None] = import_module(f"fedclust.commands.{name}").main
+    if name != "run":  # of several ranks one is enough
+        if not quiet():
+            _guarded(command, name, arguments)
+        return
+    try:
+        with started():
+            _guarded(command, name, arguments)
+    except UserError as error:  # ranks that do not find each other
+        _fail(_one_line(error), error.exit_status)
 
 
 def _show_life() -> None:
@@ -101,18 +113,11 @@ def _interrupted(signum: int, name: str) -> str:
     return str(Interrupted(signum)) if name in ("run", "tune") else interrupted(signum)
 
 
-@contextmanager
-def _told_when_ended(name: str) -> Iterator[None]:
-    """Say so when SIGTERM ends the command."""
-
-    def end(signum: int, _: FrameType | None) -> None:
-        _fail(_interrupted(signum, name), 128 + signum)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _end(name: str, signum: int) -> None:
+    """What a signal does to a command."""
+    if signum == signal.SIGINT:
+        raise KeyboardInterrupt
+    _fail(_interrupted(signum, name), 128 + signum)
 
 
 def _guarded(command: Callable[[Sequence[str]], None], name: str, arguments: Sequence[str]) -> None:

@@ -69,8 +69,8 @@ def test_a_log_names_the_job_in_every_line() -> None:
     for t in range(40):
         progress.round(t, {"accuracy": 0.5, "purity": 1.0})
     progress.warn("something")
-    progress.finishing(39, 37, signal.SIGINT)
-    progress.finishing(0, -1, signal.SIGTERM)
+    progress.finishing(39, 37, 150.0, signal.SIGINT)
+    progress.finishing(0, -1, None, signal.SIGTERM)
     progress.stop()
     lines = text.getvalue().splitlines()
     assert lines[0] == "a job → outputs/x"
@@ -79,9 +79,12 @@ def test_a_log_names_the_job_in_every_line() -> None:
     assert lines[-4].startswith(f"  job 3/12 · round 40/40 · {told}in 0:")
     assert lines[-3] == "  warning: job 3/12: something"
     assert lines[-2] == (
-        "job 3/12: finishing round 40, Ctrl-C again to stop now: the last checkpoint is round 38"
+        "job 3/12: finishing round 40 in about 2 min, Ctrl-C again to stop now: "
+        "the last checkpoint is round 38"
     )
-    assert lines[-1] == "job 3/12: finishing round 1, no checkpoint yet"
+    assert lines[-1] == (
+        "job 3/12: finishing round 1 (none has ended that would tell how long), no checkpoint yet"
+    )
     assert len(lines) == 1 + 20 + 3
 
 

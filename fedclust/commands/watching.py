@@ -61,9 +61,9 @@ class Company:
         """A trial has ended."""
         self._done.pop(number, None)
 
-    def finishing(self, t: int, saved: int, signum: int) -> None:
+    def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         """See `fedclust.runtime.progress.Progress.finishing`."""
-        self._shown.finishing(t, saved, signum)
+        self._shown.finishing(t, saved, left, signum)
 
     def stop(self) -> None:
         """All have ended."""
@@ -108,9 +108,9 @@ class Watching(Aside):
         if self._proposal.is_hopeless(t, values[self._metric]):
             raise Enough
 
-    def finishing(self, t: int, saved: int, signum: int) -> None:
+    def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         """See `fedclust.runtime.progress.Progress.finishing`."""
-        self._company.finishing(t, saved, signum)
+        self._company.finishing(t, saved, left, signum)
 
     def stop(self) -> None:
         """See `fedclust.runtime.progress.Progress.stop`."""

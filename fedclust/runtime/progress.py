@@ -38,9 +38,9 @@ class Progress(Protocol):
         """Something a person should know, in one line."""
         ...
 
-    def finishing(self, t: int, saved: int, signum: int) -> None:
-        """A signal has come: the job ends after round t; the newest checkpoint is of round
-        `saved`, -1 for none.
+    def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
+        """A signal has come: the job ends after round t, in about `left` seconds, None where that
+        is not known; the newest checkpoint is of round `saved`, -1 for none.
         """
         ...
 
@@ -76,6 +76,16 @@ def _warn(console: Console, message: str) -> None:
     )
 
 
+def _finishing(t: int, saved: int, left: float | None, signum: int) -> str:
+    """At which round a job ends, when, and what would be there if it ended now."""
+    when = (
+        "(none has ended that would tell how long)" if left is None else f"in about {_rough(left)}"
+    )
+    again = "Ctrl-C again to stop now: " if signum == signal.SIGINT else ""
+    kept = f"the last checkpoint is round {saved + 1}" if saved >= 0 else "no checkpoint yet"
+    return f"finishing round {t + 1} {when}, {again}{kept}"
+
+
 class Silent:
     """Shows nothing."""
 
@@ -88,7 +98,7 @@ class Silent:
     def warn(self, message: str) -> None:
         """See `Progress.warn`."""
 
-    def finishing(self, t: int, saved: int, signum: int) -> None:
+    def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         """See `Progress.finishing`."""
 
     def stop(self) -> None:
@@ -96,7 +106,7 @@ class Silent:
 
 
 class Aside(Silent):
-    """Shows warnings only, for `progress=false`.
+    """Shows warnings, and what a signal does, only; for `progress=false`.
 
     Args:
         title: the job in a few words.
@@ -109,6 +119,11 @@ class Aside(Silent):
     def warn(self, message: str) -> None:
         """See `Progress.warn`."""
         _warn(self._console, f"{self._title}: {message}")
+
+    def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
+        """See `Progress.finishing`."""
+        with suppress(RuntimeError):  # the signal came in the middle of another line
+            _warn(self._console, f"{self._title}: {_finishing(t, saved, left, signum)}")
 
 
 @dataclass(frozen=True)
@@ -193,12 +208,10 @@ class Shown:
         """See `Progress.warn`."""
         _warn(self._console, f"{self._name and self._name + ': '}{message}")
 
-    def finishing(self, t: int, saved: int, signum: int) -> None:
+    def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         """See `Progress.finishing`."""
-        kept = f"the last checkpoint is round {saved + 1}" if saved >= 0 else "no checkpoint yet"
-        again = "Ctrl-C again to stop now: " if signum == signal.SIGINT else ""
         with suppress(RuntimeError):  # the signal came in the middle of another line
-            self._print(f"{self._name and self._name + ': '}finishing round {t + 1}, {again}{kept}")
+            self._print(f"{self._name and self._name + ': '}{_finishing(t, saved, left, signum)}")
 
     def stop(self) -> None:
         """See `Progress.stop`."""

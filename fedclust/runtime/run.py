@@ -116,7 +116,7 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
         last = job.rounds - 1
         if 0 < first < job.rounds and job.is_evaluated(first - 1):
             seeds.serve_again()
-        signals.answer = partial(progress.finishing, first, seeds.saved)
+        signals.answer = partial(seeds.finishing, progress, first)
         for t in range(first, job.rounds):
             with short_of_memory(f"round {t + 1} of {job.rounds} was computed"):
                 seeds.round(t, recorder, progress)
@@ -124,7 +124,7 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
             if t == last or seeds.is_save_due():
                 with saving:
                     seeds.save(t, recorder)
-            signals.answer = partial(progress.finishing, min(t + 1, last), seeds.saved)
+            signals.answer = partial(seeds.finishing, progress, min(t + 1, last))
             if received := ranks.highest(signals.received or 0):  # also while the round was saved
                 if seeds.saved < t:
                     with saving:
@@ -318,6 +318,7 @@ class _Seeds:
         }
         self._failed: dict[int, str] = {}
         self._saved_at, self._saving = time.monotonic(), 0.0  # [s] the latter for one checkpoint
+        self._rounds, self._began, self._ended = 0, self._saved_at, self._saved_at
         self.saved = -1  # the round of the newest checkpoint
         self.has_begun = False
 
@@ -387,7 +388,17 @@ class _Seeds:
             last = next(reversed(self._failed.values()))
             raise DivergedError(f"every seed has failed; the last one: {last}")
         self.has_begun = True
+        self._rounds, self._ended = self._rounds + 1, time.monotonic()
         progress.round(t, recorder.latest())
+
+    def finishing(self, progress: Progress, t: int, signum: int) -> None:
+        """A signal has come, and the job ends after round t: say so, and when.
+
+        A round takes as long as those before.
+        """
+        each = (self._ended - self._began) / self._rounds if self._rounds else None
+        left = None if each is None else each - (time.monotonic() - self._ended)
+        progress.finishing(t, self.saved, None if left is None else max(0.0, left), signum)
 
     def is_save_due(self) -> bool:
         """Whether so much time has passed since the last checkpoint that losing it would hurt, and

@@ -1,4 +1,4 @@
-"""A signal that asks a job to end lets it finish the round first."""
+"""A signal that asks a job to end lets it finish the round first; the next ones end it sooner."""
 
 from __future__ import annotations
 
@@ -14,23 +14,50 @@ from typing import Any
 def heard() -> Iterator[list[int]]:
     """The list that Ctrl-C is noted in: what it raises can be lost in another library's clean-up.
 
-    Nothing is noted outside of the main thread, or where Ctrl-C has a handler of its own.
+    Nothing is noted outside of the main thread, or where Ctrl-C is left to the system.
     """
     came: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
 
     def note(signum: int, frame: FrameType | None) -> None:
         came.append(signum)
-        signal.default_int_handler(signum, frame)
+        assert callable(before)
+        before(signum, frame)
 
-    told = threading.current_thread() is threading.main_thread()
-    if not told or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield came
         return
     signal.signal(signal.SIGINT, note)
     try:
         yield came
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def ending(end: Callable[[int], object], *, forever: bool) -> Iterator[None]:
+    """While the block runs, the first SIGINT or SIGTERM calls `end`, which raises what ends the
+    block. The next one ends the process at once: what a signal raises while another is dealt with
+    would be a traceback.
+
+    Args:
+        end: called with the signal.
+        forever: whether the process ends with the block, and a signal behind it is the system's.
+    """
+    ours = (signal.SIGINT, signal.SIGTERM)
+
+    def hear(signum: int, _: FrameType | None) -> None:
+        for one in ours:
+            signal.signal(one, signal.SIG_DFL)
+        end(signum)
+
+    before = {signum: signal.signal(signum, hear) for signum in ours}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, signal.SIG_DFL if forever else handler)
 
 
 class Signals:
@@ -64,4 +91,5 @@ class Signals:
 
     def _restore(self) -> None:
         for signum, handler in self._before.items():
-            signal.signal(signum, handler)
+            if signal.getsignal(signum) == self._note:  # a second one has set its own
+                signal.signal(signum, handler)

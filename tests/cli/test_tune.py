@@ -100,7 +100,9 @@ def test_after_a_kill_and_with_other_test_labels_the_trials_are_the_same(
         patch.setattr("fedclust.commands.batches.Watching", Killed)
         done = fedclust(*SEARCH)
     assert done.status == 143
-    assert "finishing round 3, no checkpoint yet" in done.err  # at once, progress or not
+    assert (
+        "finishing round 3 in about 1 s, no checkpoint yet" in done.err
+    )  # at once, progress or not
     assert not list(tmp_path.rglob("trials.csv"))  # of whole batches only
     begun = [json.loads(file.read_text()) for file in tmp_path.rglob("status.json")]
     assert sorted(one["rounds_done"] for one in begun) == [2, 2, 3, 3]

@@ -180,7 +180,7 @@ def test_trials_that_run_together_are_told_of_as_one_job(tmp_path: Path) -> None
     company.round(0, 0)
     assert "round 1/2" not in out.getvalue()
     company.round(1, 0)
-    company.finishing(1, -1, SIGINT)
+    company.finishing(1, -1, 3.0, SIGINT)
     company.leave(1)
     company.round(0, 1)
     company.stop()
@@ -188,6 +188,6 @@ def test_trials_that_run_together_are_told_of_as_one_job(tmp_path: Path) -> None
     assert first.startswith("m, trials 1 to 2 → ")
     assert [line.split(" · ")[0].strip() for line in lines] == [
         "round 1/2",
-        "finishing round 2, Ctrl-C again to stop now: no checkpoint yet",
+        "finishing round 2 in about 3 s, Ctrl-C again to stop now: no checkpoint yet",
         "round 2/2",
     ]

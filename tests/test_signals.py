@@ -1,0 +1,135 @@
+"""Signals that come while others are dealt with."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from fedclust.runtime.signals import Signals, ending
+
+OURS = (signal.SIGINT, signal.SIGTERM)
+READY = b"ready"
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Whatever a test leaves, the next one has this process's own handlers."""
+    before = {signum: signal.getsignal(signum) for signum in OURS}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+def stop(signum: int) -> None:
+    sys.exit(128 + signum)
+
+
+def sent(*signals: int) -> None:
+    for signum in signals:
+        os.kill(os.getpid(), signum)
+
+
+def handlers() -> list[object]:
+    return [signal.getsignal(signum) for signum in OURS]
+
+
+def test_the_first_signal_ends_the_block_and_the_next_one_is_the_systems() -> None:
+    before = handlers()
+    seen: list[object] = []
+
+    def work() -> None:
+        with ending(stop, forever=False):
+            try:
+                sent(signal.SIGTERM)
+            finally:
+                seen.extend(handlers())
+
+    with pytest.raises(SystemExit) as end:
+        work()
+    assert end.value.code == 143
+    assert seen == [signal.SIG_DFL] * 2
+    assert handlers() == before
+    with ending(stop, forever=True):
+        pass
+    assert handlers() == [signal.SIG_DFL] * 2
+
+
+def test_a_round_is_finished_after_the_first_and_left_after_the_second() -> None:
+    told: list[int] = []
+    seen: list[object] = []
+
+    def work() -> None:
+        with ending(stop, forever=False):
+            try:
+                with Signals() as signals:
+                    signals.answer = told.append
+                    sent(signal.SIGINT)
+                    assert signals.received == signal.SIGINT
+                    sent(signal.SIGTERM)
+            finally:
+                seen.extend(handlers())  # nobody brings back those that raise
+
+    with pytest.raises(SystemExit):
+        work()
+    assert told == [signal.SIGINT]
+    assert seen == [signal.SIG_DFL] * 2
+
+
+def ended(work: Callable[[], None], signals: list[int]) -> tuple[int, str]:
+    """How a forked process ends that is sent signals, and what it printed."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 99
+        try:
+            os.dup2(writing, 2)
+            os.close(reading)
+            sys.stderr = os.fdopen(2, "w")
+            work()
+            status = 0
+        except SystemExit as end:
+            status = int(end.code or 0)
+        except BaseException as error:  # a traceback, in a process of its own
+            os.write(2, repr(error).encode())
+        finally:
+            os._exit(status)
+    os.close(writing)
+    ready = os.read(reading, len(READY))
+    assert ready == READY
+    pauses = random.Random(len(signals))
+    for signum in signals:
+        time.sleep(pauses.choice([0, 1e-4, 1e-3]))
+        with suppress(ProcessLookupError):
+            os.kill(pid, signum)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said
+
+
+@pytest.mark.parametrize("name", ["run", "report"])
+def test_a_storm_of_signals_is_no_traceback(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedclust import __main__
+    from fedclust.helpers.errors import Interrupted
+
+    def command(_: object) -> None:
+        with Signals() as signals:
+            os.write(2, READY)
+            while signals.received is None:
+                time.sleep(1e-3)
+            raise Interrupted(signals.received)
+
+    monkeypatch.setattr(f"fedclust.commands.{name}.main", command)
+    monkeypatch.setattr(sys, "argv", ["fedclust", name])
+    for number in range(20):
+        rng = random.Random(number)
+        storm = rng.choices(OURS, k=rng.randint(1, 6))
+        status, said = ended(__main__.main, [int(signum) for signum in storm])
+        assert status in (130, 143, -signal.SIGINT, -signal.SIGTERM), said
+        assert all(line.startswith("fedclust: interrupted by") for line in said.splitlines()), said

@@ -196,7 +196,7 @@ def arms(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Arm]:
             title,
             {
                 **{federation[key]: value for key, value in setting.items()},
-                **{options[_algorithm(run)][key]: value for key, value in one.items()},
+                **{options[_algorithm(run)][key]: _shown(key, v) for key, v in one.items()},
             },
         )
         for run, name, title, setting, one in zip(runs, names, titles, settings, given, strict=True)
@@ -252,16 +252,19 @@ def _name(run: Run, given: Mapping[str, str], options: Mapping[str, Mapping[str,
     return " ".join(
         [
             _algorithm(run),
-            *(_option(short[key], value) for key, value in given.items()),
+            *(option(short[key], _shown(key, value)) for key, value in given.items()),
         ]
     )
 
 
-def _option(key: str, value: str) -> str:
-    """An option in an arm's name; of values that a search has found only that they are."""
-    if key == "tuned":
-        return "default" if value == "null" else "tuned"
-    return f"{_SYMBOLS.get(key, key)}={value}"
+def option(key: str, value: str) -> str:
+    """A factor of an arm in words; "default" and "tuned" need no key."""
+    return value if key == "tuned" else f"{_SYMBOLS.get(key, key)}={value}"
+
+
+def _shown(key: str, value: str) -> str:
+    """A value as readers see it; of values that a search has found only that they are."""
+    return ("default" if value == "null" else "tuned") if key == "tuned" else value
 
 
 def _piece(run: Run, key: str, short: str, value: str) -> str:

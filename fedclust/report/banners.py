@@ -50,7 +50,7 @@ def banners(folder: Path, arms: Sequence[Arm]) -> list[str]:
                 f"{'it' if len(changed) == 1 else 'them'}; the numbers may not be the job's"
             )
     told += other_data(arms)
-    told += left_out(folder, runs.keys())
+    told += left_out(folder, runs)
     told += mixed_versions(arms)
     names = {str(arm.run.config.get("name")) for arm in arms}
     if len(names) > 1:

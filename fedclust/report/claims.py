@@ -94,9 +94,9 @@ def check(claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdi
     """Verdicts, each with the setting it was checked in ("" where there is one only).
 
     A claim names algorithms, names of arms or whole labels, and is checked in every setting in
-    which all of its arms ran; an arm without a setting stands for itself in all of them. Runs that
-    are smaller than the paper's or of other data tell nothing about a value, and never that an
-    order does not hold.
+    which all of its arms ran; an arm without a setting stands for itself in all of them. Runs of
+    another size tell whether an order holds there, and nothing about a value; runs of other data
+    or with another protocol tell nothing.
     """
     checked = []
     for entry in claims:
@@ -115,17 +115,21 @@ def check(claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdi
             title = setting or str(present[0].run.asked.get("case") or "")
             if within(entry.setting, title):
                 verdict = entry.check(present)
-                why = next((why for arm in present if (why := _other(arm))), "")
-                untold = verdict.holds is not None if entry.about_value else verdict.holds is False
-                if untold and why:
-                    measured = f"{verdict.measured}, {why}"
-                    verdict = replace(verdict, measured=measured, holds=None, seeds=0, of=0)
+                if verdict.holds is not None:
+                    verdict = _told(verdict, present, about_value=entry.about_value)
                 checked.append((setting if len(settings) > 1 else "", verdict))
     return checked
 
 
-def _other(arm: Arm) -> str:
-    """Why a claim about an arm may say nothing about the published one; "" where it does."""
-    if arm.changed:
-        return "not the experiment's protocol"
-    return "" if arm.comparable else "not at the published size or data"
+def _told(verdict: Verdict, arms: Sequence[Arm], *, about_value: bool) -> Verdict:
+    """What the verdict on some arms says of the published ones."""
+    unlike = [
+        *(["not the experiment's protocol"] if any(arm.changed for arm in arms) else []),
+        *(["not the published data"] if any(arm.stand_in for arm in arms) else []),
+    ]
+    smaller = any(arm.run.scale != "paper" for arm in arms)
+    why = [*unlike, *(["not at the published size"] if smaller else [])]
+    measured = ", ".join([verdict.measured, *why])
+    if unlike or (about_value and smaller):
+        return replace(verdict, measured=measured, holds=None, seeds=0, of=0)
+    return replace(verdict, measured=measured)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.report.arms import Arm
+from fedclust.report.arms import Arm, option
 from fedclust.report.spec import Spec
 from fedclust.report.standings import rule, standings
 from fedclust.report.table import Cell, Table
@@ -76,7 +76,7 @@ def pivot_tables(spec: Spec, arms: Sequence[Arm]) -> list[Table]:
         leading = {place for place, one in found.items() if one.leads}
         rows = []
         for row in pivot.rows:
-            cells = [Cell(text=f"{pivot.down}={row}")]
+            cells = [Cell(text=option(pivot.down, row))]
             for column in pivot.columns:
                 values = scores.get((row, column), np.empty(0))
                 cells.append(Cell(text=plus_minus(values), strong=(row, column) in leading))
@@ -85,7 +85,7 @@ def pivot_tables(spec: Spec, arms: Sequence[Arm]) -> list[Table]:
             Table(
                 name=f"grid_{len(made) + 1}" if made else "grid",
                 title=f"{pivot.title}: {axis(spec.metric)} at the end",
-                columns=("", *(f"{pivot.across}={column}" for column in pivot.columns)),
+                columns=("", *(option(pivot.across, column) for column in pivot.columns)),
                 rows=tuple(rows),
                 records=tuple(
                     {

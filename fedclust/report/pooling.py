@@ -31,8 +31,7 @@ def pool_seeds(runs: Sequence[Run]) -> list[Run]:
     """
     alike: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        config = {key: value for key, value in run.config.items() if key not in _BESIDE}
-        alike[json.dumps(config, sort_keys=True, default=str)].append(run)
+        alike[identity(run)].append(run)
     pooled = []
     for group in alike.values():
         by_folder: dict[Path, list[Run]] = defaultdict(list)
@@ -44,6 +43,12 @@ def pool_seeds(runs: Sequence[Run]) -> list[Run]:
         together = len(set(seeds)) == len(seeds)
         pooled += [_joined(parts)] if together else [_joined(home) for home in homes]
     return pooled
+
+
+def identity(run: Run) -> str:
+    """What two runs have in common whose seeds belong to one mean."""
+    config = {key: value for key, value in run.config.items() if key not in _BESIDE}
+    return json.dumps(config, sort_keys=True, default=str)
 
 
 def _disjoint(group: Sequence[Run]) -> list[Run]:

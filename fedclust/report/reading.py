@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ import pyarrow
 import pyarrow.csv
 from omegaconf import OmegaConf
 
-from fedclust.helpers.errors import DataError, RunFolderError, printable
+from fedclust.helpers.errors import DataError, RunFolderError, counted, printable
 from fedclust.helpers.files import harmless
 from fedclust.metrics.told import read_meanings
+from fedclust.report.pooling import identity
 from fedclust.report.runs import Curve, Run, unreadable
 from fedclust.report.seals import broken
-from fedclust.report.sweep import UNNAMED, read_sweep
+from fedclust.report.sweep import UNNAMED, Sweep, read_sweep
 
 _COLUMNS = {
     "seed": pyarrow.int64(),
@@ -29,6 +30,7 @@ _COLUMNS = {
 }
 # no job of a report lies in these; `trials` are those of a search
 _BELOW = (".hydra", "arrays", "checkpoints", "clients", "report", "trials")
+_NAMED = 4  # jobs of earlier sweeps
 _KIND: dict[type, str] = {dict: "mapping", list: "list"}
 
 
@@ -82,9 +84,16 @@ def job_folders(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def left_out(folder: Path, known: Collection[Path]) -> list[str]:
-    """Why every job in a folder that is not known is in no table, one line each."""
+def left_out(folder: Path, known: Mapping[Path, Run]) -> list[str]:
+    """Why every job in a folder that is not known is in no table, and which of those that are do
+    not belong to its newest sweep, one line each.
+
+    Args:
+        folder: the report's.
+        known: the runs of the tables, by folder.
+    """
     lines, others = [], []
+    alike = {identity(run) for run in known.values()}
     for one in job_folders(folder):
         if one in known:
             continue
@@ -94,9 +103,9 @@ def left_out(folder: Path, known: Collection[Path]) -> list[str]:
         except DataError as error:
             lines.append(f"{name} is left out: {error}")
             continue
-        if run.curves:
+        if run.curves and identity(run) not in alike:
             others.append(name)
-        else:
+        elif not run.curves:
             lines.append(f"{name} {_state(run)}")
     if others:
         number = "1 job of other sweeps in this folder is"
@@ -106,12 +115,29 @@ def left_out(folder: Path, known: Collection[Path]) -> list[str]:
             f"{number} left out: {', '.join(others)}; name=… gives a sweep a folder of its own"
         )
     sweep = read_sweep(folder)
+    if sweep is not None:
+        lines += _joined(sweep, known)
     missing = [
         f"{where.name} is missing{f': {error}' if error else ''}"
         for where, error in (sweep.jobs if sweep else {}).items()
         if not where.is_dir()
     ]
     return [*lines, *missing]
+
+
+def _joined(sweep: Sweep, known: Mapping[Path, Run]) -> list[str]:
+    """A line on the runs of the tables that an earlier sweep of the same name has computed."""
+    own = {identity(run) for where, run in known.items() if where in sweep.jobs}
+    earlier = [
+        where.name
+        for where, run in known.items()
+        if where.parent == sweep.folder and identity(run) not in own
+    ]
+    if not own or not earlier:
+        return []
+    more = f" and {len(earlier) - _NAMED} more" if len(earlier) > _NAMED else ""
+    jobs = counted(len(earlier), "job")
+    return [f"{jobs} of earlier sweeps of this name: {', '.join(earlier[:_NAMED])}{more}"]
 
 
 def read_run(folder: Path) -> Run:
@@ -144,15 +170,20 @@ def read_run(folder: Path) -> Run:
 
 
 def _placed(runs: Sequence[Run]) -> list[Run]:
-    """The runs with their numbers in their sweep; -1 for one of another unnamed sweep."""
+    """The runs with their numbers in their sweep, those of other seeds with that of the same job;
+    -1 for one of another unnamed sweep.
+    """
     sweeps = {folder: read_sweep(folder) for folder in {run.folder.parent for run in runs}}
+    order = {where: i for one in sweeps.values() if one for i, where in enumerate(one.jobs)}
+    alike = {
+        (run.folder.parent, identity(run)): order[run.folder] for run in runs if run.folder in order
+    }
     placed = []
     for run in runs:
         sweep, place = sweeps[run.folder.parent], 0
         if sweep is not None:
-            order = list(sweep.jobs)
-            stranger = -1 if run.config.get("name") == UNNAMED else len(order)
-            place = order.index(run.folder) if run.folder in order else stranger
+            stranger = -1 if run.config.get("name") == UNNAMED else len(sweep.jobs)
+            place = alike.get((run.folder.parent, identity(run)), stranger)
         placed.append(replace(run, place=place))
     return placed
 

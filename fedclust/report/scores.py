@@ -218,6 +218,16 @@ def _last_title(arms: Sequence[Arm]) -> str:
     return f"last (round {rounds.pop()})" if len(rounds) == 1 else "last"
 
 
+def printed_for(spec: Spec, arm: Arm, column: Column) -> tuple[str, Published] | None:
+    """The printed number that stands beside an arm's in a table of one column, with its head; where
+    the run is of another size, the last one that is printed.
+    """
+    if arm.comparable:
+        number = _published(spec, arm, column)
+        return ("paper", number) if number else None
+    return next(reversed(_aside(spec, arm, [column])), None)
+
+
 def _published(spec: Spec, arm: Arm, column: Column) -> Published | None:
     if spec.published is None or not column.compared or spec.metric not in _PRINTED:
         return None

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from fedclust.report.published import Published
 from fedclust.report.recovery import words
-from fedclust.report.scores import score_column, standing
+from fedclust.report.scores import cell, printed_for, score_column, standing, written
 from fedclust.report.standings import rule
 from fedclust.report.table import Table
 from fedclust.report.wording import factor, in_percent, plus_minus
@@ -73,15 +75,21 @@ def _print(report: Contents, console: Console) -> None:
     ]
     for head in (f"{best}{metric}{unit}", *beside):
         grid.add_column("ARI" if head == "ari" else head, justify="right")
-    grid.add_column("seeds", justify="right")
-    found = standing(report.arms, score_column(report.spec, report.arms), metric)
+    column = score_column(report.spec, report.arms)
+    printed = {arm.label: printed_for(report.spec, arm, column) for arm in report.arms}
+    papers = list(dict.fromkeys(one[0] for one in printed.values() if one))
+    for head in (*papers, "seeds"):
+        grid.add_column(head, justify="right")
+    found = standing(report.arms, column, metric)
     for arm in report.arms:
         score = factor(metric) * np.array(list(arm.by_seed(metric, report.spec.score).values()))
         others = (plus_minus(arm.last(name)) for name in beside)
         leads = arm.label in found and found[arm.label].leads
         mark = "* " if leads and not console.is_terminal else ""  # a file has no bold
         text = Text(mark + plus_minus(score), style="bold" if leads else "")
-        cells = [text, *map(Text, others), Text(str(len(score)))]
+        numbers = dict(filter(None, [printed[arm.label]]))
+        paper = (_paper(score, numbers.get(head), arm.comparable) for head in papers)
+        cells = [text, *map(Text, others), *paper, Text(str(len(score)))]
         grid.add_row(Text(arm.label), *cells)
     console.print(grid)
     console.print(Text("mean ± std over seeds", style="dim"))
@@ -96,6 +104,16 @@ def _print(report: Contents, console: Console) -> None:
         console.print(Text(f"… and {len(lines) - _MOST_LINES} more in the report"), soft_wrap=True)
     for banner in report.banners:
         console.print(Text(banner, style="yellow"), soft_wrap=True)
+
+
+def _paper(score: NDArray[np.float64], number: Published | None, comparable: bool) -> Text:
+    """A printed number: with the difference, or pale where none can be told."""
+    if number is None:
+        return Text("–")
+    if not comparable:
+        return Text(written(number), style="dim")
+    beside = cell(score, number, judged=True)
+    return Text(f"{beside.detail.removeprefix('paper ')} {beside.mark}".rstrip())
 
 
 def _print_claims(report: Contents, console: Console) -> None:

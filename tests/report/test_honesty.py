@@ -44,10 +44,10 @@ def printed(folder: Path) -> str:
     ("scale", "verdict", "measured"),
     [
         ("paper", "does not hold", "a 85.00 % > b 20.00 %"),
-        ("smoke", "cannot tell", "a 85.00 % > b 20.00 %, not at the published size or data"),
+        ("smoke", "does not hold", "a 85.00 % > b 20.00 %, not at the published size"),
     ],
 )
-def test_a_scaled_run_never_says_that_an_order_does_not_hold(
+def test_an_order_is_judged_at_every_size(
     tmp_path: Path, plain: Plain, scale: str, verdict: str, measured: str
 ) -> None:
     claims = [{"kind": "order_at_end", "best_to_worst": ["b", "a"]}]
@@ -168,7 +168,35 @@ def test_named_sweeps_add_up_in_the_order_given(tmp_path: Path, plain: Plain) ->
     write_sweep(tmp_path, [(0, "z", ""), (1, "y", "")])
     report = contents(tmp_path)
     assert [arm.label for arm in report.arms] == ["z", "y", "a"]
-    assert report.banners == []
+    assert report.banners == ["1 job of earlier sweeps of this name: a"]
+
+
+@pytest.mark.parametrize("name", ["default", "mine"])
+def test_fewer_seeds_of_the_same_jobs_are_no_other_sweep(
+    tmp_path: Path, plain: Plain, name: str
+) -> None:
+    for seeds, extra in ((1, []), (2, []), (2, ["solver.lr=0.5"])):
+        for method in ("a", "b"):
+            plain(
+                tmp_path / f"{method},{seeds},{len(extra)}",
+                {"accuracy": [row[:seeds] for row in CURVE]},
+                choices={"algorithm": method},
+                config={"name": name, "seeds": seeds},
+                overrides=[f"seeds={seeds}", *extra],
+            )
+    write_sweep(tmp_path, [(0, "a,2,0", ""), (1, "b,2,0", "")])
+    report = contents(tmp_path)
+    other = "a,2,1, b,2,1"
+    if name == "default":
+        assert [arm.label for arm in report.arms] == ["a", "b"]
+        assert [row[-1] for row in rows(report, "table")] == ["2", "2"]
+        assert report.banners == [
+            f"2 jobs of other sweeps in this folder are left out: {other}; name=… gives a sweep a "
+            "folder of its own"
+        ]
+    else:
+        assert len(report.arms) == 4
+        assert report.banners == [f"2 jobs of earlier sweeps of this name: {other}"]
 
 
 def with_versions(folder: Path, version: str, commit: str) -> None:

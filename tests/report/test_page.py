@@ -198,6 +198,22 @@ def test_a_grid_over_two_options_is_a_pivot_and_a_heat_map(tmp_path: Path, plain
     ]
 
 
+def test_a_grid_names_default_and_tuned(tmp_path: Path, plain: Plain) -> None:
+    for k in (2, 4):
+        for values in ("null", "outputs/searched"):
+            plain(
+                tmp_path / f"{k}-{values.replace('/', '-')}",
+                {"accuracy": [[0.1], [0.5]]},
+                choices={"algorithm": "ifca"},
+                overrides=[f"num_clusters={k}", f"tuned={values}"],
+            )
+    report = contents(tmp_path)
+    (pivot,) = pivots(report.arms)
+    assert (pivot.columns, pivot.across) == (("default", "tuned"), "tuned")
+    (made,) = [t for t in report.tables if t.name == "grid"]
+    assert made.columns == ("", "default", "tuned")
+
+
 def test_without_true_groups_clusters_are_described(tmp_path: Path, plain: Plain) -> None:
     curves = {
         "accuracy": [[0.5], [0.6]],

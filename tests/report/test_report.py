@@ -199,6 +199,9 @@ def test_a_scaled_run_says_so_everywhere_and_agrees_with_nothing(tmp_path: Path,
     assert "✓" not in table
     assert "✗" not in table
     assert "last (round 12)" in table
+    lines = [line.split() for line in summary(tmp_path).splitlines()]
+    assert "paper, full size, round 60" in " ".join(lines[1])
+    assert lines[2][-4:] == ["97.90", "±", "0.08", "3"]  # no difference
 
 
 def test_unfinished_and_failed_jobs_are_reported_and_named(tmp_path: Path, job: Job) -> None:

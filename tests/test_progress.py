@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import signal
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from fedclust.helpers.meter import Meter
-from fedclust.runtime.progress import Shown, Sweep, doing, fitting
+from fedclust.runtime.progress import Replaced, Shown, Sweep, doing, fitting
 
 
 @pytest.mark.parametrize(
@@ -113,3 +115,35 @@ def test_a_live_line_is_never_wider_than_the_terminal() -> None:
     assert "round 4/100" in line
     assert "left" in line
     assert "ari" not in line
+
+
+def test_a_notebook_has_one_line_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    class Handle:
+        def update(self, data: dict[str, str], *, raw: bool) -> None:
+            assert raw
+            lines[-1] = data["text/plain"]
+
+    def display(data: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
+        assert raw
+        assert display_id
+        lines.append(data["text/plain"])
+        return Handle()
+
+    notebook = SimpleNamespace(display=display)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=notebook))
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    text = io.StringIO()
+    progress = Replaced("a job", Console(file=text))
+    progress.start(Path("outputs/a"), 0, 2)
+    assert lines == ["a job → outputs/a"]
+    progress.round(0, {"accuracy": 0.25})
+    assert len(lines) == 1
+    assert lines[0].startswith("a job · round 1/2 · accuracy  25.0 %")
+    progress.warn("odd")
+    progress.round(1, {"accuracy": 0.5})
+    progress.stop()
+    assert len(lines) == 1
+    assert lines[0].startswith("a job · round 2/2 · accuracy  50.0 % · in ")
+    assert text.getvalue().strip() == "warning: odd"  # what a person must not miss stays

@@ -121,7 +121,7 @@ def _run(
         text = f"loading: {title}"
         if alone and console.is_terminal:
             loading = console.status(text[: console.width - 3], refresh_per_second=4)
-        else:
+        elif not console.is_jupyter:
             console.print(text, highlight=False, soft_wrap=True)
     with loading:
         # what a run needs and nothing else does costs most of a start
@@ -133,7 +133,7 @@ def _run(
         from fedclust.metrics.told import read_meanings
         from fedclust.runtime.folder import RunFolder
         from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
-        from fedclust.runtime.progress import Shown, Sweep
+        from fedclust.runtime.progress import Replaced, Shown, Sweep
         from fedclust.runtime.run import data_digests, run
 
         afterwards.callback(torch.set_num_threads, torch.get_num_threads())
@@ -172,7 +172,8 @@ def _run(
         after = Sweep(jobs - number, sweep.mean_seconds())
     progress: Progress = Aside(title, console)
     if resolved["progress"]:
-        progress = Shown(title, console, after, name=name, live=alone)
+        kind = Replaced if console.is_jupyter else Shown
+        progress = kind(title, console, after, name=name, live=alone)
     afterwards.callback(built.tracker.close)
     run(built, folder, progress)
     if folder.finished_here:  # whoever finished it has done so

@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -231,7 +232,11 @@ class Shown:
         pieces += [(3 + i, shown) for i, shown in enumerate(_describe(self._values))]
         pieces += [(1 + 2 * i, end) for i, end in enumerate(ends)]
         width = self._console.width if self._console.is_terminal else _ANY_WIDTH
-        self._print("  " + fitting(pieces, width - 2))
+        self._say(fitting(pieces, width - 2))
+
+    def _say(self, text: str) -> None:
+        """A line about the rounds."""
+        self._print(f"  {text}")
 
     def _renderable(self) -> Text:
         """The live line, as wide as the terminal allows."""
@@ -266,7 +271,24 @@ class Shown:
         while not self._over.wait(_PATIENCE / 4):
             if time.monotonic() - self._told >= _PATIENCE:
                 self._told = time.monotonic()
-                self._print("  " + " · ".join(piece for _, piece in self._pieces()))
+                self._say(" · ".join(piece for _, piece in self._pieces()))
+
+
+class Replaced(Shown):
+    """One line of a notebook's output, replaced as the rounds go by; see `Shown`."""
+
+    _handle: Any = None  # IPython's, of the line
+
+    def _print(self, line: str) -> None:
+        text = {"text/plain": line}
+        if self._handle is None:
+            display = import_module("IPython.display").display  # where there is a notebook
+            self._handle = display(text, raw=True, display_id=True)
+        else:
+            self._handle.update(text, raw=True)
+
+    def _say(self, text: str) -> None:
+        self._print(f"{self._title} · {text}")
 
 
 def doing(now: Meter) -> list[str]:

@@ -22,7 +22,7 @@ There is no released code. The served model is chosen as in IFCA.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ from fedclust.algorithms.descent import descend
 from fedclust.algorithms.loss_clusters import LossClusters
 from fedclust.algorithms.momenta import Owner, momenta_at_rest, shared_momenta
 from fedclust.algorithms.steps import Aggregation, average, train_and_average, weights
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_sum
 from fedclust.types import Cost, Round
@@ -53,7 +54,7 @@ class CFLMGD(LossClusters):
 
     aggregation: Aggregation = "by_samples"
     momentum_owner: Owner = "cluster"
-    momentum_gradient: MomentumGradient = "current"
+    momentum_gradient: Annotated[MomentumGradient, OnlyWith("averaging", "gradient")] = "current"
     has_momentum = True
 
     @dataclass(frozen=True, kw_only=True)

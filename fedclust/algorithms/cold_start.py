@@ -6,13 +6,14 @@ FlexCFL (arXiv:2108.09749), Algorithm 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data, zeros
 from fedclust.calls import LocalResult
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean
 from fedclust.helpers.ranges import AtLeastOne
@@ -56,13 +57,24 @@ class ColdStart:
     """
 
     solver: Solver
-    metric: ClusterMetric
-    method: ClusterMethod
-    scale: AtLeastOne = 20
+    metric: Annotated[ClusterMetric, OnlyWith("grouping", "clustered")]
+    method: Annotated[ClusterMethod, OnlyWith("grouping", "clustered")]
+    scale: Annotated[AtLeastOne, OnlyWith("grouping", "clustered")] = 20
     grouping: Grouping = "clustered"
 
     def __post_init__(self) -> None:
         require(self.scale >= 1, "algorithm.cold_start.scale", self.scale, "at least 1")
+
+    def check(self, num_clusters: int) -> None:
+        """Refuse another number of clusters than the cold start makes.
+
+        Raises:
+            ConfigError: naming both.
+        """
+        given = getattr(self.method, "num_clusters", "auto")
+        same = given in (num_clusters, "auto") or self.grouping != "clustered"
+        what = f"{given}, as many as the cold start makes: num_clusters=… sets both"
+        require(same, "algorithm.num_clusters", num_clusters, what)
 
     def groups(self, clients: Clients, base: Tensor, num_clusters: int, rnd: Round) -> Groups:
         """The first groups: Algorithm 3.

@@ -20,7 +20,7 @@ Differs from the released code (microsoft/FedDrift):
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from torch import Tensor
 from fedclust.algorithms.cheapest import join_cheapest
 from fedclust.algorithms.drift import Linkage, merged, opened, training_hits
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.helpers.effects import IfDataChange, OnlyWithout
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Probability
 from fedclust.solver import Solver
@@ -36,6 +37,8 @@ from fedclust.verbs import Clients, Method, Scenario
 
 FirstModels = Literal["apart", "together"]
 Opening = Literal["each", "one"]
+
+STEPS = IfDataChange(otherwise="every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +60,13 @@ class FedDrift(Method):
     """
 
     solver: Solver
-    delta: Probability = 0.1
-    merge_delta: Probability | None = 0.1
-    linkage: Linkage = "complete"
+    delta: Annotated[Probability, STEPS] = 0.1
+    merge_delta: Annotated[Probability | None, STEPS] = 0.1
+    linkage: Annotated[Linkage, OnlyWithout("merge_delta", None)] = "complete"
     first_models: FirstModels = "apart"
-    opening: Opening = "each"
+    opening: Annotated[Opening, STEPS] = "each"
     every: AtLeastOne | None = None
-    max_models: AtLeastOne | None = None
+    max_models: Annotated[AtLeastOne | None, STEPS] = None
     aggregation: Aggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)

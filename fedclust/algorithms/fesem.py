@@ -16,7 +16,7 @@ Differs from the released code (morningD/FlexCFL):
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from torch import Tensor
 from fedclust.algorithms.cold_start import ColdStart
 from fedclust.algorithms.shift import ShiftTest
 from fedclust.algorithms.steps import FlexAggregation, arrived, average
+from fedclust.helpers.effects import IfDataChange, OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import distances
 from fedclust.helpers.ranges import AtLeastOne
@@ -52,10 +53,10 @@ class FeSEM(Method):
 
     solver: Solver
     num_clusters: AtLeastOne
-    cold_start: ColdStart
+    cold_start: Annotated[ColdStart, OnlyWith("first_assignment", "kmeans_pretrained")]
     first_assignment: FirstAssignment = "init_model"
-    migration: bool = False
-    shift: ShiftTest = field(default_factory=ShiftTest)
+    migration: Annotated[bool, IfDataChange()] = False
+    shift: Annotated[ShiftTest, OnlyWith("migration", True)] = field(default_factory=ShiftTest)
     aggregation: FlexAggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,8 @@ class FeSEM(Method):
 
     def __post_init__(self) -> None:
         require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
+        if self.first_assignment == "kmeans_pretrained":
+            self.cold_start.check(self.num_clusters)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Independent cluster models, or the means of clustered pre-trained models."""

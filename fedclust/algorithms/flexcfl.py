@@ -22,7 +22,7 @@ Differs from the released code (morningD/FlexCFL):
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ from fedclust.algorithms.inter_group import InterGroup
 from fedclust.algorithms.joining import Joining, join
 from fedclust.algorithms.shift import ShiftTest
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average
+from fedclust.helpers.effects import IfDataChange, OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne
 from fedclust.solver import Solver
@@ -63,11 +64,11 @@ class FlexCFL(Method):
     solver: Solver
     num_clusters: AtLeastOne
     cold_start: ColdStart
-    shift: ShiftTest
+    shift: Annotated[ShiftTest, OnlyWith("migration", True)]
     inter_group: InterGroup
     group_init: GroupInit = "pretrained_mean"
     joining: Joining = "direction"
-    migration: bool = True
+    migration: Annotated[bool, IfDataChange()] = True
     aggregation: Aggregation = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
@@ -91,10 +92,7 @@ class FlexCFL(Method):
 
     def __post_init__(self) -> None:
         require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
-        given = getattr(self.cold_start.method, "num_clusters", "auto")
-        same = given in (self.num_clusters, "auto")
-        what = f"{given}, as many as the cold start makes: num_clusters=… sets both"
-        require(same, "algorithm.num_clusters", self.num_clusters, what)
+        self.cold_start.check(self.num_clusters)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The group cold start, Algorithm 3."""

@@ -7,13 +7,14 @@ of a shift choose anew at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from torch import Tensor
 
 from fedclust.algorithms.ifca import IFCA
 from fedclust.algorithms.shift import ShiftTest
 from fedclust.algorithms.steps import arrived
+from fedclust.helpers.effects import IfDataChange, OnlyWith
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients
 
@@ -29,8 +30,8 @@ class IFCAMemory(IFCA):
     """
 
     cluster_choice: Literal["last"] = "last"  # type: ignore[assignment]  # another set of values
-    migration: bool = False
-    shift: ShiftTest = field(default_factory=ShiftTest)
+    migration: Annotated[bool, IfDataChange()] = False
+    shift: Annotated[ShiftTest, OnlyWith("migration", True)] = field(default_factory=ShiftTest)
 
     @dataclass(frozen=True, kw_only=True)
     class State(IFCA.State):

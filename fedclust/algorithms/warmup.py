@@ -18,12 +18,13 @@ and the aggregate is the mean.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data, zeros
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import counted, require
 from fedclust.helpers.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
@@ -52,12 +53,12 @@ class Warmup:
     """
 
     mode: Mode = "federated"
-    rounds: AtLeastOne = 5
-    participation: Fraction | None = None
-    cover_all: bool = True
-    fresh: bool = False
-    steps: AtLeastOne = 10
-    own_start: bool = True
+    rounds: Annotated[AtLeastOne, OnlyWith("mode", "federated")] = 5
+    participation: Annotated[Fraction | None, OnlyWith("mode", "federated")] = None
+    cover_all: Annotated[bool, OnlyWith("mode", "federated"), OnlyWith("fresh", False)] = True
+    fresh: Annotated[bool, OnlyWith("mode", "federated")] = False
+    steps: Annotated[AtLeastOne, OnlyWith("mode", "local")] = 10
+    own_start: Annotated[bool, OnlyWith("mode", "local")] = True
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, "algorithm.warmup.rounds", self.rounds, "at least 1")

@@ -5,13 +5,14 @@ apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 
 from fedclust.cluster_methods import Count, as_labels, as_matrix, check_count, cluster
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastTwo, Positive, Silhouette
 from fedclust.helpers.rng import Stream
@@ -32,11 +33,11 @@ class Agglomerative:
         max_clusters, min_silhouette: of auto, see `fedclust.cluster_methods.cluster`.
     """
 
-    num_clusters: Count
+    num_clusters: Annotated[Count, OnlyWith("threshold", None)]
     linkage: Linkage = "average"
     threshold: Positive | None = None
-    max_clusters: AtLeastTwo = 10
-    min_silhouette: Silhouette = 0.25
+    max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
+    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from sklearn.cluster import DBSCAN
 from torch import Tensor
 
 from fedclust.cluster_methods import Floats, Labels, as_labels, as_matrix, noise_as_cluster
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Positive
 from fedclust.helpers.rng import Stream
@@ -33,7 +34,7 @@ class Dbscan:
         min_samples: neighbours, itself included, that make a client a core of a cluster.
     """
 
-    num_clusters: AtLeastOne | str
+    num_clusters: Annotated[AtLeastOne | str, OnlyWith("eps", None)]
     eps: Positive | Literal["knee"] | None = None
     min_samples: AtLeastOne = 5
 

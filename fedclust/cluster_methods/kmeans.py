@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from sklearn.cluster import KMeans as SklearnKMeans
@@ -20,6 +20,7 @@ from fedclust.cluster_methods import (
     cluster,
     random_state,
 )
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Silhouette, Starts
 from fedclust.helpers.rng import Stream
@@ -45,8 +46,8 @@ class KMeans:
     num_clusters: Count
     starts: Starts = 10
     max_iter: AtLeastOne = 300
-    max_clusters: AtLeastTwo = 10
-    min_silhouette: Silhouette = 0.25
+    max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
+    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from torch import Tensor
@@ -18,6 +18,7 @@ from fedclust.cluster_methods import (
     cluster,
     random_state,
 )
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Silhouette, Starts
 from fedclust.helpers.rng import Stream
 
@@ -41,10 +42,10 @@ class KMedoids:
 
     num_clusters: Count
     variant: Variant = "fasterpam"
-    starts: Starts = 10
+    starts: Annotated[Starts, OnlyWith("variant", "fasterpam")] = 10
     max_iter: AtLeastOne = 300
-    max_clusters: AtLeastTwo = 10
-    min_silhouette: Silhouette = 0.25
+    max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
+    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from torch import Tensor
 
 from fedclust.cluster_methods import Count, as_labels, as_matrix, check_count, cluster, random_state
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.extras import install
 from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Silhouette
@@ -55,8 +56,8 @@ class KMedoidsSklearnExtra:
     method: Method = "alternate"
     start: Start = "heuristic"
     max_iter: AtLeastOne = 300
-    max_clusters: AtLeastTwo = 10
-    min_silhouette: Silhouette = 0.25
+    max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
+    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)

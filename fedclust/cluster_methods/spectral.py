@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from sklearn.cluster import SpectralClustering
@@ -18,6 +18,7 @@ from fedclust.cluster_methods import (
     cluster,
     random_state,
 )
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import AtLeastTwo, Silhouette
 from fedclust.helpers.rng import Stream
 
@@ -34,8 +35,8 @@ class Spectral:
     """
 
     num_clusters: Count
-    max_clusters: AtLeastTwo = 10
-    min_silhouette: Silhouette = 0.25
+    max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
+    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
 
     def __post_init__(self) -> None:
         check_count(self.num_clusters, self.max_clusters, self.min_silhouette)

@@ -9,11 +9,12 @@ client's model after that training.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cosine
 from fedclust.helpers.ranges import AtLeastOne
@@ -35,7 +36,7 @@ class GradCosine:
     """
 
     gradient: Where = "common"
-    batch_size: AtLeastOne | None = None
+    batch_size: Annotated[AtLeastOne | None, OnlyWith("gradient", "last_batch")] = None
 
     num_components: ClassVar[None] = None
 

@@ -128,6 +128,8 @@ def _run(
         import torch
 
         from fedclust.config.build import build, data_of
+        from fedclust.config.idle import idle_lines
+        from fedclust.config.objects import Objects
         from fedclust.metrics import meaning
         from fedclust.metrics.summary import objective
         from fedclust.metrics.told import read_meanings
@@ -150,6 +152,8 @@ def _run(
             if not alone:
                 device = afterwards.enter_context(gpus.dealt(device))
             built = build({**resolved, "device": device}, own)
+            for line in idle_lines(resolved, resolved["overrides"], Objects(own)):
+                Aside(title, console).warn(line)
         else:
             read_meanings(path)  # no file of a user's was imported
             meaning(schema.objective_of(resolved), "objective")

@@ -18,6 +18,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
+from fedclust.helpers.effects import Mark
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.memory import short_of_memory
 from fedclust.helpers.ranges import Range
@@ -106,6 +107,15 @@ class Objects:
         for name in path[:-1]:
             part = _plain(_hints(part).get(name, object))
         return _misfit(value, _hints(part).get(path[-1], object))
+
+    def marks(self, target: str, name: str) -> list[Mark]:
+        """When an argument of a target has an effect; empty: always."""
+        hint = _hints(self._locate(target, "common", None)).get(name)
+        return [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Mark)]
+
+    def attribute(self, target: str, name: str, default: Any) -> Any:
+        """What the class of a target says of all its objects."""
+        return getattr(self._locate(target, "common", None), name, default)
 
     def _check(self, node: Any, key: str, wanted: Any) -> None:
         """Check a node of which `wanted`, a group or a class, is asked; any part if None."""

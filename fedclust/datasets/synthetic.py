@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedclust.helpers.effects import Never
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Clients, NonNegative, Seed
 from fedclust.helpers.rng import Stream
@@ -17,6 +19,7 @@ from fedclust.types import Dataset
 
 DIMENSION, NUM_CLASSES = 60, 10
 _SMALLEST = 50  # examples every device has
+_ALIKE = "it moves the weights of all classes alike, so the largest logit, the label, stays"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,9 @@ class Synthetic:
     are, and partition=natural gives them to their device.
 
     Attributes:
-        alpha: standard deviation, over devices, of the mean of a device's classifier.
+        alpha: standard deviation, over devices, of the mean of a device's classifier. It changes no
+            label, neither here nor in the generator as published: the mean is added to every
+            class's weights alike, so the largest logit stays.
         beta: standard deviation, over devices, of the mean of a device's inputs.
         num_devices: number of devices.
         total: number of examples, met within 1 % by scaling the drawn sizes; None leaves them as
@@ -35,7 +40,7 @@ class Synthetic:
         data_seed: seed of everything drawn.
     """
 
-    alpha: NonNegative = 1.0
+    alpha: Annotated[NonNegative, Never(_ALIKE)] = 1.0
     beta: NonNegative = 1.0
     num_devices: Clients = 100
     total: AtLeastOne | None = 75_349

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastZero, Clients, Positive
 from fedclust.helpers.rng import Stream
@@ -57,7 +59,7 @@ class ClassSubsets:
     num_clients: Clients
     subsets: str | Sequence[Sequence[AtLeastZero]]
     num_clusters: AtLeastOne = 4
-    classes_per_cluster: Positive = 8
+    classes_per_cluster: Annotated[Positive, OnlyWith("subsets", "random")] = 8
     cluster_sizes: str | Sequence[AtLeastOne] = "equal"
     examples_per_client: AtLeastOne | None = None
 

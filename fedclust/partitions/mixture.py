@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Positive, Probability
 from fedclust.helpers.rng import Stream
@@ -41,7 +42,7 @@ class Mixture:
 
     base: ConceptPartition
     shares: Literal["dirichlet", "linear"] | Sequence[Sequence[Probability]] = "dirichlet"
-    alpha: Positive = 0.4
+    alpha: Annotated[Positive, OnlyWith("shares", "dirichlet")] = 0.4
 
     def __post_init__(self) -> None:
         require(

@@ -7,12 +7,13 @@ Sizes from a Dirichlet distribution; lognormal and capped as those of FedEM's sy
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import AtLeastOne, Positive
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import base_pool, of_base
@@ -47,8 +48,8 @@ class Quantity:
 
     base: Partition
     law: Literal["dirichlet", "lognormal", "truncated_normal"] = "dirichlet"
-    beta: Positive = 0.5
-    spread: Positive = 0.3
+    beta: Annotated[Positive, OnlyWith("law", "dirichlet")] = 0.5
+    spread: Annotated[Positive, OnlyWith("law", "truncated_normal")] = 0.3
     deal: Literal["within_groups", "cap"] = "within_groups"
     min_examples: AtLeastOne = 10
 

@@ -412,6 +412,16 @@ def test_a_part_that_is_put_elsewhere_is_read_there(
     assert metric["_target_"].endswith("MADC")
 
 
+def test_what_is_typed_without_effect_is_told(fedclust: Callable[..., Any]) -> None:
+    done = fedclust(
+        *("run", *TINY, "algorithm=fesem", "algorithm.cold_start.scale=5", "rounds=1", "seeds=1")
+    )
+    assert done.status == 0, done.err
+    assert "algorithm.cold_start.scale=5 has no effect: it is read with" in " ".join(
+        (done.out + done.err).split()
+    )
+
+
 def test_an_experiment_of_ones_own_has_scales_too(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:

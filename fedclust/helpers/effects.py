@@ -1,0 +1,51 @@
+"""Arguments without effect in some settings, said where they are declared.
+
+A part annotates such a field, as in `Annotated[float, OnlyWith("num_clusters", "auto")]`. A value
+that is typed for it where it has no effect is told, see `fedclust.config.idle`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class OnlyWith:
+    """Only where another argument of the same part has a value, and has an effect itself.
+
+    Attributes:
+        name: the other argument.
+        value: what it must be; None for null.
+    """
+
+    name: str
+    value: str | bool | None
+
+
+@dataclass(frozen=True)
+class OnlyWithout:
+    """Only where another argument of the same part has not this value."""
+
+    name: str
+    value: str | bool | None
+
+
+@dataclass(frozen=True)
+class IfDataChange:
+    """Only in a scenario in which data change, or where another argument is not null.
+
+    Attributes:
+        otherwise: the other argument; "" for none.
+    """
+
+    otherwise: str = ""
+
+
+@dataclass(frozen=True)
+class Never:
+    """Without effect on any number, and why."""
+
+    why: str
+
+
+Mark = OnlyWith | OnlyWithout | IfDataChange | Never

@@ -1,0 +1,103 @@
+"""Values that are read and without effect: told where they are typed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from configs import composed
+
+from fedclust.config.idle import idle_lines
+from fedclust.config.objects import Objects
+from fedclust.datasets.synthetic import Synthetic
+from fedclust.helpers.errors import ConfigError
+
+AUTO = "it is read with cluster_method.num_clusters=auto"
+PRETRAINED = "algorithm.first_assignment=kmeans_pretrained"
+READ = "it is read with algorithm"
+STILL = "nobody's data change; it needs a scenario with a shift"
+
+
+@pytest.mark.parametrize(
+    ("job", "typed", "why"),
+    [
+        (
+            "algorithm=fesem",
+            "algorithm.cold_start.scale=5",
+            f"it is read with {PRETRAINED}",
+        ),
+        (
+            "algorithm=fesem",
+            "cluster_metric@algorithm.cold_start.metric=madc",
+            f"it is read with {PRETRAINED}",
+        ),
+        (
+            "algorithm=fesem algorithm.first_assignment=kmeans_pretrained",
+            "algorithm.cold_start.scale=5",
+            "",
+        ),
+        (
+            "algorithm=fedgroup",
+            "algorithm.shift.fraction=0.3",
+            "it is read with algorithm.migration=true",
+        ),
+        ("algorithm=flexcfl", "algorithm.migration=false", STILL),
+        ("algorithm=flexcfl", "algorithm.shift.fraction=0.3", STILL),
+        ("algorithm=ifca_mig", "algorithm.shift.distance=released", STILL),
+        ("algorithm=flexcfl scenario=swap_all", "algorithm.shift.fraction=0.3", ""),
+        (
+            "algorithm=flexcfl_rcc",
+            "algorithm.cold_start.scale=5",
+            "it is read with algorithm.cold_start.grouping=clustered",
+        ),
+        ("algorithm=diffnorm", "cluster_method.max_clusters=5", AUTO),
+        ("algorithm=diffnorm num_clusters=auto", "cluster_method.min_silhouette=0.1", ""),
+        (
+            "algorithm=flhc algorithm.method.threshold=1.0",
+            "algorithm.method.min_silhouette=0.1",
+            "it is read with algorithm.method.num_clusters=auto",
+        ),
+        ("algorithm=feddrift", "algorithm.delta=0.2", f"{STILL}, or algorithm.every"),
+        ("algorithm=feddrift", "algorithm.linkage=average", f"{STILL}, or algorithm.every"),
+        (
+            "algorithm=feddrift_eager scenario=swap_all",
+            "algorithm.linkage=average",
+            "it is not read with algorithm.merge_delta=null",
+        ),
+        ("algorithm=feddrift algorithm.every=2", "algorithm.delta=0.2", ""),
+        (
+            "algorithm=lcfl",
+            "algorithm.warmup.steps=3",
+            "it is read with algorithm.warmup.mode=local",
+        ),
+        (
+            "algorithm=fedavg dataset=synthetic partition=natural",
+            "dataset.alpha=0",
+            "it moves the weights of all classes alike, so the largest logit, the label, stays",
+        ),
+        ("algorithm=fedavg dataset=synthetic partition=natural", "dataset.beta=0", ""),
+    ],
+)
+def test_a_value_without_effect_is_told(job: str, typed: str, why: str) -> None:
+    config = composed(*job.split(), typed)
+    lines = list(idle_lines(config, [*job.split(), typed], Objects()))
+    assert lines == ([f"{typed} has no effect: {why}"] if why else [])
+
+
+def test_synthetics_alpha_changes_no_label() -> None:
+    """W + a 1ᵀ and b + a 1 add the same number to every logit."""
+    one, other = (Synthetic(alpha=a, num_devices=5, total=None).load() for a in (0.0, 4.0))
+    assert torch.equal(one.x_train, other.x_train)
+    assert torch.equal(one.y_train, other.y_train)
+    assert len(one.y_train.unique()) > 1
+    inputs = Synthetic(beta=4.0, num_devices=5, total=None).load()
+    assert not torch.equal(one.x_train, inputs.x_train)
+
+
+@pytest.mark.parametrize(
+    "job", ["algorithm=fedgroup", f"algorithm=fesem {PRETRAINED}"], ids=["fedgroup", "fesem"]
+)
+def test_a_method_and_its_cold_start_make_equally_many_clusters(job: str) -> None:
+    node = composed(*job.split(), "num_clusters=4", "algorithm.num_clusters=2")["algorithm"]
+    with pytest.raises(ConfigError, match=r"num_clusters=2 is not allowed: 4, as many"):
+        Objects().make(node, "algorithm")
+    Objects().make({**node, "num_clusters": 4}, "algorithm")

@@ -190,7 +190,6 @@ def tuning_table(searches: Sequence[Search]) -> Table:
                 Cell(text="–" if one.best is None else str(one.best.number + 1)),
                 Cell(text=f"{states['complete']} + {states['pruned']} + {states['failed']}"),
                 Cell(text=f"{spent / one.rounds:.1f}"),
-                Cell(text=record["values"]),
             )
         )
         records.append(record)
@@ -211,7 +210,6 @@ def tuning_table(searches: Sequence[Search]) -> Table:
             "best trial",
             "complete + pruned + failed",
             "budget spent",
-            "values",
         ),
         rows=tuple(rows),
         records=tuple(records),
@@ -221,6 +219,8 @@ def tuning_table(searches: Sequence[Search]) -> Table:
             "on test data with other seeds.",
             "Spread: interquartile range over the complete trials. Budget: rounds computed, in "
             "complete trials.",
+            # too long for cells, whose words would be broken
+            *(f"Tuned {one['search']}: {one['values']}" for one in records if one["values"]),
         ),
     )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
+from rich.console import Console
 
-from fedclust.report.tuning import _places, make_tuning_report
+from fedclust.report.terminal import print_table
+from fedclust.report.tuning import _places, make_tuning_report, read_searches, tuning_table
 from fedclust.tuning.record import Trial, write_trials
 
 
@@ -36,6 +39,21 @@ def test_a_case_tells_searches_apart_by_itself_and_values_have_a_figure(tmp_path
     figures = {file.name for file in (tmp_path / "report" / "figures").glob("*.png")}
     names = ("tuning_0", "tuning_1")
     assert figures == {f"{name}{end}.png" for name in names for end in ("", "_values")}
+
+
+def test_no_word_of_the_table_is_broken(tmp_path: Path) -> None:
+    long = {"algorithm.cluster_method.max_clusters": [2, 4], "solver.weight_decay": [0.0, 1e-5]}
+    for method in ("fedavg", "lcfl"):
+        search(tmp_path / method, method, {key: list(v) for key, v in long.items()})
+    table = tuning_table(read_searches(tmp_path))
+    console = Console(file=io.StringIO(), width=80)
+    print_table(table, console)
+    assert isinstance(console.file, io.StringIO)
+    words = console.file.getvalue().split()
+    assert words.count("algorithm.cluster_method.max_clusters=4") == 2
+    assert words.count("solver.weight_decay=1e-05") == 2
+    assert {"default", "complete", "pruned", "failed", "budget"} <= set(words)
+    assert table.html().count("<table") == 1
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from faults.jobs import CHEAP, JOBS, job_of
 
 import fedclust.commands.run
 import fedclust.report.terminal  # noqa: F401 - what every process needs is imported here, once
+from fedclust.helpers.scratch import scratch
 
 PARTS: Mapping[str, Callable[[bool], Iterator[Case]]] = {
     "kills": kills.cases,
@@ -111,6 +112,12 @@ def work(given: argparse.Namespace, worker: int, until: float) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the campaign; returns the exit status."""
+    with scratch() as folder:  # also for what killed processes leave
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a part of all cases, ten minutes")
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))

@@ -280,6 +280,7 @@ def _job(config: DictConfig) -> float | None:
     folder = Path(hydra_config.runtime.output_dir)
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
     if in_sweep:
+        sweep.end_with_sweep()
         gpus.see_again(hydra_config.launcher)
         begin_job()
     said: list[str] = []

@@ -12,9 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from signal import SIGKILL
 from threading import Event, Thread
+from threading import enumerate as enumerate_threads
+from time import sleep
 from typing import Any
+
+from fedclust.helpers.scratch import scratch
 
 NOTES = "FEDCLUST_SWEEP"  # the variable that names the folder
 _PATIENCE = 0.5  # seconds between two looks for jobs that have ended
@@ -30,11 +34,12 @@ def notes(beside: Path | None = None) -> Iterator[Path]:
         beside: the folder to make it in, hidden, where jobs run on other machines; None for the
             system's own for such things.
     """
-    with TemporaryDirectory(prefix=".fedclust-" if beside else "fedclust-", dir=beside) as folder:
+    with scratch(beside) as folder:
         for name in ("not_run", "seconds"):
-            Path(folder, name).touch()
-        os.environ[NOTES] = folder
-        yield Path(folder)
+            (folder / name).touch()
+        (folder / "process").write_text(str(os.getpid()))
+        os.environ[NOTES] = str(folder)
+        yield folder
 
 
 def num_jobs(params: Mapping[str, Any], overrides: Sequence[str] = ()) -> int:
@@ -137,6 +142,25 @@ def told_as_jobs_end(tell: Callable[[str], None]) -> Iterator[None]:
     finally:
         over.set()
         watching.join()
+
+
+def end_with_sweep() -> None:
+    """In a process that the sweep's has started: be killed when that one is gone.
+
+    A worker of joblib looks for it between two jobs only. A job of submitit, whose process has
+    another parent, outlives the sweep.
+    """
+    sweeps, name = "".join(lines("process")), "fedclust-end-with-sweep"
+    watched = any(thread.name == name for thread in enumerate_threads())
+    if sweeps != str(os.getppid()) or watched:
+        return
+
+    def watch() -> None:
+        while sweeps == str(os.getppid()):
+            sleep(_PATIENCE)
+        os.kill(os.getpid(), SIGKILL)
+
+    Thread(target=watch, name=name, daemon=True).start()
 
 
 def note_folders(results: Path) -> None:

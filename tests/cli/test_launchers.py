@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from test_resume import assert_same, finish, wait_for_round
 
 from fedclust.commands import run
 from fedclust.commands.run import told_elsewhere
-from fedclust.commands.sweep import NOTES, note_ended, note_jobs, notes
+from fedclust.commands.sweep import NOTES, end_with_sweep, note_ended, note_jobs, notes
 from fedclust.helpers.errors import JobLost
 from fedclust.runtime.signals import heard
 
@@ -257,3 +258,39 @@ def test_ctrl_c_is_noted_and_raised() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_worker_ends_with_the_process_that_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep's process is killed while the worker is in a job; a worker of another parent, as
+    submitit's, stays.
+    """
+    monkeypatch.setenv(NOTES, str(tmp_path))
+    reading, writing = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        try:
+            (tmp_path / "process").write_text(str(os.getpid()))
+            if os.fork() == 0:
+                end_with_sweep()
+                end_with_sweep()
+                assert threading.active_count() <= 2
+                os.write(writing, b"working")
+                time.sleep(60)
+                os._exit(0)
+            os.close(writing)
+            time.sleep(60)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert os.read(pipe.fileno(), 7) == b"working"
+        began = time.monotonic()
+        os.kill(middle, signal.SIGKILL)
+        os.waitpid(middle, 0)
+        assert pipe.read() == b""  # the worker's end of the pipe is closed
+    assert time.monotonic() - began < 10
+    before = threading.active_count()
+    end_with_sweep()  # this process is of another parent
+    assert threading.active_count() == before

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.rng import Stream
 from fedclust.types import Dataset, Federation, Pool, Split
-from fedclust.validation import cut
+from fedclust.validation import cut, redrawn
 from fedclust.verbs import Partition
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def build(
             outside the pool.
     """
     pool = partition.pool(dataset) if pool is None else pool
-    train, test, group = partition.split(dataset, Stream.of(seed, "partition"))
+    train, test, group = _split(dataset, partition, seed, pool)
     fed = Federation(pool=pool, train=train, test=test, group=group)
     require(fed.num_clients >= 1, "partition.num_clients", fed.num_clients, "at least 1")
     assert len(train.count) == len(test.count) == fed.num_clients
@@ -82,6 +82,31 @@ def build(
         return fed
     train, held_out = cut(fed.train, pool.y, validation, seed)
     return replace(fed, train=train, validation=held_out)
+
+
+def _split(
+    dataset: Dataset, partition: Partition, seed: int, pool: Pool
+) -> tuple[Split, Split, Tensor]:
+    """Train split, test split and group [M] of a seed.
+
+    Where the seed draws test examples of its own, the partition sees the dataset with these, and
+    its rows are led back to those of the pool. A pool that does not hold every example once under
+    each concept, or whose rows a table names, keeps the examples that all seeds share.
+    """
+    stream = Stream.of(seed, "partition")
+    whole = len(pool.y) == pool.concepts * (len(dataset.y_train) + len(dataset.y_test))
+    if dataset.test_share is None or pool.named or not whole:
+        return partition.split(dataset, stream)
+    seen, place = redrawn(dataset, seed)
+    train, test, group = partition.split(seen, stream)
+    return _led_back(train, place, pool), _led_back(test, place, pool), group
+
+
+def _led_back(split: Split, place: Tensor, pool: Pool) -> Split:
+    """The split with example r of its rows as example `place[r]`, the concepts unchanged."""
+    rows = split.index.long()
+    rows = place[rows // pool.concepts] * pool.concepts + rows % pool.concepts
+    return Split(rows.to(torch.int32), split.start)
 
 
 def label_histogram(fed: Federation, clients: Tensor) -> Tensor:
@@ -279,7 +304,10 @@ def summary(fed: Federation) -> dict[str, Any]:
     variation between the classes of their training examples and those of all, 0 where all are
     alike; `examples`: training examples of every class per
     true group, with the group "-1" for clients without one; without true groups and for up to
-    1,000 clients also `client_examples`, the same per client.
+    1,000 clients also `client_examples`, the same per client. `tested`: digest of the examples that
+    are tested on, under whatever concept; `repeated`: how often rows of the pool are owned besides
+    the first time, in all splits; `trained_and_tested`: rows that somebody trains on and somebody
+    is tested on.
     """
     histogram = fed.train.classes(fed.pool.y, fed.pool.num_classes)
     owned = (histogram > 0).sum(1).double()
@@ -309,6 +337,12 @@ def summary(fed: Federation) -> dict[str, Any]:
         str(group): histogram[fed.group == group].sum(0).tolist()
         for group in sorted(set(fed.group.tolist()))
     }
+    rows = torch.cat([split.index for split in fed.splits.values()])
+    tested = fed.test.index.unique()
+    numbers["repeated"] = len(rows) - len(rows.unique())
+    numbers["trained_and_tested"] = int(torch.isin(tested, fed.train.index).sum())
+    examples = (tested // fed.pool.concepts).unique().cpu().numpy()
+    numbers["tested"] = hashlib.blake2b(examples.tobytes(), digest_size=8).hexdigest()
     if not numbers["groups"] and fed.num_clients <= _FEW_CLIENTS:
         numbers["client_examples"] = histogram.tolist()
     return numbers

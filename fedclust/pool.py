@@ -55,6 +55,8 @@ class Pool:
             row r has image r.
         concepts: forms G in which every example occurs, such as its rotations: row r G + g is
             example r under concept g.
+        named: whether a table names the rows for training and testing, so that no seed may draw
+            others.
     """
 
     x: Tensor
@@ -66,6 +68,7 @@ class Pool:
     gather: Gather | None = None
     image: Tensor | None = None
     concepts: int = 1
+    named: bool = False
 
     def images(self, index: Tensor) -> Tensor:
         """Place in `x` of the images of the rows `index` [...] int64."""

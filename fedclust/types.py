@@ -37,6 +37,8 @@ class Dataset:
             them.
         group: [M] int64 true group of every natural client; None where there are no groups.
         view: what a model sees of an image besides; None for all of it as it is.
+        test_share: where every seed draws test examples of its own, their share of each natural
+            client's, or of all examples; None where they are the same for all seeds.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Dataset:
     test_owner: Tensor | None = None
     group: Tensor | None = None
     view: View | None = None
+    test_share: float | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

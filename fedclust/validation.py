@@ -1,4 +1,4 @@
-"""Each client's training examples cut in two: what it trains on, and what it is validated on.
+"""Examples that nobody trains on: each client's validation examples, and a seed's test examples.
 
 A hyper-parameter or a round may be chosen by validation examples, so that the test examples are
 looked at once.
@@ -6,12 +6,57 @@ looked at once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedclust.helpers.errors import counted, require
 from fedclust.helpers.rng import Stream, fold, uniform
-from fedclust.types import Split
+from fedclust.types import Dataset, Split
+
+
+def drawn_test(owner: Tensor | None, size: int, share: float, seed: int) -> Tensor:
+    """Which rows are for testing, [N] bool: of every client's rows a share, rounded up.
+
+    Args:
+        owner: [N] natural client of every row, None where all are of one.
+        size: N.
+        share: in [0, 1).
+        seed: decides which.
+    """
+    if share == 0:
+        return torch.zeros(size, dtype=torch.bool)
+    whose = np.zeros(size, dtype=np.int64) if owner is None else owner.numpy()
+    order = np.lexsort((Stream.of(seed, "test share").numpy().random(size), whose))
+    count = np.bincount(whose)
+    place = np.empty(size, dtype=np.int64)
+    place[order] = np.arange(size) - np.repeat(np.cumsum(count) - count, count)
+    return torch.from_numpy(place < np.ceil(share * count)[whose])
+
+
+def redrawn(dataset: Dataset, seed: int) -> tuple[Dataset, Tensor]:
+    """The dataset with the test examples of a seed, and the place that each of its examples, those
+    for training first, has in the dataset given, [N] int64.
+    """
+    assert dataset.test_share is not None
+    x = torch.cat([dataset.x_train, dataset.x_test])
+    y = torch.cat([dataset.y_train, dataset.y_test])
+    own, tested = dataset.owner, dataset.test_owner
+    own = own if own is None or tested is None else torch.cat([own, tested])
+    tests = drawn_test(own, len(y), dataset.test_share, seed)
+    learnt, held = (torch.nonzero(rows).flatten() for rows in (~tests, tests))
+    seen = replace(
+        dataset,
+        x_train=x[learnt],
+        y_train=y[learnt],
+        x_test=x[held],
+        y_test=y[held],
+        owner=None if own is None else own[learnt],
+        test_owner=None if own is None else own[held],
+    )
+    return seen, torch.cat([learnt, held])
 
 
 def cut(train: Split, y: Tensor, share: float, seed: int) -> tuple[Split, Split]:

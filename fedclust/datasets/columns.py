@@ -14,8 +14,8 @@ from torch import Tensor
 from fedclust.datasets.checks import checked
 from fedclust.datasets.normalise import affine, unchanged
 from fedclust.helpers.errors import DataError, require
-from fedclust.helpers.rng import Stream
 from fedclust.types import Dataset
+from fedclust.validation import drawn_test
 
 Array = npt.NDArray[Any]
 _SHOWN = 8  # names that a message lists
@@ -152,6 +152,16 @@ class Columns:
         return torch.from_numpy(codes.reshape(-1).astype(np.int64)), known
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """How test rows are drawn: their share, and the seed that decides for all seeds of a run, None
+    where each draws its own.
+    """
+
+    share: float
+    seed: int | None
+
+
 def check_parts(client: str | None, group: str | None, test_share: float, named: bool) -> None:
     """Raise a `ConfigError` for options that do not go together.
 
@@ -180,7 +190,7 @@ def parted(
     x: Tensor,
     classes: tuple[Tensor, int],
     whose: tuple[Tensor | None, Tensor | None],
-    tests: Tensor,
+    tests: Tensor | Drawn,
     normalise: str,
 ) -> Dataset:
     """The dataset of rows that are cut into training and test examples.
@@ -190,20 +200,26 @@ def parted(
         name: of the dataset.
         x: [N, *shape] examples.
         classes, whose: what `Columns.classes` and `Columns.clients` return.
-        tests: [N] bool, which rows are for testing.
+        tests: [N] bool, which rows are for testing, or how they are drawn. Where every seed draws
+            its own, all rows give the statistics of `normalise`, and seed 0 those of the dataset.
         normalise: a word of `fedclust.datasets.normalise`, or none.
 
     Raises:
         DataError: nothing is left to train on.
     """
+    y, num_classes = classes
+    owner, group = whose
+    anew = None
+    if isinstance(tests, Drawn):
+        anew = tests.share if tests.seed is None and tests.share else None
+        tests = drawn_test(owner, table.size, tests.share, tests.seed or 0)
     if bool(tests.all()):
         raise DataError(
             f"{table.what} leaves no row to train on: lower dataset.test_share, or see which rows "
             "the data name for training"
         )
-    y, num_classes = classes
-    owner, group = whose
-    scale, shift = unchanged(x) if normalise == "none" else affine(normalise, x[~tests])
+    seen = x[~tests] if anew is None else x
+    scale, shift = unchanged(x) if normalise == "none" else affine(normalise, seen)
     return checked(
         Dataset(
             name=name,
@@ -217,27 +233,9 @@ def parted(
             owner=None if owner is None else owner[~tests],
             test_owner=None if owner is None or not bool(tests.any()) else owner[tests],
             group=group,
+            test_share=anew,
         )
     )
-
-
-def drawn_test(owner: Tensor | None, size: int, share: float, seed: int) -> Tensor:
-    """Which rows are for testing, [N] bool: of every client's rows a share, rounded up.
-
-    Args:
-        owner: [N] natural client of every row, None where all are of one.
-        size: N.
-        share: in [0, 1).
-        seed: decides which.
-    """
-    if share == 0:
-        return torch.zeros(size, dtype=torch.bool)
-    whose = np.zeros(size, dtype=np.int64) if owner is None else owner.numpy()
-    order = np.lexsort((Stream.of(seed, "test share").numpy().random(size), whose))
-    count = np.bincount(whose)
-    place = np.empty(size, dtype=np.int64)
-    place[order] = np.arange(size) - np.repeat(np.cumsum(count) - count, count)
-    return torch.from_numpy(place < np.ceil(share * count)[whose])
 
 
 def shown(value: object) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedclust.datasets.checks import read
-from fedclust.datasets.columns import Columns, check_parts, drawn_test, parted, shown
+from fedclust.datasets.columns import Columns, Drawn, check_parts, parted, shown
 from fedclust.datasets.normalise import check_word
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.ranges import BelowOne, Seed
@@ -34,9 +34,10 @@ class Csv:
         client: column of the natural client, for partition=natural; None where there are none.
         group: column of the client's true group, None where there is none.
         split: column that holds train or test; None where a share is drawn.
-        test_share: share of the test set, drawn by `data_seed` from the rows of every client, or
-            from all; not used with `split`. 0 leaves it to partition=natural.
-        data_seed: seed of that draw, the same for all seeds of a run.
+        test_share: share of the test set, drawn from the rows of every client, or from all; not
+            used with `split`. 0 leaves it to partition=natural.
+        data_seed: seed of one draw for all seeds of a run; None where each draws anew, so that
+            differences between seeds tell of the choice of test rows, too.
         normalise: mean_std (per feature, of the training examples) or none.
     """
 
@@ -47,7 +48,7 @@ class Csv:
     group: str | None = None
     split: str | None = None
     test_share: BelowOne = 0.2
-    data_seed: Seed = 0
+    data_seed: Seed | None = None
     normalise: str = "mean_std"
 
     def __post_init__(self) -> None:
@@ -71,13 +72,13 @@ class Csv:
         others = (self.label, self.client, self.group, self.split)
         classes, whose = table.classes(self.label), table.clients(self.client, self.group)
         x = torch.from_numpy(table.numbers(self.features, others))
-        tests = self._tests(table, whose[0])
+        tests = self._tests(table)
         return parted(table, path.stem, x, classes, whose, tests, self.normalise)
 
-    def _tests(self, table: Columns, owner: Tensor | None) -> Tensor:
-        """Which rows are for testing, [N] bool."""
+    def _tests(self, table: Columns) -> Tensor | Drawn:
+        """Which rows are for testing, [N] bool, or how they are drawn."""
         if self.split is None:
-            return drawn_test(owner, table.size, self.test_share, self.data_seed)
+            return Drawn(self.test_share, self.data_seed)
         values = table.values("dataset.split", self.split)
         odd = np.flatnonzero(~np.isin(values, _PARTS))
         if len(odd):

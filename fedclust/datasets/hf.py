@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedclust.datasets.checks import read
-from fedclust.datasets.columns import Columns, check_parts, drawn_test, parted
+from fedclust.datasets.columns import Columns, Drawn, check_parts, parted
 from fedclust.datasets.extra import installed
 from fedclust.datasets.normalise import WORDS, check_word
 from fedclust.datasets.pictures import picture
@@ -45,9 +45,10 @@ class HuggingFace:
         label: column of the class.
         client: column of the natural client, for partition=natural; None where there are none.
         group: column of the client's true group, None where there is none.
-        test_share: share of the test set, drawn by `data_seed` from the rows of every client, or
-            from all; not used with `test`. 0 leaves it to partition=natural.
-        data_seed: seed of that draw, the same for all seeds of a run.
+        test_share: share of the test set, drawn from the rows of every client, or from all; not
+            used with `test`. 0 leaves it to partition=natural.
+        data_seed: seed of one draw for all seeds of a run; None where each draws anew, so that
+            differences between seeds tell of the choice of test rows, too.
         size: side of the pictures after resizing, pixels; None leaves pictures that are all alike.
         grayscale: one channel instead of three.
         normalise: mean_std (per channel or feature, of the training examples); of pictures also
@@ -66,7 +67,7 @@ class HuggingFace:
     client: str | None = None
     group: str | None = None
     test_share: BelowOne = 0.2
-    data_seed: Seed = 0
+    data_seed: Seed | None = None
     size: Side | None = None
     grayscale: bool = False
     normalise: str = "mean_std"
@@ -103,7 +104,7 @@ class HuggingFace:
             else self._pictures(table, self.image)
         )
         tests = (
-            drawn_test(whose[0], table.size, self.test_share, self.data_seed)
+            Drawn(self.test_share, self.data_seed)
             if self.test is None
             else torch.arange(table.size) >= first
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -33,7 +33,7 @@ class FromFile:
 
     def pool(self, dataset: Dataset) -> Pool:
         """The pool of `base`."""
-        return self.base.pool(dataset)
+        return replace(self.base.pool(dataset), named=True)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:  # noqa: ARG002
         """Train split, test split and group [M], -1 where the table has no group.

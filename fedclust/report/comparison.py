@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.data import other_data
+from fedclust.report.data import other_data, told_of_tests
 from fedclust.report.scores import Column, in_panels, layout, score_column, standing
 from fedclust.report.spec import Spec
 from fedclust.report.standings import MARGIN, Standing, silence
@@ -162,6 +162,7 @@ def _notes(spec: Spec, arms: Sequence[Arm], found: Sequence[Standing]) -> list[s
         f"Difference: the arm minus the best arm{where}, mean over the seeds that both have. "
         f"{same} 95 % interval: of the mean difference, by Student's t."
     ]
+    lines += told_of_tests(arms)
     untold = [one for one in found if one.verdict == "untold"]
     if len(untold) + sum(one.verdict == "best" for one in found) < len(found):
         margin = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from fedclust.report.arms import Arm, settings_of
@@ -29,6 +30,59 @@ def other_data(arms: Sequence[Arm]) -> list[str]:
                 "them may come from the data"
             )
     return told
+
+
+def widening(arms: Sequence[Arm]) -> dict[str, float]:
+    """By setting, how many times as wide as over its seeds an interval is for new data; not for a
+    setting with a single seed, or of jobs that do not say.
+
+    Infinite where all n seeds are tested on the same examples. Where they draw them from the same
+    rows, √(1 + n · test / training examples): Nadeau and Bengio, Machine Learning 52 (2003).
+    """
+    found = {}
+    for setting in settings_of(arms):
+        seeds = {
+            seed: one
+            for arm in arms
+            if arm.setting == setting
+            for run in arm.run.parts or (arm.run,)
+            for seed, one in run.federation.get("seeds", {}).items()
+            if "tested" in one
+        }
+        if len(seeds) > 1:
+            drawn = len({one["tested"] for one in seeds.values()}) > 1
+            test, train = (
+                sum(float(one[split]["total"]) for one in seeds.values())
+                for split in ("test", "train")
+            )
+            found[setting] = math.sqrt(1 + len(seeds) * test / train) if drawn else math.inf
+    return found
+
+
+def told_of_tests(arms: Sequence[Arm]) -> list[str]:
+    """What intervals and p values over seeds can say of new data, a line for each kind of test."""
+    found = widening(arms)
+    fixed = [setting for setting, width in found.items() if math.isinf(width)]
+    drawn = [setting for setting, width in found.items() if not math.isinf(width)]
+
+    def among(some: Sequence[str]) -> str:
+        return f" in {', '.join(some)}" if len(some) < len(found) else ""
+
+    lines = []
+    if fixed:
+        lines.append(
+            f"Every seed is tested on the same examples{among(fixed)}: intervals and p values are "
+            "over training only, and cannot speak of new data."
+        )
+    if drawn:
+        widths = sorted({f"{found[setting]:.1f}" for setting in drawn}, key=float)
+        lines.append(
+            f"Every seed draws its test examples from the same rows{among(drawn)}, so that seeds "
+            "err together: p values are too small to speak of new data, and an interval for these "
+            f"is about {' to '.join(dict.fromkeys((widths[0], widths[-1])))} times as wide (Nadeau "
+            "and Bengio 2003)."
+        )
+    return lines
 
 
 def _digests(arm: Arm) -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
 
     None where no run wrote `federation.json`.
     """
-    rows, records = [], []
+    rows, records, repeats = [], [], list[str]()
     names = ["train", "test"]
     for arm in _one_per_setting(arms):
         seeds = list(arm.run.federation["seeds"].values())
@@ -53,6 +53,7 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
                 each = [seed[split]["quartiles"] for seed in seeds]
                 for name, value in zip(_QUARTILES, np.mean(each, axis=0).tolist(), strict=True):
                     record[f"{split} {name}"] = value
+        repeats += _repeated(record, seeds)
         records.append(record)
         examples = _number(spec, arm, "examples", record)
         rows.append(
@@ -101,6 +102,7 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
             "Per client: mean ± standard deviation over clients (least to most; quartiles in the "
             "CSV). Label skew: total variation between the classes of a client's training examples "
             "and those of all, mean over clients; 0 where all are alike. Means over seeds.",
+            *repeats,
         ),
     )
 
@@ -166,6 +168,20 @@ def _mean(seeds: Sequence[Mapping[str, Any]], *path: str) -> float:
             node = node[key]
         values.append(node)
     return float(np.mean(values))
+
+
+def _repeated(record: dict[str, Any], seeds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line on rows that are owned more than once, whose numbers are put into the record."""
+    if not any(seed.get("repeated") for seed in seeds):  # older runs do not say
+        return []
+    record["repeated"] = _mean(seeds, "repeated")
+    record["trained and tested"] = _mean(seeds, "trained_and_tested")
+    where = f"{record['setting']}: " if record["setting"] else ""
+    return [
+        f"{where}examples are counted for every client that has them: {record['repeated']:,.0f} "
+        f"are repeats of another's, and {record['trained and tested']:,.0f} different ones are in "
+        "somebody's training and somebody's test set. Means over seeds."
+    ]
 
 
 def _number(spec: Spec, arm: Arm, column: str, record: Mapping[str, Any]) -> Cell:

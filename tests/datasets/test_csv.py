@@ -9,10 +9,17 @@ import pandas as pd
 import pytest
 import torch
 
+from fedclust.config.build import federate
 from fedclust.datasets.csv import Csv
-from fedclust.federation import build
+from fedclust.federation import build, digest, write_table
 from fedclust.helpers.errors import ConfigError, DataError, UserError
+from fedclust.partitions.dirichlet import DirichletLabels
+from fedclust.partitions.from_file import FromFile
+from fedclust.partitions.iid import IID
+from fedclust.partitions.label_map import LabelMap
 from fedclust.partitions.natural import Natural
+from fedclust.types import Federation, Split
+from fedclust.verbs import Partition
 
 TABLE = """age,label,height,who,land,part
 1,yes,10,b,north,train
@@ -82,6 +89,74 @@ def test_a_share_is_drawn_from_every_client_and_rounded_up(tmp_path: Path) -> No
     assert (len(left.x_train), len(left.x_test), left.test_owner) == (18, 0, None)
     fed = build(left, Natural(train_fraction=0.5, min_train=1), 0)
     assert fed.train.count.tolist() == [5, 2, 1]
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> Path:
+    """A table of 120 rows of four clients, whose only feature is the row's number."""
+    rows = np.arange(120)
+    table = pd.DataFrame({"x": rows, "label": rows % 3, "who": rows % 4})
+    table.to_csv(tmp_path / "numbered.csv", index=False)
+    return tmp_path / "numbered.csv"
+
+
+def rows_of(fed: Federation, split: Split) -> list[int]:
+    """The numbers of the table's rows that a split names."""
+    return fed.pool.x[fed.pool.images(split.index.long())].flatten().int().tolist()
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        Natural(),
+        IID(num_clients=4),
+        DirichletLabels(num_clients=3, min_examples=1),
+        LabelMap(base=Natural(), maps=[[0, 1, 2], [1, 2, 0]]),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_every_seed_draws_test_rows_of_its_own(numbered: Path, partition: Partition) -> None:
+    given = {"path": str(numbered), "normalise": "none", "test_share": 0.25, "client": "who"}
+    dataset = Csv(**given).load()
+    feds = federate(dataset, partition, (0, 1, 2), torch.device("cpu"))
+    tests = []
+    for fed in feds.values():
+        learnt, held = rows_of(fed, fed.train), rows_of(fed, fed.test)
+        assert sorted(learnt + held) == list(range(120))
+        # eight of the thirty rows of every client of the table, whoever owns them now
+        assert np.bincount(np.array(held) % 4).tolist() == [8, 8, 8, 8]
+        if isinstance(partition, Natural | LabelMap):
+            assert [row % 4 for row in held] == fed.test.owner_and_place()[0].tolist()
+        owner = fed.train.owner_and_place()[0]
+        shift = fed.group[owner].clamp(min=0)  # concept 1 adds one to every label
+        right = (torch.tensor(learnt) + shift) % 3
+        assert torch.equal(fed.pool.y[fed.train.index.long()], right)
+        tests.append(set(held))
+    assert tests[0] != tests[1] != tests[2] != tests[0]
+    fixed = Csv(**given, data_seed=5).load()
+    feds = federate(fixed, partition, (0, 1), torch.device("cpu"))
+    once, again = (set(rows_of(fed, fed.test)) for fed in feds.values())
+    assert once == again
+
+
+def test_a_partition_that_a_seed_wrote_names_the_same_rows(numbered: Path) -> None:
+    dataset = Csv(path=str(numbered), client="who").load()
+    fed = build(dataset, Natural(), 7)
+    write_table(numbered.with_name("seed.parquet"), fed)
+    read = FromFile(path=str(numbered.with_name("seed.parquet")), base=Natural())
+    for seed in (0, 7):
+        assert digest(build(dataset, read, seed)) == digest(fed)
+
+
+def test_all_rows_give_the_scale_where_seeds_draw_their_own(numbered: Path) -> None:
+    """The mean of 0 to 119 is 59.5; that of the rows that one draw leaves to train on is not."""
+    whole, once = (
+        Csv(path=str(numbered), client="who", data_seed=seed).load() for seed in (None, 0)
+    )
+    assert float(-whole.shift / whole.scale) == pytest.approx(59.5)
+    left = float(once.x_train.mean())
+    assert left != pytest.approx(59.5)
+    assert float(-once.shift / once.scale) == pytest.approx(left)
 
 
 @pytest.mark.parametrize(

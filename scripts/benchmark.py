@@ -38,7 +38,7 @@ from fedclust.report.wording import byte_unit
 from scripts.benchmark_runs import EXPERIMENT, KNOWING, Federation, Results, results
 from scripts.collect_results import small
 from scripts.kept_runs import restore
-from scripts.results import table
+from scripts.tables import table
 
 ROOT = Path(__file__).resolve().parent.parent
 _READING = ROOT / "docs" / "benchmark" / "reading.txt"

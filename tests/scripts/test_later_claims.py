@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from write_run import write_run
 
-from scripts import results
+from scripts import prose, results
 from scripts.campaign import read_list
 from scripts.cells import read_runs
 from scripts.later_claims import verdicts
@@ -146,7 +146,7 @@ def test_more_seeds_replace_what_a_report_said(tmp_path: Path) -> None:
     file = tmp_path / "runs" / "cfl_mgd" / "table2" / "claims.csv"
 
     def told(where: str) -> tuple[str, str]:
-        found = results.prose(tmp_path, CONF, read_list(LIST), read_runs(tmp_path, CONF))
+        found = prose.prose(tmp_path, CONF, read_list(LIST), read_runs(tmp_path, CONF))
         rows = [row for row in found if row["where"] == where and row["claim"].startswith(said)]
         return rows[0]["verdict"], rows[0]["seeds"]
 

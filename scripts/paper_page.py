@@ -1,0 +1,187 @@
+"""The page of one paper: its tables as printed with ours beside, and what its prose says.
+
+What became of a number stands below its table, in a note with the number in the cell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import yaml
+
+from scripts.campaign import Entry
+from scripts.cells import (
+    NOT_PRINTED,
+    NOT_RUN,
+    OTHER_DATA,
+    REPRODUCED,
+    SETTING,
+    Cell,
+)
+from scripts.prose import PAPERS
+from scripts.tables import counted_seeds, first_entry, ours, printed, signed, table
+
+_UNITS = {"percent": "points", "percentage points": "points", "round": "iterations"}
+
+
+def page_name(paper: str) -> str:
+    """The file of a paper's page."""
+    return next(f"numbers_{folder}.md" for folder, name in PAPERS.items() if name == paper)
+
+
+def page(
+    paper: str,
+    sentence: str,
+    cells: Sequence[Cell],
+    claims: Sequence[Mapping[str, str]],
+    entries: Sequence[Entry],
+    results: Path,
+    conf: Path,
+    more: Sequence[str] = (),
+) -> str:
+    """The page as Markdown.
+
+    Args:
+        paper: its name in published.csv.
+        sentence: what stands and what does not.
+        cells: its numbers.
+        claims: its statements with their verdicts.
+        entries: the list of experiments.
+        results: docs/results.
+        conf: the config tree.
+        more: further parts, after the tables.
+    """
+    folder = next(folder for folder, name in PAPERS.items() if name == paper)
+    beside = f"{folder}.md"
+    links = ["[All papers and the rules](README.md)"]
+    if (results / beside).is_file():
+        links.append(f"[what else was run]({beside})")
+    parts = [
+        f"# {paper}: every number and statement",
+        f"In short: {sentence}",
+        "Made by `make results` from the files in `runs`. " + ", ".join(links) + ".",
+    ]
+    if cells:
+        parts.append(
+            "A cell has the printed number, then ours, as mean ± standard deviation over seeds; in "
+            "bold where it is reproduced. Accuracies are in percent. The small number leads to a "
+            "note below the table."
+        )
+    parts += [*tables(cells, entries), *more, *_claims(claims), *_figures(paper, results, conf)]
+    return "\n\n".join(parts) + "\n"
+
+
+def tables(cells: Sequence[Cell], entries: Sequence[Entry]) -> list[str]:
+    """Every printed table, methods as columns where it has several, and its notes."""
+    parts = []
+    for experiment, group in groupby(cells, key=lambda c: c.row["experiment"]):
+        of = list(group)
+        notes: dict[str, int] = {}
+        by_metric = len({c.row["algorithm"] for c in of}) == 1
+        lines: dict[str, dict[str, str]] = {}
+        heads: dict[str, None] = {}
+        for cell in of:
+            side, head = _place(cell, by_metric=by_metric)
+            heads[head] = None
+            number = notes.setdefault(note(cell, entries), len(notes) + 1)
+            known = lines.setdefault(side, {})
+            text = f"{_cell(cell)} <sup>{number}</sup>"
+            known[head] = f"{known[head]}, {text}" if head in known else text
+        rows = [[side, *(line.get(head, "") for head in heads)] for side, line in lines.items()]
+        parts += [f"## {experiment}", table(["", *heads], rows, 1)]
+        parts.append("\n".join(f"{number}. {text}" for text, number in notes.items()))
+    return parts
+
+
+def _place(cell: Cell, *, by_metric: bool) -> tuple[str, str]:
+    """The row and the column of a number: by method, or by metric where there is one method."""
+    row = cell.row
+    metric = "accuracy" if row["metric"] == "test_acc" else row["metric"].replace("_", " ")
+    versus = "vs " in row["variant"] or "shift" in row["variant"]  # what a lead is measured against
+    method = ", ".join(
+        part
+        for part in (row["algorithm"], row["variant"] if row["mean"] and not versus else "")
+        if part
+    )
+    names = [row["dataset"], row["model"], row["setting"].partition(";")[0]]
+    names.append(f"iteration {row['round']}" if row["round"].isdigit() else "")
+    names.append(row["variant"] if versus or by_metric else "")
+    if not by_metric and metric != "accuracy":
+        names.append(metric)
+    side = ", ".join(name for name in names if name)
+    return side, metric if by_metric else method
+
+
+def _cell(cell: Cell) -> str:
+    found = ours(cell) or "–"
+    return f"{printed(cell)} / {f'**{found}**' if cell.state == REPRODUCED else found}"
+
+
+def note(cell: Cell, entries: Sequence[Entry]) -> str:
+    """What became of a number, in words: state, difference, seeds, cause and what it rests on."""
+    found = cell.measured
+    if cell.state == NOT_RUN:
+        entry = first_entry(cell, entries)
+        needs = f": `{entry.name}` needs {entry.hours:g} h" if entry else ""
+        return f"Not yet run{needs}."
+    if cell.state == NOT_PRINTED or found is None:
+        return "No number printed."
+    if cell.state == SETTING:
+        return f"A setting, used as printed{f' ({found.note})' if found.note else ''}."
+    parts = [cell.state[0].upper() + cell.state[1:]]
+    if cell.state == OTHER_DATA:
+        parts[0] += f" in place of {found.stands_in_for}"
+    if difference := signed(cell.difference):
+        unit = _UNITS.get(cell.row["unit"], "")
+        parts.append(f"ours is {difference}{f' {unit}' if unit else ''} from the printed one")
+    if found.n:
+        parts.append(counted_seeds(found.n))
+    if found.end is not None:
+        parts.append(f"{found.end:.2f} after the last round")
+    if found.note:
+        parts.append(found.note)
+    if found.purity is not None:
+        parts.append(f"its groups mix clusters, purity {found.purity:.2f}")
+    text = "; ".join(parts) + "."
+    if cell.cause is not None and cell.state not in (REPRODUCED, OTHER_DATA):
+        text += f" Cause: {cell.cause.cause} Tested: {cell.cause.tested}"
+    return text
+
+
+def _claims(claims: Sequence[Mapping[str, str]]) -> list[str]:
+    if not claims:
+        return []
+    rows = [
+        [
+            claim["where"],
+            claim["claim"],
+            claim["measured"],
+            ", needs ".join(text for text in (claim["verdict"], claim["needs"]) if text),
+            claim["seeds"],
+        ]
+        for claim in claims
+    ]
+    head = ["where", "claim", "measured", "verdict", "seeds"]
+    return ["## Statements in prose", table(head, rows, len(head))]
+
+
+def _figures(paper: str, results: Path, conf: Path) -> list[str]:
+    parts = []
+    folder = next(folder for folder, name in PAPERS.items() if name == paper)
+    for picture in sorted((results / "runs" / folder).rglob("figure.png")):
+        name = picture.parent.relative_to(results / "runs").as_posix()
+        file = conf / "experiment" / f"{name}.yaml"
+        report = (yaml.safe_load(file.read_text()).get("report") or {}) if file.is_file() else {}
+        said = [str(claim["text"]) for claim in report.get("claims") or [] if claim.get("text")]
+        parts.append(f"### {report.get('title', name)}")
+        parts.append(f"![{name}]({picture.relative_to(results).as_posix()})")
+        if said:
+            parts.append("The paper says: " + "; ".join(said) + ".")
+        if known := report.get("published"):
+            title = known.partition("/")[2]
+            heading = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+            parts.append(f"The printed numbers beside ours: [{title}](#{heading}).")
+    return ["## Figures at full size", *parts] if parts else []

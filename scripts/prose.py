@@ -1,0 +1,251 @@
+"""What became of every statement in the papers' prose, and which experiments have not been run."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedclust.helpers.errors import require
+from fedclust.report.arms import SEPARATOR
+from scripts.campaign import Entry
+from scripts.cells import NOT_RUN, Cell, Run, Runs
+from scripts.later_claims import seeds_of, verdicts
+from scripts.tables import first_entry, table
+
+PAPERS = {  # folders of experiments
+    "lcfl": "LCFL",
+    "cfl_mgd": "CFL-MGD",
+    "jgl": "Joint gradient+loss CFL",
+    "flexcfl": "FlexCFL",
+    "cfl_gp": "CFL-GP",
+    "clove": "CLoVE",
+    "stocfl": "StoCFL",
+    "feddrift": "FedDrift",
+}
+VERDICTS = ("holds", "does not hold", "one seed", "cannot tell", NOT_RUN)
+_SAID = ("paper", "where", "claim")
+_SCENARIOS = ("swap all", "swap part", "incremental")
+
+
+def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> list[dict[str, str]]:
+    """Every statement of the papers' prose with its verdict, or with the hours it needs.
+
+    Those that experiments check, with what was claimed or run after their report, then those of
+    `statements.yaml`. A figure that is printed in parts (fig6a) says what the whole of it says.
+    """
+    titles = _titles(conf)
+    found = []
+    for file in sorted((conf / "experiment").rglob("*.yaml")):
+        name = file.relative_to(conf / "experiment").with_suffix("").as_posix()
+        paper = PAPERS.get(name.partition("/")[0])
+        parts = [part for part in file.parent.glob(f"{file.stem}[a-c].yaml") if part != file]
+        if paper is None or parts:
+            continue
+        report: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("report") or {}
+        rows = _checked(results / "runs" / name / "claims.csv")
+        known = [_parts(row["claim"]) for row in rows]
+        kept = runs.of(name) or _taken_over(name, entries, runs, conf)
+        later = [row for claim in report.get("claims") or [] for row in verdicts(claim, kept)]
+        rows = [_of_most_seeds(row, later) for row in rows]
+        rows += [row for row in later if not _is_told(_parts(row["claim"]), known)]
+        where = {"paper": paper, "where": name}
+        found += [where | row for row in rows]
+        found += [
+            where
+            | {
+                "claim": str(claim.get("text") or claim["kind"]),
+                "measured": "",
+                "verdict": NOT_RUN,
+                "seeds": "",
+                "needs": _needs(name, claim, entries, titles),
+            }
+            for claim in report.get("claims") or []
+            if not any(row["claim"].startswith(str(claim.get("text"))) for row in rows)
+        ]
+    return found + _statements(results / "statements.yaml", entries)
+
+
+def _taken_over(experiment: str, entries: Sequence[Entry], runs: Runs, conf: Path) -> Sequence[Run]:
+    """The runs of another experiment that a figure is made of, if it computes nothing itself."""
+    by_name = {entry.name: entry for entry in entries}
+    of = [by_name[entry.of] for entry in entries if entry.experiment == experiment and entry.of]
+    known = [(entry.experiment, _cases(entry, conf)) for entry in of]
+    return [run for name, cases in known for run in runs.of(name) if run.made["case"] in cases]
+
+
+def _of_most_seeds(row: dict[str, str], later: Sequence[dict[str, str]]) -> dict[str, str]:
+    """A line of `claims.csv`, or the later one on the same that knows more seeds."""
+    same = [one for one in later if _is_told(_parts(one["claim"]), [_parts(row["claim"])])]
+    best = max(same, key=seeds_of, default=row)
+    return best | {"claim": row["claim"]} if seeds_of(best) > seeds_of(row) > 0 else row
+
+
+def _parts(claim: str) -> tuple[str, frozenset[str]]:
+    """A statement without its setting, and the pieces of that."""
+    text, _, setting = claim.removesuffix("]").partition(" [")
+    return text, frozenset(setting.split(SEPARATOR)) - {""}
+
+
+def _is_told(one: tuple[str, frozenset[str]], known: Sequence[tuple[str, frozenset[str]]]) -> bool:
+    """Whether a statement is known: a report names of a setting only what tells it from others."""
+    return any(text == one[0] and pieces <= one[1] for text, pieces in known)
+
+
+def _checked(file: Path) -> list[dict[str, str]]:
+    """The lines of a collected `claims.csv`."""
+    if not file.is_file():
+        return []
+    with file.open(newline="") as lines:
+        # a report puts an apostrophe before a sign, for programs that would read a formula
+        return [
+            {key: value.removeprefix("'") for key, value in row.items()} | {"needs": ""}
+            for row in csv.DictReader(lines)
+        ]
+
+
+def _titles(conf: Path) -> dict[str, str]:
+    """What reports call the cases, by their names."""
+    titles = {}
+    for file in (conf / "case").rglob("*.yaml"):
+        report = yaml.safe_load(file.read_text()).get("report") or {}
+        name = file.relative_to(conf / "case").with_suffix("").as_posix()
+        titles[name] = str(report.get("case") or "")
+    return titles
+
+
+def _needs(
+    experiment: str, claim: Mapping[str, Any], entries: Sequence[Entry], titles: Mapping[str, str]
+) -> str:
+    """The first entry of the list whose runs decide on a claim, with its hours.
+
+    One that is cut short counts for claims about its rounds, or where there is no other.
+    """
+    about = [
+        piece
+        for piece in str(claim.get("setting") or "").split(SEPARATOR)
+        if piece and piece not in _SCENARIOS
+    ]
+    by_name = {entry.name: entry for entry in entries}
+    latest = float(claim.get("round") or max(claim.get("between") or [math.inf]))
+    short = ""
+    for entry in entries:
+        given = dict(text.partition("=")[::2] for text in entry.overrides)
+        cases = [titles[case] for case in given.get("case", "").split(",") if case]
+        fits = not cases or any(all(_begins(one, title) for one in about) for title in cases)
+        if entry.experiment != experiment or not fits:
+            continue
+        computing = by_name.get(entry.of, entry)
+        needs = f"{computing.hours:g} h (`{computing.name}`)"
+        if float(given.get("rounds", math.inf)) >= latest:
+            return needs
+        short = short or needs
+    return short
+
+
+def _begins(piece: str, title: str) -> bool:
+    return any(part.startswith(piece) for part in title.split(SEPARATOR))
+
+
+def _statements(file: Path, entries: Sequence[Entry]) -> list[dict[str, str]]:
+    """What no curve decides: a statement, its verdict, and what shows it.
+
+    Raises:
+        ConfigError: for an entry without one of these, or that names no entry of the list.
+    """
+    nodes = (yaml.safe_load(file.read_text()) if file.is_file() else None) or []
+    require(isinstance(nodes, list), str(file), type(nodes).__name__, "a list")
+    hours = {entry.name: entry.hours for entry in entries}
+    found = []
+    for number, node in enumerate(nodes, 1):
+        label = f"{file.name}, entry {number}"
+        keys = set(node) if isinstance(node, dict) else set()
+        fine = keys in ({*_SAID, "verdict", "shown"}, {*_SAID, "needs"})
+        allowed = "a mapping with paper, where, claim, and verdict and shown or needs"
+        require(fine, label, node, allowed)
+        require(node["paper"] in PAPERS.values(), label, node["paper"], "one of the papers")
+        verdict, needs = node.get("verdict", NOT_RUN), node.get("needs", "")
+        require(verdict in VERDICTS, label, verdict, f"one of {', '.join(VERDICTS)}")
+        require(not needs or needs in hours, label, needs, "an entry of the campaign")
+        said = {key: str(node[key]) for key in _SAID}
+        rest = {"measured": str(node.get("shown", "")), "verdict": verdict, "seeds": ""}
+        found.append(said | rest | {"needs": needs and f"{hours[needs]:g} h (`{needs}`)"})
+    return found
+
+
+def left(cells: Sequence[Cell], entries: Sequence[Entry], runs: Runs, conf: Path) -> list[str]:
+    """The experiments that still have to run, with the numbers they would give."""
+    waiting: Counter[str] = Counter()
+    for cell in cells:
+        if cell.state == NOT_RUN and (entry := first_entry(cell, entries)) is not None:
+            waiting[entry.name] += 1
+    open_ones = [e for e in entries if waiting[e.name] or not (e.rows or _is_run(e, runs, conf))]
+    rows = [
+        [
+            entry.name,
+            " ".join([entry.experiment, *entry.overrides]),
+            waiting[entry.name] or "",
+            f"{entry.hours:g}",
+            entry.basis,
+        ]
+        for entry in open_ones
+    ]
+    if not rows:
+        return []
+    # whoever runs an experiment whole does not run its first rounds before
+    begun = [e for e in open_ones if any(_begins_as(e, whole) for whole in open_ones)]
+    total = sum(entry.hours for entry in open_ones if entry not in begun)
+    head = ["entry of scripts/campaign.yaml", "experiment", "numbers", "hours", "estimate"]
+    return [
+        "## Not yet run",
+        f"About {total:.0f} hours of two quiet cores; `python scripts/campaign.py run` does it.\n"
+        "Entries without numbers are ablations, causes and further seeds. An experiment that is\n"
+        "listed whole and with its first rounds alone counts once, whole.",
+        table(head, rows, 2, left=4),
+    ]
+
+
+def _begins_as(entry: Entry, whole: Entry) -> bool:
+    """Whether an entry is the first rounds of another one."""
+    rest = [text for text in entry.overrides if not text.startswith("rounds=")]
+    cut = len(rest) < len(entry.overrides)
+    return cut and (entry.experiment, rest) == (whole.experiment, list(whole.overrides))
+
+
+def _is_run(entry: Entry, runs: Runs, conf: Path) -> bool:
+    """Whether all jobs of an entry that gives no printed number have been run, in every seed."""
+    swept, cases = _swept(entry, conf), _cases(entry, conf)
+    (seeds,) = swept.get("seeds") or ("",)
+    wanted = set(re.findall(r"\d+", seeds)) if seeds.startswith("[") else set()
+    found = [
+        run
+        for run in runs.of(entry.experiment)
+        if (not cases or run.made["case"] in cases)
+        and wanted <= set(run.made["seeds"].split())
+        # a run with another option is another experiment
+        and {option.partition("=")[0] for option in run.made["options"].split()} <= set(swept)
+    ]
+    return len(found) >= math.prod(map(len, swept.values()))
+
+
+def _cases(entry: Entry, conf: Path) -> list[str]:
+    """What reports call the cases of an entry."""
+    names = _swept(entry, conf).get("case", ())
+    return [title for name, title in _titles(conf).items() if name in names]
+
+
+def _swept(entry: Entry, conf: Path) -> dict[str, list[str]]:
+    """The values of every key that an entry or its experiment sweeps or sets."""
+    file = conf / "experiment" / f"{entry.experiment}.yaml"
+    hydra = yaml.safe_load(file.read_text()).get("hydra") or {}
+    params: dict[str, Any] = (hydra.get("sweeper") or {}).get("params") or {}
+    texts = {key: str(value) for key, value in params.items()}
+    texts |= dict(text.partition("=")[::2] for text in entry.overrides)
+    # a list is one value; of seeds, which add up to one run, all are
+    return {key: [v] if v.startswith("[") else v.split(",") for key, v in texts.items()}

@@ -1,0 +1,82 @@
+"""How the pages about the papers write a number, and a table of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+
+from scripts.campaign import Entry
+from scripts.cells import Cell, matches
+
+
+def counted_seeds(number: int) -> str:
+    """A number of seeds in words."""
+    return "one seed" if number == 1 else f"{number} seeds"
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[object]], numbers: int, left: int | None = None
+) -> str:
+    """A Markdown table; the columns from `numbers` to `left` are set to the right."""
+    end = len(head) if left is None else left
+    rule = ["---:" if numbers <= i < end else "---" for i in range(len(head))]
+    lines = [head, rule, *([str(value).replace("|", "\\|") for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def what(cell: Cell) -> str:
+    """What a number is, in the words of its table."""
+    row = cell.row
+    names = [row["dataset"], row["model"], row["algorithm"], row["variant"]]
+    setting = row["setting"].partition(";")[0]
+    names += [setting, f"iteration {row['round']}" if row["round"].isdigit() else ""]
+    if row["metric"] != "test_acc":
+        names.append(row["metric"].replace("_", " "))
+    return ", ".join(name for name in names if name)
+
+
+def place(cell: Cell) -> str:
+    """Where a number is printed."""
+    return f"{cell.row['paper']}, {cell.row['experiment']}"
+
+
+def printed(cell: Cell) -> str:
+    """A number as printed."""
+    row = cell.row
+    return f"{row['mean']} ± {row['std']}" if row["std"] else row["mean"] or "–"
+
+
+def ours(cell: Cell) -> str:
+    """Our number; "" where it was not run."""
+    found = cell.measured
+    if found is None:
+        return ""
+    if math.isnan(found.value):
+        return "not reached"
+    plain = f"{found.value:.0f}" if found.value >= 1000 else f"{found.value:.4g}"
+    return plain if found.std is None else f"{found.value:.2f} ± {found.std:.2f}"
+
+
+def signed(value: float) -> str:
+    """A difference with its sign; "" for none."""
+    if math.isnan(value):
+        return ""
+    return (f"{value:+.3g}" if abs(value) < 1000 else f"{value:+,.0f}").replace("-", "−")
+
+
+def mean_and_std(values: Sequence[float]) -> str:
+    """Mean and standard deviation over seeds."""
+    return f"{fmean(values):.2f}" + (f" ± {pstdev(values):.2f}" if len(values) > 1 else "")
+
+
+def setting_of(cell: Cell) -> tuple[str, ...]:
+    """Which methods stand in one row of a table."""
+    row = cell.row
+    return (row["experiment"], f"{row['dataset']}-{row['model']}", row["setting"].partition(";")[0])
+
+
+def first_entry(cell: Cell, entries: Sequence[Entry]) -> Entry | None:
+    """The first experiment of the list that gives a number."""
+    wanted = (entry for entry in entries if any(matches(cell.row, row) for row in entry.rows))
+    return next(wanted, None)

@@ -112,11 +112,11 @@ def bars(arms: Sequence[Arm], metric: str) -> Figure | None:
     for place, (arm, values) in enumerate(shown):
         mean, std = float(values.mean()), float(values.std())
         axes.barh(place, mean, height=0.66, color=looks[arm.name]["color"], zorder=2)
+        ends = np.clip([mean - std, mean + std], low, high)
         if len(values) > 1:
-            ends = np.clip([mean - std, mean + std], low, high)
             axes.plot(ends, [place, place], color=style.INK, linewidth=1.1, zorder=3)
-        text = f" {mean:.4g}"
-        axes.text(mean, place, text, va="center", fontsize=8, color=style.INK, zorder=4)
+        right = max(mean, float(ends[1]))  # the number stands behind the line
+        axes.text(right, place, f" {mean:.4g}", va="center", fontsize=8, color=style.INK, zorder=4)
     axes.set_yticks(range(len(shown)), [arm.label for arm, _ in shown])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")

@@ -163,6 +163,7 @@ def test_a_single_round_is_drawn_as_bars(tmp_path: Path, plain: Plain) -> None:
     figure = bars(report.arms, "accuracy")
     assert figure is not None
     assert [round(bar.get_width(), 6) for bar in figure.axes[0].patches] == [60, 90]
+    assert [round(text.get_position()[0]) for text in figure.axes[0].texts] == [70, 90]
     made = [(name, caption) for name, caption, f in figures._lines(report.spec, report.arms) if f]
     assert [name for name, _ in made] == ["accuracy"]
     assert "Bars: mean over seeds" in made[0][1]

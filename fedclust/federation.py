@@ -337,11 +337,11 @@ def summary(fed: Federation) -> dict[str, Any]:
         str(group): histogram[fed.group == group].sum(0).tolist()
         for group in sorted(set(fed.group.tolist()))
     }
-    rows = torch.cat([split.index for split in fed.splits.values()])
-    tested = fed.test.index.unique()
-    numbers["repeated"] = len(rows) - len(rows.unique())
-    numbers["trained_and_tested"] = int(torch.isin(tested, fed.train.index).sum())
-    examples = (tested // fed.pool.concepts).unique().cpu().numpy()
+    train, tested, *more = (split.index.cpu().numpy() for split in fed.splits.values())
+    rows = np.concatenate([train, tested, *more])
+    numbers["repeated"] = len(rows) - len(np.unique(rows))
+    numbers["trained_and_tested"] = len(np.intersect1d(train, tested))
+    examples = np.unique(tested // fed.pool.concepts)
     numbers["tested"] = hashlib.blake2b(examples.tobytes(), digest_size=8).hexdigest()
     if not numbers["groups"] and fed.num_clients <= _FEW_CLIENTS:
         numbers["client_examples"] = histogram.tolist()

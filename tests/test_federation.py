@@ -11,7 +11,7 @@ from fedclust.helpers.rng import Stream
 from fedclust.partitions.iid import IID
 from fedclust.partitions.power_law import PowerLaw
 from fedclust.partitions.rotated import Rotated
-from fedclust.types import Dataset, Pool, Split
+from fedclust.types import Dataset, Federation, Pool, Split
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +115,26 @@ def test_labels_are_never_needed_to_cut_images(digits: Dataset) -> None:
     shuffled = replace(digits, y_test=digits.y_test.flip(0))
     partition = Rotated(num_clients=8, num_rotations=4)
     assert digest(build(digits, partition, 0)) == digest(build(shuffled, partition, 0))
+
+
+def test_rows_of_several_clients_and_of_training_and_test_are_counted() -> None:
+    pool = Pool(
+        x=torch.zeros(4, 1),
+        y=torch.tensor([0, 1, 0, 1]),
+        scale=torch.ones(1),
+        shift=torch.zeros(1),
+        num_classes=2,
+    )
+    train = Split.of([torch.tensor([0, 1]), torch.tensor([1, 2])])
+    feds = [
+        Federation(pool=pool, train=train, test=Split.of(tests), group=torch.tensor([-1, -1]))
+        for tests in (
+            [torch.tensor([3]), torch.tensor([2, 3])],
+            [torch.tensor([3, 2]), torch.tensor([], dtype=torch.int64)],
+            [torch.tensor([3]), torch.tensor([0])],
+        )
+    ]
+    told = [summary(fed) for fed in feds]
+    # of seven rows, 1, 2 and 3 are there once more; somebody trains on 2
+    assert (told[0]["repeated"], told[0]["trained_and_tested"]) == (3, 1)
+    assert told[0]["tested"] == told[1]["tested"] != told[2]["tested"]

@@ -74,6 +74,34 @@ def test_shares_of_clients_are_those_of_the_dirichlet_distribution(
     assert abs(first.var(0).mean() - wanted) < 5 * wanted * (6 / 400 / 10) ** 0.5
 
 
+@pytest.mark.parametrize(("num_clients", "of_each"), [(100, 1000), (1000, 6000)])
+def test_no_client_takes_what_the_others_leave(num_clients: int, of_each: int) -> None:
+    """With a large alpha every client has a tenth of each of ten classes, the last one as well."""
+    partition = ClientDirichlet(num_clients=num_clients, alpha=1e6)
+    counts = partition.draw(np.full(10, of_each), np.random.default_rng(0))
+    each = of_each / num_clients
+    assert np.abs(counts - each).max() <= 2
+    assert counts.sum(0).tolist() == [of_each] * 10
+    assert counts.sum(1).tolist() == [10 * each] * num_clients
+
+
+def test_the_last_client_is_as_near_to_all_as_the_first() -> None:
+    """Total variation to the classes of all, mean of 40 draws; its spread is 0.07 of one draw."""
+    partition, supply = ClientDirichlet(num_clients=100, alpha=10.0), np.full(10, 1000)
+    tables = [partition.draw(supply, np.random.default_rng(s)) for s in range(40)]
+    first, last = (np.mean([np.abs(t[i] - 10).sum() / 200 for t in tables]) for i in (0, -1))
+    assert abs(first - last) < 0.05
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.1, 1.0])
+def test_clients_share_out_classes_of_unequal_size(alpha: float) -> None:
+    supply = np.array([5, 0, 300, 1000])
+    counts = ClientDirichlet(num_clients=9, alpha=alpha).draw(supply, np.random.default_rng(1))
+    assert counts.sum(0).tolist() == supply.tolist()
+    assert sorted(counts.sum(1).tolist()) == [145] * 9
+    assert counts.min() >= 0
+
+
 def test_balanced_clients_exceed_their_part_by_less_than_a_class(
     fake: Callable[..., Dataset],
 ) -> None:

@@ -17,6 +17,7 @@ from fedclust.config.build import build
 from fedclust.report.arms import Arm, arms
 from fedclust.report.comparison import comparison_table
 from fedclust.report.data import told_of_tests, widening
+from fedclust.report.federations import federation_table
 from fedclust.report.reading import read_runs
 from fedclust.report.spec import Spec
 from fedclust.report.standings import standings
@@ -83,6 +84,14 @@ def test_a_report_says_what_its_intervals_are_over(tmp_path: Path) -> None:
     assert "over training only, and cannot speak of new data" in told(fixed)
     old = edited(tmp_path, lambda one, _: one.pop("tested"))  # as an earlier version wrote
     assert told_of_tests(old) == []
+    table = federation_table(Spec(), old)
+    assert table is not None
+    assert len(table.notes) == 1
+    numbers = {"repeated": 1036, "trained_and_tested": 312}
+    table = federation_table(Spec(), edited(tmp_path, lambda one, _: one.update(numbers)))
+    assert table is not None
+    assert "1,036 are repeats of another's, and 312 different ones are in" in table.notes[1]
+    assert table.records[0]["trained and tested"] == 312
 
 
 @pytest.mark.slow

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
 
 from fedclust.commands.list import choices, groups
-from fedclust.config.scales import scales_of
+from fedclust.config.scales import parsed, scales_of
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, require
+
+_GLOB = "glob(…) for the choices of a group, such as algorithm=glob(flexcfl*)"
 
 
 def check_form(overrides: Sequence[str], own: Path | None) -> None:
@@ -39,13 +41,15 @@ def check_choices(overrides: Sequence[str], own: Path | None) -> None:
         ConfigError: naming the group.
     """
     known = groups([CONF] if own is None else [CONF, own])
-    parse = OverridesParser.create().parse_override
-    for override in map(parse, overrides):
+    for override in parsed(overrides, own):
         key = override.key_or_group
+        globbed = isinstance(override.value(), Glob)
+        require(key in known or not globbed, key, override.get_value_string(), _GLOB)
         if key not in known or override.is_delete():
             continue
         sweep_over = override.is_sweep_override()
         given = list(override.sweep_string_iterator()) if sweep_over else [override.value()]
+        require(bool(given), key, override.get_value_string(), f"{_GLOB}; none matches")
         for choice in given:
             named = isinstance(choice, str) and ".." not in choice.split("/")
             require(named, key, choice, f"a choice that `fedclust list {key}` shows")

@@ -8,7 +8,6 @@ from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import configure_log
@@ -18,8 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from fedclust.config.scales import address
-from fedclust.config.tree import CONF
+from fedclust.config.scales import search_path
 from fedclust.helpers.errors import ConfigError, UserError
 
 
@@ -81,10 +79,7 @@ def hydra_for(own: Path | None) -> GoingOn:
     Args:
         own: the folder given with --config-dir.
     """
-    path = create_config_search_path(str(CONF))
-    if own is not None:
-        path.prepend(provider="command-line", path=address(own), anchor="schema")
-    ours = GoingOn("fedclust", ConfigLoaderImpl(config_search_path=path))
+    ours = GoingOn("fedclust", ConfigLoaderImpl(config_search_path=search_path(own)))
     GlobalHydra.instance().initialize(ours)
     return ours
 

@@ -17,6 +17,7 @@ from fedclust.config.tree import CONF
 # which extra brings a choice of Hydra that is not there
 _EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 EXTRA_OF = {f"hydra/launcher/{name}": extra for name, extra in (*_EXTRAS.items(), ("ray", "ray"))}
+EXTRA_OF["hydra/sweeper/optuna"] = "optuna"
 
 
 def roots(own: Path | None) -> list[Path]:
@@ -32,20 +33,16 @@ def composed(overrides: Sequence[str], own: Path | None = None) -> DictConfig | 
         own: the folder given with --config-dir.
     """
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
-    from hydra._internal.utils import create_config_search_path
     from hydra.core.plugins import Plugins
     from hydra.errors import HydraException
     from hydra.types import RunMode
 
-    from fedclust.config.scales import address
+    from fedclust.config.scales import search_path
 
     schema.register()
     Plugins.instance()  # registers the launchers and sweepers there are
-    path = create_config_search_path(str(CONF))
-    if own is not None:
-        path.prepend(provider="command-line", path=address(own), anchor="schema")
     try:
-        return ConfigLoaderImpl(config_search_path=path).load_configuration(
+        return ConfigLoaderImpl(config_search_path=search_path(own)).load_configuration(
             "config", list(overrides), RunMode.MULTIRUN, validate_sweep_overrides=False
         )
     except (HydraException, OmegaConfBaseException, YAMLError, OSError):

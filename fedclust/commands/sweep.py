@@ -49,11 +49,10 @@ def num_jobs(params: Mapping[str, Any], overrides: Sequence[str] = ()) -> int:
         params: `hydra.sweeper.params` of an experiment.
         overrides: as typed; they take the place of the experiment's.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from fedclust.config.scales import parsed
 
-    parse = OverridesParser.create().parse_override
-    parsed = [parse(text) for text in (*(f"{k}={v}" for k, v in params.items()), *overrides)]
-    last = {one.get_key_element(): one for one in parsed}
+    given = parsed((*(f"{k}={v}" for k, v in params.items()), *overrides))
+    last = {one.get_key_element(): one for one in given}
     return prod(
         sum(1 for _ in one.sweep_iterator()) for one in last.values() if one.is_sweep_override()
     )
@@ -61,12 +60,11 @@ def num_jobs(params: Mapping[str, Any], overrides: Sequence[str] = ()) -> int:
 
 def methods(composed: Any, overrides: Sequence[str]) -> list[str]:
     """The methods of a command by name: those of a sweep, also inside a wrapper, or the one."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from fedclust.config.scales import parsed
 
-    parse = OverridesParser.create().parse_override
     params = composed.hydra.sweeper.get("params") or {}
     found = {"algorithm": [str(composed.hydra.runtime.choices.algorithm)]}
-    for one in map(parse, (*(f"{k}={v}" for k, v in params.items()), *overrides)):
+    for one in parsed((*(f"{k}={v}" for k, v in params.items()), *overrides)):
         if one.key_or_group != "algorithm":
             continue
         key = one.get_key_element()

@@ -29,6 +29,7 @@ from fedclust.commands.report import report
 from fedclust.commands.surroundings import hydra_of_its_own, importable
 from fedclust.commands.unread import typed_keys, yield_to_typed
 from fedclust.config import schema
+from fedclust.config.scales import parsed
 from fedclust.config.tuned import settings_of, with_values
 from fedclust.helpers.errors import (
     ConfigError,
@@ -43,7 +44,6 @@ from fedclust.tuning.space import (
     Value,
     default_of,
     num_settings,
-    parsed,
     space_of,
     written,
 )
@@ -205,7 +205,7 @@ def _searches(
     """
     check_choices(typed, own)
     known = groups(roots(own))
-    given = parsed(typed)
+    given = parsed(typed, own)
     plain = [one.input_line or "" for one in given if not one.is_sweep_override()]
     params = OmegaConf.to_container(composed(list(plain)).hydra.sweeper).get("params") or {}  # type: ignore[union-attr]
     there = {one.key_or_group for one in given}

@@ -11,14 +11,21 @@ files.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.sources_registry import SourcesRegistry
+from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -96,6 +103,29 @@ class _InFront(SearchPathPlugin):
 def address(tree: Path) -> str:
     """A config tree as an entry of Hydra's search path."""
     return f"{SizedFiles.scheme()}://{tree}"
+
+
+def search_path(own: Path | None) -> ConfigSearchPath:
+    """Where Hydra looks for files: our tree, behind a user's own."""
+    path = create_config_search_path(str(CONF))
+    if own is not None:
+        path.prepend(provider="command-line", path=address(own), anchor="schema")
+    return path
+
+
+def parsed(texts: Iterable[str], own: Path | None = None) -> list[Override]:
+    """Overrides, read as Hydra reads them; they know the choices of groups, for glob(…).
+
+    Args:
+        texts: as typed.
+        own: the folder given with --config-dir; None for that of the Hydra that runs, if one does.
+    """
+    hydra = GlobalHydra.instance()
+    running = own is None and hydra.is_initialized()
+    path = search_path(own)
+    loader = hydra.config_loader() if running else ConfigLoaderImpl(config_search_path=path)
+    parse = OverridesParser.create().parse_override
+    return [replace(parse(text), config_loader=loader) for text in texts]
 
 
 def register() -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
     ChoiceSweep,
     IntervalSweep,
@@ -24,6 +23,7 @@ from hydra.core.override_parser.types import (
 )
 from omegaconf import DictConfig, OmegaConf
 
+from fedclust.config.scales import parsed
 from fedclust.config.schema import is_setting
 from fedclust.config.tuned import with_values
 from fedclust.helpers.errors import require
@@ -144,12 +144,6 @@ def written(value: Value) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return repr(float(value)) if isinstance(value, float) else str(value)
-
-
-def parsed(texts: Sequence[str]) -> list[Override]:
-    """Overrides, read as Hydra reads them."""
-    parse = OverridesParser.create().parse_override
-    return [parse(text) for text in texts]
 
 
 def space_of(

@@ -179,3 +179,31 @@ def test_a_tracker_is_begun_fed_and_given_the_results(
     assert failing.status == 0
     assert "the tracker did not take the results: RuntimeError: no network" in failing.err
     assert (tmp_path / "notes.txt").read_text().splitlines()[-1] == "closed"
+
+
+def test_a_glob_of_choices_is_a_sweep_over_them(
+    returned: list[Any], fedclust: Callable[..., Any], tmp_path: Path
+) -> None:
+    done = fedclust("run", "-m", *TINY, "rounds=1", "seeds=1", "algorithm=glob(fedp*)")
+    assert done.status == 0, done.err
+    assert len(returned) == 2
+    files = tmp_path.rglob("config.yaml")
+    found = {yaml.safe_load(file.read_text())["choices"]["algorithm"] for file in files}
+    assert found == {"fedper", "fedprox"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("algorithm=glob(nothing*)", "none matches"),
+        ("rounds=glob(*)", "rounds=glob(*) is not allowed: glob(…) for the choices of a group"),
+        ("hydra/sweeper=optuna", "[optuna]' brings it"),
+    ],
+)
+def test_a_glob_or_sweeper_that_is_not_there_is_one_line(
+    fedclust: Callable[..., Any], typed: str, said: str
+) -> None:
+    done = fedclust("run", "-m", *TINY, typed)
+    assert done.status == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1

@@ -13,10 +13,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, open_dict
 
 from fedclust.commands.run import job_folder
+from fedclust.config.scales import parsed
 from fedclust.config.tree import CONF
 from fedclust.config.tuned import with_values
 from fedclust.helpers.errors import ConfigError
-from fedclust.tuning.space import Dimension, num_settings, parsed, space_of, written
+from fedclust.tuning.space import Dimension, num_settings, space_of, written
 
 FILES = {file.stem: file for file in (CONF / "space").glob("*.yaml")}
 

@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Glob
+from omegaconf import DictConfig
 
 from fedclust.commands.list import choices, groups
 from fedclust.config.scales import parsed, scales_of
 from fedclust.config.tree import CONF
+from fedclust.config.tuned import apply_tuned
 from fedclust.helpers.errors import ConfigError, require
 
 _GLOB = "glob(…) for the choices of a group, such as algorithm=glob(flexcfl*)"
@@ -53,6 +56,39 @@ def check_choices(overrides: Sequence[str], own: Path | None) -> None:
         for choice in given:
             named = isinstance(choice, str) and ".." not in choice.split("/")
             require(named, key, choice, f"a choice that `fedclust list {key}` shows")
+
+
+def check_tuned(
+    composed: DictConfig,
+    overrides: Sequence[str],
+    own: Path | None,
+    compose: Callable[[list[str]], DictConfig],
+) -> None:
+    """Refuse values of `fedclust tune` that one of a sweep's jobs could not take, before the first.
+
+    Args:
+        composed: the config of the first job, with the node `hydra`.
+        overrides: as typed.
+        own: the folder given with --config-dir.
+        compose: the config that overrides give.
+
+    Raises:
+        ConfigError: see `apply_tuned`.
+    """
+    params = composed.hydra.sweeper.get("params") or {}
+    texts = (*(f"{key}={value}" for key, value in params.items()), *overrides)
+    given = {one.get_key_element(): one for one in parsed(texts, own)}
+    if composed.get("tuned") is None and "tuned" not in given:
+        return
+    decisive = {"tuned", "seeds", *groups([CONF] if own is None else [CONF, own])}
+    options = list[list[str]]()
+    for key, one in given.items():
+        values = list(one.sweep_string_iterator()) if one.is_sweep_override() else []
+        some = values if key in decisive else values[:1]
+        options.append([f"{key}={value}" for value in some] or [str(one.input_line)])
+    for combination in product(*options):
+        config = compose(list(combination))
+        apply_tuned(config, config.hydra.runtime.choices, combination)
 
 
 def check_report(resolved: Mapping[str, Any]) -> None:

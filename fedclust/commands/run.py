@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from fedclust.commands import gpus, sweep
-from fedclust.commands.checks import check_choices, check_form
+from fedclust.commands.checks import check_choices, check_form, check_tuned
 from fedclust.commands.composing import compose, hydra_for
 from fedclust.commands.failures import TOLD, Stopped, attempt, tell_traceback
 from fedclust.commands.guard import check_hydra, read_environment, variables_in
@@ -195,6 +195,8 @@ def _start(overrides: list[str], own: Path | None, notes: Path, *, multirun: boo
     many = multirun or composed.hydra.mode is RunMode.MULTIRUN
     added = [f"hydra.mode={(RunMode.MULTIRUN if many else RunMode.RUN).name}"]
     results = check_hydra(composed, [*overrides, *added], many=many)
+    if many:
+        check_tuned(composed, overrides, own, partial(compose, main_hydra))
     refuse_unread(composed, overrides, own, sweep.methods(composed, overrides))
     sweep.note_folders(results)
     sweep.note("typed", " ".join(typed_keys(overrides)))

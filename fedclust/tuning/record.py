@@ -58,6 +58,12 @@ def curve_of(folder: Path, metric: str) -> dict[int, float]:
     return {t: fmean(values) for t, values in sorted(by_round.items()) if len(values) == most}
 
 
+def seeds_of(folder: Path, metric: str, last: int) -> dict[int, float]:
+    """A metric in a round of a job's folder, by seed; empty where there is no such job."""
+    rows = (row for row in _rows(folder) if row["metric"] == metric and row["round"] == str(last))
+    return {int(row["seed"]): float(row["value"]) for row in rows}
+
+
 def spent(folder: Path) -> tuple[int, int]:
     """Rounds that a job has computed, and its gradient steps."""
     steps = [(int(r["round"]), float(r["value"])) for r in _rows(folder) if r["metric"] == _STEPS]

@@ -241,6 +241,7 @@ def test_a_job_says_that_its_values_were_searched_elsewhere(
     ("given", "said"),
     [
         (("run", "algorithm=fedavg"), "it holds 0"),
+        (("run", "-m", "algorithm=fedprox,fedavg"), "one best.yaml for algorithm=fedavg"),
         (("run", "algorithm=fedprox", "seeds=[7]"), "was not chosen by; it was by 7"),
         (("run", "algorithm=fedprox", "solver.lr=1"), "sets it too; give one of both"),
         (("tune", "algorithm=fedprox", "trials=2"), "null while tuning"),

@@ -56,6 +56,26 @@ def test_no_word_of_the_table_is_broken(tmp_path: Path) -> None:
     assert table.html().count("<table") == 1
 
 
+def test_a_tuned_gain_has_its_interval_over_the_seeds(tmp_path: Path) -> None:
+    search(tmp_path / "a", "fedavg", {"solver.lr": [0.1, 0.2]})
+    file = tmp_path / "a" / "search.yaml"
+    file.write_text(file.read_text().replace("- 1\n", "- 1\n- 2\n- 3\n"))
+    for number, values in enumerate([(0.50, 0.52, 0.48), (0.60, 0.63, 0.57)]):
+        job = tmp_path / "a" / "trials" / f"00{number}"
+        job.mkdir(parents=True)
+        rows = [
+            f"{seed},{t},validation_accuracy,{v * t / 2}"
+            for seed, v in enumerate(values, 1)
+            for t in (1, 2)
+        ]
+        (job / "rounds.csv").write_text("\n".join(["seed,round,metric,value", *rows]) + "\n")
+    make_tuning_report(tmp_path)
+    row = pd.read_csv(tmp_path / "report" / "tuning.csv").iloc[0]
+    # differences 10, 11, 9 points: 10 ± 4.3027 / √3
+    assert (row["gain_low"], row["gain_high"]) == pytest.approx((7.5159, 12.4841), abs=1e-4)
+    assert "60.00 (+10.00, +7.52 to +12.48)" in (tmp_path / "report" / "tuning.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("values", "places", "log"),
     [

@@ -188,7 +188,7 @@ DAMAGE = {
         ),
     ),
     "results cut short": (
-        "rounds.csv",
+        "rounds.csv is shorter",
         lambda root: (root.parent / "rounds.csv").write_text("a,b\n" * 3),
     ),
     "results edited": ("rounds.csv", lambda root: flip(root.parent / "rounds.csv", 13)),
@@ -230,6 +230,24 @@ def test_with_both_checkpoints_damaged_nothing_is_overwritten(tmp_path: Path) ->
         run.acquire({"another": 1})
     assert "\n" not in str(error.value)
     assert before == {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+
+
+def test_a_folder_from_a_copy_that_ends_before_its_checkpoints_begins_anew(tmp_path: Path) -> None:
+    """rounds.csv was copied two rounds before the checkpoints were: nothing there is wrong."""
+    path = tmp_path / "run"
+    saved(path, 1, 2)
+    (path / "rounds.csv").write_text("a,b\n")
+    run = folder(path)
+    assert run.acquire({})
+    assert run.load(CPU) is None
+    assert run.remarks == [
+        f"{path / 'rounds.csv'} is shorter than it was, as in a folder brought back from a copy; "
+        "the job begins anew"
+    ]
+    run.save(0, SEEDS, {"round": 0, "files": {"rounds.csv": sealed_file(path / "rounds.csv")}})
+    run.release()
+    assert loaded(path) == (0, [])
+    assert [p.name for p in path.glob("checkpoints/round=*")] == ["round=0"]
 
 
 def test_a_checkpoint_of_another_config_is_not_taken(tmp_path: Path) -> None:

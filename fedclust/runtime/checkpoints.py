@@ -33,6 +33,7 @@ from fedclust.helpers.files import (
 )
 
 WAY_OUT = "delete the folder, or choose another name=…"
+ANEW = "the job begins anew"
 _KEYS = ("round", "config", "seeds", "position", "data", "files")  # of a record
 
 
@@ -147,7 +148,7 @@ class Checkpoints:
 
     def newest(self, remarks: list[str]) -> Checkpoint | None:
         """The newest checkpoint that is whole, with every other file it needs; None where there is
-        none at all.
+        none at all, or all of them only lack files or ends of files, which can be computed again.
 
         Args:
             remarks: what else was found damaged; a line is added where a damaged checkpoint is
@@ -157,21 +158,27 @@ class Checkpoints:
             RunFolderError: naming what is damaged, where nothing is left to continue from.
         """
         damage: list[str] = []
+        lost = True
         tried: set[int] = set()
         for record in self._records():
             found = self._opened(record)
             if found is not None and found.round in tried:
                 continue
             tried |= set() if found is None else {found.round}
-            bad = f"{record} is damaged" if found is None else self._damage(found)
+            bad = _Damage(f"{record} is damaged") if found is None else self._damage(found)
             if found is not None and bad is None:
                 if damage:
                     remarks.append(
                         f"{damage[0]}; continued from the older checkpoint of round {found.round}"
                     )
                 return found
-            damage.append(str(bad))
+            assert bad is not None
+            damage.append(bad.said)
+            lost = lost and bad.lost
         if not damage:
+            return None
+        if lost and not (self._root / "done.json").is_file():
+            remarks.append(f"{damage[0]}, as in a folder brought back from a copy; {ANEW}")
             return None
         damage = [*remarks[:1], *damage]  # a finished job has more to say
         # of a finished job that is no second damage: what the older one needs has been joined
@@ -215,20 +222,37 @@ class Checkpoints:
             files={name: Sealed(*seal) for name, seal in content["files"].items()},
         )
 
-    def _damage(self, found: Checkpoint) -> str | None:
-        """The first file that is not what it was at a checkpoint, in words; None if all are."""
+    def _damage(self, found: Checkpoint) -> _Damage | None:
+        """The first file that is not what it was at a checkpoint; None if all are."""
         for seed, digest in found.seeds.items():
             file = self._root / f"round={found.round}" / f"seed={seed}.pt"
             there = sealed_file(file)
-            if there is None or there.digest != digest:
-                return f"{file} is damaged" if there is not None else f"{file} is gone"
+            if there is None:
+                return _Damage(f"{file} is gone", lost=True)
+            if there.digest != digest:
+                return _Damage(f"{file} is damaged")
         for name, seal in found.position.get("files", {}).items():
             file = self.job / name
             if not file.is_file():
-                return f"{file} is gone"
+                return _Damage(f"{file} is gone", lost=True)
+            if file.stat().st_size < Sealed(*seal).size:
+                return _Damage(f"{file} is shorter than it was", lost=True)
             if not Sealed(*seal).fits(file):
-                return f"{file} is damaged or was changed by hand"
+                return _Damage(f"{file} is damaged or was changed by hand")
         return None
+
+
+@dataclass(frozen=True)
+class _Damage:
+    """What is wrong with a checkpoint.
+
+    Attributes:
+        said: in words.
+        lost: whether nothing there is wrong: a file, or the end of one, is not there.
+    """
+
+    said: str
+    lost: bool = False
 
 
 def _rounds(root: Path) -> list[int]:

@@ -40,7 +40,7 @@ from fedclust.helpers.files import (
 from fedclust.metrics.summary import write_summary
 from fedclust.metrics.told import NAME as METRICS_FILE
 from fedclust.runtime.account import USERS, Changes, files_changed_since, write_account
-from fedclust.runtime.checkpoints import WAY_OUT, Checkpoint, Checkpoints
+from fedclust.runtime.checkpoints import ANEW, WAY_OUT, Checkpoint, Checkpoints
 from fedclust.runtime.sources import code_of, data_files
 
 
@@ -351,8 +351,8 @@ class RunFolder:
                 f"{self.path / 'status.json'} is damaged or was changed by hand; the checkpoints "
                 "say where the job stands"
             )
-        elif self._found is None and status.get("rounds_done"):
-            self.remarks.append(f"the checkpoints of {self.path} are gone; the job begins anew")
+        elif self._found is None and status.get("rounds_done") and ANEW not in str(self.remarks):
+            self.remarks.append(f"the checkpoints of {self.path} are gone; {ANEW}")
 
     def _tidy(self) -> None:
         """Delete what a process that was killed left half written."""
@@ -448,7 +448,8 @@ class RunFolder:
         Raises:
             RunFolderError: if all are damaged.
         """
-        found = self._checkpoints.newest(self.remarks) if self._found is None else self._found
+        told = self.remarks if self._lock is None else []  # `acquire` has told
+        found = self._checkpoints.newest(told) if self._found is None else self._found
         if found is None:
             return None
         return found.round, self._checkpoints.load(found, device), dict(found.position)

@@ -391,11 +391,12 @@ def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_keys(config: Mapping[str, Any]) -> None:
-    """Check every top-level value.
+    """Check every top-level value, and that no text holds what no path may.
 
     Raises:
         ConfigError: naming the key.
     """
+    _refuse_nul(config)
     seed_list(config["seeds"])
     for name, about in SCHEMA.items():
         if about.check is not None:
@@ -403,6 +404,18 @@ def check_keys(config: Mapping[str, Any]) -> None:
             meant = did_you_mean(str(value), check.options)
             words = f"{check.allowed}; {meant}" if meant else check.allowed
             require(check.holds(value), name, value, words)
+
+
+def _refuse_nul(node: Any, key: str = "") -> None:
+    """Refuse a text with a character that ends every path, wherever in a config it stands."""
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            _refuse_nul(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(node, list):
+        for value in node:
+            _refuse_nul(value, key)
+    else:
+        require("\0" not in str(node), key, node, "a text without the character NUL")
 
 
 def allowed(name: str) -> str:

@@ -78,7 +78,8 @@ def _looks(path: Path, may_be_folder: bool) -> str:
         for file in files:
             stat = file.stat()
             name = file.relative_to(path)
-            digest.update(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode())
+            text = f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\0"
+            digest.update(os.fsencode(text))  # names need not be UTF-8
     return digest.hexdigest() if files else ""
 
 

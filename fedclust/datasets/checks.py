@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -72,6 +74,17 @@ def read(what: str, where: Path, work: Callable[[], T], key: str = "data.root") 
         ) from error
 
 
+TOO_SMALL = "that is next to nothing in float32: give it in another unit"
+
+
+def vanishing(values: npt.NDArray[Any]) -> float:
+    """The largest size of a number, where all are too small for float32 to hold in full; else 0."""
+    if not values.size or values.dtype.kind != "f":
+        return 0.0
+    largest = float(np.abs(values).max())
+    return largest if largest < float(np.finfo(np.float32).tiny) else 0.0
+
+
 def checked(dataset: Dataset) -> Dataset:
     """The dataset, once its arrays fit together.
 
@@ -111,6 +124,11 @@ def checked(dataset: Dataset) -> Dataset:
                 f"{name}: {part} examples hold values that are not finite, or too large for "
                 "float32: replace them in the file"
             )
+    if not bool(torch.isfinite(dataset.scale).all()):
+        raise DataError(
+            f"{name}: a feature varies by less than float32 can scale: give it in another unit, or "
+            "take it out"
+        )
     return dataset
 
 

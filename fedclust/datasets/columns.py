@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedclust.datasets.checks import checked
+from fedclust.datasets.checks import TOO_SMALL, checked, vanishing
 from fedclust.datasets.normalise import affine, unchanged
 from fedclust.helpers.errors import DataError, require
 from fedclust.types import Dataset
@@ -80,10 +80,17 @@ class Columns:
         for place, name in enumerate(chosen):
             values = self.values("dataset.features", name)
             if values.dtype.kind not in "buif":
-                row = next((i for i, value in enumerate(values) if not _is_number(value)), 0)
+                row = next((i for i, value in enumerate(values) if not _is_number(value)), None)
+                if row is not None:
+                    raise DataError(
+                        f"{self.what} has {shown(values[row])} in column {name}, row {row + 1}: "
+                        "features must be numbers; dataset.features can name the columns that hold "
+                        "some"
+                    )
+                values = values.astype(np.float64)  # whole numbers that no integer type holds
+            if largest := vanishing(values):
                 raise DataError(
-                    f"{self.what} has {shown(values[row])} in column {name}, row {row + 1}: "
-                    "features must be numbers; dataset.features can name the columns that hold some"
+                    f"{self.what} has at most {largest:.2g} in column {name}: {TOO_SMALL}"
                 )
             with np.errstate(over="ignore"):
                 x[:, place] = values
@@ -247,9 +254,9 @@ def shown(value: object) -> str:
 def _is_number(value: object) -> bool:
     try:
         float(cast(Any, value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
-    return True
+    return "_" not in str(value)  # which Python's own numbers may hold
 
 
 def _few(names: Sequence[str]) -> str:

@@ -84,6 +84,7 @@ class ImageFolder:
             "image_folder",
             folder,
             lambda: torchvision.datasets.ImageFolder(folder, is_valid_file=_is_shown),
+            key="dataset.path",
         )
 
     def _read(self, found: torchvision.datasets.ImageFolder) -> Tensor:
@@ -91,7 +92,10 @@ class ImageFolder:
         images = np.empty((len(found.samples), self.size, self.size, channels), dtype=np.uint8)
         for row, (file, _) in enumerate(found.samples):
             images[row] = read(
-                "image_folder", Path(file), partial(picture, file, self.size, self.grayscale)
+                "image_folder",
+                Path(file),
+                partial(picture, file, self.size, self.grayscale),
+                key="dataset.path",
             )
         return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedclust.datasets.checks import checked, read
+from fedclust.datasets.checks import TOO_SMALL, checked, read, vanishing
 from fedclust.datasets.normalise import WORDS, affine, check_word, unchanged
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.helpers.errors import DataError, require
@@ -107,7 +107,13 @@ class Npz:
 
 
 def _arrays(path: Path) -> dict[str, _Array]:
-    with np.load(path, allow_pickle=False) as file:
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        raise DataError(
+            f"npz: {path} holds one array, as np.save writes it: np.savez writes the file that is "
+            f"needed, with {', '.join(_KEYS)}"
+        )
+    with loaded as file:
         missing = [key for key in _KEYS if key not in file]
         if missing:
             raise DataError(
@@ -131,6 +137,8 @@ def _examples(path: Path, key: str, x: _Array) -> Tensor:
         )
     with np.errstate(over="ignore"):  # what does not fit float32 becomes infinite and is refused
         kept = x if x.dtype == np.uint8 else x.astype(np.float32)
+    if largest := vanishing(x):
+        raise DataError(f"npz: {path} has {key} of at most {largest:.2g}: {TOO_SMALL}")
     examples = torch.from_numpy(kept)
     return examples.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else examples
 

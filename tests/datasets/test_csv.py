@@ -159,6 +159,12 @@ def test_all_rows_give_the_scale_where_seeds_draw_their_own(numbered: Path) -> N
     assert float(-once.shift / once.scale) == pytest.approx(left)
 
 
+def test_whole_numbers_of_any_length_are_read(path: Path) -> None:
+    path.write_text(TABLE.replace("20,a", f"{10**25},a"))
+    dataset = Csv(path=str(path), normalise="none", **COLUMNS).load()
+    assert dataset.x_train[:, 1].tolist() == [10, pytest.approx(1e25), 40, 60]
+
+
 @pytest.mark.parametrize(
     ("table", "options", "says"),
     [
@@ -176,6 +182,10 @@ def test_all_rows_give_the_scale_where_seeds_draw_their_own(numbered: Path) -> N
         (TABLE.replace("yes,10", "yes,inf"), COLUMNS, "inf in column height, row 1: features must"),
         (TABLE.replace("yes,10", "yes,1e300"), COLUMNS, "1e+300 in column height, row 1"),
         (TABLE.replace("yes,10", "yes,ten"), COLUMNS, "has ten in column height, row 1: features"),
+        (TABLE.replace("20,a", "1_0,a"), COLUMNS, "has 1_0 in column height, row 2: features"),
+        (TABLE.replace("20,a", f"{10**50},a"), COLUMNS, "has 1e+50 in column height, row 2"),
+        (TABLE.replace("0,", "e-40,"), COLUMNS, "at most 6e-40 in column height: that is next to"),
+        (TABLE.replace("0,", "e-50,"), COLUMNS, "at most 6e-50 in column height: that is next to"),
         (TABLE.replace("yes,10", "yes,1.5"), {**COLUMNS, "label": "height"}, "has 1.5 in column h"),
         (TABLE.replace("train", "test"), COLUMNS, "leaves no row to train on"),
         (TABLE.splitlines()[0], COLUMNS, "holds no row below its first line"),

@@ -99,6 +99,12 @@ X = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
         ({"x_train": np.ones((12, 0, 4))}, r"shape \(12, 0, 4, 1\): "),
         ({"y_test": np.full(6, 2**63, np.uint64)}, "has y_test up to 9223372036854775808: "),
         ({"x_train": np.array([{}] * 12, dtype=object)[:, None]}, "cannot read"),
+        ({"x_train": X * 1e-42}, "x_train of at most 2.6e-40: that is next to nothing in float32"),
+        ({"x_test": X[:6] * 1e-50}, "x_test of at most"),
+        (
+            {"x_train": X[:, 0] * [1, 1e-42, 1, 1], "x_test": X[:6, 0] * 1.0},
+            "a feature varies by less than float32 can scale: give it in another unit",
+        ),
     ],
 )
 def test_npz_errors_are_one_line(changes: dict[str, np.ndarray], says: str, tmp_path: Path) -> None:
@@ -119,6 +125,9 @@ def test_npz_missing_damaged_or_not_finite(tmp_path: Path) -> None:
     path.write_text("hello")
     with pytest.raises(DataError, match="cannot read"):
         Npz(path=str(path)).load()
+    np.save(tmp_path / "one.npy", X)
+    with pytest.raises(DataError, match=r"one.npy holds one array, .* np.savez writes the file"):
+        Npz(path=str(tmp_path / "one.npy")).load()
     bad = X.astype(np.float32)
     bad[3, 1, 1] = np.nan
     save(path, bad, bad[:2] * 0)
@@ -156,7 +165,7 @@ def test_image_folder_errors_are_one_line(tmp_path: Path) -> None:
         ImageFolder(path=str(tmp_path)).load()
     write_images(tmp_path / "a")
     (tmp_path / "a/test/cat/1.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"cannot read .*1\.png") as error:
+    with pytest.raises(DataError, match=r"cannot read .*1\.png.* or change dataset.path") as error:
         ImageFolder(path=str(tmp_path / "a")).load()
     assert "\n" not in str(error.value)
     write_images(tmp_path / "b")
@@ -165,7 +174,7 @@ def test_image_folder_errors_are_one_line(tmp_path: Path) -> None:
         ImageFolder(path=str(tmp_path / "b")).load()
     (tmp_path / "c/train/cat").mkdir(parents=True)
     (tmp_path / "c/test/cat").mkdir(parents=True)
-    with pytest.raises(DataError, match="cannot read") as error:
+    with pytest.raises(DataError, match=r"cannot read .* or change dataset.path") as error:
         ImageFolder(path=str(tmp_path / "c")).load()
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=r"dataset.size=0"):

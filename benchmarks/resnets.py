@@ -46,9 +46,9 @@ def measure(
         for way in range(2):
             begin = time.perf_counter()
             if way == 0:
-                engine.train(TrainCall(start, label, data, solver, solver.lr))
+                engine.answer(TrainCall(start, label, data, solver, solver.lr))
             else:
-                plain.train(model, pool, data.index, 1, _BATCH, solver.lr)
+                plain.answer(model, pool, data.index, 1, _BATCH, solver.lr)
             seconds[way].append(time.perf_counter() - begin)
     fast, slow = (_CLIENTS / median(taken[1:]) for taken in seconds)
     return fast, slow

@@ -175,8 +175,8 @@ class Training:
         local = _loaded(self.model().to(device), start[0])
         few = data.index[: self.plain_rows]
         return Case(
-            fast=lambda: engine.sums(SumCall(TrainCall(start, label, data, solver, solver.lr))),
-            plain=lambda: plain.train(local, pool, few, self.epochs, self.batch, solver.lr),
+            fast=lambda: engine.answer(SumCall(TrainCall(start, label, data, solver, solver.lr))),
+            plain=lambda: plain.answer(local, pool, few, self.epochs, self.batch, solver.lr),
             fast_units=self.rows * self.seeds * steps,
             plain_units=self.plain_rows * steps,
             flops=examples * step_flops(model),
@@ -188,7 +188,7 @@ class Training:
             single=None
             if self.seeds == 1
             else (
-                lambda: engine.sums(
+                lambda: engine.answer(
                     SumCall(TrainCall(start, label[: self.rows], one, solver, solver.lr))
                 )
             ),
@@ -206,14 +206,14 @@ def _ifca(engine: str, device: torch.device, precision: str = "highest", rows: i
     local = [_loaded(_mlp200().to(device), flat) for flat in models]
 
     def fast() -> object:
-        best = engine.loss(LossCall(models, data)).argmin(1)
-        return engine.sums(SumCall(TrainCall(models, best, data, solver, solver.lr)))
+        best = engine.answer(LossCall(models, data)).argmin(1)
+        return engine.answer(SumCall(TrainCall(models, best, data, solver, solver.lr)))
 
     def slow() -> object:
         few = data.index[:plain_rows]
         best = plain.losses(list(local), pool, few).argmin(1).tolist()
         return [
-            plain.train(local[k], pool, few[i : i + 1], steps, None, solver.lr)
+            plain.answer(local[k], pool, few[i : i + 1], steps, None, solver.lr)
             for i, k in enumerate(best)
         ]
 
@@ -239,7 +239,7 @@ def _table(engine: str, device: torch.device, precision: str = "highest", rows: 
     data = shards(rows, count, 60000, device)
     local: list[nn.Module] = [_loaded(_mlp200().to(device), flat) for flat in models]
     return Case(
-        fast=lambda: engine.loss(LossCall(models, data)),
+        fast=lambda: engine.answer(LossCall(models, data)),
         plain=lambda: plain.losses(local, pool, data.index[:plain_rows]),
         fast_units=rows * columns,
         plain_units=plain_rows * columns,
@@ -297,8 +297,8 @@ class Rounds:
         common = torch.zeros(self.clients, dtype=torch.int64, device=device)
 
         def play() -> Tensor:
-            label = common if self.models == 1 else engine.loss(LossCall(models, data)).argmin(1)
-            sums = engine.sums(SumCall(TrainCall(models, label, data, solver, solver.lr)))
+            label = common if self.models == 1 else engine.answer(LossCall(models, data)).argmin(1)
+            sums = engine.answer(SumCall(TrainCall(models, label, data, solver, solver.lr)))
             return mean_of(sums.params, label, empty=models)
 
         return play

@@ -5,8 +5,8 @@ A call holds the tensors of all its rows. Calls of one `kind` can be merged into
 reduced to some of its rows, and a result can be cut again. The symbols of the shape comments are
 those of `fedclust.types`.
 
-Longer than other files because the seven calls obey one protocol and share the helpers that merge,
-reduce and cut them: whoever adds a call reads all of them.
+Longer than other files because the seven calls share what merges,
+reduces and cuts them: whoever adds a call reads all of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import accumulate
 from operator import itemgetter
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -30,6 +31,13 @@ _merged: MutableMapping[Tensor, tuple[list[weakref.ref[Tensor]], Tensor]] = Weak
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+# what a field of a call or a result has a row of, where it is not a client
+_OF_MODELS = {"of": "models"}  # [K, ...]
+_OF_EXAMPLES = {"of": "examples"}  # [C, n]
+_OF_CALL = {"of": "call"}  # the same for all rows of all calls of a kind
+_LABEL = {"of": "rows, and counts models"}  # [C] int64 in [0, K)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +150,6 @@ class LocalResult:
     first_loss: Tensor
     steps: Tensor
     step_loss: Tensor | None = None
-
-
-_OF_MODELS = {"of": "models"}  # of a result's tensors with a row per model, not per client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,83 +268,84 @@ class Alignment(NamedTuple):
     loss: Tensor
 
 
-class Verbs(Protocol):
-    """What answers calls: one method for each."""
+class Answers(Protocol):
+    """What answers calls."""
 
-    def train(self, call: TrainCall, /) -> LocalResult:
-        """Local training of the rows."""
-        ...
-
-    def sums(self, call: SumCall, /) -> Sums:
-        """Sums of what local training of the rows makes of every model."""
-        ...
-
-    def loss(self, call: LossCall, /) -> Tensor:
-        """Losses of all models on every row."""
-        ...
-
-    def grad(self, call: GradCall, /) -> Tensor:
-        """Gradients of the rows."""
-        ...
-
-    def grad_sums(self, call: GradSumCall, /) -> GradSums:
-        """Sums of the gradients of every model's rows."""
-        ...
-
-    def align(self, call: AlignCall, /) -> Alignment:
-        """How the gradients of the rows lie to directions."""
-        ...
-
-    def test(self, call: TestCall, /) -> TestResult:
-        """Test results of the rows."""
-        ...
-
-
-class Call(Protocol, Generic[R_co]):
-    """A request; a frozen dataclass of tensors and plain values.
-
-    Attributes:
-        doing: what answering it is called, for whoever waits.
-    """
-
-    doing: ClassVar[str]
-
-    @property
-    def models(self) -> Tensor:
-        """The models, [K, P]."""
-        ...
-
-    @property
-    def shards(self) -> Shards:
-        """The data of its rows."""
-        ...
-
-    @property
-    def kind(self) -> Hashable | None:
-        """Calls of equal kind can be merged; None for a call that is always computed by itself."""
-        ...
-
-    @property
-    def work(self) -> Tensor:
-        """Examples that every row meets, [C] int64, to share out the rows evenly."""
-        ...
-
-    def on(self, engine: Verbs) -> R_co:
-        """The engine's answer."""
-        ...
-
-    def take(self, rows: Tensor) -> Self:
-        """The call of some rows [R]."""
-        ...
-
-    @classmethod
-    def merge(cls, calls: Sequence[Any]) -> Self:
-        """Several calls of one kind as one, row after row."""
+    def answer(self, call: Call[R], /) -> R:
+        """What the call asks for."""
         ...
 
 
 @dataclass(frozen=True)
-class TrainCall:
+class Call(Generic[R_co]):
+    """A request. Each tensor says in its field what it has a row of; the calls of one `kind` are
+    merged, reduced to some rows and compared by that alone.
+
+    Attributes:
+        doing: what answering it is called, for whoever waits.
+        models: the models, [K, P].
+        shards: the data of its rows.
+    """
+
+    doing: ClassVar[str]
+
+    if TYPE_CHECKING:
+
+        @property
+        def models(self) -> Tensor: ...  # noqa: D102 - see above
+        @property
+        def shards(self) -> Shards: ...  # noqa: D102
+
+    @property
+    def kind(self) -> Hashable | None:
+        """Calls of equal kind can be merged; None for a call that is always computed by itself, as
+        where other seeds' models do not belong on these rows.
+        """
+        return None
+
+    @property
+    def work(self) -> Tensor:
+        """Examples that every row meets, [C] int64, to share out the rows evenly."""
+        return self.shards.count
+
+    def take(self, rows: Tensor, longest: int | None = None) -> Self:
+        """The call of some rows [R], with `longest` columns of the index; None for all."""
+        values: dict[str, Any] = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is None or one.metadata in (_OF_MODELS, _OF_CALL):
+                continue
+            if isinstance(value, Call | Shards):
+                values[one.name] = value.take(rows, longest)
+            elif isinstance(value, Rates):
+                values[one.name] = value.take(rows)
+            else:
+                of_examples = one.metadata == _OF_EXAMPLES
+                values[one.name] = value[rows, :longest] if of_examples else value[rows]
+        return replace(self, **values)
+
+    @classmethod
+    def merge(cls, calls: Sequence[Self]) -> Self:
+        """Several calls of one kind as one, row after row."""
+        if len(calls) == 1:
+            return calls[0]
+        values: dict[str, Any] = {}
+        for one in fields(cls):
+            parts = [getattr(call, one.name) for call in calls]
+            if parts[0] is None or one.metadata == _OF_CALL:
+                continue  # calls of one kind all have it or none
+            elif isinstance(parts[0], Call | Shards):
+                values[one.name] = type(parts[0]).merge(parts)
+            elif one.metadata == _LABEL:  # counted through the models of all calls
+                before = accumulate((len(call.models) for call in calls), initial=0)
+                values[one.name] = torch.cat([x + k for x, k in zip(parts, before, strict=False)])
+            else:
+                values[one.name] = (_wide if one.metadata == _OF_EXAMPLES else torch.cat)(parts)
+        return replace(calls[0], **values)
+
+
+@dataclass(frozen=True)
+class TrainCall(Call[LocalResult]):
     """Local training of row i from models[label[i]].
 
     A step moves the parameters against gradient + linear[i] + the solver's penalty terms.
@@ -362,18 +368,18 @@ class TrainCall:
     """
 
     doing: ClassVar[str] = "training"
-    models: Tensor
-    label: Tensor
+    models: Tensor = field(metadata=_OF_MODELS)
+    label: Tensor = field(metadata=_LABEL)
     shards: Shards
-    solver: Solver
-    lr: float
-    slots: Tensor | None = None
+    solver: Solver = field(metadata=_OF_CALL)
+    lr: float = field(metadata=_OF_CALL)
+    slots: Tensor | None = field(default=None, metadata=_OF_MODELS)
     anchor: Tensor | None = None
     linear: Tensor | None = None
-    example_weight: Tensor | None = None
-    frozen: Tensor | None = None
-    each_step: bool = False
-    rates: Rates | None = None
+    example_weight: Tensor | None = field(default=None, metadata=_OF_EXAMPLES)
+    frozen: Tensor | None = field(default=None, metadata=_OF_CALL)
+    each_step: bool = field(default=False, metadata=_OF_CALL)
+    rates: Rates | None = None  # calls of one kind may differ in it
 
     @property
     def own_rates(self) -> Rates:
@@ -416,42 +422,15 @@ class TrainCall:
             count if most is None else count.clamp(max=most)
         )
 
-    def on(self, engine: Verbs) -> LocalResult:
-        """See `Call`."""
-        return engine.train(self)
-
-    def take(self, rows: Tensor, longest: int | None = None) -> TrainCall:
-        """See `Call`; `longest` as in `Shards.take`."""
-        weight = _rows(self.example_weight, rows)
-        return replace(
-            self,
-            label=self.label[rows],
-            shards=self.shards.take(rows, longest),
-            anchor=_rows(self.anchor, rows),
-            linear=_rows(self.linear, rows),
-            example_weight=None if weight is None else weight[:, :longest],
-            rates=None if self.rates is None else self.rates.take(rows),
-        )
-
     @classmethod
-    def merge(cls, calls: Sequence[TrainCall]) -> TrainCall:
-        """See `Call`."""
-        weights = [c.example_weight for c in calls if c.example_weight is not None]
-        return replace(
-            calls[0],
-            models=torch.cat([c.models for c in calls]),
-            label=_labels(calls),
-            shards=Shards.merge([c.shards for c in calls]),
-            slots=_joined([c.slots for c in calls]),
-            anchor=_joined([c.anchor for c in calls]),
-            linear=_joined([c.linear for c in calls]),
-            example_weight=_wide(weights) if weights else None,
-            rates=Rates.of(calls),
-        )
+    def merge(cls, calls: Sequence[Self]) -> Self:
+        """See `Call`; rows keep their rates."""
+        alike = [replace(call, rates=None) for call in calls]
+        return replace(super().merge(alike), rates=Rates.of(calls))
 
 
 @dataclass(frozen=True)
-class SumCall:
+class SumCall(Call[Sums]):
     """Local training of which only the sum over the rows of every model is asked for.
 
     The models of single rows need not be kept, nor sent from rank to rank.
@@ -485,52 +464,9 @@ class SumCall:
         """See `Call`."""
         return self.train.work
 
-    def on(self, engine: Verbs) -> Sums:
-        """See `Call`."""
-        return engine.sums(self)
-
-    def take(self, rows: Tensor) -> SumCall:
-        """See `Call`."""
-        return SumCall(self.train.take(rows), _rows(self.weight, rows))
-
-    @classmethod
-    def merge(cls, calls: Sequence[SumCall]) -> SumCall:
-        """See `Call`."""
-        return cls(
-            TrainCall.merge([c.train for c in calls]),
-            _joined([c.weight for c in calls]),
-        )
-
-
-class _OnAllRows:
-    """A call in which every model looks at every row."""
-
-    models: Tensor
-    shards: Shards
-
-    @property
-    def kind(self) -> None:
-        """See `Call`: other seeds' models do not belong on these rows."""
-        return
-
-    @property
-    def work(self) -> Tensor:
-        """See `Call`."""
-        return self.shards.count
-
-    def take(self, rows: Tensor) -> Self:
-        """See `Call`."""
-        return replace(self, shards=self.shards.take(rows))  # type: ignore[type-var]
-
-    @classmethod
-    def merge(cls, calls: Sequence[Self]) -> Self:
-        """See `Call`."""
-        (only,) = calls
-        return only
-
 
 @dataclass(frozen=True)
-class LossCall(_OnAllRows):
+class LossCall(Call[Tensor]):
     """Losses of every model on every row.
 
     Attributes:
@@ -541,17 +477,13 @@ class LossCall(_OnAllRows):
     """
 
     doing: ClassVar[str] = "loss table"
-    models: Tensor
+    models: Tensor = field(metadata=_OF_MODELS)
     shards: Shards
-    per_example: bool = False
-
-    def on(self, engine: Verbs) -> Tensor:
-        """See `Call`."""
-        return engine.loss(self)
+    per_example: bool = field(default=False, metadata=_OF_CALL)
 
 
 @dataclass(frozen=True)
-class GradCall:
+class GradCall(Call[Tensor]):
     """Full-batch gradient [C, P] of the mean loss of models[label[i]] on row i.
 
     Attributes:
@@ -561,8 +493,8 @@ class GradCall:
     """
 
     doing: ClassVar[str] = "gradients"
-    models: Tensor
-    label: Tensor
+    models: Tensor = field(metadata=_OF_MODELS)
+    label: Tensor = field(metadata=_LABEL)
     shards: Shards
 
     @property
@@ -570,28 +502,9 @@ class GradCall:
         """See `Call`."""
         return "grad"
 
-    @property
-    def work(self) -> Tensor:
-        """See `Call`."""
-        return self.shards.count
-
-    def on(self, engine: Verbs) -> Tensor:
-        """See `Call`."""
-        return engine.grad(self)
-
-    def take(self, rows: Tensor) -> GradCall:
-        """See `Call`."""
-        return replace(self, label=self.label[rows], shards=self.shards.take(rows))
-
-    @classmethod
-    def merge(cls, calls: Sequence[GradCall]) -> GradCall:
-        """See `Call`."""
-        models = torch.cat([c.models for c in calls])
-        return cls(models, _labels(calls), Shards.merge([c.shards for c in calls]))
-
 
 @dataclass(frozen=True)
-class GradSumCall:
+class GradSumCall(Call[GradSums]):
     """Gradients of which only the sum over the rows of every model is asked for.
 
     Attributes:
@@ -623,22 +536,9 @@ class GradSumCall:
         """See `Call`."""
         return self.grad.work
 
-    def on(self, engine: Verbs) -> GradSums:
-        """See `Call`."""
-        return engine.grad_sums(self)
-
-    def take(self, rows: Tensor) -> GradSumCall:
-        """See `Call`."""
-        return GradSumCall(self.grad.take(rows), _rows(self.weight, rows))
-
-    @classmethod
-    def merge(cls, calls: Sequence[GradSumCall]) -> GradSumCall:
-        """See `Call`."""
-        return cls(GradCall.merge([c.grad for c in calls]), _joined([c.weight for c in calls]))
-
 
 @dataclass(frozen=True)
-class AlignCall(_OnAllRows):
+class AlignCall(Call[Alignment]):
     """Full-batch gradients of every model on every row, seen along one direction per model.
 
     Attributes:
@@ -650,18 +550,10 @@ class AlignCall(_OnAllRows):
     """
 
     doing: ClassVar[str] = "alignment"
-    models: Tensor
-    directions: Tensor
+    models: Tensor = field(metadata=_OF_MODELS)
+    directions: Tensor = field(metadata=_OF_MODELS)
     shards: Shards
     margin: Tensor | None = None
-
-    def on(self, engine: Verbs) -> Alignment:
-        """See `Call`."""
-        return engine.align(self)
-
-    def take(self, rows: Tensor) -> AlignCall:
-        """See `Call`."""
-        return replace(self, shards=self.shards.take(rows), margin=_rows(self.margin, rows))
 
     def undecided(self, loss: Tensor) -> Tensor:
         """[C] bool rows whose gradients are asked for, given all models' losses [C, K]."""
@@ -672,7 +564,7 @@ class AlignCall(_OnAllRows):
 
 
 @dataclass(frozen=True)
-class TestCall:
+class TestCall(Call[TestResult]):
     """Test of models[label[i]], or of a mixture of all models, on row i.
 
     Attributes:
@@ -687,8 +579,8 @@ class TestCall:
 
     __test__ = False  # pytest: not a test
 
-    models: Tensor
-    label: Tensor
+    models: Tensor = field(metadata=_OF_MODELS)
+    label: Tensor = field(metadata=_LABEL)
     shards: Shards
     weight: Tensor | None = None
 
@@ -696,28 +588,6 @@ class TestCall:
     def kind(self) -> Hashable | None:
         """See `Call`: mixtures are of one seed's models."""
         return "test" if self.weight is None else None
-
-    @property
-    def work(self) -> Tensor:
-        """See `Call`."""
-        return self.shards.count
-
-    def on(self, engine: Verbs) -> TestResult:
-        """See `Call`."""
-        return engine.test(self)
-
-    def take(self, rows: Tensor) -> TestCall:
-        """See `Call`."""
-        label, shards = self.label[rows], self.shards.take(rows)
-        return replace(self, label=label, shards=shards, weight=_rows(self.weight, rows))
-
-    @classmethod
-    def merge(cls, calls: Sequence[TestCall]) -> TestCall:
-        """See `Call`."""
-        if len(calls) == 1:
-            return calls[0]
-        models = torch.cat([c.models for c in calls])
-        return cls(models, _labels(calls), Shards.merge([c.shards for c in calls]))
 
 
 def on_rows(
@@ -764,21 +634,11 @@ def tensors_of(call: object) -> list[Tensor | None]:
     assert is_dataclass(call)
     for one in fields(call):
         value = getattr(call, one.name)
-        if isinstance(value, Shards | Rates | TrainCall | GradCall):
+        if isinstance(value, Shards | Rates | Call):
             found += tensors_of(value)
         elif value is None or isinstance(value, Tensor):
             found.append(value)
     return found
-
-
-def _rows(values: Tensor | None, rows: Tensor) -> Tensor | None:
-    return None if values is None else values[rows]
-
-
-def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """All rows one after the other; calls of one kind all have them or none."""
-    given = [part for part in parts if part is not None]
-    return torch.cat(given) if given else None
 
 
 def _wide(parts: Sequence[Tensor]) -> Tensor:
@@ -796,12 +656,3 @@ def _wide_index(parts: Sequence[Tensor]) -> Tensor:
         whole = _wide(parts)
         _merged[parts[0]] = [weakref.ref(part) for part in parts], whole
     return whole
-
-
-def _labels(calls: Sequence[TrainCall | GradCall | TestCall]) -> Tensor:
-    """Labels of all rows, counted through the models of all calls."""
-    offset, label = 0, []
-    for call in calls:
-        label.append(call.label + offset)
-        offset += len(call.models)
-    return torch.cat(label)

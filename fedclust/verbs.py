@@ -69,7 +69,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from fedclust.calls import Alignment, LocalResult, MeanResult, Verbs
+from fedclust.calls import Alignment, Answers, LocalResult, MeanResult
 from fedclust.helpers.rng import Stream
 from fedclust.models.params import Layout
 from fedclust.solver import Solver
@@ -111,8 +111,8 @@ class Scenario(Protocol):
         ...
 
 
-class Engine(Verbs, Protocol):
-    """Batched computation on explicit rows: `loop`, `vmap` or `fused`; one method per call.
+class Engine(Answers, Protocol):
+    """Batched computation on explicit rows: `loop`, `vmap` or `fused`.
 
     Engine law: row i of a result depends on (row i's data, its key, the model row it starts from,
     what the call gives row i) only, not on who else is in the call, nor on how the rows are cut

@@ -42,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         numbers.append(len(call.shards.count))
         return usual(engine, call)
 
-    monkeypatch.setattr(FusedEngine, "loss", counted)
+    monkeypatch.setitem(FusedEngine.answers, LossCall, counted)
     return numbers
 
 

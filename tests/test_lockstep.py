@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -13,20 +13,18 @@ from torch import Tensor
 
 from fedclust.calls import (
     AlignCall,
-    Alignment,
     GradCall,
     GradSumCall,
-    GradSums,
     LocalResult,
     LossCall,
     Shards,
     SumCall,
-    Sums,
     TestCall,
     TestResult,
     TrainCall,
 )
 from fedclust.engines.aligned import by_gradients
+from fedclust.engines.base import Computing
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream
@@ -34,7 +32,7 @@ from fedclust.models.params import Layout
 from fedclust.solver import Solver
 
 
-class Doubling:
+class Doubling(Computing[Any]):
     """An engine whose training doubles the start and adds the row's first index; it counts its
     calls.
     """
@@ -60,9 +58,6 @@ class Doubling:
             params=params, slots=slots, loss=loss, first_loss=loss, steps=shards.count
         )
 
-    def sums(self, call: SumCall) -> Sums:
-        return by_blocks(self, call)
-
     def loss(self, call: LossCall) -> Tensor:
         self.calls.append(("loss", len(call.shards)))
         return call.shards.count.unsqueeze(1) * call.models.sum(1)
@@ -71,16 +66,20 @@ class Doubling:
         self.calls.append(("grad", len(call.shards)))
         return call.models[call.label]
 
-    def grad_sums(self, call: GradSumCall) -> GradSums:
-        return gradients_by_blocks(self, call)
-
-    def align(self, call: AlignCall) -> Alignment:
-        return by_gradients(self, call)
-
     def test(self, call: TestCall) -> TestResult:
         self.calls.append(("test", len(call.shards)))
         loss_sum = call.models[call.label].sum(1).double()
         return TestResult(loss_sum=loss_sum, correct=call.shards.count)
+
+    answers: ClassVar = {
+        TrainCall: train,
+        SumCall: by_blocks,
+        LossCall: loss,
+        GradCall: grad,
+        GradSumCall: gradients_by_blocks,
+        AlignCall: by_gradients,
+        TestCall: test,
+    }
 
 
 def shards(*first: int, width: int = 3) -> Shards:
@@ -98,14 +97,14 @@ def test_calls_that_meet_are_merged_and_results_go_back_to_their_seed() -> None:
 
     def work(seed: int) -> Any:
         models = torch.full((2, 2), float(seed))
-        local = lockstep.train(
+        local = lockstep.answer(
             TrainCall(models, torch.tensor([1, 0]), shards(10 * seed, 7, width=seed), SOLVER, 0.1)
         )
-        table = lockstep.loss(LossCall(models, shards(1, width=seed)))
+        table = lockstep.answer(LossCall(models, shards(1, width=seed)))
         return (
             local.params,
             table,
-            lockstep.test(TestCall(models, torch.tensor([0]), shards(1, width=2))),
+            lockstep.answer(TestCall(models, torch.tensor([0]), shards(1, width=2))),
         )
 
     results = lockstep.map({seed: lambda seed=seed: work(seed) for seed in (1, 2, 5)})  # type: ignore[misc]
@@ -124,7 +123,7 @@ def test_everything_is_computed_on_the_calling_thread() -> None:
 
     def train() -> LocalResult:
         one = torch.ones(1, 2)
-        return lockstep.train(TrainCall(one, torch.tensor([0]), shards(1), SOLVER, 0.1))
+        return lockstep.answer(TrainCall(one, torch.tensor([0]), shards(1), SOLVER, 0.1))
 
     lockstep.map({0: train, 1: train})
     assert engine.threads == {threading.get_ident()}
@@ -136,10 +135,10 @@ def test_calls_with_other_batches_or_slots_are_not_merged() -> None:
     one, zero = torch.ones(1, 2), torch.tensor([0])
     smaller = replace(SOLVER, batch_size=7)
     works = {
-        0: lambda: lockstep.train(TrainCall(one, zero, shards(1), SOLVER, 0.1)),
-        1: lambda: lockstep.train(TrainCall(one, zero, shards(1), smaller, 0.1)),
-        2: lambda: lockstep.train(TrainCall(one, zero, shards(1), SOLVER, 0.1, slots=one)),
-        3: lambda: lockstep.train(TrainCall(one, zero, shards(1), SOLVER, 0.1, slots=one)),
+        0: lambda: lockstep.answer(TrainCall(one, zero, shards(1), SOLVER, 0.1)),
+        1: lambda: lockstep.answer(TrainCall(one, zero, shards(1), smaller, 0.1)),
+        2: lambda: lockstep.answer(TrainCall(one, zero, shards(1), SOLVER, 0.1, slots=one)),
+        3: lambda: lockstep.answer(TrainCall(one, zero, shards(1), SOLVER, 0.1, slots=one)),
     }
     results = lockstep.map(works)
     assert sorted(engine.calls) == [("train", 1), ("train", 1), ("train", 2)]
@@ -154,12 +153,14 @@ def test_partial_work_stays_with_its_rows() -> None:
             self.calls.append(("work", len(work)))
             return replace(super().train(call), loss=work)
 
+        answers: ClassVar = {**Doubling.answers, TrainCall: train}
+
     engine = Working()
     lockstep, models, rows = Lockstep(engine), torch.ones(1, 2), torch.tensor([0, 0])
 
     def work(part: list[float] | None) -> Tensor:
         some = replace(shards(1, 2), work=None if part is None else torch.tensor(part))
-        return lockstep.train(TrainCall(models, rows, some, SOLVER, 0.1)).loss
+        return lockstep.answer(TrainCall(models, rows, some, SOLVER, 0.1)).loss
 
     parts = {0: [0.5, 1.0], 1: None, 2: [0.25, 0.75]}
     results = lockstep.map({seed: lambda part=part: work(part) for seed, part in parts.items()})  # type: ignore[misc]
@@ -173,7 +174,7 @@ def test_seeds_that_ask_for_different_numbers_of_things_all_finish() -> None:
     def work(times: int) -> float:
         value = torch.ones(1, 2)
         for _ in range(times):
-            value = lockstep.train(
+            value = lockstep.answer(
                 TrainCall(value, torch.tensor([0]), shards(0), SOLVER, 0.1)
             ).params
         return float(value.sum())
@@ -186,7 +187,7 @@ def test_one_seeds_error_leaves_the_others_alone() -> None:
     lockstep = Lockstep(Doubling())
 
     def train() -> Tensor:
-        return lockstep.train(
+        return lockstep.answer(
             TrainCall(torch.ones(1, 2), torch.tensor([0]), shards(1), SOLVER, 0.1)
         ).params
 
@@ -204,11 +205,13 @@ def test_an_error_of_the_engine_ends_all_seeds() -> None:
         def loss(self, call: LossCall) -> Tensor:
             raise RuntimeError("no memory")
 
+        answers: ClassVar = {**Doubling.answers, LossCall: loss}
+
     lockstep, unwound = Lockstep(Broken()), []
 
     def ask(seed: int) -> Tensor:
         try:
-            return lockstep.loss(LossCall(torch.ones(1, 2), shards(1)))
+            return lockstep.answer(LossCall(torch.ones(1, 2), shards(1)))
         finally:
             unwound.append(seed)
 
@@ -222,7 +225,7 @@ def test_an_interrupt_within_a_seed_ends_all_seeds() -> None:
 
     def wait() -> Tensor:
         try:
-            return lockstep.loss(LossCall(torch.ones(1, 2), shards(1)))
+            return lockstep.answer(LossCall(torch.ones(1, 2), shards(1)))
         finally:
             unwound.append("waiting")
 

@@ -96,14 +96,14 @@ def _everything(engine: Engine, device: torch.device, sizes: tuple[int, ...]) ->
     train = TrainCall(*given, shards, sgd, sgd.lr)
     momenta = 0.1 * given[0]
     results = {
-        "train": engine.train(train),
-        "train with all terms": engine.train(
+        "train": engine.answer(train),
+        "train with all terms": engine.answer(
             TrainCall(*given, shards, everything, everything.lr, momenta, **more)
         ),
-        "loss": engine.loss(LossCall(given[0], shards)),
-        "gradient": engine.grad(GradCall(*given, shards)),
-        "alignment": engine.align(AlignCall(given[0], given[0].flip(0), shards)),
-        "test": engine.test(TestCall(*given, shards)),
+        "loss": engine.answer(LossCall(given[0], shards)),
+        "gradient": engine.answer(GradCall(*given, shards)),
+        "alignment": engine.answer(AlignCall(given[0], given[0].flip(0), shards)),
+        "test": engine.answer(TestCall(*given, shards)),
     }
     return {"starts": models, "results": results}
 

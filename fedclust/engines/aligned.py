@@ -12,8 +12,8 @@ _AT_ONCE = 64 << 20  # numbers of the gradients that are there at a time
 
 
 def by_gradients(engine: Engine, call: AlignCall) -> Alignment:
-    """The answer to a call from `engine.grad`, some rows and one model at a time."""
-    loss = engine.loss(LossCall(call.models, call.shards))
+    """The answer to a call from gradients, some rows and one model at a time."""
+    loss = engine.answer(LossCall(call.models, call.shards))
     rows = call.undecided(loss).nonzero().squeeze(1)
     inner = torch.zeros_like(loss, dtype=torch.float64)
     square = torch.zeros_like(inner)
@@ -22,7 +22,7 @@ def by_gradients(engine: Engine, call: AlignCall) -> Alignment:
         some = rows[first : first + each]
         shards = call.shards.take(some)
         for k, direction in enumerate(call.directions):
-            gradient = engine.grad(GradCall(call.models, torch.full_like(some, k), shards))
+            gradient = engine.answer(GradCall(call.models, torch.full_like(some, k), shards))
             along, square[some, k] = inner_products(gradient, direction.unsqueeze(0))
             inner[some, k] = along.squeeze(1)
     return Alignment(inner, square, loss)

@@ -158,7 +158,7 @@ class SeedClients:
             frozen=frozen,
             each_step=each_step,
         )
-        result = self.engine.train(call)
+        result = self.engine.answer(call)
         if result.step_loss is not None:  # as wide as the longest client of all that it met
             most = int(result.steps.max()) if len(ids) else 0
             result = replace(result, step_loss=result.step_loss[:, :most])
@@ -185,7 +185,7 @@ class SeedClients:
             return MeanResult.of(local, models, label, weight, slots, keep=True, exact=self.exact)
         shards, rate = self._training(ids, "train"), solver.rate(self.rnd.t)
         call = SumCall(TrainCall(models, label, shards, solver, rate, slots=slots), weight)
-        sums = self.engine.sums(call)
+        sums = self.engine.answer(call)
         _check_finite(sums.loss, "training", ids, self.rnd)
         moved = None
         if sums.slots is not None:
@@ -212,7 +212,7 @@ class SeedClients:
         kept = None if batch_size is not None else self.losses.of(models, data, ids)
         if kept is not None:
             return kept
-        table = self.engine.loss(LossCall(models, self._read(ids, "loss", batch_size)))
+        table = self.engine.answer(LossCall(models, self._read(ids, "loss", batch_size)))
         if batch_size is None:
             self.losses.keep(models, data, ids, table)
         return table
@@ -221,14 +221,14 @@ class SeedClients:
         """Loss of every model on every training example, [C, n, K] nats, 0 past the count."""
         self.passes.forward += (len(models) if passes is None else passes) * len(ids)
         shards = self._read(ids, "loss", None)
-        return self.engine.loss(LossCall(models, shards, per_example=True))
+        return self.engine.answer(LossCall(models, shards, per_example=True))
 
     def grad(
         self, models: Tensor, label: Tensor, ids: Tensor, batch_size: int | None = None
     ) -> Tensor:
         """Gradient of the mean training loss of models[label[i]] for client i, [C, P]."""
         self.passes.backward += len(ids)
-        return self.engine.grad(GradCall(models, label, self._read(ids, "grad", batch_size)))
+        return self.engine.answer(GradCall(models, label, self._read(ids, "grad", batch_size)))
 
     def grad_sum(
         self,
@@ -241,7 +241,7 @@ class SeedClients:
         """Sum of the gradients of every model's clients, [K, P]."""
         self.passes.backward += len(ids)
         call = GradCall(models, label, self._read(ids, "grad", batch_size))
-        return self.engine.grad_sums(GradSumCall(call, weight)).total.to(models.dtype)
+        return self.engine.answer(GradSumCall(call, weight)).total.to(models.dtype)
 
     def align(
         self,
@@ -256,7 +256,7 @@ class SeedClients:
         # of all clients, as the methods say: that a `margin` leaves some out is our own saving
         self.passes.backward += int(directions.any(1).sum()) * len(ids)
         shards = self._read(ids, "grad", batch_size)
-        return self.engine.align(AlignCall(models, directions, shards, margin))
+        return self.engine.answer(AlignCall(models, directions, shards, margin))
 
     def _read(self, ids: Tensor, purpose: str, batch_size: int | None) -> Shards:
         """All training data of the clients, or a batch that does not depend on the purpose.
@@ -280,7 +280,7 @@ class SeedClients:
         ids = ((served.label >= 0) & (fed.test.count > 0)).nonzero().squeeze(1)
         shards = shards_of(fed.test, ids, self.rnd, "evaluate")
         weight = None if served.weight is None else served.weight[ids]
-        result = self.engine.test(TestCall(served.models, served.label[ids], shards, weight))
+        result = self.engine.answer(TestCall(served.models, served.label[ids], shards, weight))
         if must_be_finite:
             _check_finite(result.loss_sum, "test", ids, self.rnd)
         blank = torch.zeros(fed.num_clients, dtype=torch.int64, device=ids.device)

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar, cast
 from greenlet import getcurrent, greenlet
 
 from fedclust.calls import Call, split
-from fedclust.engines.one_door import OneDoor
+from fedclust.engines.base import InFront
 from fedclust.helpers.meter import meter
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Turn(Generic[T]):
     seconds: float
 
 
-class Lockstep(OneDoor):
+class Lockstep(InFront):
     """An `Engine` that merges the calls of the seeds that `map` runs.
 
     Args:
@@ -107,7 +107,7 @@ class Lockstep(OneDoor):
             calls = [one.call for one in alike]
             rows = [len(call.shards) for call in calls]
             meter.begin(calls[0].doing, sum(rows))
-            whole = calls[0].merge(calls).on(self._engine)
+            whole = self._engine.answer(calls[0].merge(calls))
             meter.end()
             for one, result in zip(alike, split(whole, calls), strict=True):
                 one.result = result

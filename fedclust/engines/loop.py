@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from math import inf
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,32 +15,29 @@ from torch.nn import functional as F
 
 from fedclust.calls import (
     AlignCall,
-    Alignment,
     GradCall,
     GradSumCall,
-    GradSums,
     LocalResult,
     LossCall,
     Shards,
     SumCall,
-    Sums,
     TestCall,
     TestResult,
     TrainCall,
 )
 from fedclust.engines.aligned import by_gradients
+from fedclust.engines.base import Computing
 from fedclust.engines.schedule import Schedule, schedule
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.meter import meter
-from fedclust.helpers.rng import Stream
 from fedclust.models.foreign import Runnable, adopt
-from fedclust.models.params import layout, unflatten
+from fedclust.models.params import unflatten
 from fedclust.pool import Pool
 
 _BLOCK = 1000  # examples of one forward pass outside training, which bounds its memory
 
 
-class LoopEngine:
+class LoopEngine(Computing[Runnable]):
     """Plain PyTorch, row by row; see `fedclust.verbs.Engine` for the verbs.
 
     A row without examples takes no step and returns its start, with loss and gradient 0.
@@ -49,13 +47,7 @@ class LoopEngine:
     exact = True
 
     def __init__(self, model: nn.Module, pool: Pool):
-        self.pool = pool
-        self.model = adopt(model, pool.shape).to(pool.x.device)
-        self.layout = layout(self.model)
-
-    def init(self, stream: Stream) -> Tensor:
-        """Freshly initialised parameters, [P]."""
-        return self.model.draw(stream.torch()).to(self.pool.x.device)
+        super().__init__(adopt(model, pool.shape).to(pool.x.device), pool)
 
     def train(self, call: TrainCall) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]]."""
@@ -85,10 +77,6 @@ class LoopEngine:
             steps=plan.steps,
             step_loss=each if call.each_step else None,
         )
-
-    def sums(self, call: SumCall) -> Sums:
-        """Sums of what local training of the rows makes of every model."""
-        return by_blocks(self, call)
 
     def _train_row(
         self,
@@ -201,14 +189,6 @@ class LoopEngine:
             meter.add(1)
         return out / shards.count.clamp(min=1).unsqueeze(1)
 
-    def grad_sums(self, call: GradSumCall) -> GradSums:
-        """Sums of the gradients of every model's rows."""
-        return gradients_by_blocks(self, call)
-
-    def align(self, call: AlignCall) -> Alignment:
-        """How the gradients of every model on every row lie to the model's direction."""
-        return by_gradients(self, call)
-
     @torch.no_grad()
     def test(self, call: TestCall) -> TestResult:
         """Test results of models[label[i]], or of a mixture, on row i."""
@@ -230,6 +210,16 @@ class LoopEngine:
                 correct[row] += (scores.argmax(1) == y).sum()
             meter.add(1)
         return TestResult(loss_sum=loss_sum, correct=correct)
+
+    answers: ClassVar = {
+        TrainCall: train,
+        SumCall: by_blocks,
+        LossCall: loss,
+        GradCall: grad,
+        GradSumCall: gradients_by_blocks,
+        AlignCall: by_gradients,
+        TestCall: test,
+    }
 
     def _load(self, params: Tensor) -> Runnable:
         """A copy of the model with the parameters `params` [P], its own memory."""

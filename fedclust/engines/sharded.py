@@ -4,14 +4,15 @@ all, or their sums.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from fedclust.calls import Call, GradSumCall, GradSums, SumCall, Sums, on_rows, tensors_of
-from fedclust.engines.one_door import OneDoor
+from fedclust.calls import Call, GradSumCall, SumCall, on_rows, tensors_of
+from fedclust.engines.base import InFront
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.distributed import Ranks
 from fedclust.verbs import Engine
@@ -19,6 +20,11 @@ from fedclust.verbs import Engine
 R = TypeVar("R")
 
 _BLOCK = 16 << 20  # bytes that a rank sends at once: what is copied beside the result stays small
+# sums that an engine of equal bits adds in the order of the rows
+_IN_ORDER: Mapping[type[Call[Any]], Callable[[Engine, Any], Any]] = {
+    SumCall: by_blocks,
+    GradSumCall: gradients_by_blocks,
+}
 _SAMPLE = 1 << 16  # numbers of a tensor that ranks compare
 
 
@@ -27,7 +33,7 @@ def sharded(engine: Engine, ranks: Ranks) -> Engine:
     return engine if ranks.size == 1 else Sharded(engine, ranks)
 
 
-class Sharded(OneDoor):
+class Sharded(InFront):
     """An `Engine` whose rows are computed on several ranks, all of which make the same calls.
 
     By the engine law a row does not depend on the company, so the results are those of one rank:
@@ -46,18 +52,12 @@ class Sharded(OneDoor):
 
     def answer(self, call: Call[R]) -> R:
         """All rows of the result, of which this rank computes its own."""
+        if self.exact and (by_rows := _IN_ORDER.get(type(call))):
+            return cast(R, by_rows(self, call))
         rows = deal(call.work, self._ranks.size)
-        part = call.take(rows[self._ranks.rank]).on(self._engine)
+        part = self._engine.answer(call.take(rows[self._ranks.rank]))
         self._ranks.meet(type(call).__name__, fingerprint(*tensors_of(call)))
         return on_rows(partial(self._join, rows=rows), part, self._add)
-
-    def sums(self, call: SumCall) -> Sums:
-        """See `fedclust.calls.Verbs`."""
-        return by_blocks(self, call) if self.exact else self.answer(call)
-
-    def grad_sums(self, call: GradSumCall) -> GradSums:
-        """See `fedclust.calls.Verbs`."""
-        return gradients_by_blocks(self, call) if self.exact else self.answer(call)
 
     def _join(self, part: Tensor, rows: list[Tensor]) -> Tensor:
         """All rows [C, ...] of a result, of which this rank has computed `part` [c, ...].

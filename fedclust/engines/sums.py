@@ -24,7 +24,7 @@ _BLOCK_CPU, _BLOCK_CUDA = 2**25, 2**29
 
 
 def by_blocks(engine: Engine, call: SumCall) -> Sums:
-    """The answer to a call from `engine.train`, some rows at a time.
+    """The answer to a call from local training, some rows at a time.
 
     Raises:
         ValueError: if a label is outside [0, K).
@@ -43,7 +43,7 @@ def by_blocks(engine: Engine, call: SumCall) -> Sums:
     for some in _blocks_of(engine, call.models, rows):
         part = slice(first, first + len(some))
         first = part.stop
-        local = engine.train(train if len(some) == rows else train.take(some))
+        local = engine.answer(train if len(some) == rows else train.take(some))
         own = None if weight is None else weight[part]
         _add(sums.params, local.params, label[part], own)
         if sums.slots is not None:
@@ -77,7 +77,7 @@ def empty_totals(call: SumCall, dtype: torch.dtype) -> tuple[Tensor, Tensor | No
 
 
 def gradients_by_blocks(engine: Engine, call: GradSumCall) -> GradSums:
-    """The answer to a call from `engine.grad`, some rows at a time.
+    """The answer to a call from gradients, some rows at a time.
 
     Raises:
         ValueError: if a label is outside [0, K).
@@ -87,7 +87,7 @@ def gradients_by_blocks(engine: Engine, call: GradSumCall) -> GradSums:
     dtype = torch.float32 if engine.exact else torch.float64
     total = torch.zeros_like(call.models, dtype=dtype)
     for some in _blocks_of(engine, call.models, len(label)):
-        values = engine.grad(grad.take(some))
+        values = engine.answer(grad.take(some))
         if call.weight is not None:
             values *= call.weight[some].unsqueeze(1)
         _add(total, values, label[some.cpu()], None)

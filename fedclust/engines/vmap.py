@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,26 +17,23 @@ from torch.utils._pytree import tree_map
 
 from fedclust.calls import (
     AlignCall,
-    Alignment,
     GradCall,
     GradSumCall,
-    GradSums,
     LocalResult,
     LossCall,
     Shards,
     SumCall,
-    Sums,
     TestCall,
     TestResult,
     TrainCall,
 )
 from fedclust.engines.aligned import by_gradients
+from fedclust.engines.base import Computing
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.schedule import schedule
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
-from fedclust.helpers.rng import Stream
-from fedclust.models.foreign import adopt
-from fedclust.models.params import flatten, layout, unflatten
+from fedclust.models.foreign import Runnable, adopt
+from fedclust.models.params import flatten, unflatten
 from fedclust.pool import Pool
 
 _EXAMPLES = 4096  # examples every model meets in one pass of the loss table
@@ -46,7 +42,7 @@ _Named = dict[str, Tensor]
 _Masks = dict[int, Tensor]
 
 
-class VmapEngine:
+class VmapEngine(Computing[Runnable]):
     """Stacked rows by `vmap`; see `fedclust.verbs.Engine` for the verbs.
 
     A row without examples takes no step and returns its start, with loss and gradient 0.
@@ -59,14 +55,8 @@ class VmapEngine:
     exact = False
 
     def __init__(self, model: nn.Module, pool: Pool, max_rows: int | None = None):
-        self.pool = pool
-        self.model = adopt(model, pool.shape).to(pool.x.device)
-        self.layout = layout(self.model)
+        super().__init__(adopt(model, pool.shape).to(pool.x.device), pool)
         self.max_rows = max_rows
-
-    def init(self, stream: Stream) -> Tensor:
-        """Freshly initialised parameters, [P]."""
-        return self.model.draw(stream.torch()).to(self.pool.x.device)
 
     def train(self, call: TrainCall) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]]."""
@@ -78,7 +68,7 @@ class VmapEngine:
         each = params.new_full((len(shards), call.most_steps), torch.nan)
 
         def work(rows: Tensor) -> None:
-            part = _take(call, rows)
+            part = call.take(rows, _longest(call.shards, rows))
             flat = call.models[part.label]
             velocity = None
             if moving is not None:
@@ -101,10 +91,6 @@ class VmapEngine:
             steps=steps,
             step_loss=each if call.each_step else None,
         )
-
-    def sums(self, call: SumCall) -> Sums:
-        """Sums of what local training of the rows makes of every model."""
-        return by_blocks(self, call)
 
     def _train_rows(
         self, flat: Tensor, velocity: Tensor | None, call: TrainCall
@@ -235,14 +221,6 @@ class VmapEngine:
         each_chunk(shards.count, self._rows(width), work)
         return out
 
-    def grad_sums(self, call: GradSumCall) -> GradSums:
-        """Sums of the gradients of every model's rows."""
-        return gradients_by_blocks(self, call)
-
-    def align(self, call: AlignCall) -> Alignment:
-        """How the gradients of every model on every row lie to the model's direction."""
-        return by_gradients(self, call)
-
     @torch.no_grad()
     def test(self, call: TestCall) -> TestResult:
         """Test results of models[label[i]], or of a mixture, on row i."""
@@ -268,6 +246,16 @@ class VmapEngine:
 
         each_chunk(shards.count, self._rows(width), work)
         return TestResult(loss_sum=loss_sum, correct=correct)
+
+    answers: ClassVar = {
+        TrainCall: train,
+        SumCall: by_blocks,
+        LossCall: loss,
+        GradCall: grad,
+        GradSumCall: gradients_by_blocks,
+        AlignCall: by_gradients,
+        TestCall: test,
+    }
 
     def _mixed(self, models: Tensor, weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Loss and whether the prediction is right, [R, b] each, of mixtures.
@@ -350,12 +338,12 @@ def _plus(to: Tensor, values: Tensor, factor: float | Tensor, out: Tensor | None
 
 def _cut(shards: Shards, rows: Tensor) -> Shards:
     """The data of some rows, cut to the longest of them."""
-    return shards.take(rows, int(shards.count[rows].max()) if len(rows) else 0)
+    return shards.take(rows, _longest(shards, rows))
 
 
-def _take(call: TrainCall, rows: Tensor) -> TrainCall:
-    """The training of some rows, cut to the longest of them."""
-    return replace(call.take(rows), shards=_cut(call.shards, rows))
+def _longest(shards: Shards, rows: Tensor) -> int:
+    """Examples of the largest of some rows."""
+    return int(shards.count[rows].max()) if len(rows) else 0
 
 
 def _blocks(shards: Shards, width: int) -> list[tuple[Tensor, Tensor]]:

@@ -5,6 +5,7 @@ clusters.
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -14,19 +15,17 @@ from torch import Tensor
 
 from fedclust.calls import (
     AlignCall,
-    Alignment,
     GradCall,
     GradSumCall,
-    GradSums,
     LocalResult,
     LossCall,
     SumCall,
-    Sums,
     TestCall,
     TestResult,
     TrainCall,
 )
 from fedclust.engines.aligned import by_gradients
+from fedclust.engines.base import Computing
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream, uniform
@@ -160,11 +159,14 @@ def played(algorithm: Algorithm, participation: float = 1.0) -> list[Cost]:
     return [report for _ in rounds for report in simulation.step(evaluated=True).costs]
 
 
-class Free:
+class Free(Computing[Any]):
     """An engine that moves every row to a random place in no time."""
 
     name, exact = "free", True
     layout = Layout(names=("weight",), shapes=((8,),))
+
+    def __init__(self) -> None:
+        """Nothing to compute with."""
 
     def init(self, stream: Stream) -> Tensor:
         return torch.randn(8, generator=stream.torch())
@@ -176,24 +178,25 @@ class Free:
             params=params, slots=None, loss=one, first_loss=one, steps=call.shards.count
         )
 
-    def sums(self, call: SumCall) -> Sums:
-        return by_blocks(self, call)
-
     def loss(self, call: LossCall) -> Tensor:
         return uniform(call.shards.key, len(call.models))
 
     def grad(self, call: GradCall) -> Tensor:
         return call.models[call.label]
 
-    def grad_sums(self, call: GradSumCall) -> GradSums:
-        return gradients_by_blocks(self, call)
-
-    def align(self, call: AlignCall) -> Alignment:
-        return by_gradients(self, call)
-
     def test(self, call: TestCall) -> TestResult:
         count = call.shards.count
         return TestResult(loss_sum=torch.zeros(len(count), dtype=torch.float64), correct=count)
+
+    answers: ClassVar = {
+        TrainCall: train,
+        SumCall: by_blocks,
+        LossCall: loss,
+        GradCall: grad,
+        GradSumCall: gradients_by_blocks,
+        AlignCall: by_gradients,
+        TestCall: test,
+    }
 
 
 def many(num_clients: int) -> Federation:

@@ -123,7 +123,7 @@ def both(
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
         models, label = starts(engine) * factor, labels(len(shards))
         more = {name: terms(engine, shards)[name] for name in given}
-        return engine.train(
+        return engine.answer(
             TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
         )
 
@@ -218,7 +218,7 @@ def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, wh
     monkeypatch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
-    found = engine.train(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
+    found = engine.answer(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
     assert torch.equal(found.params[1], models[labels(2)[1]])
     assert found.loss[1] == 0
 

@@ -35,16 +35,16 @@ def test_products_and_norms_are_those_of_the_gradients(kind: str, name: str) -> 
     engine, shards = made(kind, name), ragged_shards()
     models = starts(engine)
     along = directions(models)
-    found = engine.align(AlignCall(models, along, shards))
+    found = engine.answer(AlignCall(models, along, shards))
     assert found.inner.shape == found.square.shape == (len(shards), len(models))
     for k in range(len(models)):
         label = torch.full_like(labels(len(shards)), k)
-        gradient = made("loop", name).grad(GradCall(models, label, shards)).double()
+        gradient = made("loop", name).answer(GradCall(models, label, shards)).double()
         inner, square = gradient @ along[k].double(), gradient.square().sum(1)
         size = square.sqrt() * along[k].double().norm()
         assert float(((found.inner[:, k] - inner).abs() / size.clamp(min=1e-9)).max()) < 1e-5
         torch.testing.assert_close(found.square[:, k], square, rtol=2e-5, atol=1e-12)
-    loss = made("loop", name).loss(LossCall(models, shards))
+    loss = made("loop", name).answer(LossCall(models, shards))
     torch.testing.assert_close(found.loss, loss, rtol=1e-5, atol=1e-6)
 
 
@@ -53,9 +53,9 @@ def test_a_row_does_not_depend_on_its_company(kind: str) -> None:
     engine, shards = made(kind, "mlp128"), ragged_shards()
     models = starts(engine)
     asked = AlignCall(models, directions(models), shards)
-    together = engine.align(asked)
+    together = engine.answer(asked)
     for row in range(len(shards)):
-        alone = engine.align(asked.take(torch.tensor([row])))
+        alone = engine.answer(asked.take(torch.tensor([row])))
         torch.testing.assert_close(alone.inner[0], together.inner[row], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(alone.square[0], together.square[row], rtol=1e-5, atol=1e-9)
 
@@ -83,9 +83,9 @@ def test_losses_that_decide_spare_the_gradients(kind: str, name: str, pattern: s
     engine, shards = made(kind, name), ragged_shards()
     models = starts(engine)
     asked = AlignCall(models, directions(models), shards)
-    whole = engine.align(asked)
+    whole = engine.answer(asked)
     decided = PATTERNS[pattern](torch.arange(len(shards)))
-    found = engine.align(replace(asked, margin=apart(whole.loss, decided)))
+    found = engine.answer(replace(asked, margin=apart(whole.loss, decided)))
     assert (found.inner[decided] == 0).all()
     assert (found.square[decided] == 0).all()
     real = shards.count > 0
@@ -100,7 +100,7 @@ def test_blocks_of_clients_do_not_change_what_is_spared(pattern: str) -> None:
     engine, shards = FusedEngine(shipped("mlp128"), toy_pool(shape_of("mlp128"))), ragged_shards()
     models = starts(engine)
     asked = AlignCall(models, directions(models), shards)
-    whole = engine.align(asked)
+    whole = engine.answer(asked)
     decided = PATTERNS[pattern](torch.arange(len(shards)))
     asked = replace(asked, margin=apart(whole.loss, decided))
     rule = aligning.Along()
@@ -122,8 +122,8 @@ def test_losses_of_some_models_decide_nothing() -> None:
     models = starts(whole)
     asked = AlignCall(models, directions(models), shards)
     decided = torch.arange(len(shards)) % 2 == 0
-    asked = replace(asked, margin=apart(whole.align(asked).loss, decided))
-    one, many = whole.align(asked), chunked.align(asked)
+    asked = replace(asked, margin=apart(whole.answer(asked).loss, decided))
+    one, many = whole.answer(asked), chunked.answer(asked)
     assert (many.inner[decided] == 0).all()
     assert (many.square[~decided & (shards.count > 0)] > 0).all()
     torch.testing.assert_close(many.inner, one.inner, rtol=1e-5, atol=1e-6)

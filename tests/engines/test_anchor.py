@@ -33,7 +33,7 @@ def made(kind: str) -> Engine:
 
 def trained(engine: Engine, solver: Solver, anchor: Tensor | None) -> Tensor:
     shards = ragged_shards()
-    return engine.train(
+    return engine.answer(
         TrainCall(starts(engine), labels(len(shards)), shards, solver, 0.05, anchor=anchor)
     ).params
 
@@ -74,9 +74,9 @@ def test_one_step_by_hand(engine: str) -> None:
     models, label = starts(own), labels(len(shards))
     anchor = (starts(own, 4)[3:] + 0.1).expand(len(shards), -1)
     start = models[label]
-    step = own.grad(GradCall(models, label, shards)) + 0.7 * (start - anchor)
+    step = own.answer(GradCall(models, label, shards)) + 0.7 * (start - anchor)
     expected = torch.where(shards.count.unsqueeze(1) > 0, start - 0.05 * step, start)
-    got = own.train(TrainCall(models, label, shards, solver, 0.05, anchor=anchor)).params
+    got = own.answer(TrainCall(models, label, shards, solver, 0.05, anchor=anchor)).params
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -84,9 +84,9 @@ def test_one_step_by_hand(engine: str) -> None:
 def test_a_row_alone_meets_its_own_anchor(engine: str) -> None:
     own, shards, solver = made(engine), ragged_shards(), SOLVERS["proximal"]
     models, label, anchor = starts(own), labels(len(shards)), starts(own, 5) * 0.5
-    together = own.train(TrainCall(models, label, shards, solver, 0.05, anchor=anchor)).params
+    together = own.answer(TrainCall(models, label, shards, solver, 0.05, anchor=anchor)).params
     for row in (0, 4):
-        alone = own.train(
+        alone = own.answer(
             TrainCall(
                 models,
                 label[row : row + 1],
@@ -107,11 +107,11 @@ def test_seeds_in_lockstep_keep_their_anchors() -> None:
     anchors: dict[int, Tensor | None] = {0: models[label] * 0.5, 1: models[label] * 0.2, 2: None}
 
     def work(seed: int) -> Tensor:
-        return lockstep.train(
+        return lockstep.answer(
             TrainCall(models, label, shards, solver, 0.05, anchor=anchors[seed])
         ).params
 
     found = lockstep.map({seed: lambda seed=seed: work(seed) for seed in anchors})  # type: ignore[misc]
     for seed, anchor in anchors.items():
-        alone = own.train(TrainCall(models, label, shards, solver, 0.05, anchor=anchor)).params
+        alone = own.answer(TrainCall(models, label, shards, solver, 0.05, anchor=anchor)).params
         assert torch.equal(found[seed].outcome, alone)  # type: ignore[arg-type]

@@ -54,8 +54,8 @@ def call(engine: Engine, field: str, solver: str) -> TrainCall:
 @pytest.mark.parametrize("kind", FAST)
 def test_training_equals_the_loop(kind: str, name: str, field: str, solver: str) -> None:
     loop, fast = made("loop", name), made(kind, name)
-    want, got = (engine.train(call(loop, field, solver)) for engine in (loop, fast))
-    plain = loop.train(call(loop, field, solver).__class__(**_without(call(loop, field, solver))))
+    want, got = (engine.answer(call(loop, field, solver)) for engine in (loop, fast))
+    plain = loop.answer(call(loop, field, solver).__class__(**_without(call(loop, field, solver))))
     assert (want.params - plain.params).abs().max() > 1e-3  # it makes a difference
     torch.testing.assert_close(got.params, want.params, rtol=1e-4, atol=1e-3)
     assert float((got.params - want.params).abs().double().mean()) < 1e-6
@@ -76,9 +76,9 @@ def _without(given: TrainCall) -> dict[str, object]:
 def test_a_row_alone_equals_the_row_in_company(kind: str, field: str) -> None:
     engine = made(kind, "mlp128")
     asked = call(engine, field, "everything")
-    together = engine.train(asked)
+    together = engine.answer(asked)
     for row in range(len(asked.shards)):
-        alone = engine.train(asked.take(torch.tensor([row])))
+        alone = engine.answer(asked.take(torch.tensor([row])))
         torch.testing.assert_close(alone.params[0], together.params[row], rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(alone.loss[0], together.loss[row], rtol=1e-6, atol=1e-6)
 
@@ -87,7 +87,7 @@ def test_a_row_alone_equals_the_row_in_company(kind: str, field: str) -> None:
 def test_weights_of_one_and_a_term_of_zero_change_nothing(kind: str) -> None:
     engine = made(kind, "mlp128")
     asked = call(engine, "all", "everything")
-    plain = engine.train(TrainCall(**_without(asked)))  # type: ignore[arg-type]
+    plain = engine.answer(TrainCall(**_without(asked)))  # type: ignore[arg-type]
     assert asked.linear is not None
     assert asked.example_weight is not None
     same = TrainCall(
@@ -96,7 +96,7 @@ def test_weights_of_one_and_a_term_of_zero_change_nothing(kind: str) -> None:
         example_weight=torch.ones_like(asked.example_weight),
         frozen=torch.zeros_like(asked.frozen, dtype=torch.bool),
     )
-    torch.testing.assert_close(engine.train(same).params, plain.params, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(engine.answer(same).params, plain.params, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("part", ["body", "head"])
@@ -109,7 +109,7 @@ def test_what_is_frozen_stays_to_the_bit(kind: str, name: str, part: str) -> Non
     frozen = head if part == "head" else ~head
     asked = replace(call(engine, "linear", "everything"), frozen=frozen)
     assert asked.slots is not None
-    got, want = engine.train(asked), loop.train(asked)
+    got, want = engine.answer(asked), loop.answer(asked)
     assert got.slots is not None
     assert want.slots is not None
     assert torch.equal(got.params[:, frozen], asked.models[asked.label][:, frozen])
@@ -128,7 +128,7 @@ def test_one_full_batch_step_by_hand(kind: str) -> None:
     asked = call(engine, "all", "full_batch")
     one = TrainCall(**{**asked.__dict__, "solver": SOLVERS["full_batch"].__class__(
         lr=0.05, batch_size=None, epochs=1)})  # fmt: skip
-    got = engine.train(one)
+    got = engine.answer(one)
     pool, row = toy_pool((1, 8, 8)), 1
     count = int(one.shards.count[row])
     x, y = (
@@ -144,7 +144,7 @@ def test_one_full_batch_step_by_hand(kind: str) -> None:
     losses.mean().backward()
     free = TrainCall(**{**one.__dict__, "frozen": None})
     step = 0.05 * (torch.cat([w.grad.flatten(), b.grad]) + one.linear[row])  # type: ignore[union-attr]
-    torch.testing.assert_close(engine.train(free).params[row], start - step, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(engine.answer(free).params[row], start - step, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(got.first_loss[row], losses.mean().detach(), rtol=1e-5, atol=1e-5)
     assert torch.equal(got.params[row], start)  # softmax regression is all head
 
@@ -154,15 +154,15 @@ def test_one_full_batch_step_by_hand(kind: str) -> None:
 def test_losses_of_examples_have_the_losses_of_rows_as_their_mean(kind: str, name: str) -> None:
     engine, shards = made(kind, name), ragged_shards()
     models = starts(engine)
-    each = engine.loss(LossCall(models, shards, per_example=True))
+    each = engine.answer(LossCall(models, shards, per_example=True))
     assert each.shape == (*shards.index.shape, 3)
     past = torch.arange(shards.index.shape[1]) >= shards.count.unsqueeze(1)
     assert not each[past].any()
     means = each.sum(1) / shards.count.clamp(min=1).unsqueeze(1)
-    torch.testing.assert_close(means, engine.loss(LossCall(models, shards)), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(means, engine.answer(LossCall(models, shards)), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(
         each,
-        made("loop", name).loss(LossCall(models, shards, per_example=True)),
+        made("loop", name).answer(LossCall(models, shards, per_example=True)),
         rtol=1e-4,
         atol=1e-4,
     )
@@ -175,15 +175,15 @@ def test_mixtures_average_probabilities(kind: str, name: str) -> None:
     models, rows = starts(engine), len(shards)
     weight = torch.rand(rows, 3, generator=torch.Generator().manual_seed(2))
     weight = weight / weight.sum(1, keepdim=True)
-    got = engine.test(TestCall(models, labels(rows), shards, weight))
-    each = made("loop", name).loss(LossCall(models, shards, per_example=True))
+    got = engine.answer(TestCall(models, labels(rows), shards, weight))
+    each = made("loop", name).answer(LossCall(models, shards, per_example=True))
     inside = torch.arange(shards.index.shape[1]) < shards.count.unsqueeze(1)
     mixed = -((-each.double()).exp() * weight.unsqueeze(1)).sum(2).log()
     want = mixed.masked_fill(~inside, 0).sum(1)
     torch.testing.assert_close(got.loss_sum, want, rtol=1e-4, atol=1e-4)
-    single = engine.test(TestCall(models, labels(rows), shards))
+    single = engine.answer(TestCall(models, labels(rows), shards))
     certain = F.one_hot(labels(rows), 3).float()
-    same = engine.test(TestCall(models, labels(rows), shards, certain))
+    same = engine.answer(TestCall(models, labels(rows), shards, certain))
     torch.testing.assert_close(same.loss_sum, single.loss_sum, rtol=1e-4, atol=1e-4)
     assert torch.equal(same.correct, single.correct)
 
@@ -193,10 +193,10 @@ def test_a_mixture_of_one_model_has_its_loss_however_large(kind: str) -> None:
     """A class of probability exp(-150) is 0 in float32; its loss is 150 nats all the same."""
     engine, shards = made(kind, "linear"), ragged_shards()
     models, rows = 300 * starts(engine), len(shards)
-    single = engine.test(TestCall(models, labels(rows), shards))
+    single = engine.answer(TestCall(models, labels(rows), shards))
     assert (single.loss_sum / shards.count.clamp(min=1)).max() > 150
     certain = F.one_hot(labels(rows), 3).float()
-    same = engine.test(TestCall(models, labels(rows), shards, certain))
+    same = engine.answer(TestCall(models, labels(rows), shards, certain))
     torch.testing.assert_close(same.loss_sum, single.loss_sum, rtol=1e-4, atol=1e-4)
 
 
@@ -208,7 +208,7 @@ def test_losses_of_steps(kind: str, name: str, solver: str) -> None:
     engine, loop = made(kind, name), made("loop", name)
     plain = call(loop, "linear", solver)
     asked = replace(plain, each_step=True)
-    got, want, without = engine.train(asked), loop.train(asked), engine.train(plain)
+    got, want, without = engine.answer(asked), loop.answer(asked), engine.answer(plain)
     assert without.step_loss is None
     assert got.step_loss is not None
     steps = int(plain.solver.all_steps(torch.tensor(plain.shards.index.shape[1])))
@@ -221,7 +221,9 @@ def test_losses_of_steps(kind: str, name: str, solver: str) -> None:
     torch.testing.assert_close(got.params, without.params, rtol=1e-4, atol=1e-3)
     torch.testing.assert_close(got.loss, without.loss, rtol=1e-4, atol=1e-5)
     if solver == "full_batch" and name != "flex_mnist_cnn":  # which drops units in training
-        start = engine.loss(LossCall(asked.models, asked.shards)).gather(1, asked.label.view(-1, 1))
+        start = engine.answer(LossCall(asked.models, asked.shards)).gather(
+            1, asked.label.view(-1, 1)
+        )
         first = got.step_loss[:, :1]
         torch.testing.assert_close(first[trained], start[trained], rtol=1e-4, atol=1e-5)
 
@@ -232,7 +234,7 @@ def test_losses_of_steps_in_company_and_alone() -> None:
     asked = replace(call(engine, "linear", "sgd"), each_step=True)
     short = asked.take(torch.tensor([0, 1]))
     short = replace(short, shards=short.shards.take(torch.tensor([0, 1]), 7))
-    alone, both = engine.train(short), engine.train(TrainCall.merge([asked, short]))
+    alone, both = engine.answer(short), engine.answer(TrainCall.merge([asked, short]))
     assert alone.step_loss is not None
     assert both.step_loss is not None
     assert (alone.step_loss.shape[1], both.step_loss.shape[1]) == (4, 6)

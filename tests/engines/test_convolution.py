@@ -132,7 +132,7 @@ def exact_gradient(model: Model, flat: Tensor, pool: Pool, rows: Tensor) -> Tens
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_are_those_of_the_definition(name: str) -> None:
     (engine, models), shards = engine_of(name), ragged_shards()
-    got = engine.grad(GradCall(models, labels(len(shards)), shards))
+    got = engine.answer(GradCall(models, labels(len(shards)), shards))
     for row, (which, count) in enumerate(
         zip(labels(len(shards)).tolist(), shards.count.tolist(), strict=True)
     ):
@@ -150,10 +150,10 @@ def test_rounded_factors_give_what_pytorch_makes_of_them(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (engine, models), shards = engine_of(name, "bf16"), ragged_shards()
-    got = engine.grad(GradCall(models, labels(len(shards)), shards))
+    got = engine.answer(GradCall(models, labels(len(shards)), shards))
     exact = engine_of(name)[0].grad(GradCall(models, labels(len(shards)), shards))
     monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
-    want = engine.grad(GradCall(models, labels(len(shards)), shards))
+    want = engine.answer(GradCall(models, labels(len(shards)), shards))
     # sums in another order round some of the next block's factors the other way
     assert (got - want).norm() < min(1e-3 * want.norm(), 0.1 * (exact - want).norm())
 
@@ -171,7 +171,7 @@ def test_squares_cost_little_accuracy(monkeypatch: pytest.MonkeyPatch, kernel: i
     exact = exact_gradient(model, own, pool, shards.index[0])
 
     def error() -> float:
-        got = engine.grad(GradCall(own.unsqueeze(0), torch.zeros(1, dtype=torch.int64), shards))
+        got = engine.answer(GradCall(own.unsqueeze(0), torch.zeros(1, dtype=torch.int64), shards))
         return float((got[0] - exact).norm() / exact.norm())
 
     by_squares = error()
@@ -204,7 +204,7 @@ def test_a_black_rim_without_biases_passes_no_gradient(kernel: int) -> None:
     shards = ragged_shards((20,))
     exact = exact_gradient(model, own, pool, shards.index[0])
     call = GradCall(own.unsqueeze(0), torch.zeros(1, dtype=torch.int64), shards)
-    got = FusedEngine(model, pool).grad(call)[0]
+    got = FusedEngine(model, pool).answer(call)[0]
     for part in spans.values():
         assert (got[part] - exact[part]).norm() < 1e-5 * exact[part].norm()
 
@@ -252,7 +252,7 @@ def test_what_is_not_a_number_stays_so() -> None:
     engine = FusedEngine(model, pool)
     models = starts(engine)
     models[1, 7] = float("nan")
-    result = engine.train(TrainCall(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05))
+    result = engine.answer(TrainCall(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05))
     for row, which in enumerate(labels(5).tolist()):
         spoiled = which == 1 and ragged_shards().count[row] > 0
         assert result.loss[row].isnan() == spoiled
@@ -268,7 +268,7 @@ def test_sums_do_not_depend_on_threads(rows: int) -> None:
         torch.set_num_threads(threads)
         try:
             engine = FusedEngine(model, pool, max_rows=rows)
-            found = engine.grad(GradCall(starts(engine), labels(rows), shards))
+            found = engine.answer(GradCall(starts(engine), labels(rows), shards))
         finally:
             torch.set_num_threads(before)
         convolutions = sum(layer.weight.numel() for layer in model if isinstance(layer, nn.Conv2d))
@@ -290,11 +290,11 @@ def test_narrower_vectors(
     monkeypatch.setenv("CC", shlex.join([*(compiler or [os.devnull]), option]))
     assert not fresh.exists()
     (engine, models), shards = engine_of(name), ragged_shards()
-    narrow = engine.grad(GradCall(models, labels(len(shards)), shards))
+    narrow = engine.answer(GradCall(models, labels(len(shards)), shards))
     found = convolution.compiled()
     assert found is None or found.lanes() < 16
     monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
-    want = engine.grad(GradCall(models, labels(len(shards)), shards))
+    want = engine.answer(GradCall(models, labels(len(shards)), shards))
     assert (narrow - want).norm() < 1e-5 * want.norm()
 
 
@@ -307,7 +307,7 @@ def test_a_part_of_a_chunk_and_smaller_batches_share_buffers(
     model, pool = shipped("flex_fmnist_cnn", (1, 12, 12)), toy_pool((1, 12, 12))
     shards: Shards = ragged_shards((17, 3, 11, 1))
     engine = FusedEngine(model, pool, max_rows=4)
-    got = engine.train(TrainCall(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05))
+    got = engine.answer(TrainCall(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05))
     monkeypatch.setattr(layers, "convolving", lambda *_: "row by row")
-    want = engine.train(TrainCall(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05))
+    want = engine.answer(TrainCall(starts(engine), labels(4), shards, SOLVERS["everything"], 0.05))
     torch.testing.assert_close(got.params, want.params, rtol=1e-5, atol=1e-6)

@@ -79,9 +79,9 @@ def test_a_diverged_row_changes_no_other(
     monkeypatch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
     engine = engine_of(name, precision)
     models = starts(engine, 2)
-    want = engine.train(call_of(engine, SOLVERS[solver], models))
+    want = engine.answer(call_of(engine, SOLVERS[solver], models))
     for how in BROKEN:
-        got = engine.train(call_of(engine, SOLVERS[solver], broken(models, how)))
+        got = engine.answer(call_of(engine, SOLVERS[solver], broken(models, how)))
         assert how == "large" or not torch.isfinite(got.params[0]).all()
         torch.testing.assert_close(got.params[HEALTHY], want.params[HEALTHY])
         torch.testing.assert_close(got.loss[HEALTHY], want.loss[HEALTHY])
@@ -92,12 +92,12 @@ def test_no_shipped_model_lets_a_diverged_row_change_another(name: str) -> None:
     engine = engine_of(name)
     models = starts(engine, 2)
     solver = SOLVERS["momentum"]
-    want = engine.train(call_of(engine, solver, models))
-    got = engine.train(call_of(engine, solver, broken(models, "nan")))
+    want = engine.answer(call_of(engine, solver, models))
+    got = engine.answer(call_of(engine, solver, broken(models, "nan")))
     torch.testing.assert_close(got.params[HEALTHY], want.params[HEALTHY])
     torch.testing.assert_close(
-        engine.sums(SumCall(call_of(engine, solver, broken(models, "nan")))).params[1],
-        engine.sums(SumCall(call_of(engine, solver, models))).params[1],
+        engine.answer(SumCall(call_of(engine, solver, broken(models, "nan")))).params[1],
+        engine.answer(SumCall(call_of(engine, solver, models))).params[1],
     )
 
 
@@ -109,11 +109,11 @@ def test_a_diverged_model_changes_no_loss_and_no_gradient_of_another(
     engine = engine_of(name, precision)
     models, (shards, label) = starts(engine, 2), rows_of()
     bad = broken(models, "nan")
-    for table in (engine.loss(LossCall(m, shards))[:, 1] for m in (bad, models)):
-        torch.testing.assert_close(table, engine.loss(LossCall(models[1:], shards))[:, 0])
-    got, want = (engine.grad(GradCall(m, label, shards))[HEALTHY] for m in (bad, models))
+    for table in (engine.answer(LossCall(m, shards))[:, 1] for m in (bad, models)):
+        torch.testing.assert_close(table, engine.answer(LossCall(models[1:], shards))[:, 0])
+    got, want = (engine.answer(GradCall(m, label, shards))[HEALTHY] for m in (bad, models))
     torch.testing.assert_close(got, want)
-    tested, well = (engine.test(TestCall(m, label, shards)) for m in (bad, models))
+    tested, well = (engine.answer(TestCall(m, label, shards)) for m in (bad, models))
     torch.testing.assert_close(tested.loss_sum[HEALTHY], well.loss_sum[HEALTHY])
     assert torch.equal(tested.correct[HEALTHY], well.correct[HEALTHY])
 
@@ -129,7 +129,7 @@ def test_a_rate_too_small_for_float32_stands_still_beside_others(
         call_of(engine, replace(solver, lr=lr), starts(engine, 2)) for lr in (0.05, 1e-50, 0.05)
     ]
     joined = TrainCall.merge(calls)
-    result = engine.train(joined)
-    alone = engine.train(calls[1])
+    result = engine.answer(joined)
+    alone = engine.answer(calls[1])
     torch.testing.assert_close(result.loss[7:14], alone.loss)
     torch.testing.assert_close(result.params[7:14], alone.params)

@@ -60,8 +60,8 @@ def test_training_equals_the_loop(engine: str, name: str, solver: str) -> None:
     how, shards = SOLVERS[solver], ragged_shards()
     models, label = starts(loop), labels(len(shards))
     slots = 0.01 * starts(loop, 4)[1:] if how.momentum else None
-    expected = loop.train(TrainCall(models, label, shards, how, how.lr, slots))
-    got = fast.train(TrainCall(models, label, shards, how, how.lr, slots))
+    expected = loop.answer(TrainCall(models, label, shards, how, how.lr, slots))
+    got = fast.answer(TrainCall(models, label, shards, how, how.lr, slots))
     assert (expected.params - models[label]).abs().amax(1)[
         shards.count > 0
     ].min() > 1e-3  # it did train
@@ -82,16 +82,16 @@ def test_reading_verbs_equal_the_loop(engine: str, name: str) -> None:
     shards = ragged_shards()
     models, label = starts(loop), labels(len(shards))
     torch.testing.assert_close(
-        fast.loss(LossCall(models, shards)),
-        loop.loss(LossCall(models, shards)),
+        fast.answer(LossCall(models, shards)),
+        loop.answer(LossCall(models, shards)),
         rtol=1e-5,
         atol=1e-5,
     )
-    gradient = loop.grad(GradCall(models, label, shards))
-    assert_equal_but_for_kinks(fast.grad(GradCall(models, label, shards)), gradient, loop.layout)
+    gradient = loop.answer(GradCall(models, label, shards))
+    assert_equal_but_for_kinks(fast.answer(GradCall(models, label, shards)), gradient, loop.layout)
     for got, want in zip(
-        fast.test(TestCall(models, label, shards)),
-        loop.test(TestCall(models, label, shards)),
+        fast.answer(TestCall(models, label, shards)),
+        loop.answer(TestCall(models, label, shards)),
         strict=True,
     ):
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
@@ -111,24 +111,24 @@ def test_a_row_alone_equals_the_row_in_company(engine: str, name: str, solver: s
     _, fast = pair(engine, name)
     how, shards = SOLVERS[solver], ragged_shards()
     models, label = starts(fast), labels(len(shards))
-    together = fast.train(TrainCall(models, label, shards, how, how.lr))
+    together = fast.answer(TrainCall(models, label, shards, how, how.lr))
     table, gradient = (
-        fast.loss(LossCall(models, shards)),
-        fast.grad(GradCall(models, label, shards)),
+        fast.answer(LossCall(models, shards)),
+        fast.answer(GradCall(models, label, shards)),
     )
-    loss_sum, correct = fast.test(TestCall(models, label, shards))
+    loss_sum, correct = fast.answer(TestCall(models, label, shards))
     for row in range(len(shards)):
         own, alone = label[row : row + 1], row_of(shards, row)
-        got = fast.train(TrainCall(models, own, alone, how, how.lr))
+        got = fast.answer(TrainCall(models, own, alone, how, how.lr))
         torch.testing.assert_close(got.params[0], together.params[row], rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(got.loss[0], together.loss[row], rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(
-            fast.loss(LossCall(models, alone))[0], table[row], rtol=1e-6, atol=1e-6
+            fast.answer(LossCall(models, alone))[0], table[row], rtol=1e-6, atol=1e-6
         )
         torch.testing.assert_close(
-            fast.grad(GradCall(models, own, alone))[0], gradient[row], rtol=1e-6, atol=1e-6
+            fast.answer(GradCall(models, own, alone))[0], gradient[row], rtol=1e-6, atol=1e-6
         )
-        one_loss, one_correct = fast.test(TestCall(models, own, alone))
+        one_loss, one_correct = fast.answer(TestCall(models, own, alone))
         torch.testing.assert_close(one_loss[0], loss_sum[row], rtol=1e-6, atol=1e-6)
         assert one_correct[0] == correct[row]
 
@@ -141,10 +141,10 @@ def test_inputs_are_left_as_they_were(engine: str, solver: str) -> None:
     models, label = starts(fast), labels(len(shards))
     slots = torch.ones_like(models)
     before = models.clone(), label.clone(), slots.clone(), shards.index.clone()
-    fast.train(TrainCall(models, label, shards, how, how.lr, slots))
-    fast.loss(LossCall(models, shards))
-    fast.grad(GradCall(models, label, shards))
-    fast.test(TestCall(models, label, shards))
+    fast.answer(TrainCall(models, label, shards, how, how.lr, slots))
+    fast.answer(LossCall(models, shards))
+    fast.answer(GradCall(models, label, shards))
+    fast.answer(TestCall(models, label, shards))
     for now, then in zip((models, label, slots, shards.index), before, strict=True):
         assert torch.equal(now, then)
 
@@ -160,24 +160,24 @@ def test_padding_has_no_effect(engine: str) -> None:
     wider = torch.cat([garbage, torch.full((len(shards), 3), 58)], 1)
     padded = type(shards)(index=wider, count=shards.count, key=shards.key)
     got, want = (
-        fast.train(TrainCall(models, label, which, how, how.lr)) for which in (padded, shards)
+        fast.answer(TrainCall(models, label, which, how, how.lr)) for which in (padded, shards)
     )
     torch.testing.assert_close(got.params, want.params, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(
-        fast.loss(LossCall(models, padded)),
-        fast.loss(LossCall(models, shards)),
+        fast.answer(LossCall(models, padded)),
+        fast.answer(LossCall(models, shards)),
         rtol=1e-6,
         atol=1e-6,
     )
     torch.testing.assert_close(
-        fast.grad(GradCall(models, label, padded)),
-        fast.grad(GradCall(models, label, shards)),
+        fast.answer(GradCall(models, label, padded)),
+        fast.answer(GradCall(models, label, shards)),
         rtol=1e-6,
         atol=1e-6,
     )
     for a, b in zip(
-        fast.test(TestCall(models, label, padded)),
-        fast.test(TestCall(models, label, shards)),
+        fast.answer(TestCall(models, label, padded)),
+        fast.answer(TestCall(models, label, shards)),
         strict=True,
     ):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
@@ -191,15 +191,15 @@ def test_rows_without_examples_return_their_start(engine: str) -> None:
     slots = torch.ones_like(models)
     for shards, empty in ((ragged_shards(), [2]), (ragged_shards((0, 0)), [0, 1])):
         label = labels(len(shards))
-        result = engine.train(TrainCall(models, label, shards, how, how.lr, slots))
+        result = engine.answer(TrainCall(models, label, shards, how, how.lr, slots))
         assert result.slots is not None
         assert torch.equal(result.params[empty], models[label][empty])
         assert torch.equal(result.slots[empty], slots[label][empty])
         assert not result.loss[empty].any()
         assert not result.steps[empty].any()
-        assert not engine.loss(LossCall(models, shards))[empty].any()
-        assert not engine.grad(GradCall(models, label, shards))[empty].any()
-        loss_sum, correct = engine.test(TestCall(models, label, shards))
+        assert not engine.answer(LossCall(models, shards))[empty].any()
+        assert not engine.answer(GradCall(models, label, shards))[empty].any()
+        loss_sum, correct = engine.answer(TestCall(models, label, shards))
         assert not loss_sum[empty].any()
         assert not correct[empty].any()
 
@@ -210,12 +210,12 @@ def test_a_call_without_rows_returns_no_rows(engine: str) -> None:
     engine = LoopEngine(model, pool) if engine == "loop" else ENGINES[engine](model, pool)
     models, none = starts(engine), torch.empty(0, dtype=torch.int64)
     shards = ragged_shards(())
-    result = engine.train(TrainCall(models, none, shards, SOLVERS["sgd"], 0.1))
+    result = engine.answer(TrainCall(models, none, shards, SOLVERS["sgd"], 0.1))
     assert result.params.shape == (0, engine.layout.num_params)
     assert result.loss.shape == (0,)
-    assert engine.loss(LossCall(models, shards)).shape == (0, 3)
-    assert engine.grad(GradCall(models, none, shards)).shape == (0, engine.layout.num_params)
-    assert [len(part) for part in engine.test(TestCall(models, none, shards))] == [0, 0]
+    assert engine.answer(LossCall(models, shards)).shape == (0, 3)
+    assert engine.answer(GradCall(models, none, shards)).shape == (0, engine.layout.num_params)
+    assert [len(part) for part in engine.answer(TestCall(models, none, shards))] == [0, 0]
 
 
 @pytest.mark.parametrize("engine", ["loop", *ENGINES])
@@ -224,10 +224,10 @@ def test_dtypes(engine: str) -> None:
     engine = LoopEngine(model, pool) if engine == "loop" else ENGINES[engine](model, pool)
     shards = ragged_shards()
     models, label = starts(engine), labels(len(shards))
-    result = engine.train(TrainCall(models, label, shards, SOLVERS["momentum"], 0.1))
+    result = engine.answer(TrainCall(models, label, shards, SOLVERS["momentum"], 0.1))
     assert result.slots is not None
-    loss_sum, correct = engine.test(TestCall(models, label, shards))
-    floats = result.params, result.slots, result.loss, engine.loss(LossCall(models, shards))
+    loss_sum, correct = engine.answer(TestCall(models, label, shards))
+    floats = result.params, result.slots, result.loss, engine.answer(LossCall(models, shards))
     assert {value.dtype for value in floats} == {torch.float32}
     assert (result.steps.dtype, loss_sum.dtype, correct.dtype) == (
         torch.int64,
@@ -245,16 +245,16 @@ def test_random_crops_are_the_same_in_every_engine(engine: str, name: str) -> No
     loop, fast = LoopEngine(model, pool), ENGINES[engine](model, pool)
     still = ENGINES[engine](model, replace(pool, view=replace(view, augment="none")))
     models, label = starts(loop), labels(len(shards))
-    expected, got = (b.train(TrainCall(models, label, shards, how, how.lr)) for b in (loop, fast))
+    expected, got = (b.answer(TrainCall(models, label, shards, how, how.lr)) for b in (loop, fast))
     assert_equal_but_for_kinks(got.params, expected.params, loop.layout)
     torch.testing.assert_close(got.loss, expected.loss, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(
-        still.train(TrainCall(models, label, shards, how, how.lr)).loss, got.loss, rtol=1e-3
+        still.answer(TrainCall(models, label, shards, how, how.lr)).loss, got.loss, rtol=1e-3
     )
     # without training all see the middle
     for one, other in zip(
-        loop.test(TestCall(models, label, shards)),
-        still.test(TestCall(models, label, shards)),
+        loop.answer(TestCall(models, label, shards)),
+        still.answer(TestCall(models, label, shards)),
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

@@ -98,10 +98,10 @@ def models_of(engine: Engine, count: int = 3) -> Tensor:
 def everything(engine: Engine, models: Tensor, shards: Shards, solver: Solver) -> list[Tensor]:
     """All that the verbs return."""
     label = labels(len(shards))
-    result = engine.train(TrainCall(models, label, shards, solver, solver.lr))
-    read = engine.loss(LossCall(models, shards)), engine.grad(GradCall(models, label, shards))
+    result = engine.answer(TrainCall(models, label, shards, solver, solver.lr))
+    read = engine.answer(LossCall(models, shards)), engine.answer(GradCall(models, label, shards))
     slots = [] if result.slots is None else [result.slots]
-    evaluation = engine.test(TestCall(models, label, shards))
+    evaluation = engine.answer(TestCall(models, label, shards))
     return [result.params, *slots, result.loss, result.steps, *read, *evaluation]
 
 
@@ -192,14 +192,14 @@ def test_merged_calls_equal_separate_ones() -> None:
     )
     two = Shards(index=two.index, count=two.count, key=two.key + 1)
     how = SOLVERS["everything"]
-    merged = engine.train(TrainCall(models, torch.cat([label, label + 3]), both, how, how.lr))
+    merged = engine.answer(TrainCall(models, torch.cat([label, label + 3]), both, how, how.lr))
     for shards, part, rows in ((one, models[:3], slice(0, 5)), (two, models[3:], slice(5, 10))):
-        alone = engine.train(TrainCall(part, label, shards, how, how.lr))
+        alone = engine.answer(TrainCall(part, label, shards, how, how.lr))
         close([merged.params[rows], merged.loss[rows]], [alone.params, alone.loss], 1e-6)
         first = 3 * (rows.start // 5)
         close(
-            [engine.loss(LossCall(models, both))[rows, first : first + 3]],
-            [engine.loss(LossCall(part, shards))],
+            [engine.answer(LossCall(models, both))[rows, first : first + 3]],
+            [engine.answer(LossCall(part, shards))],
             1e-6,
         )
 
@@ -214,7 +214,7 @@ def test_stragglers_and_an_anchor_equal_the_loop() -> None:
     for name in ("everything", "proximal", "full_batch"):
         how = SOLVERS[name]
         want, got = (
-            e.train(TrainCall(models, label, part, how, how.lr, None, anchor))
+            e.answer(TrainCall(models, label, part, how, how.lr, None, anchor))
             for e in (loop, fused)
         )
         assert want.steps.argsort(descending=True, stable=True).tolist() != list(range(6))
@@ -231,7 +231,7 @@ def test_evaluation_groups_rows_that_share_a_model(num_models: int) -> None:
     shards, models = ragged_shards(counts), starts(loop, num_models)
     label = torch.arange(20) * 3 % num_models
     (loss, correct), (want_loss, want_correct) = (
-        engine.test(TestCall(models, label, shards)) for engine in (fused, loop)
+        engine.answer(TestCall(models, label, shards)) for engine in (fused, loop)
     )
     assert 0 < correct.sum() < shards.count.sum()
     torch.testing.assert_close(loss, want_loss, rtol=1e-6, atol=1e-6)
@@ -241,17 +241,17 @@ def test_evaluation_groups_rows_that_share_a_model(num_models: int) -> None:
 def test_a_diverged_model_spoils_no_other_entry() -> None:
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((3, 7, 2))
     models, label = starts(engine), torch.arange(3)
-    clean = engine.loss(LossCall(models, shards)), *engine.test(TestCall(models, label, shards))
+    clean = engine.answer(LossCall(models, shards)), *engine.answer(TestCall(models, label, shards))
     models[1] = float("nan")
     table, (loss, _) = (
-        engine.loss(LossCall(models, shards)),
-        engine.test(TestCall(models, label, shards)),
+        engine.answer(LossCall(models, shards)),
+        engine.answer(TestCall(models, label, shards)),
     )
     assert table[:, 1].isnan().all()
     assert torch.equal(table[:, [0, 2]], clean[0][:, [0, 2]])
     assert loss[1].isnan()
     assert torch.equal(loss[[0, 2]], clean[1][[0, 2]])
-    trained = engine.train(TrainCall(models, label, shards, SOLVERS["sgd"], 0.05))
+    trained = engine.answer(TrainCall(models, label, shards, SOLVERS["sgd"], 0.05))
     assert trained.loss.isnan().tolist() == [False, True, False]
 
 
@@ -273,11 +273,11 @@ def test_padding_is_small_on_power_law_counts(monkeypatch: pytest.MonkeyPatch) -
     batches, whole = Solver(lr=0.1, batch_size=10), Solver(lr=0.1, batch_size=None)
     # compiled code passes over padding, so that all of its rows are one chunk
     monkeypatch.setattr(perceptron, "trains", lambda *_: False)
-    engine.train(TrainCall(models, full, shards, batches, 0.1))
+    engine.answer(TrainCall(models, full, shards, batches, 0.1))
     assert 0 < engine.padding < 0.1
-    engine.train(TrainCall(models, full[:2], ragged_shards((20, 20)), batches, 0.1))
+    engine.answer(TrainCall(models, full[:2], ragged_shards((20, 20)), batches, 0.1))
     assert engine.padding == 0
-    engine.train(TrainCall(models, full, shards, whole, 0.1))
+    engine.answer(TrainCall(models, full, shards, whole, 0.1))
     assert 0 < engine.padding < 0.1
 
 
@@ -290,7 +290,7 @@ def test_out_of_memory_gives_the_same_result(
         SOLVERS["sgd"],
     )
     models, label = starts(engine), labels(5)
-    want = engine.train(TrainCall(models, label, shards, how, how.lr))
+    want = engine.answer(TrainCall(models, label, shards, how, how.lr))
     train = chunk.train
 
     def small(some: chunk.Chunk, task: chunk.Task) -> Tensor:
@@ -301,7 +301,7 @@ def test_out_of_memory_gives_the_same_result(
 
     monkeypatch.setattr("fedclust.engines.fused.engine.train", small)
     with caplog.at_level(logging.WARNING):
-        got = engine.train(TrainCall(models, label, shards, how, how.lr))
+        got = engine.answer(TrainCall(models, label, shards, how, how.lr))
     assert "out of memory" in caplog.text
     close([got.params, got.loss], [want.params, want.loss], 1e-6)
 
@@ -338,7 +338,7 @@ def test_a_mask_that_cuts_through_a_parameter_is_refused() -> None:
     mask[0] = True
     call = TrainCall(starts(engine), labels(5), ragged_shards(), SOLVERS["sgd"], 0.05, frozen=mask)
     with pytest.raises(ConfigError, match=r"frozen .* 1\.weight, engine=fused .* use engine=vmap"):
-        engine.train(call)
+        engine.answer(call)
 
 
 @pytest.mark.usefixtures("_images")
@@ -350,7 +350,7 @@ def test_frozen_parts_of_convolutions_equal_the_loop(frozen: tuple[str, ...]) ->
     loop, fused = LoopEngine(model, pool), FusedEngine(model, pool)
     mask = loop.layout.mask(frozen)
     call = TrainCall(models_of(loop), labels(5), ragged_shards(), how, how.lr, frozen=mask)
-    want, got = loop.train(call), fused.train(call)
+    want, got = loop.answer(call), fused.answer(call)
     assert torch.equal(got.params[:, mask], call.models[call.label][:, mask])
     close([got.params, got.loss, got.first_loss], [want.params, want.loss, want.first_loss], 2e-5)
 
@@ -379,7 +379,7 @@ def test_training_holds_no_start_rows_of_all_clients(monkeypatch: pytest.MonkeyP
     shards = ragged_shards((2,) * 30)
     models, label = starts(engine, 1), torch.zeros(30, dtype=torch.int64)
     with Watch():
-        result = engine.train(TrainCall(models, label, shards, SOLVERS["sgd"], 0.05))
+        result = engine.answer(TrainCall(models, label, shards, SOLVERS["sgd"], 0.05))
     assert result.params.shape == (30, engine.layout.num_params)
     assert largest <= 2  # the result, made once and perhaps seen twice
 
@@ -394,10 +394,10 @@ def test_key_and_start_decide_a_row_and_nothing_else_does() -> None:
         index=same.index, count=same.count, key=Stream.of(4, "train").keys(torch.arange(2))
     )
     models, label, how = starts(engine), torch.zeros(2, dtype=torch.int64), SOLVERS["sgd"]
-    params = engine.train(TrainCall(models, label, same, how, how.lr)).params
+    params = engine.answer(TrainCall(models, label, same, how, how.lr)).params
     torch.testing.assert_close(params[0], params[1], rtol=1e-6, atol=1e-6)
     assert not torch.allclose(
-        engine.train(TrainCall(models, label, other, how, how.lr)).params[0], params[0], atol=1e-4
+        engine.answer(TrainCall(models, label, other, how, how.lr)).params[0], params[0], atol=1e-4
     )
 
 
@@ -418,7 +418,7 @@ def test_a_local_step_takes_no_fresh_memory(
             return descend(*arguments)  # type: ignore[arg-type]
 
     def train() -> None:
-        engine.train(TrainCall(starts(engine), labels(5), ragged_shards(), SOLVERS[solver], 0.05))
+        engine.answer(TrainCall(starts(engine), labels(5), ragged_shards(), SOLVERS[solver], 0.05))
 
     monkeypatch.setattr(chunk, "descend", watched)
     with torch.profiler.profile(
@@ -459,8 +459,8 @@ def test_what_tests_look_at_is_converted_once(monkeypatch: pytest.MonkeyPatch) -
     def looked(asked: TestCall) -> int:
         """Conversions in a test, whose results are those of an engine that knows nothing."""
         calls.clear()
-        got, conversions = engine.test(asked), len(calls)
-        want = FusedEngine(shipped("mlp128"), engine.pool).test(asked)
+        got, conversions = engine.answer(asked), len(calls)
+        want = FusedEngine(shipped("mlp128"), engine.pool).answer(asked)
         assert torch.equal(got.correct, want.correct)
         assert torch.equal(got.loss_sum, want.loss_sum)
         return conversions
@@ -480,6 +480,6 @@ def test_what_tests_look_at_is_converted_once(monkeypatch: pytest.MonkeyPatch) -
 def test_of_equal_classes_the_first_is_the_answer(name: str) -> None:
     engine, shards = FusedEngine(shipped(name), toy_pool((1, 8, 8))), ragged_shards()
     nothing = torch.zeros(1, engine.layout.num_params)
-    result = engine.test(TestCall(nothing, torch.zeros(len(shards), dtype=torch.int64), shards))
+    result = engine.answer(TestCall(nothing, torch.zeros(len(shards), dtype=torch.int64), shards))
     inside = torch.arange(shards.index.shape[1]) < shards.count.unsqueeze(1)
     assert torch.equal(result.correct, ((engine.pool.y[shards.index] == 0) & inside).sum(1))

@@ -78,8 +78,8 @@ def test_training(name: str, solver: str) -> None:
     shards, label, models = ragged_shards(), labels(5), starts(cpu)
     how = SOLVERS[solver]
     slots = 0.1 * models if how.momentum else None
-    here = cpu.train(TrainCall(models, label, shards, how, how.lr, slots))
-    there = gpu.train(
+    here = cpu.answer(TrainCall(models, label, shards, how, how.lr, slots))
+    there = gpu.answer(
         TrainCall(
             models.to(CUDA),
             label.to(CUDA),
@@ -99,21 +99,21 @@ def test_losses_gradients_and_tests(name: str) -> None:
     shards, label, models = ragged_shards(), labels(5), starts(cpu)
     given = models.to(CUDA), label.to(CUDA), on_device(shards)
     torch.testing.assert_close(
-        gpu.loss(LossCall(given[0], given[2])).cpu(), cpu.loss(LossCall(models, shards))
+        gpu.answer(LossCall(given[0], given[2])).cpu(), cpu.answer(LossCall(models, shards))
     )
     torch.testing.assert_close(
-        gpu.grad(GradCall(*given)).cpu(), cpu.grad(GradCall(models, label, shards))
+        gpu.answer(GradCall(*given)).cpu(), cpu.answer(GradCall(models, label, shards))
     )
-    each = gpu.loss(LossCall(given[0], given[2], per_example=True))
-    here = cpu.loss(LossCall(models, shards, per_example=True))
+    each = gpu.answer(LossCall(given[0], given[2], per_example=True))
+    here = cpu.answer(LossCall(models, shards, per_example=True))
     torch.testing.assert_close(each.cpu(), here)
     shares = torch.rand(5, len(models), generator=torch.Generator().manual_seed(3))
     shares /= shares.sum(1, keepdim=True)
-    mixed = gpu.test(TestCall(*given, shares.to(CUDA)))
-    for there, here in zip(mixed, cpu.test(TestCall(models, label, shards, shares)), strict=True):
+    mixed = gpu.answer(TestCall(*given, shares.to(CUDA)))
+    for there, here in zip(mixed, cpu.answer(TestCall(models, label, shards, shares)), strict=True):
         torch.testing.assert_close(there.cpu(), here)
     for there, here in zip(
-        gpu.test(TestCall(*given)), cpu.test(TestCall(models, label, shards)), strict=True
+        gpu.answer(TestCall(*given)), cpu.answer(TestCall(models, label, shards)), strict=True
     ):
         torch.testing.assert_close(there.cpu(), here)
 
@@ -125,7 +125,7 @@ def test_the_host_does_not_wait_between_steps(device: Device, name: str) -> None
     waits = []
     for epochs in (1, 9):
         device.waits.clear()
-        gpu.train(
+        gpu.answer(
             TrainCall(models, label, shards, Solver(lr=0.05, batch_size=4, epochs=epochs), 0.05)
         )
         waits.append(device.waits.total())
@@ -152,12 +152,12 @@ def several_calls(
         slots = 0.1 * models if solver.momentum else None
         anchor = models.flip(0)[label] if solver.proximal else None
         more = {name: terms(cpu, shards)[name] * (1 + 0.1 * call) for name in given}
-        here = cpu.train(TrainCall(models, label, shards, solver, lr, slots, anchor, **more))
+        here = cpu.answer(TrainCall(models, label, shards, solver, lr, slots, anchor, **more))
         before = device.kernels
         moved = [None if x is None else x.to(CUDA) for x in (slots, anchor)]
         more = {name: x.to(CUDA) for name, x in more.items()}
         models, label = models.to(CUDA), label.to(CUDA)
-        there = gpu.train(TrainCall(models, label, on_device(shards), solver, lr, *moved, **more))
+        there = gpu.answer(TrainCall(models, label, on_device(shards), solver, lr, *moved, **more))
         kernels.append(device.kernels - before)
         assert_same(here, there)
     return kernels
@@ -320,7 +320,7 @@ def test_little_memory_is_kept(device: Device, monkeypatch: pytest.MonkeyPatch) 
 
     def train(rows: int) -> Tensor:
         shards = on_device(ragged_shards(EQUAL[:rows]))
-        return gpu.train(
+        return gpu.answer(
             TrainCall(models, labels(rows).to(CUDA), shards, SOLVERS["sgd"], 0.05)
         ).params
 

@@ -49,10 +49,10 @@ def test_loss_and_gradient_of_softmax_regression() -> None:
     loop, shards = made("linear"), ragged_shards()
     models, label = starts(loop), labels(len(shards))
     table, gradient = (
-        loop.loss(LossCall(models, shards)),
-        loop.grad(GradCall(models, label, shards)),
+        loop.answer(LossCall(models, shards)),
+        loop.answer(GradCall(models, label, shards)),
     )
-    loss_sum, correct = loop.test(TestCall(models, label, shards))
+    loss_sum, correct = loop.answer(TestCall(models, label, shards))
     for row in range(len(shards)):
         count = int(shards.count[row])
         if not count:
@@ -72,7 +72,7 @@ def test_sgd_steps_follow_the_formula() -> None:
     loop, shards = made("linear"), row_of(ragged_shards(), 1)
     solver = Solver(lr=0.3, batch_size=4, epochs=1)
     plan, models = schedule(shards, solver), starts(loop, 1)
-    got = loop.train(TrainCall(models, torch.tensor([0]), shards, solver, 0.3))
+    got = loop.answer(TrainCall(models, torch.tensor([0]), shards, solver, 0.3))
     w, losses = models[0], []
     for step in range(2):
         index = shards.index[0, plan.position[0, step, : int(plan.size[0, step])]]
@@ -91,9 +91,9 @@ def test_learning_rate_is_the_argument() -> None:
     loop, shards = made("linear"), ragged_shards()
     models, label = starts(loop), labels(len(shards))
     solver = Solver(lr=0.3, batch_size=None, epochs=1)
-    step = loop.train(TrainCall(models, label, shards, solver, 0.01)).params - models[label]
+    step = loop.answer(TrainCall(models, label, shards, solver, 0.01)).params - models[label]
     torch.testing.assert_close(
-        step, -0.01 * loop.grad(GradCall(models, label, shards)), rtol=1e-3, atol=1e-6
+        step, -0.01 * loop.answer(GradCall(models, label, shards)), rtol=1e-3, atol=1e-6
     )
 
 
@@ -105,7 +105,7 @@ def test_heavy_ball() -> None:
     slots = torch.stack(
         [torch.ones(loop.layout.num_params), 0.01 * torch.ones(loop.layout.num_params)]
     )
-    got = loop.train(TrainCall(models, torch.tensor([1]), shards, solver, 0.2, slots))
+    got = loop.answer(TrainCall(models, torch.tensor([1]), shards, solver, 0.2, slots))
     w, u = models[1], slots[1]
     for _ in range(3):
         u = 0.7 * u + softmax_regression(loop, w, shards.index[0])[1].float()
@@ -119,8 +119,8 @@ def test_momentum_without_slots_starts_at_zero() -> None:
     loop, shards = made("mlp128"), ragged_shards()
     models, label = starts(loop), labels(len(shards))
     how = SOLVERS["momentum"]
-    fresh = loop.train(TrainCall(models, label, shards, how, how.lr))
-    given = loop.train(TrainCall(models, label, shards, how, how.lr, torch.zeros_like(models)))
+    fresh = loop.answer(TrainCall(models, label, shards, how, how.lr))
+    given = loop.answer(TrainCall(models, label, shards, how, how.lr, torch.zeros_like(models)))
     assert torch.equal(fresh.params, given.params)
     assert fresh.slots is not None
     assert given.slots is not None
@@ -132,10 +132,12 @@ def test_momentum_continues_where_it_stopped() -> None:
     loop, shards = made("mlp128"), row_of(ragged_shards(), 4)
     models, first = starts(loop, 1), torch.tensor([0])
     once, twice = (Solver(lr=0.1, batch_size=None, epochs=e, momentum=0.9) for e in (1, 2))
-    half = loop.train(TrainCall(models, first, shards, once, 0.1))
+    half = loop.answer(TrainCall(models, first, shards, once, 0.1))
     assert half.slots is not None
-    full = loop.train(TrainCall(half.params, first, shards, once, 0.1, half.slots))
-    assert torch.equal(full.params, loop.train(TrainCall(models, first, shards, twice, 0.1)).params)
+    full = loop.answer(TrainCall(half.params, first, shards, once, 0.1, half.slots))
+    assert torch.equal(
+        full.params, loop.answer(TrainCall(models, first, shards, twice, 0.1)).params
+    )
 
 
 def test_proximal_fixed_point() -> None:
@@ -143,10 +145,10 @@ def test_proximal_fixed_point() -> None:
     loop, shards = made("linear"), row_of(ragged_shards(), 4)
     models, first = starts(loop, 1), torch.tensor([0])
     solver = Solver(lr=0.05, batch_size=None, epochs=300, proximal=2.0)
-    w = loop.train(TrainCall(models, first, shards, solver, 0.05)).params
+    w = loop.answer(TrainCall(models, first, shards, solver, 0.05)).params
     pull = 2.0 * (w - models)
     assert pull.norm() > 0.1
-    assert (loop.grad(GradCall(w, first, shards)) + pull).norm() < 1e-4 * pull.norm()
+    assert (loop.answer(GradCall(w, first, shards)) + pull).norm() < 1e-4 * pull.norm()
 
 
 def test_weight_decay_and_the_models_own_penalty() -> None:
@@ -157,20 +159,21 @@ def test_weight_decay_and_the_models_own_penalty() -> None:
     models, first = starts(plain, 1) + 0.5, torch.tensor([0])
     solver = Solver(lr=1.0, batch_size=None, epochs=1)
     decayed = Solver(lr=1.0, batch_size=None, epochs=1, weight_decay=0.1)
-    base = plain.train(TrainCall(models, first, shards, solver, 1.0))
-    with_decay = plain.train(TrainCall(models, first, shards, decayed, 1.0))
+    base = plain.answer(TrainCall(models, first, shards, solver, 1.0))
+    with_decay = plain.answer(TrainCall(models, first, shards, decayed, 1.0))
     torch.testing.assert_close(base.params - with_decay.params, 0.1 * models, rtol=1e-3, atol=1e-5)
-    with_l2 = penalised.train(TrainCall(models, first, shards, solver, 1.0))
+    with_l2 = penalised.answer(TrainCall(models, first, shards, solver, 1.0))
     pull = unflatten(base.params - with_l2.params, plain.layout)
     weight = unflatten(models, plain.layout)["1.weight"]
     torch.testing.assert_close(pull["1.weight"], 0.002 * weight, rtol=1e-3, atol=1e-5)
     assert not pull["1.bias"].any()
     assert torch.equal(with_l2.loss, base.loss)
     assert torch.equal(
-        penalised.loss(LossCall(models, shards)), plain.loss(LossCall(models, shards))
+        penalised.answer(LossCall(models, shards)), plain.answer(LossCall(models, shards))
     )
     assert torch.equal(
-        penalised.grad(GradCall(models, first, shards)), plain.grad(GradCall(models, first, shards))
+        penalised.answer(GradCall(models, first, shards)),
+        plain.answer(GradCall(models, first, shards)),
     )
 
 
@@ -179,9 +182,9 @@ def test_weight_decay_and_the_models_own_penalty() -> None:
 def test_a_row_alone_is_bit_identical_to_the_row_in_company(name: str, solver: str) -> None:
     loop, shards, how = made(name), ragged_shards(), SOLVERS[solver]
     models, label = starts(loop), labels(len(shards))
-    together = loop.train(TrainCall(models, label, shards, how, how.lr))
+    together = loop.answer(TrainCall(models, label, shards, how, how.lr))
     for row in range(len(shards)):
-        alone = loop.train(
+        alone = loop.answer(
             TrainCall(models, label[row : row + 1], row_of(shards, row), how, how.lr)
         )
         assert torch.equal(alone.params[0], together.params[row])
@@ -193,12 +196,12 @@ def test_dropout_acts_in_training_only_and_differs_by_key() -> None:
     same = Shards(index=shards.index[:1].repeat(2, 1), count=shards.count, key=shards.key)
     models, label = starts(loop, 1), torch.tensor([0, 0])
     solver = Solver(lr=0.1, batch_size=None, epochs=1)
-    trained = loop.train(TrainCall(models, label, same, solver, 0.1)).params
+    trained = loop.answer(TrainCall(models, label, same, solver, 0.1)).params
     assert not torch.equal(trained[0], trained[1])
-    gradient = loop.grad(GradCall(models, label, same))
+    gradient = loop.answer(GradCall(models, label, same))
     assert torch.equal(gradient[0], gradient[1])
     assert not torch.equal(trained[0], models[0] - 0.1 * gradient[0])
-    assert loop.loss(LossCall(models, same)).unique().numel() == 1
+    assert loop.answer(LossCall(models, same)).unique().numel() == 1
 
 
 def test_results_do_not_depend_on_the_global_generator() -> None:
@@ -209,7 +212,7 @@ def test_results_do_not_depend_on_the_global_generator() -> None:
         state = torch.get_rng_state()
         models = starts(loop)
         results.append(
-            loop.train(TrainCall(models, labels(len(shards)), shards, how, how.lr)).params
+            loop.answer(TrainCall(models, labels(len(shards)), shards, how, how.lr)).params
         )
         assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(results[0], results[1])
@@ -232,7 +235,7 @@ def test_learns_handwritten_digits(data_root: Path) -> None:
     count, key = torch.tensor([2000]), Stream.of(0, "train").keys(torch.tensor([0]))
     train, test = (Shards(index=both[i : i + 1], count=count, key=key) for i in range(2))
     models, first = starts(loop, 1), torch.tensor([0])
-    before = loop.loss(LossCall(models, test))
-    result = loop.train(TrainCall(models, first, train, Solver(lr=0.05), 0.05))
-    assert loop.loss(LossCall(result.params, test)) < 0.5 * before
-    assert int(loop.test(TestCall(result.params, first, test))[1]) > 1600
+    before = loop.answer(LossCall(models, test))
+    result = loop.answer(TrainCall(models, first, train, Solver(lr=0.05), 0.05))
+    assert loop.answer(LossCall(result.params, test)) < 0.5 * before
+    assert int(loop.answer(TestCall(result.params, first, test))[1]) > 1600

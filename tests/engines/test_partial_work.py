@@ -42,7 +42,7 @@ def test_partial_work_equals_the_loop(engine: str, name: str, solver: str) -> No
     loop, fast = made("loop", name), made(engine, name)
     how, shards = SOLVERS[solver], straggling()
     models, label = starts(loop), labels(len(shards))
-    want, got = (b.train(TrainCall(models, label, shards, how, how.lr)) for b in (loop, fast))
+    want, got = (b.answer(TrainCall(models, label, shards, how, how.lr)) for b in (loop, fast))
     assert torch.equal(got.steps, want.steps)
     torch.testing.assert_close(got.params, want.params, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(got.loss, want.loss, rtol=1e-4, atol=1e-5)
@@ -53,8 +53,8 @@ def test_partial_work_equals_the_loop(engine: str, name: str, solver: str) -> No
 def test_steps_are_the_work_rounded_up(engine: str, solver: str) -> None:
     some, how = made(engine, "linear"), SOLVERS[solver]
     models, label = starts(some), labels(5)
-    whole = some.train(TrainCall(models, label, ragged_shards(), how, how.lr))
-    part = some.train(TrainCall(models, label, straggling(), how, how.lr))
+    whole = some.answer(TrainCall(models, label, ragged_shards(), how, how.lr))
+    part = some.answer(TrainCall(models, label, straggling(), how, how.lr))
     assert torch.equal(part.steps, (WORK * whole.steps).ceil().long())
     assert int(part.steps.sum()) < int(whole.steps.sum())
 
@@ -67,10 +67,10 @@ def test_half_of_four_epochs_is_two_epochs(engine: str, momentum: float) -> None
     four, two = (
         Solver(lr=0.05, batch_size=5, epochs=epochs, momentum=momentum) for epochs in (4, 2)
     )
-    part = some.train(
+    part = some.answer(
         TrainCall(models, label, replace(shards, work=torch.full((5,), 0.5)), four, four.lr)
     )
-    want = some.train(TrainCall(models, label, shards, two, two.lr))
+    want = some.answer(TrainCall(models, label, shards, two, two.lr))
     assert torch.equal(part.steps, want.steps)
     torch.testing.assert_close(part.params, want.params, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(part.loss, want.loss, rtol=1e-6, atol=1e-6)
@@ -81,8 +81,8 @@ def test_half_of_four_epochs_is_two_epochs(engine: str, momentum: float) -> None
 def test_all_of_the_work_is_no_straggling(engine: str, solver: str) -> None:
     some, how = made(engine, "linear"), SOLVERS[solver]
     models, label = starts(some), labels(5)
-    plain = some.train(TrainCall(models, label, ragged_shards(), how, how.lr))
-    whole = some.train(
+    plain = some.answer(TrainCall(models, label, ragged_shards(), how, how.lr))
+    whole = some.answer(
         TrainCall(models, label, replace(ragged_shards(), work=torch.ones(5)), how, how.lr)
     )
     assert torch.equal(whole.params, plain.params)
@@ -94,8 +94,8 @@ def test_all_of_the_work_is_no_straggling(engine: str, solver: str) -> None:
 def test_a_straggler_is_the_same_alone_and_in_company(engine: str) -> None:
     some, how, shards = made(engine, "linear"), SOLVERS["momentum"], straggling()
     models, label = starts(some), labels(5)
-    together = some.train(TrainCall(models, label, shards, how, how.lr))
+    together = some.answer(TrainCall(models, label, shards, how, how.lr))
     for row in (0, 1, 3, 4):
         own = replace(row_of(shards, row), work=WORK[row : row + 1])
-        alone = some.train(TrainCall(models, label[row : row + 1], own, how, how.lr))
+        alone = some.answer(TrainCall(models, label[row : row + 1], own, how, how.lr))
         torch.testing.assert_close(together.params[row], alone.params[0], rtol=1e-6, atol=1e-6)

@@ -47,7 +47,7 @@ def train(
         patch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
         patch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
         patch.setattr(softmax, "trains", lambda *_: False)
-        return engine.train(
+        return engine.answer(
             TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
         )
 
@@ -156,7 +156,7 @@ def test_what_is_no_number_stays_none(wrong: float, where: str) -> None:
             patch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
             patch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
             label = labels(len(COUNTS))
-            return engine.train(TrainCall(start, label, ragged_shards(COUNTS), solver, 0.05))
+            return engine.answer(TrainCall(start, label, ragged_shards(COUNTS), solver, 0.05))
 
     fast = train_from()
     with pytest.MonkeyPatch.context() as patch:
@@ -182,7 +182,7 @@ def test_a_row_does_not_depend_on_its_company() -> None:
     for row in range(len(shards)):
         call = TrainCall(models, label[row : row + 1], row_of(shards, row), solver, solver.lr)
         torch.testing.assert_close(
-            engine.train(call).params[0], together[row], rtol=1e-5, atol=1e-6
+            engine.answer(call).params[0], together[row], rtol=1e-5, atol=1e-6
         )
 
 
@@ -194,8 +194,8 @@ def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
     where = [*WHERE.values(), rows.in_span][job % 3]
     monkeypatch.setattr("fedclust.engines.fused.engine.in_span", where)
     model, pool, call = drawn_job(job, LAYERS)
-    fast = make_engine("fused", model, pool).train(call)
-    slow = make_engine("loop", model, pool).train(call)
+    fast = make_engine("fused", model, pool).answer(call)
+    slow = make_engine("loop", model, pool).answer(call)
     assert_same(fast, slow)
 
 

@@ -170,7 +170,7 @@ def test_bfloat16_changes_training_a_little_on_every_path(
         monkeypatch.setattr(layers, "convolving", lambda *_: convolving)
         engine = FusedEngine(shipped(name), toy_pool(shape_of(name)), precision=precision)
         models = starts(engine)
-        moved = engine.train(
+        moved = engine.answer(
             TrainCall(models, labels(5), ragged_shards(), SOLVERS["sgd"], 0.05)
         ).params
         return moved - models[labels(5)]

@@ -71,8 +71,8 @@ def check(engine: Engine, calls: list[TrainCall]) -> None:
     assert len({call.kind for call in calls}) == 1
     whole = TrainCall.merge(calls)
     assert whole.rates is not None
-    for got, call in zip(split(whole.on(engine), calls), calls, strict=True):
-        same(got, engine.train(call), exactly=engine.exact)
+    for got, call in zip(split(engine.answer(whole), calls), calls, strict=True):
+        same(got, engine.answer(call), exactly=engine.exact)
 
 
 @pytest.mark.parametrize("solver", ["sgd", "momentum", "everything"])
@@ -112,8 +112,8 @@ def test_sums_of_calls_that_differ_in_their_rates(kind: str) -> None:
     engine = made(kind, "mlp128")
     calls = [SumCall(call) for call in calls_of(engine, SOLVERS["momentum"], "lr")]
     assert len({call.kind for call in calls}) == 1
-    for got, call in zip(split(SumCall.merge(calls).on(engine), calls), calls, strict=True):
-        want = engine.sums(call)
+    for got, call in zip(split(engine.answer(SumCall.merge(calls)), calls), calls, strict=True):
+        want = engine.answer(call)
         off = {"rtol": 0.0, "atol": 0.0} if engine.exact else {"rtol": 1e-4, "atol": 1e-4}
         for name in ("params", "slots", "loss"):
             torch.testing.assert_close(getattr(got, name), getattr(want, name), **off)

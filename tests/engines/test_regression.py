@@ -56,7 +56,7 @@ def both(
         anchor = starts(engine, 9)[: len(shards)] * 0.5 if own_anchor and solver.proximal else None
         models, label = starts(engine) * factor, labels(len(shards))
         more = {name: terms(engine, shards)[name] for name in given}
-        return engine.train(
+        return engine.answer(
             TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
         )
 
@@ -128,7 +128,7 @@ def both_tests(model: Model, pool: Pool, shards: Shards, factor: float = 1.0) ->
             patch.setattr(softmax, "scores", scores)
             engine = FusedEngine(model, pool)
             models = starts(engine) * factor
-            found.append(engine.test(TestCall(models, labels(len(shards)), shards)))
+            found.append(engine.answer(TestCall(models, labels(len(shards)), shards)))
     return found
 
 
@@ -178,9 +178,9 @@ def test_tests_of_huge_logits_and_of_what_is_no_number() -> None:
 def test_a_test_of_a_row_has_the_same_bits_in_any_company() -> None:
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards()
     models, label = starts(engine), labels(len(shards))
-    whole = engine.test(TestCall(models, label, shards))
+    whole = engine.answer(TestCall(models, label, shards))
     for row in range(len(shards)):
-        alone = engine.test(TestCall(models, label[row : row + 1], row_of(shards, row)))
+        alone = engine.answer(TestCall(models, label[row : row + 1], row_of(shards, row)))
         if not softmax.scores(engine.network, engine.pool, engine.products):
             pytest.skip("there is no compiler")
         assert alone.loss_sum[0] == whole.loss_sum[row]
@@ -203,7 +203,7 @@ def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, wh
     monkeypatch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
-    found = engine.train(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
+    found = engine.answer(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
     assert torch.equal(found.params[1], models[labels(2)[1]])
     assert found.loss[1] == 0
 
@@ -238,9 +238,9 @@ def test_a_row_does_not_depend_on_its_company() -> None:
         ragged_shards(),
     )
     models, label, solver = starts(engine), labels(len(shards)), SOLVERS["sgd"]
-    together = engine.train(TrainCall(models, label, shards, solver, 0.05)).params
+    together = engine.answer(TrainCall(models, label, shards, solver, 0.05)).params
     for row in range(len(shards)):
-        alone = engine.train(
+        alone = engine.answer(
             TrainCall(models, label[row : row + 1], row_of(shards, row), solver, 0.05)
         ).params
         torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-6)
@@ -306,8 +306,8 @@ def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
     where = [everywhere, nowhere, rows.in_span][job % 3]
     monkeypatch.setattr("fedclust.engines.fused.engine.in_span", where)
     model, pool, call = drawn_job(job)
-    fast = make_engine("fused", model, pool).train(call)
-    slow = make_engine("loop", model, pool).train(call)
+    fast = make_engine("fused", model, pool).answer(call)
+    slow = make_engine("loop", model, pool).answer(call)
     assert_same(fast, slow)
 
 

@@ -31,16 +31,15 @@ def test_vmap_equals_the_loop(name: str) -> None:
     models, label = starts(loop), labels(len(shards))
     assert torch.equal(starts(fast), models)
     want, got = (
-        engine.train(TrainCall(models, label, shards, how, how.lr)) for engine in (loop, fast)
+        engine.answer(TrainCall(models, label, shards, how, how.lr)) for engine in (loop, fast)
     )
     assert (want.params - models[label]).abs().amax(1)[shards.count > 0].min() > 1e-3
     torch.testing.assert_close(got.params, want.params, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(got.loss, want.loss, rtol=1e-4, atol=1e-5)
     for call in (LossCall(models, shards), GradCall(models, label, shards)):
-        verb = "loss" if isinstance(call, LossCall) else "grad"
-        read = [getattr(engine, verb)(call) for engine in (fast, loop)]
+        read = [engine.answer(call) for engine in (fast, loop)]
         torch.testing.assert_close(*read, rtol=1e-3, atol=1e-5)
-    tests = [engine.test(TestCall(models, label, shards)) for engine in (fast, loop)]
+    tests = [engine.answer(TestCall(models, label, shards)) for engine in (fast, loop)]
     torch.testing.assert_close(tests[0].loss_sum, tests[1].loss_sum, rtol=1e-5, atol=1e-5)
     assert torch.equal(tests[0].correct, tests[1].correct)
 

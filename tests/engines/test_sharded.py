@@ -31,18 +31,18 @@ def everything(engine: Engine, counts: tuple[int, ...], solver: str) -> dict[str
     anchor = 0.5 * models[label] if how.proximal else None
     shards = replace(shards, work=torch.linspace(0.3, 1, len(shards)))
     call = TrainCall(models, label, shards, how, how.lr, slots, anchor)
-    local, sums = engine.train(call), engine.sums(SumCall(call, shards.count))
+    local, sums = engine.answer(call), engine.answer(SumCall(call, shards.count))
     gradients = GradCall(models, label, shards)
-    loss_sum, correct = engine.test(TestCall(models, label, shards))
+    loss_sum, correct = engine.answer(TestCall(models, label, shards))
     found = {
         "params": local.params,
         "train_loss": local.loss,
         "steps": local.steps,
         "sum": sums.params,
-        "sum_of_gradients": engine.grad_sums(GradSumCall(gradients, shards.count)).total,
+        "sum_of_gradients": engine.answer(GradSumCall(gradients, shards.count)).total,
         "summed_loss": sums.loss,
-        "loss": engine.loss(LossCall(models, shards)),
-        "grad": engine.grad(gradients),
+        "loss": engine.answer(LossCall(models, shards)),
+        "grad": engine.answer(gradients),
         "loss_sum": loss_sum,
         "correct": correct,
     }
@@ -74,7 +74,7 @@ def summed(ranks: Ranks, engine: str, block: int) -> tuple[Sums, list[tuple[int,
     shards, how = ragged_shards((1, 2, 3, 4, 5) * 4), SOLVERS["sgd"]
     call = TrainCall(starts(computing), labels(len(shards)), shards, how, how.lr)
     if ranks.size == 1:
-        return computing.sums(SumCall(call, shards.count)), []
+        return computing.answer(SumCall(call, shards.count)), []
     sent, gather = list[tuple[int, ...]](), ranks.gather
 
     def noting(part: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def summed(ranks: Ranks, engine: str, block: int) -> tuple[Sums, list[tuple[int,
 
     vars(ranks)["gather"] = noting
     try:
-        return Sharded(computing, ranks).sums(SumCall(call, shards.count)), sent
+        return Sharded(computing, ranks).answer(SumCall(call, shards.count)), sent
     finally:
         del vars(ranks)["gather"]
         fedclust.engines.sharded._BLOCK = before
@@ -94,7 +94,7 @@ def unlike(ranks: Ranks) -> str:
     engine = toy("loop", "linear")
     models = starts(engine) + 1e-7 * ranks.rank
     try:
-        Sharded(engine, ranks).loss(LossCall(models, ragged_shards()))
+        Sharded(engine, ranks).answer(LossCall(models, ragged_shards()))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "none"

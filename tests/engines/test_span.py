@@ -45,7 +45,7 @@ def trained(
     slots = starts(engine, 5) * 0.1 if solver.momentum else None
     anchor = starts(engine, 9)[: len(shards)] * 0.5 if own and solver.proximal else None
     more = terms(engine, shards)
-    return engine.train(
+    return engine.answer(
         TrainCall(
             starts(engine),
             labels(len(shards)),
@@ -120,9 +120,9 @@ def test_a_row_does_not_depend_on_its_company(monkeypatch: pytest.MonkeyPatch) -
         SOLVERS["sgd"],
     )
     models, label = starts(engine), labels(len(shards))
-    together = engine.train(TrainCall(models, label, shards, solver, 0.05)).params
+    together = engine.answer(TrainCall(models, label, shards, solver, 0.05)).params
     for row in range(len(shards)):
-        alone = engine.train(
+        alone = engine.answer(
             TrainCall(models, label[row : row + 1], row_of(shards, row), solver, 0.05)
         ).params
         torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-6)

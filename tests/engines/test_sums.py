@@ -54,7 +54,7 @@ def in_order(values: Tensor, label: Tensor, weight: Tensor | None) -> Tensor:
 def test_sums_are_those_of_the_rows(engine: str, weight: Tensor | None) -> None:
     computing = toy(engine)
     call = training(computing)
-    local, found = computing.train(call), computing.sums(SumCall(call, weight))
+    local, found = computing.answer(call), computing.answer(SumCall(call, weight))
     assert found.slots is not None
     assert local.slots is not None
     for total, values in ((found.params, local.params), (found.slots, local.slots)):
@@ -71,8 +71,8 @@ def test_sums_are_those_of_the_rows(engine: str, weight: Tensor | None) -> None:
 def test_momenta_are_added_up_where_they_were_given(engine: str) -> None:
     computing = toy(engine)
     call = training(computing)
-    assert computing.sums(SumCall(replace(call, slots=None))).slots is None
-    assert computing.sums(SumCall(replace(call, solver=SOLVERS["sgd"]))).slots is None
+    assert computing.answer(SumCall(replace(call, slots=None))).slots is None
+    assert computing.answer(SumCall(replace(call, solver=SOLVERS["sgd"]))).slots is None
 
 
 def assert_same(a: Sums, b: Sums) -> None:
@@ -85,17 +85,17 @@ def assert_same(a: Sums, b: Sums) -> None:
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch, engine: str, rows: int) -> None:
     computing = toy(engine, max_rows=1)  # so that rows have the same bits in any chunk
     call = SumCall(training(computing), WEIGHT)
-    whole = computing.sums(call)
+    whole = computing.answer(call)
     monkeypatch.setattr(adding, "compiled", lambda: None)  # with it `fused` has no blocks
     monkeypatch.setattr(sums, "_BLOCK_CPU", rows * call.models.shape[1] + 1)
-    trained, train = list[int](), computing.train
+    trained, train = list[int](), computing.answers[TrainCall]
 
-    def noting(some: TrainCall) -> LocalResult:
+    def noting(engine: Engine, some: TrainCall) -> LocalResult:
         trained.append(len(some.shards))
-        return train(some)
+        return train(engine, some)
 
-    monkeypatch.setattr(computing, "train", noting)
-    assert_same(computing.sums(call), whole)
+    monkeypatch.setitem(computing.answers, TrainCall, noting)
+    assert_same(computing.answer(call), whole)
     assert max(trained) == rows, "more models than a block has"
     assert sum(trained) == len(COUNTS)
 
@@ -103,8 +103,8 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch, engine: str, rows: 
 @pytest.mark.parametrize("max_rows", [2, 5])
 @pytest.mark.parametrize("engine", ["vmap", "fused"])
 def test_chunks_change_rounding_only(engine: str, max_rows: int) -> None:
-    found = toy(engine, max_rows).sums(SumCall(training(toy(engine)), WEIGHT))
-    loop = toy("loop").sums(SumCall(training(toy("loop")), WEIGHT))
+    found = toy(engine, max_rows).answer(SumCall(training(toy(engine)), WEIGHT))
+    loop = toy("loop").answer(SumCall(training(toy("loop")), WEIGHT))
     torch.testing.assert_close(found.params.float(), loop.params, rtol=1e-5, atol=1e-5)
 
 
@@ -117,11 +117,13 @@ def test_company_does_not_show(engine: str) -> None:
         for rows, shift in ((torch.arange(5), 0.0), (torch.arange(2, 8), 0.1))
     ]
     lockstep = Lockstep(computing)
-    turns = lockstep.map({i: lambda call=call: lockstep.sums(call) for i, call in enumerate(calls)})
+    turns = lockstep.map(
+        {i: lambda call=call: lockstep.answer(call) for i, call in enumerate(calls)}
+    )
     for i, call in enumerate(calls):
         together = turns[i].outcome
         assert isinstance(together, Sums)
-        assert_same(together, computing.sums(call))
+        assert_same(together, computing.answer(call))
 
 
 @pytest.mark.parametrize("model", ["linear", "cnn_femnist_tiny"])
@@ -131,7 +133,7 @@ def test_sums_of_gradients(engine: str, weight: Tensor | None, model: str) -> No
     computing = make_engine(engine, shipped(model), toy_pool(shape_of(model)))
     shards = ragged_shards(COUNTS)
     call = GradCall(starts(computing), labels(len(shards), 2), shards)
-    rows, total = computing.grad(call), computing.grad_sums(GradSumCall(call, weight)).total
+    rows, total = computing.answer(call), computing.answer(GradSumCall(call, weight)).total
     if weight is not None:
         rows = rows * weight.unsqueeze(1)
     if engine == "loop":
@@ -150,10 +152,10 @@ def test_company_does_not_show_in_sums_of_gradients(engine: str) -> None:
         for rows, shift in ((torch.arange(5), 0.0), (torch.arange(2, 8), 0.1))
     ]
     lockstep = Lockstep(computing)
-    work = {i: lambda call=call: lockstep.grad_sums(call) for i, call in enumerate(calls)}
+    work = {i: lambda call=call: lockstep.answer(call) for i, call in enumerate(calls)}
     for i, turn in lockstep.map(work).items():
         assert isinstance(turn.outcome, GradSums)
-        alone = computing.grad_sums(calls[i]).total
+        alone = computing.answer(calls[i]).total
         exact = {"rtol": 0.0, "atol": 0.0} if engine == "loop" else {"rtol": 1e-5, "atol": 1e-5}
         torch.testing.assert_close(turn.outcome.total, alone, **exact)
 
@@ -181,4 +183,4 @@ def test_a_label_of_no_model_is_refused() -> None:
     computing = toy("fused")
     call = training(computing)
     with pytest.raises(ValueError, match="got labels from 0 to 3, expected 0 to 2"):
-        computing.sums(SumCall(replace(call, label=torch.arange(8) % 4)))
+        computing.answer(SumCall(replace(call, label=torch.arange(8) % 4)))

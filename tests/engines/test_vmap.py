@@ -22,15 +22,15 @@ def everything(engine: VmapEngine) -> list[Tensor]:
     """All that the verbs return on the ragged rows."""
     shards, how = ragged_shards(), SOLVERS["everything"]
     models, label = starts(engine), labels(len(shards))
-    result = engine.train(TrainCall(models, label, shards, how, how.lr))
+    result = engine.answer(TrainCall(models, label, shards, how, how.lr))
     assert result.slots is not None
-    read = engine.loss(LossCall(models, shards)), engine.grad(GradCall(models, label, shards))
+    read = engine.answer(LossCall(models, shards)), engine.answer(GradCall(models, label, shards))
     return [
         result.params,
         result.slots,
         result.loss,
         *read,
-        *engine.test(TestCall(models, label, shards)),
+        *engine.answer(TestCall(models, label, shards)),
     ]
 
 
@@ -58,8 +58,8 @@ def test_long_shards_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     engine = made("mlp128")
     shards, models, label = ragged_shards(), starts(engine), labels(len(ragged_shards()))
     monkeypatch.setattr(VmapEngine, "_losses", watched)
-    read = [engine.loss(LossCall(models, shards)), engine.grad(GradCall(models, label, shards))]
-    read += engine.test(TestCall(models, label, shards))
+    read = [engine.answer(LossCall(models, shards)), engine.answer(GradCall(models, label, shards))]
+    read += engine.answer(TestCall(models, label, shards))
     assert widest == 5
     for got, want in zip(read, whole[3:], strict=True):
         torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
@@ -98,5 +98,5 @@ def test_the_loss_table_makes_one_pass_for_many_models(monkeypatch: pytest.Monke
         return forward(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(engine.model), "forward", counted)
-    engine.loss(LossCall(starts(engine, 40), shards))
+    engine.answer(LossCall(starts(engine, 40), shards))
     assert passes == 3

@@ -63,12 +63,12 @@ def test_runs_on_both_general_engines_alike() -> None:
     assert torch.equal(models[0], fast.init(Stream.of(0, "init", 0)))
     solver = Solver(lr=0.1, batch_size=4, momentum=0.5, proximal=0.1)
     expected, got = (
-        engine.train(TrainCall(models, label, shards, solver, 0.1)) for engine in (loop, fast)
+        engine.answer(TrainCall(models, label, shards, solver, 0.1)) for engine in (loop, fast)
     )
     torch.testing.assert_close(got.params, expected.params, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(
-        fast.loss(LossCall(models, shards)),
-        loop.loss(LossCall(models, shards)),
+        fast.answer(LossCall(models, shards)),
+        loop.answer(LossCall(models, shards)),
         rtol=1e-5,
         atol=1e-6,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from fedclust.calls import (
     TrainCall,
 )
 from fedclust.engines.aligned import by_gradients
+from fedclust.engines.base import Computing
 from fedclust.engines.fused import aligning
 from fedclust.engines.fused.chunk import ByCompiled, Chunk, Kept, Task, train
 from fedclust.engines.fused.cuda import regression
@@ -45,8 +47,6 @@ from fedclust.engines.schedule import in_host_memory, schedule
 from fedclust.engines.sums import by_blocks, empty_totals, to_add
 from fedclust.helpers.errors import require
 from fedclust.helpers.meter import meter
-from fedclust.helpers.rng import Stream
-from fedclust.models.params import layout
 from fedclust.models.sequence import Model
 from fedclust.pool import Pool
 from fedclust.solver import Solver
@@ -54,7 +54,7 @@ from fedclust.solver import Solver
 _KEPT = 1 << 30  # bytes of parameters of training on a GPU that stay between calls
 
 
-class FusedEngine:
+class FusedEngine(Computing[Model]):
     """The fastest engine, for models that are a sequence of known layers; see
     `fedclust.verbs.Engine`.
 
@@ -85,9 +85,8 @@ class FusedEngine:
         require(
             max_rows is None or max_rows >= 1, "max_rows", max_rows, "at least 1, or null to choose"
         )
-        self.model, self.pool = model, pool
+        super().__init__(model, pool)
         self.network = Network.of(model)
-        self.layout = layout(model)
         self._penalised = any(model.l2.values())
         self._sizes: list[Tensor] = []  # of the batches of every chunk trained last, [R, S]
         self._rows, self.products = RowPlan(self.network, pool, max_rows), Products(precision)
@@ -100,10 +99,6 @@ class FusedEngine:
     def obstacle(model: Model) -> str:
         """Why this engine cannot run a model, in words; empty where it can."""
         return obstacle(model)
-
-    def init(self, stream: Stream) -> Tensor:
-        """Freshly initialised parameters, [P]."""
-        return self.model.draw(stream.torch()).to(self.pool.x.device)
 
     @torch.no_grad()
     def train(self, call: TrainCall) -> LocalResult:
@@ -397,6 +392,16 @@ class FusedEngine:
             loss_sum=sums.index_add_(0, grouped.owner, loss[:examples]),
             correct=hits.index_add_(0, grouped.owner, hit[:examples]),
         )
+
+    answers: ClassVar = {
+        TrainCall: train,
+        SumCall: sums,
+        LossCall: loss,
+        GradCall: grad,
+        GradSumCall: grad_sums,
+        AlignCall: align,
+        TestCall: test,
+    }
 
     def _test_mixtures(self, models: Tensor, weight: Tensor, shards: Shards) -> TestResult:
         """Test results of mixtures [C, K] of all models on the rows."""

@@ -1,0 +1,80 @@
+"""What engines share: one that computes answers each kind of call by a function of its own, one in
+front of another treats all calls alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+from torch import Tensor, nn
+
+from fedclust.calls import Call
+from fedclust.helpers.rng import Stream
+from fedclust.models.foreign import Runnable
+from fedclust.models.params import Layout, layout
+from fedclust.pool import Pool
+from fedclust.verbs import Engine
+
+R = TypeVar("R")
+ModelT = TypeVar("ModelT", bound=Runnable)
+
+
+class Computing(Generic[ModelT]):
+    """An `Engine` that computes.
+
+    Args:
+        model: the architecture, on the device to compute on.
+        pool: the examples, there as well.
+
+    Attributes:
+        answers: by the kind of a call what answers it, given the engine and the call.
+    """
+
+    answers: ClassVar[Mapping[type[Call[Any]], Callable[[Any, Any], Any]]]
+
+    def __init__(self, model: ModelT, pool: Pool) -> None:
+        self.model, self.pool = model, pool
+        self.layout = layout(cast(nn.Module, model))
+
+    def init(self, stream: Stream) -> Tensor:
+        """Freshly initialised parameters, [P]."""
+        return self.model.draw(stream.torch()).to(self.pool.x.device)
+
+    def answer(self, call: Call[R]) -> R:
+        """What the call asks for."""
+        return cast(R, self.answers[type(call)](self, call))
+
+
+class InFront:
+    """An `Engine` that leads to the one behind it.
+
+    Args:
+        engine: what computes.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def name(self) -> str:
+        """The engine's name."""
+        return self._engine.name
+
+    @property
+    def exact(self) -> bool:
+        """Whether a row has the same bits in any company."""
+        return self._engine.exact
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the parameters."""
+        return self._engine.layout
+
+    def init(self, stream: Stream) -> Tensor:
+        """Freshly initialised parameters, [P]."""
+        return self._engine.init(stream)
+
+    def answer(self, call: Call[R]) -> R:
+        """What the call asks for."""
+        return self._engine.answer(call)

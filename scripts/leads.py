@@ -177,7 +177,7 @@ def _cfl_gp(runs: Runs) -> str:
 _LEADS: Mapping[str, Callable[[Runs], str]] = {
     "LCFL": _lcfl,
     "CFL-MGD": _cfl_mgd,
-    "Joint gradient+loss CFL": _jgl,
+    "JGL": _jgl,
     "FlexCFL": _flexcfl,
     "CFL-GP": _cfl_gp,
 }

@@ -22,7 +22,7 @@ from scripts.tables import first_entry, table
 PAPERS = {  # folders of experiments
     "lcfl": "LCFL",
     "cfl_mgd": "CFL-MGD",
-    "jgl": "Joint gradient+loss CFL",
+    "jgl": "JGL",
     "flexcfl": "FlexCFL",
     "cfl_gp": "CFL-GP",
     "clove": "CLoVE",

@@ -48,13 +48,13 @@ ROOT = Path(__file__).resolve().parent.parent
 INDEX, RUNS, TRIALS = "README.md", "numbers_runs.md", "numbers_flexcfl_trials.md"
 _LARGEST = 10
 # whose experiments are all here; of the others some
-_FOUR = ("LCFL", "CFL-MGD", "Joint gradient+loss CFL", "FlexCFL")
+_FOUR = ("LCFL", "CFL-MGD", "JGL", "FlexCFL")
 _OPEN = (CONJECTURE, OUTSIDE, OTHER_DATA, NOT_RUN)
 _RESULTS = (REPRODUCED, SHOWN, SPREAD, *_OPEN)  # not what was put in, or follows from others
 _ARTICLES = {
     "LCFL": "lcfl.md",
     "CFL-MGD": "cfl_mgd.md",
-    "Joint gradient+loss CFL": "jgl.md",
+    "JGL": "jgl.md",
     "FlexCFL": "flexcfl.md",
     "CFL-GP": "cfl_gp.md",
 }

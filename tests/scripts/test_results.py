@@ -286,7 +286,7 @@ def test_a_saving_of_jgl_is_the_best_of_its_strengths(tmp_path: Path) -> None:
             options=f"algorithm.gradient_weight={weight}",
             rounds="500",
         )
-    cell = one(tmp_path, experiment="Abstract / Section I", paper="Joint gradient+loss CFL")
+    cell = one(tmp_path, experiment="Abstract / Section I", paper="JGL")
     assert cell.measured is not None
     assert cell.measured.value == pytest.approx(99.0)
     assert "lambda = 0.2, iteration 2 against 200" in cell.measured.note
@@ -430,7 +430,7 @@ def test_a_size_that_a_run_was_told_is_not_reproduced(tmp_path: Path) -> None:
     for options, sizes in (("partition.cluster_sizes=[17500]", "17500 14500"), ("", "14880 15193")):
         made = {"case": "MNIST-MLP", "options": options, "examples_of_groups": sizes, "rounds": "1"}
         write_run(tmp_path, "jgl/fig2", "jgl", {"purity last": [1.0]}, **made)
-    found = judged(tmp_path, paper="Joint gradient+loss CFL", experiment="Fig. 2")
+    found = judged(tmp_path, paper="JGL", experiment="Fig. 2")
     values = [cell.measured.value for cell in found if cell.measured is not None]
     assert values == [14880, 15193]
     assert {cell.state for cell in found} == {OUTSIDE}
@@ -473,7 +473,7 @@ def test_a_figure_stands_beside_what_the_paper_says_and_prints(tmp_path: Path) -
         picture.touch()
     jgl, flexcfl = (
         "\n".join(paper_page._figures(paper, tmp_path, CONF)).split("### ")[1:]
-        for paper in ("Joint gradient+loss CFL", "FlexCFL")
+        for paper in ("JGL", "FlexCFL")
     )
     assert "The printed numbers beside ours: [Table I](#table-i)." in flexcfl[0]
     assert "![flexcfl/fig1](runs/flexcfl/fig1/figure.png)" in flexcfl[0]

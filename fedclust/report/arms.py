@@ -84,7 +84,7 @@ class Arm:
 
     @property
     def cell(self) -> Mapping[str, str]:
-        """What tells the cells of a printed table apart: choices by group, and classes per
+        """The keys that tell cells of a printed table apart: choices by group, and classes per
         client.
         """
         partition = self.run.config.get("partition") or {}

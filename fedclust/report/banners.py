@@ -1,4 +1,4 @@
-"""What a reader must know before reading a number."""
+"""Warnings that stand above all numbers of a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXPLODED = 100  # nats per example; guessing among 62 classes costs 4
 
 
 def banners(folder: Path, arms: Sequence[Arm]) -> list[str]:
-    """What a reader must know before reading a number, one line each."""
+    """Warnings that stand above all numbers of a report, one line each."""
     told = []
     for used, meant in dict.fromkeys(
         (arm.run.choices.get("dataset"), arm.stand_in) for arm in arms

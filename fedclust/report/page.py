@@ -21,7 +21,7 @@ _MOST_BANNERS = 8  # more are folded away
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What the page shows, in order.
+    """The content of a page, in order.
 
     Attributes:
         title: heading.
@@ -40,7 +40,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """What the page of several experiments shows of one.
+    """One experiment on the page of several.
 
     Attributes:
         title: heading.

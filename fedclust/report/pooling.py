@@ -46,7 +46,7 @@ def pool_seeds(runs: Sequence[Run]) -> list[Run]:
 
 
 def identity(run: Run) -> str:
-    """What two runs have in common whose seeds belong to one mean."""
+    """The config without `_BESIDE`, as text: equal for runs whose seeds belong to one mean."""
     config = {key: value for key, value in run.config.items() if key not in _BESIDE}
     return json.dumps(config, sort_keys=True, default=str)
 

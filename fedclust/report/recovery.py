@@ -1,4 +1,4 @@
-"""What the clusters of an arm do to the true groups, seed by seed and in plain words."""
+"""Whether clusters recover, merge or split the true groups, seed by seed and in plain words."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ MISPLACES = "misplaces some clients"
 
 
 def _verdict(rows: pd.DataFrame) -> str:
-    """What happened to the groups in one seed."""
+    """Whether the clusters of one seed recover, merge or split the true groups."""
     table = contingency(
         rows["label"].to_numpy(dtype=np.int64), rows["group"].to_numpy(dtype=np.int64)
     )

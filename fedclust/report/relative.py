@@ -142,7 +142,7 @@ def relative_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
 
 
 def explained(found: Relative) -> str:
-    """What the numbers mean, in words."""
+    """The caption: how the numbers are computed."""
     others = [s for s, k in zip(found.settings, found.knowing, strict=True) if k not in _ORACLE]
     with_defaults = ", with default settings," if _ORACLE[1] in found.knowing else ""
     without = (

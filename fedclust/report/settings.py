@@ -1,4 +1,4 @@
-"""What was set, and what computed it: the tables that let a reader do it again."""
+"""The tables of settings, and of the versions and machines that computed the numbers."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _FORMER = {"iterations": "rounds", "iteration": "round", "fewer_iterations": "fe
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """What the curves show.
+    """The `report.figure` node: the curves.
 
     Attributes:
         rows: metrics, one row of panels each; none for the headline metric alone.
@@ -53,7 +53,7 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What an arm has to reach, fixed before anything is run.
+    """The `report.target` node: a score to reach, fixed before anything is run.
 
     Attributes:
         value: of the report's metric; or
@@ -89,7 +89,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What to print.
+    """The `report` node of an experiment.
 
     Attributes:
         title: heading; the run's name where absent.

@@ -1,4 +1,4 @@
-"""What all statements about arms share: values that can be compared, and the verdict on them."""
+"""The base of all claims about arms: values that can be compared, and the verdict on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_OVER = "not run to the end"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim.
+    """The verdict on a claim.
 
     Attributes:
         claimed: the claim in words.
@@ -49,11 +49,11 @@ class Claim(Protocol):
 
     @property
     def setting(self) -> str:
-        """What the titles of the settings it is about contain."""
+        """The text with which titles of its settings begin; "" for all settings."""
         ...
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
-        """What became of it; `arms` in the order of `names`."""
+        """The verdict; `arms` in the order of `names`."""
         ...
 
 
@@ -117,7 +117,7 @@ def check_value(value: Any, metric: str, key: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What every claim has.
+    """The keys of every claim.
 
     Attributes:
         metric: what it is about.

@@ -90,7 +90,7 @@ def clusters_table(arms: Sequence[Arm]) -> Table:
 
 
 def cost_table(arms: Sequence[Arm]) -> Table:
-    """What every arm sent, computed and took over all rounds, per seed."""
+    """Models and bytes sent, steps and seconds of every arm over all rounds, per seed."""
     names = (
         "models_down",
         "models_up",
@@ -214,7 +214,7 @@ def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table:
 
 
 def _statistic(spec: Spec, arm: Arm, name: str) -> Published | None:
-    """What the paper prints for a statistic over all rounds."""
+    """The printed number for a statistic over all rounds, or None."""
     if not name or not spec.published:
         return None
     return lookup(spec.published, arm.algorithm, arm.cell, arm.run.rounds, whole=True, metric=name)

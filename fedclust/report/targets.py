@@ -21,7 +21,7 @@ _SPENT = {"bytes": "sent", "gradient_steps": "local steps"}
 
 @dataclass(frozen=True)
 class Way:
-    """What one seed needed.
+    """Rounds, bytes and steps that one seed needed.
 
     Attributes:
         rounds: the round, from 1, at which the target is reached; infinite where it is not.

@@ -1,5 +1,5 @@
-"""What searches of hyper-parameters have found: default beside tuned, the way there, and how much
-the values matter.
+"""The report on searches of hyper-parameters: default beside tuned, the best value against the
+budget, and how the score depends on each value.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Search:
 
     @property
     def metric(self) -> str:
-        """What is best."""
+        """The metric by which trials are compared."""
         return str(self.about["metric"])
 
     @property

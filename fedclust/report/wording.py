@@ -51,7 +51,7 @@ def in_percent(metric: str) -> bool:
 
 
 def factor(metric: str) -> float:
-    """What values are multiplied by before they are shown."""
+    """The factor by which values are multiplied before they are shown."""
     return 100.0 if in_percent(metric) else 1.0
 
 

@@ -89,12 +89,22 @@ WRONG: Mapping[str, Callable[[], Arrays]] = {
     "no pixels": lambda: tiny(0),
     "no examples": lambda: {"x_train": np.zeros((0, 8, 8), np.uint8), "y_train": np.zeros(0, int)},
     "no test examples": lambda: {"x_test": np.zeros((0, 8, 8), np.uint8), "y_test": np.zeros(0)},
+    "numbers too small": lambda: {
+        "x_train": floats(0) * np.float32(1e-42),
+        "x_test": floats(0)[:40] * np.float32(1e-42),
+    },
     "fewer examples than clients": lambda: {
         "x_train": np.zeros((8, 8, 8), np.uint8),
         "y_train": np.arange(8) % 4,
     },
     "one class": lambda: {"y_train": np.zeros(200, np.int64), "y_test": np.zeros(40, np.int64)},
     "numbers too large": lambda: {"x_train": floats(1e38) * 1e38},
+}
+# what is wrong with a user's own table
+OWN: Mapping[str, str] = {
+    "features too small": "".join(f"{i}e-40,{i % 2}\n" for i in range(100)),
+    "a number too large": "".join(f"{i},{i % 2}\n" for i in range(100)) + f"{10**50},0\n",
+    "a word among numbers": "".join(f"{i},{i % 2}\n" for i in range(100)) + "1_0,0\n",
 }
 # what is wrong with a partition's table; the rows are client,split,row
 HEAD = "client,split,row\n"
@@ -180,6 +190,19 @@ def wrong_table(what: str, folder: Path) -> tuple[str, str]:
     """Run on a partition's table with something wrong."""
     (folder / "mine.csv").write_text(TABLES[what])
     return refused(SPLIT, folder)
+
+
+def wrong_features(what: str, folder: Path) -> tuple[str, str]:
+    """Run on a table of one's own with something wrong."""
+    (folder / "mine.csv").write_text("x,label\n" + OWN[what])
+    given = ["dataset=csv", "dataset.path=mine.csv", "partition=iid", "partition.num_clients=4"]
+    return refused(given, folder)
+
+
+def one_array(folder: Path) -> tuple[str, str]:
+    """Run on what np.save writes."""
+    np.save(folder / "mine.npy", arrays()["x_train"])
+    return refused(["dataset=npz", "dataset.path=mine.npy"], folder)
 
 
 def wrong_images(what: str, folder: Path) -> tuple[str, str]:
@@ -335,6 +358,9 @@ def cases(quick: bool) -> Iterator[Case]:
     yield Case("data", "an array larger than its file", claimed_size)
     for what in list(TABLES)[::few]:
         yield Case("data", f"partition: {what}", partial(wrong_table, what))
+    for what in list(OWN)[::few]:
+        yield Case("data", f"table: {what}", partial(wrong_features, what))
+    yield Case("data", "one array as npz", one_array)
     for what in ("cut", "no image", "emptied", "no test images", "a class in the test only")[::few]:
         yield Case("data", f"images: {what}", partial(wrong_images, what))
     for change in CHANGES[::few]:

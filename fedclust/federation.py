@@ -162,7 +162,8 @@ def write_table(path: Path, fed: Federation) -> None:
             "row": column(split.index.cpu().numpy()),
         }
         parts.append(pa.table(columns))
-    pq.write_table(pa.concat_tables(parts), path, compression="zstd")
+    with path.open("wb") as file:  # a name need not be UTF-8, which pyarrow expects
+        pq.write_table(pa.concat_tables(parts), file, compression="zstd")
 
 
 def read_table(path: Path) -> tuple[Split, Split, Tensor]:
@@ -241,7 +242,8 @@ def _frame(path: Path) -> pd.DataFrame:
         "a file that ends in .parquet or .csv",
     )
     try:
-        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+        with path.open("rb") as file:
+            table = pd.read_parquet(file) if path.suffix == ".parquet" else pd.read_csv(file)
     except Exception as error:  # pandas and pyarrow raise many kinds for a damaged file
         words = " ".join(str(error).split())[:200]
         raise DataError(

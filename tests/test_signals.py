@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from fedclust.runtime.signals import Signals, ending
+from fedclust.runtime.signals import Signals, at_once, ending
 
 OURS = (signal.SIGINT, signal.SIGTERM)
 READY = b"ready"
@@ -54,11 +54,11 @@ def test_the_first_signal_ends_the_block_and_the_next_one_is_the_systems() -> No
     with pytest.raises(SystemExit) as end:
         work()
     assert end.value.code == 143
-    assert seen == [signal.SIG_DFL] * 2
+    assert seen == [at_once] * 2
     assert handlers() == before
     with ending(stop, forever=True):
         pass
-    assert handlers() == [signal.SIG_DFL] * 2
+    assert handlers() == [at_once] * 2
 
 
 def test_a_round_is_finished_after_the_first_and_left_after_the_second() -> None:
@@ -79,7 +79,7 @@ def test_a_round_is_finished_after_the_first_and_left_after_the_second() -> None
     with pytest.raises(SystemExit):
         work()
     assert told == [signal.SIGINT]
-    assert seen == [signal.SIG_DFL] * 2
+    assert seen == [at_once] * 2
 
 
 def ended(work: Callable[[], None], signals: list[int]) -> tuple[int, str]:

@@ -133,6 +133,7 @@ def _check_inside(key: str, folder: Path, typed: set[str], above: Path = Path())
 
     `outputs` itself may be a link to another disk.
     """
+    require("\0" not in str(folder), key, folder, "a text without the character NUL")
     real = (Path.cwd() / folder).resolve()
     roots = [(Path.cwd() / one).resolve() for one in (Path(), above, Path("outputs"))]
     inside = ".." not in folder.parts and any(real.is_relative_to(root) for root in roots)

@@ -95,7 +95,8 @@ def _table(path: Path, words: Sequence[str]) -> Columns:
     """
     import pandas as pd
 
-    table: Any = pd.read_parquet(path) if path.suffix == ".parquet" else _of_csv(path, words)
+    with path.open("rb") as file:  # a name need not be UTF-8, which pyarrow expects
+        table: Any = pd.read_parquet(file) if path.suffix == ".parquet" else _of_csv(path, words)
     table.columns = [str(name) for name in table.columns]
     return Columns(
         what=f"csv: {path}",

@@ -205,11 +205,13 @@ class Run:
         frames = []
         for file in [joined] if joined.is_file() else parts:
             try:
-                written = pyarrow.parquet.read_schema(file).names
+                with file.open("rb") as opened:  # a name need not be UTF-8
+                    written = pyarrow.parquet.read_schema(opened).names
                 columns = [*_CLIENT, *(name for name in _TESTED if name in written)]
                 if whole:
                     columns = written
-                rows = pd.read_parquet(file, columns=columns, filters=filters)
+                with file.open("rb") as opened:
+                    rows = pd.read_parquet(opened, columns=columns, filters=filters)
                 wanted = written if whole else [*_CLIENT, *_TESTED]
                 frames.append(rows.reindex(columns=wanted, fill_value=0))
             except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:

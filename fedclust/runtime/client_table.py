@@ -65,10 +65,11 @@ def join_parts(parts: Sequence[Path], target: Path) -> None:
     """The rows of all parts in one file, in row groups of `ROW_GROUP` rows wherever the parts
     end.
     """
-    with pq.ParquetWriter(target, CLIENTS, compression="zstd") as writer:
+    # opened here: a name need not be UTF-8, which pyarrow expects
+    with target.open("wb") as file, pq.ParquetWriter(file, CLIENTS, compression="zstd") as writer:
         waiting = pa.Table.from_batches([], schema=CLIENTS)  # `empty_table` imports pandas
         for part in parts:
-            waiting = pa.concat_tables([waiting, pq.ParquetFile(part).read()])
+            waiting = pa.concat_tables([waiting, pq.read_table(pa.BufferReader(part.read_bytes()))])
             whole = len(waiting) // ROW_GROUP * ROW_GROUP
             for start in range(0, whole, ROW_GROUP):
                 writer.write_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -35,6 +36,12 @@ def heard() -> Iterator[list[int]]:
             signal.signal(signal.SIGINT, before)
 
 
+def at_once(signum: int, _: FrameType | None) -> None:
+    """What the system does; Python complains where a signal that waits finds SIG_DFL itself."""
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+
+
 @contextmanager
 def ending(end: Callable[[int], object], *, forever: bool) -> Iterator[None]:
     """While the block runs, the first SIGINT or SIGTERM calls `end`, which raises what ends the
@@ -49,7 +56,7 @@ def ending(end: Callable[[int], object], *, forever: bool) -> Iterator[None]:
 
     def hear(signum: int, _: FrameType | None) -> None:
         for one in ours:
-            signal.signal(one, signal.SIG_DFL)
+            signal.signal(one, at_once)
         end(signum)
 
     before = {signum: signal.signal(signum, hear) for signum in ours}
@@ -57,7 +64,7 @@ def ending(end: Callable[[int], object], *, forever: bool) -> Iterator[None]:
         yield
     finally:
         for signum, handler in before.items():
-            signal.signal(signum, signal.SIG_DFL if forever else handler)
+            signal.signal(signum, at_once if forever else handler)
 
 
 class Signals:

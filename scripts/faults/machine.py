@@ -19,7 +19,7 @@ _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000  # of unshare(2)
 _REMOUNT, _PRIVATE = 32, (1 << 18) | (1 << 14)  # of mount(2); private with all below
 # by C++; by the C library, which does without thread-local data; by the loader of libraries
 _ENDED_BY_A_LIBRARY = (-signal.SIGABRT, -signal.SIGSEGV, 127)
-_COMMAND = ("run", *SMALL, "algorithm=ifca", "progress=false", "hydra.run.dir=job")
+COMMAND = ("run", *SMALL, "algorithm=ifca", "progress=false", "hydra.run.dir=job")
 
 
 def limited(
@@ -59,11 +59,11 @@ def short_command(mib: int, folder: Path) -> tuple[str, str]:
 
     A library may end the process, see `limited`.
     """
-    first = called(_COMMAND, folder, memory=mib << 20)
+    first = called(COMMAND, folder, memory=mib << 20)
     died = "Traceback" not in first.err and first.status in _ENDED_BY_A_LIBRARY
     if first.status != 0 and not first.line and not died:
         return "crashed", first.end
-    again = called(_COMMAND, folder)
+    again = called(COMMAND, folder)
     if again.status != 0:
         return "crashed", again.end
     same = signature(folder / "job", states=False) == whole_command()
@@ -75,7 +75,7 @@ def short_command(mib: int, folder: Path) -> tuple[str, str]:
 def whole_command() -> str:
     """The results of the command that nothing happens to."""
     with tempfile.TemporaryDirectory() as folder:
-        done = called(_COMMAND, Path(folder))
+        done = called(COMMAND, Path(folder))
         assert done.status == 0, done
         return signature(Path(folder, "job"), states=False)
 

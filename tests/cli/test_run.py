@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from PIL import Image
 
 from fedclust.commands.names import job_folder
 from fedclust.runtime import run
@@ -182,6 +183,29 @@ def test_folders_are_named_by_what_differs() -> None:
     long = [f"partition.option{i}=value{i}" for i in range(20)]
     assert len(job_folder(long, "lcfl")) < 140
     assert job_folder(long, "lcfl") != job_folder([*long[:-1], "partition.option19=other"], "lcfl")
+
+
+def test_names_of_files_need_not_be_utf8(
+    fedclust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a data folder, and of the folder that results go to."""
+    odd = tmp_path / os.fsdecode(b"f\xff")
+    for split in ("train", "test"):
+        for kind in (b"cat", b"d\xffg"):
+            folder = odd / "images" / split / os.fsdecode(kind)
+            folder.mkdir(parents=True)
+            for i in range(6):
+                with (folder / os.fsdecode(b"\xfe%d.png" % i)).open("wb") as file:
+                    Image.new("L", (8, 8), 40 * i).save(file, "PNG")
+    monkeypatch.chdir(odd)
+    data = ("dataset=image_folder", "dataset.path=images", "partition=iid", "algorithm=fedavg")
+    job = ("run", "progress=false", "partition.num_clients=2", "rounds=1", "model=linear", *data)
+    assert fedclust(*job, "hydra.run.dir=job").status == 0
+    assert len(pd.read_csv(odd / "job" / "rounds.csv")) > 0
+    again = fedclust(*job, "hydra.run.dir=job")
+    assert "is done already" in again.err
+    assert fedclust("report", "job").status == 0
+    assert (odd / "job" / "report" / "report.html").is_file()
 
 
 @pytest.mark.parametrize("rank", [0, 1])

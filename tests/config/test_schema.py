@@ -130,6 +130,13 @@ def test_an_absurd_value_is_refused(changes: dict[str, object], said: str) -> No
         schema.check_keys({**composed(), **changes})
 
 
+def test_a_text_with_nul_is_refused_wherever_it_stands() -> None:
+    for nested in ({"path": "a\0b"}, {"files": ["a", "a\0b"]}, {"deep": {"path": "\0"}}):
+        dataset = {**composed()["dataset"], **nested}
+        with pytest.raises(ConfigError, match=r"dataset\..* a text without the character NUL"):
+            schema.check_keys({**composed(), "dataset": dataset})
+
+
 def test_means_of_computing_are_no_names_of_arms() -> None:
     jobs = [
         Run(

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -71,6 +72,8 @@ def unheard(number: int, folder: Path) -> tuple[str, str]:
             reading, target = os.pipe()
             os.close(reading)
         os.dup2(target, 2)
+        # what a process begins with knows what kind of file it is
+        sys.stderr = sys.__stderr__ = os.fdopen(2, "w", closefd=False)  # type: ignore[misc]
 
     ended = called([*COMMAND, "progress=true"], folder, first=first)
     if ended.status != 0:

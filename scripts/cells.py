@@ -17,15 +17,15 @@ from pathlib import Path
 from statistics import fmean, median, pstdev
 
 import yaml
-from scipy import stats
 
 from fedclust.helpers.errors import ConfigError, require
+from fedclust.report.published import interval, limit
 
 Row = Mapping[str, str]
 REPRODUCED, SHOWN, SPREAD = "reproduced", "cause shown", "within our spread"
 CONJECTURE, OUTSIDE = "conjecture", "outside"
 OTHER_DATA, NOT_RUN = "other data", "not yet run"
-DERIVED = "derived"  # a difference of other cells: it follows from them, and is counted apart
+DERIVED = "derived"  # follows from other cells, or says one again: counted apart
 SETTING, NOT_PRINTED = "setting", "nothing printed"  # no results: put in as printed, left out
 STATES = (
     *(REPRODUCED, SHOWN, SPREAD, CONJECTURE, OUTSIDE, OTHER_DATA, NOT_RUN),
@@ -98,7 +98,8 @@ _INPUTS = (*_KEYS, "num_devices", "num_parameters")  # what a config states
 _ALLOWED = {"percent": 1.0, "percentage points": 1.0, "round": 1.0}
 # how far any number may, however much the seeds differ
 _CAP = {"percent": 2.0, "percentage points": 2.0, "round": 2.0}
-_LEVEL = 0.95  # of the intervals
+_PURITY, _PURE = "purity last", 95.0  # percent
+_NO_CLUSTERS = ("fedavg", "fedprox", "fedbcd", "local")
 _EXACT = ("devices", "parameters")
 _SHARE_ALLOWED = 0.05
 _SHARE_OF_SAMPLES = 0.01  # sizes of clients are drawn
@@ -212,6 +213,22 @@ class Runs:
         ]
 
 
+def mixing(run: Run, runs: Iterable[Run]) -> float | None:
+    """How pure a run's clusters are at the end, where they mix true ones that another method of the
+    experiment tells apart; None where they do not, or the method has one model or none.
+    """
+    alike = [
+        other
+        for other in runs
+        if other.made["case"] == run.made["case"] and other.made["algorithm"] not in _NO_CLUSTERS
+    ]
+    known = [fmean(other.seeds[_PURITY]) for other in alike if other.seeds.get(_PURITY)]
+    own = run.seeds.get(_PURITY)
+    if not own or run.made["algorithm"] in _NO_CLUSTERS or max(known, default=0) < _PURE:
+        return None
+    return fmean(own) / 100 if fmean(own) < _PURE else None
+
+
 def published() -> list[Row]:
     """Every number the papers print."""
     with files("fedclust.report").joinpath("published.csv").open(encoding="utf-8") as file:
@@ -222,13 +239,19 @@ def read_runs(results: Path, conf: Path, scale: str = "paper") -> Runs:
     """What is collected below `results`/runs.
 
     Raises:
-        ConfigError: when a file that `jobs.csv` names is missing.
+        ConfigError: when a file that `jobs.csv` names is missing, and for a run of a modified tree.
     """
     runs = []
     for index in sorted((results / "runs").rglob("jobs.csv")):
         experiment = index.parent.relative_to(results / "runs").as_posix()
         with index.open(newline="") as lines:
             for made in csv.DictReader(lines):
+                require(
+                    not made["commit"].endswith("-dirty"),
+                    f"{index}: {made['file']}",
+                    made["commit"],
+                    "a run of committed code",
+                )
                 if made["scale"] == scale:
                     runs.append(Run(experiment, made, _columns(index.parent / made["file"])))
     return Runs(runs, conf)
@@ -284,22 +307,31 @@ def _cell(row: Row, runs: Runs, causes: Sequence[Cause]) -> Cell:
     if not row["mean"]:
         return Cell(row, NOT_PRINTED)
     measured = measure(row, runs)
+    cause = next((cause for cause in causes if matches(row, cause.rows)), None)
+    if _follows(row):
+        return Cell(row, DERIVED, measured, cause)
     if measured is None:
         return Cell(row, NOT_RUN)
+    if row["metric"] == "test_acc":
+        measured = replace(measured, purity=_purity(row, runs))
     if measured.stands_in_for:
         return Cell(row, OTHER_DATA, measured)
-    cause = next((cause for cause in causes if matches(row, cause.rows)), None)
-    if "gain" in row["metric"] or "gap" in row["metric"]:
-        return Cell(row, DERIVED, measured, cause)
     if agrees(row, measured):
         return Cell(row, SETTING if _is_input(row) else REPRODUCED, measured)
     if cause is not None and cause.run is not None:
         shown = measure(row, in_place(runs, row, cause.run, measured.n))
         if shown is not None and shown.n == measured.n and agrees(row, shown):
             return Cell(row, SHOWN, measured, cause, shown)
-    if interval(row, measured) is not None and agrees(row, measured, capped=False):
+    spread = interval(measured.std, measured.n, _printed_std(row))
+    if spread is not None and agrees(row, measured, capped=False):
         return Cell(row, SPREAD, measured, cause)
     return Cell(row, CONJECTURE if cause else OUTSIDE, measured, cause)
+
+
+def _follows(row: Row) -> bool:
+    """Whether a number follows from others that are printed, or is a second reading of one."""
+    difference = any(part in row["metric"] for part in ("gain", "gap", "variance_reduction"))
+    return difference or row["variant"].startswith("order reversed")
 
 
 def _is_input(row: Row) -> bool:
@@ -332,29 +364,17 @@ def in_place(runs: Runs, row: Row, wanted: Mapping[str, str], seeds: int) -> Run
     return Runs(found, runs.conf)
 
 
-def interval(row: Row, measured: Measured) -> float | None:
-    """Half the width of the interval in which the printed number is expected; None where fewer than
-    two seeds tell nothing of the spread.
-
-    One printed run: t s sqrt(1 + 1 / n). A printed mean and spread: t sqrt(s² / n + s'² / n), taken
-    to be over as many runs as ours. s is the standard deviation of our seeds with n - 1 below.
-    """
-    if measured.std is None or measured.n < 2:
-        return None
-    n, square = measured.n, measured.std**2 * measured.n / (measured.n - 1)
-    t = float(stats.t.ppf((1 + _LEVEL) / 2, n - 1))
-    if row["std"]:
-        return t * math.sqrt((square + float(row["std"]) ** 2) / n)
-    return t * math.sqrt(square * (1 + 1 / n))
+def _printed_std(row: Row) -> float | None:
+    return float(row["std"]) if row["std"] else None
 
 
 def agrees(row: Row, measured: Measured, *, capped: bool = True) -> bool:
     """Whether a measured number counts as the printed one.
 
-    Of several seeds, within `interval`, and at most 2 points or iterations, or 5 % of any other
-    quantity; of one seed within 1 point, one iteration or 5 %. Devices and parameters exactly,
-    numbers of examples (which are drawn) within 1 %. A printed lower bound, and a printed saving,
-    are met by more.
+    Of several seeds, within `fedclust.report.published.interval`, and at most 2 points or
+    iterations, or 5 % of any other quantity; of one seed within 1 point, one iteration or 5 %.
+    Devices and parameters exactly, numbers of examples (which are drawn) within 1 %. A printed
+    lower bound, and a printed saving, are met by more.
 
     Args:
         row: what is printed.
@@ -367,12 +387,10 @@ def agrees(row: Row, measured: Measured, *, capped: bool = True) -> bool:
     if row["unit"] in _EXACT or row["metric"] in _KEYS:
         return math.isclose(value, printed, rel_tol=1e-9)
     share = _SHARE_OF_SAMPLES if row["unit"] == "samples" else _SHARE_ALLOWED
-    wide = interval(row, measured)
-    if wide is None or row["unit"] == "samples":
-        allowed = _ALLOWED.get(row["unit"], share * abs(printed))
-    else:
-        cap = _CAP.get(row["unit"], share * abs(printed))
-        allowed = min(wide, cap) if capped else wide
+    alone = _ALLOWED.get(row["unit"], share * abs(printed))
+    cap = _CAP.get(row["unit"], share * abs(printed)) if capped else math.inf
+    seeds = 1 if row["unit"] == "samples" else measured.n
+    allowed = limit(measured.std, seeds, _printed_std(row), alone=alone, cap=cap)
     if row["variant"] == "lower bound":
         return value >= printed
     if row["metric"].startswith("iteration_reduction"):
@@ -427,6 +445,12 @@ def _run(row: Row, runs: Runs) -> list[Run]:
     if row["paper"] == "LCFL":  # prints numbers of earlier iterations too
         return found
     return [run for run in found if run.made["rounds"] == _full_length(row)]
+
+
+def _purity(row: Row, runs: Runs) -> float | None:
+    """How pure the clusters are behind a row, where they mix some, see `mixing`."""
+    of = runs.of(_EXPERIMENTS[row["paper"], row["experiment"]])
+    return next((p for run in _run(row, runs) if (p := mixing(run, of)) is not None), None)
 
 
 def _taken(found: Sequence[Run], column: str, end: str = "", note: str = "") -> Measured | None:

@@ -20,7 +20,7 @@ from fedclust.report.claims import within
 from fedclust.report.orders import EqualUntil, OrderAtEnd, Overtakes
 from fedclust.report.values import Gain
 from fedclust.report.wording import factor
-from scripts.cells import Run
+from scripts.cells import Run, mixing
 
 
 def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, str]]:
@@ -43,7 +43,13 @@ def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, st
         values = [[run.seeds.get(column, ()) for column in columns] for run in arms]
         same = len({(_title(run), run.made["seeds"]) for run in arms}) == 1
         if same and all(map(all, values)) and within(claim.setting, title):
-            row = _line(claim, title, arms, [np.array(v) / factor(claim.metric) for v in values])
+            mixed = [
+                f"{run.made['algorithm']} mixes clusters, purity {purity:.2f}"
+                for run in arms
+                if (purity := mixing(run, runs)) is not None
+            ]
+            scores = [np.array(v) / factor(claim.metric) for v in values]
+            row = _line(claim, title, arms, scores, mixed)
             if title not in found or seeds_of(row) > seeds_of(found[title]):
                 found[title] = row
     return list(found.values())
@@ -72,19 +78,27 @@ def _tells(claim: Any, run: Run) -> bool:
     return not run.made["options"] and not (whole and " rounds=" in run.made["command"])
 
 
-def _line(claim: Any, title: str, arms: Sequence[Run], values: Sequence[Any]) -> dict[str, str]:
+def _line(
+    claim: Any, title: str, arms: Sequence[Run], values: Sequence[Any], mixed: Sequence[str]
+) -> dict[str, str]:
     verdict = claim.verdict(values)
     where = f" [{title}]" if title else ""
-    row = {"claim": verdict.claimed + where, "measured": verdict.measured, "needs": ""}
-    # as in a report: smaller or other data tell no value, and never that an order does not hold
-    why = "not at the published size or data" if arms[0].made["stands_in_for"] else ""
-    if isinstance(claim, EqualUntil) and len({run.made["commit"] for run in arms}) > 1:
+    measured = "; ".join([verdict.measured, *mixed])
+    row = {"claim": verdict.claimed + where, "measured": measured, "needs": ""}
+    if arms[0].made["stands_in_for"]:  # as in a report
+        return row | cannot_tell(row)
+    versions = len({run.made["commit"] for run in arms})
+    if isinstance(claim, EqualUntil) and versions > 1 and not verdict.holds:
         why = f"at round {claim.round}, with two versions of the code"
-    if why and (claim.about_value or not verdict.holds):
-        row["measured"] += f", {why}"
-        return row | {"verdict": "cannot tell", "seeds": "–"}
-    told = "holds" if verdict.holds else "does not hold"
-    return row | {"verdict": told, "seeds": f"{verdict.seeds} of {verdict.of}"}
+        return row | cannot_tell(row, why)
+    return row | {"verdict": verdict.outcome, "seeds": f"{verdict.seeds} of {verdict.of}"}
+
+
+def cannot_tell(row: Mapping[str, str], why: str = "not the published data") -> dict[str, str]:
+    """What a line of `claims.csv` becomes where its runs tell nothing."""
+    measured = row["measured"]
+    told = measured if ", not " in measured else f"{measured}, {why}"
+    return {"measured": told, "verdict": "cannot tell", "seeds": "–"}
 
 
 def _base(arm: str) -> str:

@@ -123,7 +123,7 @@ def _cell(cell: Cell) -> str:
 def note(cell: Cell, entries: Sequence[Entry]) -> str:
     """What became of a number, in words: state, difference, seeds, cause and what it rests on."""
     found = cell.measured
-    if cell.state == NOT_RUN:
+    if cell.state == NOT_RUN or (cell.row["mean"] and found is None):
         entry = first_entry(cell, entries)
         needs = f": `{entry.name}` needs {entry.hours:g} h" if entry else ""
         return f"Not yet run{needs}."

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import yaml
 
 from fedclust.helpers.errors import require
 from fedclust.report.arms import SEPARATOR
+from fedclust.report.statements import outcome
 from scripts.campaign import Entry
 from scripts.cells import NOT_RUN, Cell, Run, Runs
-from scripts.later_claims import seeds_of, verdicts
+from scripts.later_claims import cannot_tell, seeds_of, verdicts
 from scripts.tables import first_entry, table
 
 PAPERS = {  # folders of experiments
@@ -53,7 +55,8 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> li
         known = [_parts(row["claim"]) for row in rows]
         kept = runs.of(name) or _taken_over(name, entries, runs, conf)
         later = [row for claim in report.get("claims") or [] for row in verdicts(claim, kept)]
-        rows = [_of_most_seeds(row, later) for row in rows]
+        rows = [_of_most_seeds(row, later) for row in rows if _is_stated(row, report)]
+        rows = [_strict(row, kept) for row in rows]
         rows += [row for row in later if not _is_told(_parts(row["claim"]), known)]
         where = {"paper": paper, "where": name}
         found += [where | row for row in rows]
@@ -80,17 +83,46 @@ def _taken_over(experiment: str, entries: Sequence[Entry], runs: Runs, conf: Pat
     return [run for name, cases in known for run in runs.of(name) if run.made["case"] in cases]
 
 
+def _is_stated(row: Mapping[str, str], report: Mapping[str, Any]) -> bool:
+    """Whether an experiment still states what a kept report was about."""
+    texts = [claim.get("text") for claim in report.get("claims") or []]
+    return None in texts or _parts(row["claim"])[0] in texts
+
+
+def _strict(row: dict[str, str], kept: Sequence[Run]) -> dict[str, str]:
+    """A line of a report by today's rule: one seed, few seeds and other data decide nothing."""
+    pieces = _parts(row["claim"])[1]
+    of = [run for run in kept if all(_begins(piece, _title(run)) for piece in pieces)]
+    if of and all(run.made["stands_in_for"] for run in of):
+        return row | cannot_tell(row)
+    holds = {"holds": True, "does not hold": False}.get(row["verdict"])
+    agreeing, _, number = row["seeds"].partition(" of ")
+    if holds is None or not number:
+        return row
+    return row | {"verdict": outcome(holds, int(agreeing), int(number))}
+
+
 def _of_most_seeds(row: dict[str, str], later: Sequence[dict[str, str]]) -> dict[str, str]:
-    """A line of `claims.csv`, or the later one on the same that knows more seeds."""
+    """A line of `claims.csv`, or what its kept runs say today, unless they know fewer seeds."""
     same = [one for one in later if _is_told(_parts(one["claim"]), [_parts(row["claim"])])]
     best = max(same, key=seeds_of, default=row)
-    return best | {"claim": row["claim"]} if seeds_of(best) > seeds_of(row) > 0 else row
+    if best["seeds"] != "–" and not 0 < seeds_of(row) <= seeds_of(best):
+        return row
+    setting = row["claim"].partition(" [")[2]
+    return best | {"claim": best["claim"].partition(" [")[0] + (f" [{setting}" if setting else "")}
+
+
+def _title(run: Run) -> str:
+    shift = run.made["scenario"].replace("_", " ")
+    return SEPARATOR.join([run.made["case"], shift])
 
 
 def _parts(claim: str) -> tuple[str, frozenset[str]]:
-    """A statement without its setting, and the pieces of that."""
+    """A statement without its setting and the size that is claimed, and the pieces of the
+    setting.
+    """
     text, _, setting = claim.removesuffix("]").partition(" [")
-    return text, frozenset(setting.split(SEPARATOR)) - {""}
+    return text.partition(" (claimed ")[0], frozenset(setting.split(SEPARATOR)) - {""}
 
 
 def _is_told(one: tuple[str, frozenset[str]], known: Sequence[tuple[str, frozenset[str]]]) -> bool:
@@ -110,6 +142,7 @@ def _checked(file: Path) -> list[dict[str, str]]:
         ]
 
 
+@cache
 def _titles(conf: Path) -> dict[str, str]:
     """What reports call the cases, by their names."""
     titles = {}
@@ -183,7 +216,7 @@ def left(cells: Sequence[Cell], entries: Sequence[Entry], runs: Runs, conf: Path
     """The experiments that still have to run, with the numbers they would give."""
     waiting: Counter[str] = Counter()
     for cell in cells:
-        if cell.state == NOT_RUN and (entry := first_entry(cell, entries)) is not None:
+        if cell.measured is None and (entry := first_entry(cell, entries)) is not None:
             waiting[entry.name] += 1
     open_ones = [e for e in entries if waiting[e.name] or not (e.rows or _is_run(e, runs, conf))]
     rows = [

@@ -72,8 +72,13 @@ States are computed from the runs.
 - **within our spread**: it lies within that interval, which is wider than 2 points.
 - **conjecture**: a cause is named, and no such run agrees.
 - **outside**: no cause is known. **other data**: digits for EMNIST's letters, JPEG copies of
-  CIFAR-10; never counted. **derived**: a difference of other cells, which follows from them.
+  CIFAR-10; never counted. **derived**: follows from other cells, or is a second reading of one.
   **setting**: a number that was put in.
+
+A statement **holds** or **does not hold** where at least four fifths of two or more seeds say so;
+else runs **cannot tell**. Of a single run it says **one seed**, and "1 of 1" or "0 of 1" whether it
+held there. A printed lead holds within the limit for numbers, of the leads of our seeds. Other data
+decide nothing; runs of a modified tree are refused.
 
 CFL-GP's two curves are read off a figure, to about half a point. CLoVE's numbers are quoted from
 notes on the paper."""
@@ -146,6 +151,7 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     count = Counter(cell.state for cell in cells)
     results = sum(count[state] for state in _RESULTS)
     derived = [cell for cell in cells if cell.state == DERIVED]
+    told_by = [cell for cell in derived if cell.measured and not cell.measured.stands_in_for]
     of_four = Counter(c.state for c in cells if c.row["paper"] in _FOUR)
     told = Counter(claim["verdict"] for claim in claims)
     # a figure's runs may be a table's: computed once
@@ -162,9 +168,9 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
         f"LCFL, CFL-MGD, JGL and FlexCFL alone: {of_four[REPRODUCED]} of "
         f"{sum(of_four[state] for state in _RESULTS)} reproduced, {_others(of_four)}.",
         f"The papers print {len(cells)} numbers; of these {count[SETTING]} are settings, used as "
-        f"printed, {len(derived)} that were run follow from other cells "
-        f"({sum(cell.agrees for cell in derived)} of them agree), and {count[NOT_PRINTED]} is a "
-        "cell of a table that is left out.",
+        f"printed, {len(derived)} follow from others or say one again ({len(told_by)} of them were "
+        f"run, {sum(cell.agrees for cell in told_by)} agree), and {count[NOT_PRINTED]} is a cell "
+        "of a table that is left out.",
         "Statements in prose: " + _counted(told) + ".",
         f"Computing behind the runs: {sum(hours.values()):.1f} hours. "
         f"[What was run, and what was not]({RUNS}).",

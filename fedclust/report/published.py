@@ -9,11 +9,15 @@ Bhatia et al. (CLoVE, arXiv 2506.22427; quoted second-hand, as the column `sourc
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedclust.helpers.errors import ConfigError
 
@@ -32,6 +36,7 @@ _SYNONYMS = {
 }
 
 
+_LEVEL = 0.95  # of the intervals
 _FIRST = re.compile(r"first_round_test_acc_ge_(\d+)")
 
 
@@ -47,9 +52,48 @@ class Published:
     mean: float
     std: float | None
 
-    def agrees(self, mean: float) -> bool:
-        """Whether a measured mean lies within 2 printed std, or 1 point where none is printed."""
-        return abs(mean - self.mean) <= (2 * self.std if self.std is not None else 1.0)
+    def agrees(self, values: NDArray[np.float64]) -> bool:
+        """Whether the mean of measured values [S] lies within `limit` of it, in percent."""
+        allowed = limit(float(values.std()), len(values), self.std)
+        return abs(float(values.mean()) - self.mean) <= allowed + 1e-9
+
+
+def interval(std: float | None, seeds: int, printed: float | None = None) -> float | None:
+    """Half the width of the interval in which a printed number is expected; None where fewer than
+    two seeds tell nothing of the spread.
+
+    One printed run: t s sqrt(1 + 1 / n). A printed mean and spread: t sqrt(s² / n + s'² / n), taken
+    to be over as many runs as ours. s is the standard deviation of our seeds with n - 1 below.
+
+    Args:
+        std: standard deviation of our seeds with n below.
+        seeds: n.
+        printed: the printed standard deviation, if any.
+    """
+    if std is None or seeds < 2:
+        return None
+    from scipy.special import stdtrit  # slow to import
+
+    square = std**2 * seeds / (seeds - 1)
+    t = float(stdtrit(seeds - 1, (1 + _LEVEL) / 2))
+    if printed is not None:
+        return t * math.sqrt((square + printed**2) / seeds)
+    return t * math.sqrt(square * (1 + 1 / seeds))
+
+
+def limit(
+    std: float | None,
+    seeds: int,
+    printed: float | None = None,
+    *,
+    alone: float = 1.0,
+    cap: float = 2.0,
+) -> float:
+    """How far a measured mean may lie from a printed number: `interval`, and at most `cap`; `alone`
+    for a single seed.
+    """
+    wide = interval(std, seeds, printed)
+    return alone if wide is None else min(wide, cap)
 
 
 @cache

@@ -300,7 +300,7 @@ def cell(
     if not len(values):
         return Cell(text=text, detail=f"paper {paper}")
     mean = float(values.mean())
-    good = printed.agrees(mean) if judged else None
+    good = printed.agrees(values) if judged else None
     return Cell(
         text=text,
         detail=f"paper {paper}, {mean - printed.mean:+.{digits}f}".replace("-", "−"),
@@ -331,7 +331,7 @@ def _record(
         }
         if len(values) and arm.comparable:
             mean = float(values.mean())
-            record |= {"difference": mean - printed.mean, "agrees": printed.agrees(mean)}
+            record |= {"difference": mean - printed.mean, "agrees": printed.agrees(values)}
     return record
 
 
@@ -369,7 +369,8 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
         if any(arm.comparable for arm in arms):
             notes.append(
                 f"“paper”: the number printed in {paper}, {table}, then measured minus printed. ✓: "
-                "within 2 published standard deviations, or 1 point where none is printed."
+                "in the interval in which one more run is expected (95 %), at most 2 points; of a "
+                "single seed within 1 point."
             )
         if not all(arm.comparable for arm in arms):
             notes.append(

@@ -16,6 +16,7 @@ from fedclust.report.arms import Arm
 from fedclust.report.runs import Curve
 
 NOT_OVER = "not run to the end"
+_SHARE = 0.8  # of the seeds must agree with a verdict
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,27 @@ class Verdict:
     holds: bool | None
     seeds: int
     of: int
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in words, see `outcome`."""
+        return outcome(self.holds, self.seeds, self.of)
+
+
+def outcome(holds: bool | None, seeds: int, of: int) -> str:
+    """A verdict in words: of one seed it says that, and where fewer than four fifths of several
+    agree with the mean nobody can tell.
+
+    Args:
+        holds: on the mean over seeds, or None.
+        seeds: in how many seeds the claim holds.
+        of: among how many; 0 where they are not counted.
+    """
+    if of == 1 and holds is not None:
+        return "one seed"
+    if holds is None or (seeds if holds else of - seeds) < _SHARE * of:
+        return "cannot tell"
+    return "holds" if holds else "does not hold"
 
 
 class Claim(Protocol):

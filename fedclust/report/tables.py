@@ -231,14 +231,14 @@ def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     """Every claim with what was measured and whether it holds; None where nothing is claimed."""
     rows, records = [], []
     for setting, verdict in check(spec.claims, arms):
-        outcome = {True: "holds", False: "does not hold", None: "cannot tell"}[verdict.holds]
+        outcome = verdict.outcome
         claimed = f"{verdict.claimed} [{setting}]" if setting else verdict.claimed
         seeds = f"{verdict.seeds} of {verdict.of}" if verdict.of else "–"
         rows.append(
             (
                 Cell(text=claimed),
                 Cell(text=verdict.measured),
-                Cell(text=outcome, good=verdict.holds),
+                Cell(text=outcome, good={"holds": True, "does not hold": False}.get(outcome)),
                 Cell(text=seeds),
             )
         )
@@ -249,12 +249,13 @@ def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         return None
     note = (
         "Stated on means over seeds; the last column counts the seeds "
-        "in which the claim holds alone."
+        "in which the claim holds alone. Of one seed, or where fewer than four fifths agree, there "
+        "is no verdict."
     )
     unfit = any(not arm.comparable for arm in arms)
     small = (
-        " Runs that are smaller than the paper's or of other data cannot tell whether a claim "
-        "about a value holds, nor that one about an order does not."
+        " Runs of another size tell whether an order holds there, and nothing about a value; runs "
+        "of other data or with another protocol tell nothing."
         if unfit
         else ""
     )

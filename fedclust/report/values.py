@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted, require
 from fedclust.report.arms import Arm
+from fedclust.report.published import limit
 from fedclust.report.statements import (
     NOT_OVER,
     Pair,
@@ -136,8 +137,8 @@ class Gain(Pair):
     """`left` leads `right` by so many points, in the last common round or by the best rounds of
     each.
 
-    It holds when the measured lead has the claimed sign and at least half of the claimed size;
-    with 0 points, when there is a lead.
+    It holds when the measured lead lies within `limit` of the claimed one; with 0 points, when
+    there is a lead.
     """
 
     kind: ClassVar[str] = "gain"
@@ -153,17 +154,14 @@ class Gain(Pair):
 
     @property
     def _claimed(self) -> str:
-        """The claim in words, with what counts as holding."""
+        """The claim in words, with its size."""
         where = "at the end" if self.score == "last" else "by the best round"
         if not self.points:
             return self.text or f"{self.left} leads {self.right} {where}"
         size = f"{self.points:+g} points"
-        said = (
-            f"{self.text} (claimed {size}; "
-            if self.text
-            else f"{self.left} leads {self.right} by {size} {where} ("
-        )
-        return f"{said}counts as holding from {self.points / 2:+g} points)"
+        if self.text:
+            return f"{self.text} (claimed {size})"
+        return f"{self.left} leads {self.right} by {size} {where}"
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
@@ -184,12 +182,19 @@ class Gain(Pair):
         def lead(pair: Sequence[NDArray[np.float64]]) -> float:
             return unit * float(pair[0][0] - pair[1][0])
 
+        each = unit * (scores[0] - scores[1])
+        each = each[~np.isnan(each)]
+        allowed = limit(float(each.std()), len(each)) if len(each) else 0.0
+
         def enough(pair: Sequence[NDArray[np.float64]]) -> bool:
             if not self.points:
                 return lead(pair) > 0
-            return lead(pair) * self.points >= 0 and abs(lead(pair)) >= abs(self.points) / 2
+            return abs(lead(pair) - self.points) <= allowed + 1e-9
 
-        measured = f"{lead([np.nanmean(v, axis=1) for v in scores]):+.2f} points"
+        size = lead([np.nanmean(v, axis=1) for v in scores])
+        measured = f"{self.left} leads {self.right} by {size:+.2f} points"
+        if self.points:
+            measured += f", {allowed:.2f} allowed"
         return judged(self._claimed, measured, enough, scores)
 
 

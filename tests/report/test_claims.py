@@ -213,8 +213,8 @@ def test_a_gain_of_no_points_is_any_lead() -> None:
     assert verdict(turned, high, low)[0] is True
 
 
-@pytest.mark.parametrize(("points", "holds"), [(10, True), (5, True), (20.1, False), (-10, False)])
-def test_gain_needs_the_sign_and_half_of_the_size(points: float, holds: bool) -> None:
+@pytest.mark.parametrize(("points", "holds"), [(10, True), (4, False), (11.9, False), (0, True)])
+def test_gain_needs_the_size_within_the_limit(points: float, holds: bool) -> None:
     left, right = arm("a", [[0.9], [0.7]]), arm("b", [[0.2], [0.6]])
     entry = {"kind": "gain", "left": "a", "right": "b", "points": points}
     assert verdict(entry, left, right)[0] is holds

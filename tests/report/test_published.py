@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedclust.helpers.errors import ConfigError
@@ -126,11 +127,18 @@ def test_flexcfl_table_four_is_told_apart_by_the_scenario() -> None:
     }
 
 
-def test_agreement() -> None:
-    assert Published(90.0, 0.5).agrees(90.99)
-    assert not Published(90.0, 0.5).agrees(91.01)
-    assert Published(90.0, None).agrees(89.0)
-    assert not Published(90.0, None).agrees(88.9)
+def test_agreement_is_by_the_interval_of_one_more_run() -> None:
+    """Three seeds with s = 0.1 allow 4.303 * 0.1 * sqrt(4 / 3) = 0.497 points."""
+    seeds = np.array([-0.1, 0.0, 0.1])
+    assert Published(90.0, None).agrees(90.49 + seeds)
+    assert not Published(90.0, None).agrees(90.51 + seeds)
+    # a printed spread of 0.3 of as many runs: 4.303 * sqrt((0.1² + 0.3²) / 3) = 0.786
+    assert Published(90.0, 0.3).agrees(90.78 + seeds)
+    assert not Published(90.0, 0.3).agrees(90.79 + seeds)
+    # however much the seeds differ, 2 points; of one seed nothing is known, 1 point
+    assert not Published(90.0, None).agrees(92.1 + 30 * seeds)
+    assert Published(90.0, 3.0).agrees(np.array([89.0]))
+    assert not Published(90.0, 3.0).agrees(np.array([88.9]))
 
 
 def test_an_unknown_table_is_refused() -> None:

@@ -120,7 +120,9 @@ def test_cells_are_mean_and_population_std_with_the_published_number(sweep: Path
     assert float(cell["std"]) == pytest.approx(np.std(measured))
     assert (cell["n"], cell["published"], cell["published_std"]) == ("3", "94.04", "0.23")
     assert float(cell["difference"]) == pytest.approx(np.mean(measured) - 94.04)
-    assert cell["agrees"] == str(abs(np.mean(measured) - 94.04) <= 0.46)
+    # three seeds and a printed spread: t = 4.303
+    allowed = 4.303 * ((np.var(measured, ddof=1) + 0.23**2) / 3) ** 0.5
+    assert cell["agrees"] == str(abs(np.mean(measured) - 94.04) <= min(allowed, 2))
     markdown = contents(sweep).tables[0].markdown()
     assert f"{np.mean(measured):.2f} ± {np.std(measured):.2f}" in markdown
     assert "paper 94.04 ± 0.23" in markdown
@@ -129,9 +131,12 @@ def test_cells_are_mean_and_population_std_with_the_published_number(sweep: Path
 def test_claims_are_measured_and_judged(sweep: Path) -> None:
     verdicts = {r["claim"]: (r["verdict"], r["seeds"]) for r in table(sweep, "claims")}
     assert verdicts["lcfl equals fedavg through round 3"] == ("holds", "3 of 3")
-    assert verdicts["lcfl > ifca > fedavg > local at the end (accuracy)"][0] == "holds"
+    assert verdicts["lcfl > ifca > fedavg > local at the end (accuracy)"] == (
+        "cannot tell",
+        "2 of 3",
+    )
     assert verdicts["lcfl ends with purity of at least 1.000"] == ("holds", "3 of 3")
-    assert verdicts["ifca ends with purity of at least 1.000"] == ("does not hold", "1 of 3")
+    assert verdicts["ifca ends with purity of at least 1.000"] == ("cannot tell", "1 of 3")
 
 
 @pytest.mark.filterwarnings("error")
@@ -145,7 +150,7 @@ def test_a_loss_that_explodes_is_told(tmp_path: Path, job: Job) -> None:
 
 def test_claims_end_the_run(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for claim in table(sweep, "claims"):
-        mark = {"holds": "✓", "does not hold": "✗"}[claim["verdict"]]
+        mark = {"holds": "✓", "does not hold": "✗", "cannot tell": "?"}[claim["verdict"]]
         seen = f"{claim['verdict']} ({claim['measured']}; {claim['seeds']} seeds)"
         said = f"{mark} {claim['claim']}: {seen}"
         assert said in summary(sweep)

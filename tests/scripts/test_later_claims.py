@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from write_run import write_run
 
+from fedclust.helpers.errors import ConfigError
 from scripts import prose, results
 from scripts.campaign import read_list
 from scripts.cells import read_runs
@@ -22,9 +23,9 @@ LEAD = {"kind": "gain", "left": "flexcfl", "right": "fedavg", "metric": "accurac
 @pytest.mark.parametrize(
     ("points", "other", "verdict", "seeds"),
     [
-        (4, "", "holds", "2 of 2"),  # 2 and 4 points: 3, and half of 4 are enough
-        (5, "", "holds", "1 of 2"),
-        (7, "", "does not hold", "1 of 2"),
+        (4, "", "holds", "2 of 2"),  # 2 and 4 points: 3; two seeds allow the cap, 2 points
+        (5, "", "cannot tell", "1 of 2"),
+        (7, "", "does not hold", "0 of 2"),
         (-1, "", "does not hold", "0 of 2"),
         (0, "", "holds", "2 of 2"),
         (4, "emnist", "cannot tell", "–"),
@@ -41,7 +42,7 @@ def test_a_lead_claimed_after_the_run(
     for setting in ("", "MNIST", "MNIST, swap all"):
         (row,) = verdicts({**claim, "setting": setting}, runs)
         assert (row["verdict"], row["seeds"]) == (verdict, seeds)
-        assert row["measured"].startswith("+3.00 points")
+        assert row["measured"].startswith("flexcfl leads fedavg by +3.00 points")
         assert row["claim"].endswith("[MNIST-MCLR, swap all]")
     assert not verdicts({**claim, "setting": "MNIST, swap part"}, runs)
     assert not verdicts({**claim, "right": "ifca"}, runs)
@@ -51,8 +52,8 @@ def test_a_lead_claimed_after_the_run(
     ("early", "late", "verdict", "seeds"),
     [
         ((88.0, 88.0), (95.0, 95.0), "holds", "2 of 2"),
-        ((88.0, 91.0), (95.0, 95.0), "holds", "1 of 2"),  # behind on the mean
-        ((88.0, 88.0), (95.0, 92.0), "does not hold", "1 of 2"),
+        ((88.0, 91.0), (95.0, 95.0), "cannot tell", "1 of 2"),  # behind on the mean
+        ((88.0, 88.0), (95.0, 92.0), "cannot tell", "1 of 2"),
         ((92.0, 92.0), (95.0, 95.0), "does not hold", "0 of 2"),
     ],
 )
@@ -92,9 +93,9 @@ def order(*best_to_worst: str, metric: str = "accuracy") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("made", "metric", "verdict"),
     [
-        ({}, "accuracy", "holds"),
-        ({}, "train_loss", "does not hold"),  # of which less is better
-        ({"stands_in_for": "emnist"}, "accuracy", "holds"),
+        ({}, "accuracy", "one seed"),
+        ({}, "train_loss", "one seed"),  # of which less is better
+        ({"stands_in_for": "emnist"}, "accuracy", "cannot tell"),
         ({"stands_in_for": "emnist"}, "train_loss", "cannot tell"),
         ({"options": "num_clusters=2"}, "accuracy", None),  # another experiment
         ({"command": "fedclust run experiment=cfl_mgd/table2 rounds=15"}, "accuracy", None),
@@ -121,8 +122,8 @@ def test_an_order_at_the_end_is_told_from_the_last_values(
 @pytest.mark.parametrize(
     ("fedavg", "commits", "verdict"),
     [
-        (80.0, ("a", "b"), "holds"),
-        (80.1, ("a", "a"), "does not hold"),
+        (80.0, ("a", "b"), "one seed"),
+        (80.1, ("a", "a"), "one seed"),
         (80.1, ("a", "b"), "cannot tell"),  # which may round otherwise
     ],
 )
@@ -150,11 +151,53 @@ def test_more_seeds_replace_what_a_report_said(tmp_path: Path) -> None:
         rows = [row for row in found if row["where"] == where and row["claim"].startswith(said)]
         return rows[0]["verdict"], rows[0]["seeds"]
 
-    for seeds, wanted in (("1 of 1", "2 of 3"), ("0 of 3", "0 of 3"), ("–", "–")):
+    for seeds, wanted in (
+        ("1 of 1", "2 of 3"),
+        ("0 of 3", "2 of 3"),
+        ("0 of 4", "0 of 4"),
+        ("–", "–"),
+    ):
         file.write_text(
             f"claim,measured,verdict,seeds\n{said},cfl_mgd < ifca,does not hold,{seeds}\n"
         )
         assert told("cfl_mgd/table2")[1] == wanted
     # Figure 4 is these runs again, Figure 3 those of other data
-    assert told("cfl_mgd/fig4") == ("holds", "2 of 3")
+    assert told("cfl_mgd/fig4") == ("cannot tell", "2 of 3")
     assert told("cfl_mgd/fig3") == (results.NOT_RUN, "")
+
+
+def test_mixed_clusters_are_said_where_a_verdict_rests_on_them(tmp_path: Path) -> None:
+    for name, last, purity in (("lcfl", 95.7, 100.0), ("ifca", 95.0, 75.0), ("fedavg", 93.6, 25.0)):
+        numbers = {"accuracy last": [last], "purity last": [purity]}
+        write_run(tmp_path, "lcfl/table2", name, numbers)
+    runs = read_runs(tmp_path, CONF).of("lcfl/table2")
+    (row,) = verdicts(order("lcfl", "ifca", "fedavg"), runs)
+    assert row["measured"].endswith("fedavg 93.60 %; ifca mixes clusters, purity 0.75")
+    assert row["verdict"] == "one seed"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "seeds", "other", "wanted"),
+    [
+        ("holds", "1 of 1", "", "one seed"),
+        ("holds", "2 of 5", "", "cannot tell"),
+        ("does not hold", "2 of 5", "", "cannot tell"),
+        ("does not hold", "1 of 5", "", "does not hold"),
+        ("holds", "4 of 5", "", "holds"),
+        ("holds", "5 of 5", "emnist", "cannot tell"),
+        ("holds", "–", "", "holds"),
+    ],
+)
+def test_what_a_report_said_is_judged_by_todays_rule(
+    tmp_path: Path, verdict: str, seeds: str, other: str, wanted: str
+) -> None:
+    write_run(tmp_path, "lcfl/fig2", "lcfl", {"accuracy last": [1.0]}, stands_in_for=other)
+    runs = read_runs(tmp_path, CONF).of("lcfl/fig2")
+    row = {"claim": "It leads", "measured": "1", "verdict": verdict, "seeds": seeds}
+    assert prose._strict(row, runs)["verdict"] == wanted
+
+
+def test_a_run_of_a_modified_tree_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path, "lcfl/fig2", "lcfl", {"accuracy last": [1.0]}, commit="abc1234-dirty")
+    with pytest.raises(ConfigError, match=r"abc1234-dirty.*a run of committed code"):
+        read_runs(tmp_path, CONF)

@@ -128,6 +128,6 @@ def _print_claims(report: Contents, console: Console) -> None:
     for claim, measured, verdict, seeds in claims:
         style = {True: "green", False: "red", None: "yellow"}[verdict.good]
         noun = "seed" if seeds.text.endswith(" of 1") else "seeds"
-        where = "" if verdict.good is None else f"; {seeds.text} {noun}"
+        where = "" if seeds.text == "–" else f"; {seeds.text} {noun}"
         line = f"{verdict.mark or '?'} {claim.text}: {verdict.text} ({measured.text}{where})"
         console.print(Text(line, style=style), soft_wrap=True)

@@ -44,6 +44,9 @@ USAGE = """usage: fedclust COMMAND …
   fedclust --version"""
 
 
+_told: list[int] = []  # the exit status of a signal that has been told
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; a user's mistake is one line and exit status 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -70,6 +73,7 @@ def _main(given: list[str], *, forever: bool) -> None:
     if not given or given[0] in ("-h", "--help", "help"):
         print(USAGE)
         return
+    _told.clear()
     if given[0] not in COMMANDS:
         meant = (
             did_you_mean(given[0], (*COMMANDS, "--version", "--help"))
@@ -117,7 +121,10 @@ def _end(name: str, signum: int) -> None:
     """What a signal does to a command."""
     if signum == signal.SIGINT:
         raise KeyboardInterrupt
-    _fail(_interrupted(signum, name), 128 + signum)
+    try:
+        _fail(_interrupted(signum, name), 128 + signum)
+    finally:
+        _told.append(128 + signum)
 
 
 def _guarded(command: Callable[[Sequence[str]], None], name: str, arguments: Sequence[str]) -> None:
@@ -189,6 +196,8 @@ def _one_line(error: BaseException) -> str:
 
 
 def _fail(message: str, status: int) -> None:
+    if _told:  # what a library made of the end that a signal began
+        sys.exit(_told[0])
     if not quiet():
         print(f"fedclust: {printable(message)}", file=sys.stderr, flush=True)
     sys.exit(status)

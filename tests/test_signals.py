@@ -133,3 +133,26 @@ def test_a_storm_of_signals_is_no_traceback(name: str, monkeypatch: pytest.Monke
         status, said = ended(__main__.main, [int(signum) for signum in storm])
         assert status in (130, 143, -signal.SIGINT, -signal.SIGTERM), said
         assert all(line.startswith("fedclust: interrupted by") for line in said.splitlines()), said
+
+
+def test_what_a_library_makes_of_an_end_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fedclust import __main__
+    from fedclust.helpers.errors import ConfigError
+
+    def command(_: object) -> None:
+        try:
+            sent(signal.SIGTERM)
+        finally:
+            raise ConfigError("of a clean-up")
+
+    monkeypatch.setattr("fedclust.commands.report.main", command)
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            __main__.main(["report"])
+        assert end.value.code == 143
+        assert capsys.readouterr().err == "fedclust: interrupted by SIGTERM\n"
+    with pytest.raises(SystemExit) as end:
+        __main__.main(["nonsense"])
+    assert end.value.code == 2

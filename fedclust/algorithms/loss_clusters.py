@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
 from fedclust.algorithms.cheapest import ClusterChoice, serve_cheapest
 from fedclust.algorithms.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.start import Start, check_start, initial_models
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
@@ -34,7 +35,7 @@ class LossClusters(Method):
     solver: Solver
     num_clusters: AtLeastOne
     averaging: Averaging = "model"
-    gradient_denominator: Denominator = "all"
+    gradient_denominator: Annotated[Denominator, OnlyWith("averaging", "gradient")] = "all"
     start: Start = "independent"
     restart_fraction: Fraction | None = None
     cluster_choice: ClusterChoice = "train_loss"

@@ -58,7 +58,7 @@ class ClassSubsets:
 
     num_clients: Clients
     subsets: str | Sequence[Sequence[AtLeastZero]]
-    num_clusters: AtLeastOne = 4
+    num_clusters: Annotated[AtLeastOne, OnlyWith("subsets", "random")] = 4
     classes_per_cluster: Annotated[Positive, OnlyWith("subsets", "random")] = 8
     cluster_sizes: str | Sequence[AtLeastOne] = "equal"
     examples_per_client: AtLeastOne | None = None

@@ -99,8 +99,8 @@ def _flexcfl(runs: Runs) -> str:
     return (
         f"averaging over all clients of a cluster IFCA is ahead of FlexCFL on MNIST {where} (by "
         f"{_listed([f'{value:+.2f}' for value in ahead])} points with MCLR, MLP and CNN; in "
-        f"{_listed(alone)} seeds); with one client's model as IFCA's mean, as in the released code, "
-        f"FlexCFL leads by {_listed([f'{value:.2f}' for value in then])} points, as a mean "
+        f"{_listed(alone)} seeds); with one client's model as IFCA's mean, as in the released "
+        f"code, FlexCFL leads by {_listed([f'{value:.2f}' for value in then])} points, as a mean "
         f"{fmean(then):.2f}, where 1.33 is printed ({_seeds(*single)}); migration "
         f"helps under swap all (by {_listed([f'{value:.1f}' for value in gains])} points over "
         f"FedGroup with MCLR and MLP; {_seeds(*(pair[0] for pair in moved))})."

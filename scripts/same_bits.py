@@ -95,7 +95,7 @@ def _write(file: Path, words: Sequence[str]) -> None:
                 except (fedclust.UserError, DivergedError) as error:  # that is a result as well
                     digests[name] = str(error)
             if (folder := Path("outputs", f"{federation}-{engine}")).is_dir():
-                report(folder, Console(stderr=True))
+                report(folder, Console(quiet=True))
     for one in sorted(Path("outputs").rglob("*")):
         if one.is_file() and one.name != "made.csv" and (content := "".join(_content(one))):
             digests[str(one)] = hashlib.sha256(content.encode()).hexdigest()

@@ -48,7 +48,7 @@ def measure(
             if way == 0:
                 engine.answer(TrainCall(start, label, data, solver, solver.lr))
             else:
-                plain.answer(model, pool, data.index, 1, _BATCH, solver.lr)
+                plain.train(model, pool, data.index, 1, _BATCH, solver.lr)
             seconds[way].append(time.perf_counter() - begin)
     fast, slow = (_CLIENTS / median(taken[1:]) for taken in seconds)
     return fast, slow

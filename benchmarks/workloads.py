@@ -176,7 +176,7 @@ class Training:
         few = data.index[: self.plain_rows]
         return Case(
             fast=lambda: engine.answer(SumCall(TrainCall(start, label, data, solver, solver.lr))),
-            plain=lambda: plain.answer(local, pool, few, self.epochs, self.batch, solver.lr),
+            plain=lambda: plain.train(local, pool, few, self.epochs, self.batch, solver.lr),
             fast_units=self.rows * self.seeds * steps,
             plain_units=self.plain_rows * steps,
             flops=examples * step_flops(model),
@@ -213,7 +213,7 @@ def _ifca(engine: str, device: torch.device, precision: str = "highest", rows: i
         few = data.index[:plain_rows]
         best = plain.losses(list(local), pool, few).argmin(1).tolist()
         return [
-            plain.answer(local[k], pool, few[i : i + 1], steps, None, solver.lr)
+            plain.train(local[k], pool, few[i : i + 1], steps, None, solver.lr)
             for i, k in enumerate(best)
         ]
 

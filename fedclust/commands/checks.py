@@ -46,9 +46,11 @@ def check_choices(overrides: Sequence[str], own: Path | None) -> None:
     known = groups([CONF] if own is None else [CONF, own])
     for override in parsed(overrides, own):
         key = override.key_or_group
+        if override.is_delete():
+            continue
         globbed = isinstance(override.value(), Glob)
         require(key in known or not globbed, key, override.get_value_string(), _GLOB)
-        if key not in known or override.is_delete():
+        if key not in known:
             continue
         sweep_over = override.is_sweep_override()
         given = list(override.sweep_string_iterator()) if sweep_over else [override.value()]

@@ -69,7 +69,9 @@ def join_parts(parts: Sequence[Path], target: Path) -> None:
     with target.open("wb") as file, pq.ParquetWriter(file, CLIENTS, compression="zstd") as writer:
         waiting = pa.Table.from_batches([], schema=CLIENTS)  # `empty_table` imports pandas
         for part in parts:
-            waiting = pa.concat_tables([waiting, pq.read_table(pa.BufferReader(part.read_bytes()))])
+            waiting = pa.concat_tables(
+                [waiting, pq.ParquetFile(pa.BufferReader(part.read_bytes())).read()]
+            )
             whole = len(waiting) // ROW_GROUP * ROW_GROUP
             for start in range(0, whole, ROW_GROUP):
                 writer.write_table(

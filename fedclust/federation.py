@@ -90,12 +90,12 @@ def _split(
     """Train split, test split and group [M] of a seed.
 
     Where the seed draws test examples of its own, the partition sees the dataset with these, and
-    its rows are led back to those of the pool. A pool that does not hold every example once under
-    each concept, or whose rows a table names, keeps the examples that all seeds share.
+    its rows are led back to those of the pool. A pool that is not `in_order` keeps the examples
+    that all seeds share.
     """
     stream = Stream.of(seed, "partition")
     whole = len(pool.y) == pool.concepts * (len(dataset.y_train) + len(dataset.y_test))
-    if dataset.test_share is None or pool.named or not whole:
+    if dataset.test_share is None or not (pool.in_order and whole):
         return partition.split(dataset, stream)
     seen, place = redrawn(dataset, seed)
     train, test, group = partition.split(seen, stream)

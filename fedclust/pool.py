@@ -55,8 +55,9 @@ class Pool:
             row r has image r.
         concepts: forms G in which every example occurs, such as its rotations: row r G + g is
             example r under concept g.
-        named: whether a table names the rows for training and testing, so that no seed may draw
-            others.
+        in_order: whether the rows are the dataset's examples, those for training first, each under
+            every concept in turn, and no table names them: then a seed may draw test examples of
+            its own, see `fedclust.federation.build`.
     """
 
     x: Tensor
@@ -68,7 +69,7 @@ class Pool:
     gather: Gather | None = None
     image: Tensor | None = None
     concepts: int = 1
-    named: bool = False
+    in_order: bool = False
 
     def images(self, index: Tensor) -> Tensor:
         """Place in `x` of the images of the rows `index` [...] int64."""

@@ -525,18 +525,18 @@ def _moving(arms: Sequence[Arm]) -> list[Arm]:
 def _how(found: Results) -> list[str]:
     scale = "" if found.scale == "paper" else f" scale={found.scale}"
     runs = f"outputs/{EXPERIMENT}{'' if not scale else '-' + found.scale}"
-    searched = ""
+    searched = cases = ""
     if found.tuned:  # in fewer federations than there are
         seeds = ",".join(map(str, found.tuned.searches[0]["seeds"]))
-        cases = ",".join(one.case for one in found.tuned.complete)
-        searched = f" case={cases} 'tuning_seeds=[{seeds}]'"
+        cases = f" case={','.join(one.case for one in found.tuned.complete)}"
+        searched = f"{cases} 'tuning_seeds=[{seeds}]'"
     commands = "\n".join(
         [
             "```",
             f"fedclust run experiment={EXPERIMENT}{scale}",
             f"fedclust run experiment={EXPERIMENT}{scale} algorithm=mine --config-dir DIR",
             f"fedclust tune experiment={EXPERIMENT}{scale}{searched}",
-            f"fedclust run experiment={EXPERIMENT}{scale} tuned={runs}-tuning",
+            f"fedclust run experiment={EXPERIMENT}{scale}{cases} tuned={runs}-tuning",
             f"make leaderboard RUNS={runs}",
             "make leaderboard                # this page, from the jobs in docs/benchmark/runs",
             "```",

@@ -232,6 +232,18 @@ def test_with_both_checkpoints_damaged_nothing_is_overwritten(tmp_path: Path) ->
     assert before == {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
 
 
+def test_what_cannot_be_read_is_not_gone(tmp_path: Path) -> None:
+    """A disk that fails for a while must cost no rounds."""
+    saved(tmp_path / "run", 1, 2)
+    for t in (1, 2):
+        state = tmp_path / "run" / "checkpoints" / f"round={t}" / "seed=0.pt"
+        state.unlink()
+        state.mkdir()
+    with pytest.raises(RunFolderError, match=r"round=2/seed=0\.pt cannot be read"):
+        folder(tmp_path / "run").acquire({})
+    assert (tmp_path / "run" / "checkpoints" / "round=2" / "seed=1.pt").exists()
+
+
 def test_a_folder_from_a_copy_that_ends_before_its_checkpoints_begins_anew(tmp_path: Path) -> None:
     """rounds.csv was copied two rounds before the checkpoints were: nothing there is wrong."""
     path = tmp_path / "run"

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import Glob
+from hydra.core.override_parser.types import Glob, IntervalSweep
 from omegaconf import DictConfig
 
 from fedclust.commands.list import choices, groups
@@ -66,7 +66,10 @@ def check_tuned(
     own: Path | None,
     compose: Callable[[list[str]], DictConfig],
 ) -> None:
-    """Refuse values of `fedclust tune` that one of a sweep's jobs could not take, before the first.
+    """Refuse a sweep of which a part could take no values of `fedclust tune`, before its first job.
+
+    A part is what a value stands for, such as a method: it is refused where no combination with the
+    others has a search. A single job without one is told like any that cannot run.
 
     Args:
         composed: the config of the first job, with the node `hydra`.
@@ -85,12 +88,29 @@ def check_tuned(
     decisive = {"tuned", "seeds", *groups([CONF] if own is None else [CONF, own])}
     options = list[list[str]]()
     for key, one in given.items():
-        values = list(one.sweep_string_iterator()) if one.is_sweep_override() else []
+        value = one.value()
+        if isinstance(value, IntervalSweep):
+            values = [str(value.start)]
+        else:
+            values = list(one.sweep_string_iterator()) if one.is_sweep_override() else []
         some = values if key in decisive else values[:1]
-        options.append([f"{key}={value}" for value in some] or [str(one.input_line)])
+        options.append([f"{key}={text}" for text in some] or [str(one.input_line)])
+    errors: dict[str, ConfigError] = {}
+    untried = {text for some in options for text in some}
     for combination in product(*options):
+        if untried.isdisjoint(combination):
+            continue
         config = compose(list(combination))
-        apply_tuned(config, config.hydra.runtime.choices, combination)
+        try:
+            apply_tuned(config, config.hydra.runtime.choices, combination)
+        except ConfigError as error:
+            for text in untried & set(combination):
+                errors.setdefault(text, error)
+        else:
+            untried -= set(combination)
+    lacking = [errors[text] for text in errors if text in untried]
+    if lacking:
+        raise lacking[0]
 
 
 def check_report(resolved: Mapping[str, Any]) -> None:

@@ -69,6 +69,10 @@ tuned=outputs/NAME-tuning …` runs a method with the values that were found."""
 _SHARE = 0.2  # of the training examples, where the config does not say
 _METRICS = ("validation_accuracy", "validation_loss")
 _OWN = ("trials", "tuning_seeds")
+_DRAWN = (
+    "every seed draws test rows of its own, so tuning seeds train on rows that the runs to come "
+    "are tested on; dataset.data_seed=0, here and there, keeps those apart"
+)
 _TRIALS = {"laptop": 8, "smoke": 4}  # where none are given, by scale; else
 _FULL = 24
 # options by which a method looks at test examples
@@ -147,6 +151,8 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
         except UserError as error:
             fail(error)
     _check_groups(searches, typed)
+    if any(_draws_tests(search.config) for search in searches):
+        console.print(_DRAWN, style="yellow", highlight=False, soft_wrap=True, markup=False)
     for search in searches:
         try:
             search.run(wanted or search.budget, console)
@@ -154,6 +160,14 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
         except (UserError, DivergedError) as error:
             fail(error)
     return folders, status
+
+
+def _draws_tests(config: DictConfig) -> bool:
+    """Whether every seed draws test examples of its own from the rows of all."""
+    share, seed = (
+        OmegaConf.select(config, f"dataset.{key}") for key in ("test_share", "data_seed")
+    )
+    return bool(share) and seed is None and "data_seed" in config.dataset
 
 
 def _own_keys(given: Sequence[str]) -> tuple[int | None, list[int], list[str]]:

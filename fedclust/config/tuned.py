@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,13 @@ def _file(path: Path, choices: Mapping[str, Any]) -> Path:
 
 
 def _read(file: Path) -> dict[str, Any]:
+    looks = file.stat() if file.is_file() else None
+    return _read_once(file, looks and (looks.st_mtime_ns, looks.st_size))
+
+
+@cache
+def _read_once(file: Path, looks: tuple[int, int] | None) -> dict[str, Any]:  # noqa: ARG001
+    """What a file holds; a sweep asks for each of them once per job."""
     try:
         node = yaml.safe_load(harmless(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):

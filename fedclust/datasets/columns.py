@@ -80,7 +80,10 @@ class Columns:
         for place, name in enumerate(chosen):
             values = self.values("dataset.features", name)
             if values.dtype.kind not in "buif":
-                row = next((i for i, value in enumerate(values) if not _is_number(value)), None)
+                timed = values.dtype.kind in "mM"  # a time is a number of nanoseconds to Python
+                row = next(
+                    (i for i, value in enumerate(values) if timed or not _is_number(value)), None
+                )
                 if row is not None:
                     raise DataError(
                         f"{self.what} has {shown(values[row])} in column {name}, row {row + 1}: "

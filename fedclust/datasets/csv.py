@@ -38,7 +38,8 @@ class Csv:
             used with `split`. 0 leaves it to partition=natural.
         data_seed: seed of one draw for all seeds of a run; None where each draws anew, so that
             differences between seeds tell of the choice of test rows, too.
-        normalise: mean_std (per feature, of the training examples) or none.
+        normalise: mean_std (per feature, of the training examples, or of all where every seed
+            draws its own) or none.
     """
 
     path: str

@@ -51,8 +51,9 @@ class HuggingFace:
             differences between seeds tell of the choice of test rows, too.
         size: side of the pictures after resizing, pixels; None leaves pictures that are all alike.
         grayscale: one channel instead of three.
-        normalise: mean_std (per channel or feature, of the training examples); of pictures also
-            unit, pixel or inverted, of features also none.
+        normalise: mean_std (per channel or feature, of the training examples, or of all where
+            every seed draws its own); of pictures also unit, pixel or inverted, of features also
+            none.
     """
 
     path: str

@@ -103,7 +103,7 @@ def _too_deep(text: bytes) -> bool:
             if depth > _DEEPEST:
                 return True
     except yaml.YAMLError:
-        pass  # whoever reads it says what is wrong
+        return True  # as far as it can be told
     return False
 
 

@@ -33,7 +33,7 @@ class FromFile:
 
     def pool(self, dataset: Dataset) -> Pool:
         """The pool of `base`."""
-        return replace(self.base.pool(dataset), named=True)
+        return replace(self.base.pool(dataset), in_order=False)
 
     def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:  # noqa: ARG002
         """Train split, test split and group [M], -1 where the table has no group.

@@ -79,8 +79,8 @@ def told_of_tests(arms: Sequence[Arm]) -> list[str]:
         lines.append(
             f"Every seed draws its test examples from the same rows{among(drawn)}, so that seeds "
             "err together: p values are too small to speak of new data, and an interval for these "
-            f"is about {' to '.join(dict.fromkeys((widths[0], widths[-1])))} times as wide (Nadeau "
-            "and Bengio 2003)."
+            f"is at least about {' to '.join(dict.fromkeys((widths[0], widths[-1])))} times as "
+            "wide (Nadeau and Bengio 2003)."
         )
     return lines
 

@@ -369,8 +369,8 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
         if any(arm.comparable for arm in arms):
             notes.append(
                 f"“paper”: the number printed in {paper}, {table}, then measured minus printed. ✓: "
-                "in the interval in which one more run is expected (95 %), at most 2 points; of a "
-                "single seed within 1 point."
+                "in the 95 % interval of one more run, or of the difference of two means where the "
+                "paper prints a spread, at most 2 points; of a single seed within 1 point."
             )
         if not all(arm.comparable for arm in arms):
             notes.append(

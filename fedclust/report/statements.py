@@ -62,7 +62,10 @@ def outcome(holds: bool | None, seeds: int, of: int) -> str:
 class Claim(Protocol):
     """A statement about some arms."""
 
-    about_value: ClassVar[bool]
+    @property
+    def about_value(self) -> bool:
+        """Whether it takes runs of full size to judge it."""
+        ...
 
     @property
     def names(self) -> tuple[str, ...]:

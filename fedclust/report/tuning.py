@@ -181,24 +181,23 @@ def tuning_table(searches: Sequence[Search]) -> Table:
         states = Counter(trial.state for trial in one.trials)
         spent = sum(trial.rounds for trial in one.trials)
         default = one.trials[0].value
-        gain = one.gain()
+        gain, unit = one.gain(), factor(one.metric)
+        known = gain is not None and gain.n > 1
         record: dict[str, Any] = {
             "search": names[one.folder],
             "metric": one.metric,
             "default": default,
             "tuned": None if one.best is None else one.best.value,
-            "gain_low": None if gain is None else gain.low,
-            "gain_high": None if gain is None else gain.high,
+            "gain_low": gain.low / unit if gain is not None and known else None,
+            "gain_high": gain.high / unit if gain is not None and known else None,
             "spread": _interquartile(one),
             **{state: states[state] for state in ("complete", "pruned", "failed")},
             "rounds": spent,
             "gradient_steps": sum(trial.gradient_steps for trial in one.trials),
             "values": "" if one.best is None else _words(one.best.values),
         }
-        unit = factor(one.metric)
         tuned = record["tuned"]
         plain = "" if None in (default, tuned) else f"{unit * (tuned - default):+.2f}"
-        known = gain is not None and gain.n > 1
         between = f", {gain.low:+.2f} to {gain.high:+.2f}" if gain is not None and known else ""
         rows.append(
             (

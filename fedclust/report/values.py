@@ -142,7 +142,6 @@ class Gain(Pair):
     """
 
     kind: ClassVar[str] = "gain"
-    about_value: ClassVar[bool] = True
     points: float
     score: str = "last"
 
@@ -151,6 +150,11 @@ class Gain(Pair):
         require(
             self.score in ("last", "max"), "report.claims: gain.score", self.score, "last or max"
         )
+
+    @property
+    def about_value(self) -> bool:  # type: ignore[override]
+        """Whether it takes runs of full size to judge it: not an order alone."""
+        return self.points != 0
 
     @property
     def _claimed(self) -> str:

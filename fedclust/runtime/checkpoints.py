@@ -228,13 +228,13 @@ class Checkpoints:
             file = self._root / f"round={found.round}" / f"seed={seed}.pt"
             there = sealed_file(file)
             if there is None:
-                return _Damage(f"{file} is gone", lost=True)
+                return _gone(file)
             if there.digest != digest:
                 return _Damage(f"{file} is damaged")
         for name, seal in found.position.get("files", {}).items():
             file = self.job / name
             if not file.is_file():
-                return _Damage(f"{file} is gone", lost=True)
+                return _gone(file)
             if file.stat().st_size < Sealed(*seal).size:
                 return _Damage(f"{file} is shorter than it was", lost=True)
             if not Sealed(*seal).fits(file):
@@ -253,6 +253,17 @@ class _Damage:
 
     said: str
     lost: bool = False
+
+
+def _gone(file: Path) -> _Damage:
+    """That there is no such file; one that is only not to be read may be sound."""
+    try:
+        file.lstat()
+    except FileNotFoundError:
+        return _Damage(f"{file} is gone", lost=True)
+    except OSError:
+        pass
+    return _Damage(f"{file} cannot be read")
 
 
 def _rounds(root: Path) -> list[int]:

@@ -86,7 +86,7 @@ def storm(number: int, folder: Path) -> tuple[str, str]:
     """Up to six signals in a row, then the same command."""
     rng = random.Random(number)
     first = Command(COMMAND, folder, first=lambda: print("ready", flush=True))
-    time.sleep(rng.uniform(0.1, 2))
+    time.sleep(rng.uniform(0.5, 2))  # once it watches for signals
     for _ in range(rng.randint(1, 6)):
         with suppress(ProcessLookupError):
             os.kill(first.pid, rng.choice((signal.SIGINT, signal.SIGTERM)))

@@ -6,20 +6,27 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
+from omegaconf import DictConfig
 
 from fedclust.__main__ import main
 from fedclust.calls import SumCall, Sums
+from fedclust.commands import checks
+from fedclust.commands.composing import compose, hydra_for
+from fedclust.commands.surroundings import hydra_of_its_own
 from fedclust.commands.watching import Watching
 from fedclust.datasets.digits import Digits
 from fedclust.engines.fused import FusedEngine
+from fedclust.helpers.errors import ConfigError
 from fedclust.types import Dataset
 
 TINY = (
@@ -163,7 +170,7 @@ def test_a_batch_is_one_computation_for_every_engine(
         rows.append(len(call.shards))
         return plain(self, call)
 
-    monkeypatch.setattr(FusedEngine, "sums", counted)
+    monkeypatch.setitem(FusedEngine.answers, SumCall, counted)
     many = [one for one in SEARCH if one != "trials=4"]
     fast = (*many, "engine=fused", "algorithm=fedavg", "trials=10", "eval_every=3")
     assert fedclust(*fast).status == 0
@@ -235,6 +242,32 @@ def test_a_job_says_that_its_values_were_searched_elsewhere(
     assert done.status == 0, done.err
     said = "were searched with rounds=3 (here 2), partition.num_clients=4 (here 5): others may"
     assert said in " ".join((done.out + done.err).split())
+
+
+def test_a_sweep_is_refused_where_a_part_has_no_search_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A method that one federation has no groups for, say, is told when its job comes."""
+    import_module("fedclust.commands.run")  # registers the schema
+    tried = []
+
+    def applied(config: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> None:
+        tried.append(choices["algorithm"] + choices["scenario"])
+        if choices["algorithm"] == "ifca" or tried[-1] == "fedavgdrift":
+            raise ConfigError(f"no search for {tried[-1]}")
+
+    monkeypatch.setattr(checks, "apply_tuned", applied)
+    given = ["algorithm=fedavg,fedprox", "scenario=static,drift", "solver.lr=interval(1,2)"]
+    with hydra_of_its_own(None):
+        composed = partial(compose, hydra_for(None))
+
+        def check(*overrides: str) -> None:
+            checks.check_tuned(composed([]), overrides, None, composed)
+
+        check("tuned=x", *given)
+        assert tried == ["fedavgstatic", "fedavgdrift", "fedproxstatic", "fedproxdrift"]
+        with pytest.raises(ConfigError, match="no search for ifcastatic"):
+            check("tuned=x", *given[1:], "algorithm=fedavg,ifca")
 
 
 @pytest.mark.parametrize(
@@ -353,3 +386,16 @@ def test_several_methods_are_a_search_each(fedclust: Callable[..., Any], tmp_pat
     table = pd.read_csv(tmp_path / FOLDER / "report" / "tuning.csv")
     assert table["search"].tolist() == ["fedavg", "local"]
     assert (table["default"] == table["tuned"]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "told"), [("null", 1), ("0", 0)])
+def test_a_search_tells_that_seeds_draw_test_rows_of_their_own(
+    fedclust: Callable[..., Any], tmp_path: Path, seed: str, told: int
+) -> None:
+    rows = "".join(f"{row},{row % 7},{row % 2}\n" for row in range(80))
+    (tmp_path / "own.csv").write_text("a,b,label\n" + rows)
+    table = ("dataset=csv", f"dataset.path={tmp_path / 'own.csv'}", f"dataset.data_seed={seed}")
+    done = fedclust(*SEARCH, *table, "trials=2", "rounds=1")
+    assert done.status == 0, done.err
+    assert done.err.count("every seed draws test rows of its own") == told

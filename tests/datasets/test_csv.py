@@ -8,17 +8,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import Tensor
 
 from fedclust.config.build import federate
 from fedclust.datasets.csv import Csv
 from fedclust.federation import build, digest, write_table
 from fedclust.helpers.errors import ConfigError, DataError, UserError
+from fedclust.helpers.rng import Stream
 from fedclust.partitions.dirichlet import DirichletLabels
 from fedclust.partitions.from_file import FromFile
 from fedclust.partitions.iid import IID
 from fedclust.partitions.label_map import LabelMap
 from fedclust.partitions.natural import Natural
-from fedclust.types import Federation, Split
+from fedclust.types import Dataset, Federation, Pool, Split
 from fedclust.verbs import Partition
 
 TABLE = """age,label,height,who,land,part
@@ -137,6 +139,36 @@ def test_every_seed_draws_test_rows_of_its_own(numbered: Path, partition: Partit
     feds = federate(fixed, partition, (0, 1), torch.device("cpu"))
     once, again = (set(rows_of(fed, fed.test)) for fed in feds.values())
     assert once == again
+
+
+class Sorted(Natural):
+    """A partition of one's own whose pool has the rows by label: its row numbers are its own."""
+
+    def pool(self, dataset: Dataset) -> Pool:
+        plain = super().pool(dataset)
+        order = plain.y.argsort(stable=True)
+        return Pool(
+            x=plain.x[order],
+            y=plain.y[order],
+            scale=plain.scale,
+            shift=plain.shift,
+            num_classes=plain.num_classes,
+        )
+
+    def split(self, dataset: Dataset, stream: Stream) -> tuple[Split, Split, Tensor]:
+        rows = torch.arange(120).split(40)  # client k has label k
+        return Split.of([one[:30] for one in rows]), Split.of([one[30:] for one in rows]), -ONES
+
+
+ONES = torch.ones(3, dtype=torch.int64)
+
+
+def test_the_rows_of_a_pool_in_another_order_stay_as_they_are(numbered: Path) -> None:
+    dataset = Csv(path=str(numbered), test_share=0.25, client="who").load()
+    fed = build(dataset, Sorted(), 3)
+    for split in (fed.train, fed.test):
+        owner = split.owner_and_place()[0]
+        assert torch.equal(fed.pool.y[split.index.long()], owner)
 
 
 def test_a_partition_that_a_seed_wrote_names_the_same_rows(numbered: Path) -> None:

@@ -14,7 +14,8 @@ import yaml
 
 from fedclust.config.objects import Objects
 from fedclust.config.tree import CONF
-from fedclust.helpers.errors import UserError
+from fedclust.datasets.columns import Columns
+from fedclust.helpers.errors import DataError, UserError
 from fedclust.types import Dataset
 
 ODD = (None, -1, 0, 0.5, 1e300, float("inf"), float("nan"), 10**30, "abc", "", "a\nb", "x", True)
@@ -64,3 +65,10 @@ def test_an_odd_value_is_one_line_or_read(
                 assert bool(torch.isfinite(found.x_train * found.scale + found.shift).all())
     assert [line for line in told if "\n" in line] == []
     assert len(told) > 3 * read > 0
+
+
+def test_a_time_is_no_number() -> None:
+    when = np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[ns]")
+    table = Columns(what="t", names=["when"], read=lambda _: when, size=2)
+    with pytest.raises(DataError, match="in column when, row 1: features must be numbers"):
+        table.numbers(None, [])

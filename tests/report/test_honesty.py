@@ -62,6 +62,19 @@ def test_an_order_is_judged_at_every_size(
     assert (said, told) == (verdict, measured)
 
 
+def test_a_lead_without_a_size_is_an_order(tmp_path: Path, plain: Plain) -> None:
+    claims = [{"kind": "gain", "left": "a", "right": "b", "points": points} for points in (0, 50)]
+    for name, curve in (("a", CURVE), ("b", [[0.1, 0.1], [0.2, 0.2]])):
+        plain(
+            tmp_path / name,
+            {"accuracy": curve},
+            choices={"algorithm": name},
+            config={"report": {"claims": claims}, "scale": {"name": "laptop"}},
+        )
+    verdicts = [row[2] for row in rows(contents(tmp_path), "claims")]
+    assert verdicts == ["holds", "cannot tell"]
+
+
 def test_what_a_run_says_of_itself_is_in_the_report(tmp_path: Path, plain: Plain) -> None:
     status = {"remarks": ["no client changes within 2 rounds"]}
     for name in ("a", "b"):

@@ -79,7 +79,7 @@ def test_a_report_says_what_its_intervals_are_over(tmp_path: Path) -> None:
     drawn = ran(tmp_path, methods=("fedavg", "local"))
     # 60 of 300 rows are for testing: √(1 + 10 · 60 / 240) = √3.5
     assert widening(drawn) == {"": pytest.approx(3.5**0.5)}
-    assert "an interval for these is about 1.9 times as wide" in told(drawn)
+    assert "an interval for these is at least about 1.9 times as wide" in told(drawn)
     fixed = edited(tmp_path, lambda one, first: one.update(tested=first["tested"]))
     assert "over training only, and cannot speak of new data" in told(fixed)
     old = edited(tmp_path, lambda one, _: one.pop("tested"))  # as an earlier version wrote

@@ -72,7 +72,7 @@ def test_a_tuned_gain_has_its_interval_over_the_seeds(tmp_path: Path) -> None:
     make_tuning_report(tmp_path)
     row = pd.read_csv(tmp_path / "report" / "tuning.csv").iloc[0]
     # differences 10, 11, 9 points: 10 ± 4.3027 / √3
-    assert (row["gain_low"], row["gain_high"]) == pytest.approx((7.5159, 12.4841), abs=1e-4)
+    assert (row["gain_low"], row["gain_high"]) == pytest.approx((0.075159, 0.124841), abs=1e-6)
     assert "60.00 (+10.00, +7.52 to +12.48)" in (tmp_path / "report" / "tuning.md").read_text()
 
 

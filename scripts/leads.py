@@ -118,7 +118,7 @@ def _cfl_mgd(runs: Runs) -> str:
     whole, tenth = lead_of(""), lead_of("participation=0.1")
     return (
         f"CFL-MGD leads IFCA on MNIST by {fmean(whole):.1f} points with all clients in every round "
-        f"({_seeds(whole)}), which prints 3.45; with a tenth of them in a round, by "
+        f"({_seeds(whole)}), where 3.45 is printed; with a tenth of them in a round, by "
         f"{min(tenth):.1f} to {max(tenth):.1f} ({_seeds(tenth)}). CIFAR-10 has not been run."
     )
 

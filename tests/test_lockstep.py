@@ -12,21 +12,16 @@ import torch
 from torch import Tensor
 
 from fedclust.calls import (
-    AlignCall,
     GradCall,
-    GradSumCall,
     LocalResult,
     LossCall,
     Shards,
-    SumCall,
     TestCall,
     TestResult,
     TrainCall,
 )
-from fedclust.engines.aligned import by_gradients
-from fedclust.engines.base import Computing
+from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.lockstep import Lockstep
-from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream
 from fedclust.models.params import Layout
 from fedclust.solver import Solver
@@ -71,15 +66,7 @@ class Doubling(Computing[Any]):
         loss_sum = call.models[call.label].sum(1).double()
         return TestResult(loss_sum=loss_sum, correct=call.shards.count)
 
-    answers: ClassVar = {
-        TrainCall: train,
-        SumCall: by_blocks,
-        LossCall: loss,
-        GradCall: grad,
-        GradSumCall: gradients_by_blocks,
-        AlignCall: by_gradients,
-        TestCall: test,
-    }
+    answers: ClassVar = by_rows(train, loss, grad, test)
 
 
 def shards(*first: int, width: int = 3) -> Shards:

@@ -9,7 +9,18 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from torch import Tensor, nn
 
-from fedclust.calls import Call
+from fedclust.calls import (
+    AlignCall,
+    Call,
+    GradCall,
+    GradSumCall,
+    LossCall,
+    SumCall,
+    TestCall,
+    TrainCall,
+)
+from fedclust.engines.aligned import by_gradients
+from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream
 from fedclust.models.foreign import Runnable
 from fedclust.models.params import Layout, layout
@@ -18,6 +29,24 @@ from fedclust.verbs import Engine
 
 R = TypeVar("R")
 ModelT = TypeVar("ModelT", bound=Runnable)
+Answer = Callable[[Any, Any], Any]  # of an engine to a call
+
+
+def by_rows(
+    train: Answer, loss: Answer, grad: Answer, test: Answer
+) -> dict[type[Call[Any]], Answer]:
+    """What answers each kind of call, given what trains, scores, differentiates and tests rows:
+    sums and alignments are made of these.
+    """
+    return {
+        TrainCall: train,
+        SumCall: by_blocks,
+        LossCall: loss,
+        GradCall: grad,
+        GradSumCall: gradients_by_blocks,
+        AlignCall: by_gradients,
+        TestCall: test,
+    }
 
 
 class Computing(Generic[ModelT]):
@@ -31,7 +60,7 @@ class Computing(Generic[ModelT]):
         answers: by the kind of a call what answers it, given the engine and the call.
     """
 
-    answers: ClassVar[Mapping[type[Call[Any]], Callable[[Any, Any], Any]]]
+    answers: ClassVar[Mapping[type[Call[Any]], Answer]]
 
     def __init__(self, model: ModelT, pool: Pool) -> None:
         self.model, self.pool = model, pool

@@ -14,21 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedclust.calls import (
-    AlignCall,
     GradCall,
-    GradSumCall,
     LocalResult,
     LossCall,
     Shards,
-    SumCall,
     TestCall,
     TestResult,
     TrainCall,
 )
-from fedclust.engines.aligned import by_gradients
-from fedclust.engines.base import Computing
+from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.schedule import Schedule, schedule
-from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.meter import meter
 from fedclust.models.foreign import Runnable, adopt
 from fedclust.models.params import unflatten
@@ -211,15 +206,7 @@ class LoopEngine(Computing[Runnable]):
             meter.add(1)
         return TestResult(loss_sum=loss_sum, correct=correct)
 
-    answers: ClassVar = {
-        TrainCall: train,
-        SumCall: by_blocks,
-        LossCall: loss,
-        GradCall: grad,
-        GradSumCall: gradients_by_blocks,
-        AlignCall: by_gradients,
-        TestCall: test,
-    }
+    answers: ClassVar = by_rows(train, loss, grad, test)
 
     def _load(self, params: Tensor) -> Runnable:
         """A copy of the model with the parameters `params` [P], its own memory."""

@@ -16,22 +16,17 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
 from fedclust.calls import (
-    AlignCall,
     GradCall,
-    GradSumCall,
     LocalResult,
     LossCall,
     Shards,
-    SumCall,
     TestCall,
     TestResult,
     TrainCall,
 )
-from fedclust.engines.aligned import by_gradients
-from fedclust.engines.base import Computing
+from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.schedule import schedule
-from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.models.foreign import Runnable, adopt
 from fedclust.models.params import flatten, unflatten
 from fedclust.pool import Pool
@@ -247,15 +242,7 @@ class VmapEngine(Computing[Runnable]):
         each_chunk(shards.count, self._rows(width), work)
         return TestResult(loss_sum=loss_sum, correct=correct)
 
-    answers: ClassVar = {
-        TrainCall: train,
-        SumCall: by_blocks,
-        LossCall: loss,
-        GradCall: grad,
-        GradSumCall: gradients_by_blocks,
-        AlignCall: by_gradients,
-        TestCall: test,
-    }
+    answers: ClassVar = by_rows(train, loss, grad, test)
 
     def _mixed(self, models: Tensor, weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Loss and whether the prediction is right, [R, b] each, of mixtures.

@@ -14,20 +14,15 @@ from planted import CLIENTS, GROUPS, configured, engine_for, federation, rounds_
 from torch import Tensor
 
 from fedclust.calls import (
-    AlignCall,
     GradCall,
-    GradSumCall,
     LocalResult,
     LossCall,
-    SumCall,
     TestCall,
     TestResult,
     TrainCall,
 )
-from fedclust.engines.aligned import by_gradients
-from fedclust.engines.base import Computing
+from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.lockstep import Lockstep
-from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream, uniform
 from fedclust.models.params import Layout
 from fedclust.runtime.simulation import Simulation
@@ -188,15 +183,7 @@ class Free(Computing[Any]):
         count = call.shards.count
         return TestResult(loss_sum=torch.zeros(len(count), dtype=torch.float64), correct=count)
 
-    answers: ClassVar = {
-        TrainCall: train,
-        SumCall: by_blocks,
-        LossCall: loss,
-        GradCall: grad,
-        GradSumCall: gradients_by_blocks,
-        AlignCall: by_gradients,
-        TestCall: test,
-    }
+    answers: ClassVar = by_rows(train, loss, grad, test)
 
 
 def many(num_clients: int) -> Federation:

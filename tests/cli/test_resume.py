@@ -109,7 +109,7 @@ def test_a_signal_ends_the_round_and_saves(tmp_path: Path, signum: int, status: 
     process.send_signal(signum)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == status
-    assert errors.decode().strip().count("\n") == 0
+    assert errors.decode().strip().count("\n") == 1
     assert json.loads((folder / "status.json").read_text())["state"] == "interrupted"
     finish(folder)
     whole = tmp_path / "whole"

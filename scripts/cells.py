@@ -19,7 +19,7 @@ from statistics import fmean, median, pstdev
 import yaml
 
 from fedclust.helpers.errors import ConfigError, require
-from fedclust.report.published import interval, limit
+from fedclust.report.published import interval, limit, rounding
 
 Row = Mapping[str, str]
 REPRODUCED, SHOWN, SPREAD = "reproduced", "cause shown", "within our spread"
@@ -372,7 +372,8 @@ def agrees(row: Row, measured: Measured, *, capped: bool = True) -> bool:
     """Whether a measured number counts as the printed one.
 
     Of several seeds, within `fedclust.report.published.interval`, and at most 2 points or
-    iterations, or 5 % of any other quantity; of one seed within 1 point, one iteration or 5 %.
+    iterations, or 5 % of any other quantity; of one seed within 1 point, one iteration or 5 %. What
+    rounds to the printed number counts in any case.
     Devices and parameters exactly, numbers of examples (which are drawn) within 1 %. A printed
     lower bound, and a printed saving, are met by more.
 
@@ -390,7 +391,8 @@ def agrees(row: Row, measured: Measured, *, capped: bool = True) -> bool:
     alone = _ALLOWED.get(row["unit"], share * abs(printed))
     cap = _CAP.get(row["unit"], share * abs(printed)) if capped else math.inf
     seeds = 1 if row["unit"] == "samples" else measured.n
-    allowed = limit(measured.std, seeds, _printed_std(row), alone=alone, cap=cap)
+    last = rounding(row["mean"])
+    allowed = limit(measured.std, seeds, _printed_std(row), rounding=last, alone=alone, cap=cap)
     if row["variant"] == "lower bound":
         return value >= printed
     if row["metric"].startswith("iteration_reduction"):

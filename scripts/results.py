@@ -65,8 +65,8 @@ States are computed from the runs.
   more run is expected (t s √(1 + 1/n), 95 %, s the standard deviation of our n seeds), or, where
   the paper prints a mean and a spread, that of the difference of two means; and at most 2 points
   or iterations, or 5 % of another quantity. Of one seed nothing is known of the spread: 1 point,
-  one iteration or 5 %. Numbers of examples, which are drawn: 1 %. What is printed as a lower bound
-  or as a saving is also met by more.
+  one iteration or 5 %. Numbers of examples, which are drawn: 1 %. It is at least half a unit of the
+  last printed digit. What is printed as a lower bound or as a saving is also met by more.
 - **cause shown**: it is not, but a run that differs from ours in the named cause alone, with the
   first of its seeds as many as ours, meets the same limit.
 - **within our spread**: it lies within that interval, which is wider than 2 points.

@@ -12,7 +12,7 @@ import csv
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
@@ -47,14 +47,16 @@ class Published:
     Attributes:
         mean: its value, in the unit of the table (percent for accuracies).
         std: its standard deviation, or None where none is printed.
+        rounding: how far rounding may have moved the mean (`rounding`).
     """
 
     mean: float
     std: float | None
+    rounding: float = field(default=0.0, compare=False)
 
     def agrees(self, values: NDArray[np.float64]) -> bool:
         """Whether the mean of measured values [S] lies within `limit` of it, in percent."""
-        allowed = limit(float(values.std()), len(values), self.std)
+        allowed = limit(float(values.std()), len(values), self.std, rounding=self.rounding)
         return abs(float(values.mean()) - self.mean) <= allowed + 1e-9
 
 
@@ -86,14 +88,20 @@ def limit(
     seeds: int,
     printed: float | None = None,
     *,
+    rounding: float = 0.0,
     alone: float = 1.0,
     cap: float = 2.0,
 ) -> float:
-    """How far a measured mean may lie from a printed number: `interval`, and at most `cap`; `alone`
-    for a single seed.
+    """How far a measured mean may lie from a printed number: `interval`, at most `cap` and at least
+    `rounding`; `alone` for a single seed.
     """
     wide = interval(std, seeds, printed)
-    return alone if wide is None else min(wide, cap)
+    return max(rounding, alone if wide is None else min(wide, cap))
+
+
+def rounding(printed: str) -> float:
+    """Half a unit of the last digit of a number as it is printed: 0.05 for "87.9"."""
+    return 0.5 * 10.0 ** -len(printed.partition(".")[2])
 
 
 @cache
@@ -151,7 +159,7 @@ def lookup(
     if len(values) != 1:
         return None
     mean, std = values.pop()
-    return Published(float(mean), float(std) if std else None)
+    return Published(float(mean), float(std) if std else None, rounding(mean))
 
 
 def thresholds(name: str | None) -> list[int]:

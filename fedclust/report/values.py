@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted, require
 from fedclust.report.arms import Arm
-from fedclust.report.published import limit
+from fedclust.report.published import limit, rounding
 from fedclust.report.statements import (
     NOT_OVER,
     Pair,
@@ -188,7 +188,8 @@ class Gain(Pair):
 
         each = unit * (scores[0] - scores[1])
         each = each[~np.isnan(each)]
-        allowed = limit(float(each.std()), len(each)) if len(each) else 0.0
+        last = rounding(str(self.points))
+        allowed = limit(float(each.std()), len(each), rounding=last) if len(each) else 0.0
 
         def enough(pair: Sequence[NDArray[np.float64]]) -> bool:
             if not self.points:

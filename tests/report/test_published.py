@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedclust.helpers.errors import ConfigError
-from fedclust.report.published import Published, lookup, table
+from fedclust.report.published import Published, lookup, rounding, table
+from fedclust.report.values import Gain
 
 MNIST = {"dataset": "mnist"}
 
@@ -140,6 +141,25 @@ def test_agreement_is_by_the_interval_of_one_more_run() -> None:
     assert not Published(90.0, None).agrees(92.1 + 30 * seeds)
     assert Published(90.0, 3.0).agrees(np.array([89.0]))
     assert not Published(90.0, 3.0).agrees(np.array([88.9]))
+
+
+def test_seeds_without_spread_agree_with_what_they_round_to() -> None:
+    """87.93 in all seeds is printed as 87.9; without a spread the interval alone has no width."""
+    printed = lookup(
+        "FlexCFL/Table III", "flexcfl", {"dataset": "mnist", "model": "mclr"}, 1, whole=True
+    )
+    assert printed is not None
+    assert printed.agrees(np.full(3, 95.75))
+    assert printed.agrees(np.full(3, 95.85))
+    assert not printed.agrees(np.full(3, 95.86))
+    assert not printed.agrees(np.full(3, 95.74))
+    assert rounding("87.9") == 0.05
+    assert rounding("96.05") == 0.005
+    assert rounding("60") == 0.5
+    lead = Gain(left="a", right="b", points=0.8)
+    ours = np.full((1, 3), 0.9)
+    assert lead.verdict([ours + 0.0084, ours]).holds
+    assert not lead.verdict([ours + 0.0086, ours]).holds
 
 
 def test_an_unknown_table_is_refused() -> None:

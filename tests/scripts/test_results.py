@@ -148,7 +148,7 @@ def test_the_kept_causes_rest_on_their_runs() -> None:
 
 def test_the_limit_is_where_one_more_run_is_expected() -> None:
     """Three seeds with s = 0.1: t = 4.303, so 4.303 * 0.1 * sqrt(4 / 3) = 0.497."""
-    row = {"mean": "90", "std": "", "unit": "percent", "metric": "test_acc", "variant": ""}
+    row = {"mean": "90.0", "std": "", "unit": "percent", "metric": "test_acc", "variant": ""}
     ours = Measured(90.4, std=0.1 * (2 / 3) ** 0.5, n=3)
     assert interval(ours.std, ours.n) == pytest.approx(0.4968, abs=1e-4)
     assert agrees(row, ours)
@@ -161,6 +161,9 @@ def test_the_limit_is_where_one_more_run_is_expected() -> None:
     assert agrees(row, wide, capped=False)
     assert interval(None, 1) is None
     assert agrees(row, Measured(90.9))
+    # seeds without any spread may differ from it by what rounding takes away
+    assert agrees(row, Measured(90.05, std=0.0, n=3))
+    assert not agrees(row, Measured(90.06, std=0.0, n=3))
 
 
 @pytest.mark.parametrize(

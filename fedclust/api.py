@@ -177,7 +177,7 @@ class Result:
     @classmethod
     def of(cls, folder: Path) -> Result:
         """Read a folder; see `load`."""
-        from fedclust.report.write import all_contents
+        from fedclust.papers.reports import all_contents
 
         found = all_contents(folder)
         if len(found) > 1:

@@ -13,9 +13,11 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
+from fedclust import papers
 from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
+from fedclust.papers.reports import spec_of
 from fedclust.report.arms import Arm, arms
 from fedclust.report.comparison import Overall, overall
 from fedclust.report.pooling import pool_seeds
@@ -133,8 +135,8 @@ def results(folder: Path) -> Results:
 
 def _results(runs: Sequence[Run]) -> Results:
     """Those of jobs that are all tuned, or all not."""
-    spec, scale = Spec.of(runs[0].config), runs[0].scale
-    found = arms(pool_seeds(runs), spec.order)
+    spec, scale = spec_of(runs[0].config), runs[0].scale
+    found = arms(pool_seeds(runs), spec.order, papers.changed)
     swept = _composed([f"experiment={EXPERIMENT}", f"scale={scale}"])["hydra"]["sweeper"]["params"]
     methods = str(swept["algorithm"]).split(",")
     federations = []

@@ -19,7 +19,7 @@ from statistics import fmean, median, pstdev
 import yaml
 
 from fedclust.helpers.errors import ConfigError, require
-from fedclust.report.published import interval, limit, rounding
+from fedclust.papers.published import interval, limit, rounding
 
 Row = Mapping[str, str]
 REPRODUCED, SHOWN, SPREAD = "reproduced", "cause shown", "within our spread"
@@ -231,7 +231,7 @@ def mixing(run: Run, runs: Iterable[Run]) -> float | None:
 
 def published() -> list[Row]:
     """Every number the papers print."""
-    with files("fedclust.report").joinpath("published.csv").open(encoding="utf-8") as file:
+    with files("fedclust.papers").joinpath("published.csv").open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
@@ -371,7 +371,7 @@ def _printed_std(row: Row) -> float | None:
 def agrees(row: Row, measured: Measured, *, capped: bool = True) -> bool:
     """Whether a measured number counts as the printed one.
 
-    Of several seeds, within `fedclust.report.published.interval`, and at most 2 points or
+    Of several seeds, within `fedclust.papers.published.interval`, and at most 2 points or
     iterations, or 5 % of any other quantity; of one seed within 1 point, one iteration or 5 %. What
     rounds to the printed number counts in any case.
     Devices and parameters exactly, numbers of examples (which are drawn) within 1 %. A printed

@@ -34,13 +34,13 @@ from PIL import Image
 from fedclust.commands.names import job_folder
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
+from fedclust.papers.published import table
+from fedclust.papers.reports import make_report, spec_of
 from fedclust.report.arms import Arm, arms
 from fedclust.report.pooling import pool_seeds
-from fedclust.report.published import table
 from fedclust.report.reading import read_runs
 from fedclust.report.runs import Run
 from fedclust.report.spec import Spec
-from fedclust.report.write import make_report
 
 TABLES = ("table", "over_rounds", "claims", "federation", "recovery", "cost")
 NOT_SHOWN = ("flow_", "contingency", "distance")
@@ -183,7 +183,7 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
         old, new = _read(target / "claims.csv"), _read(report / "claims.csv")
         if claims := _joined(old, before, new, now):
             _write(target / "claims.csv", claims)
-    drawn = _main_figure(report / "figures", Spec.of(runs[0].config))
+    drawn = _main_figure(report / "figures", spec_of(runs[0].config))
     if drawn is not None:
         atomic_write(target / "figure.png", small(drawn))
     return target
@@ -364,7 +364,7 @@ def seed_rows(arm: Arm) -> list[dict[str, str]]:
 
 def _iterations(arm: Arm) -> list[int]:
     """Those at which some paper's tables print numbers, and those of the arm's own table."""
-    name = Spec.of(arm.run.config).published
+    name = spec_of(arm.run.config).published
     own = {int(row["round"]) for row in (table(name) if name else ()) if row["round"].isdigit()}
     return sorted(own.union(ITERATIONS))
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.papers.claims import claim as claim_of
+from fedclust.papers.claims import within
+from fedclust.papers.orders import EqualUntil, OrderAtEnd, Overtakes
+from fedclust.papers.values import Gain
 from fedclust.report.arms import SEPARATOR
-from fedclust.report.claims import claim as claim_of
-from fedclust.report.claims import within
-from fedclust.report.orders import EqualUntil, OrderAtEnd, Overtakes
-from fedclust.report.values import Gain
 from fedclust.report.wording import factor
 from scripts.cells import Run, mixing
 

@@ -15,7 +15,7 @@ import yaml
 
 from fedclust.helpers.errors import require
 from fedclust.report.arms import SEPARATOR
-from fedclust.report.statements import outcome
+from fedclust.report.reference import outcome
 from scripts.campaign import Entry
 from scripts.cells import NOT_RUN, Cell, Run, Runs
 from scripts.later_claims import cannot_tell, seeds_of, verdicts

@@ -14,8 +14,8 @@ LINES = (
     ("api",),
     ("__main__",),
     ("commands",),
+    ("papers", "tuning"),
     ("runtime", "report"),
-    ("tuning",),
     ("config",),
     (
         *("engines", "algorithms", "cluster_metrics", "cluster_methods", "datasets", "partitions"),

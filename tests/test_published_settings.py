@@ -316,7 +316,7 @@ def test_lcfl_against_the_published_table() -> None:
         "lr_decay_per_round": "solver.decay",
     }
     pinned = {"FEMNIST": LCFL_FEMNIST, "Rotated MNIST": LCFL_MNIST, "Rotated CIFAR10": LCFL_CIFAR}
-    published = files("fedclust.report").joinpath("published.csv")
+    published = files("fedclust.papers").joinpath("published.csv")
     rows = [
         row
         for row in csv.DictReader(published.read_text().splitlines())

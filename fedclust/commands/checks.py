@@ -15,8 +15,8 @@ from omegaconf import DictConfig
 from fedclust.commands.list import choices, groups
 from fedclust.config.scales import parsed, scales_of
 from fedclust.config.tree import CONF
-from fedclust.config.tuned import apply_tuned
 from fedclust.helpers.errors import ConfigError, require
+from fedclust.tuning.tuned import apply_tuned
 
 _GLOB = "glob(…) for the choices of a group, such as algorithm=glob(flexcfl*)"
 
@@ -121,9 +121,9 @@ def check_report(resolved: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: naming the key below `report`.
     """
-    from fedclust.report.spec import Spec  # costs a tenth of a second
+    from fedclust.papers.reports import spec_of  # costs a tenth of a second
 
-    Spec.of(resolved)
+    spec_of(resolved)
 
 
 def check_scale(chosen: Mapping[str, Any], node: Any, own: Path | None) -> None:

@@ -19,10 +19,10 @@ from fedclust.commands.surroundings import importable, own_folder
 from fedclust.commands.sweep_report import save_jobs
 from fedclust.commands.unread import unread, yield_to_typed
 from fedclust.config import schema
-from fedclust.config.tuned import apply_tuned, elsewhere
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import counted
 from fedclust.runtime.progress import Aside
+from fedclust.tuning.tuned import apply_tuned, elsewhere
 
 if TYPE_CHECKING:
     from fedclust.runtime.progress import Progress
@@ -195,7 +195,7 @@ def _hand_over(tracker: Tracker, folder: Path, progress: Progress) -> None:
 
     def report() -> Path:
         # matplotlib and pandas cost a second; a run without a tracker does not pay it
-        from fedclust.report.write import make_report
+        from fedclust.papers.reports import make_report
 
         return make_report(folder).parent
 

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _searches(folder: Path) -> list[Path]:
     """The searches in a folder; Hydra is imported for it, which a report of jobs does not need."""
-    from fedclust.report.tuning import search_folders
+    from fedclust.tuning.report import search_folders
 
     return search_folders(folder)
 
@@ -64,13 +64,14 @@ def report(folder: Path, console: Console) -> None:
         UserError: if the folder holds no run or search, or one that cannot be read.
     """
     # matplotlib and pandas cost a second; a run that never reports does not pay it
+    from fedclust.papers.reports import all_contents
     from fedclust.report.reading import job_folders
     from fedclust.report.terminal import print_summary
-    from fedclust.report.write import all_contents, make_report
+    from fedclust.report.write import make_report
 
     if folder.is_dir() and not job_folders(folder) and _searches(folder):
         from fedclust.report.terminal import print_table
-        from fedclust.report.tuning import make_tuning_report, read_searches, tuning_table
+        from fedclust.tuning.report import make_tuning_report, read_searches, tuning_table
 
         page = make_tuning_report(folder)
         print_table(tuning_table(read_searches(folder)), console)
@@ -78,5 +79,5 @@ def report(folder: Path, console: Console) -> None:
         return
     contents = all_contents(folder)
     page = make_report(folder, contents)
-    print_summary(folder, console, contents)
+    print_summary(contents, console)
     console.print(f"report: {page}", highlight=False, soft_wrap=True)

@@ -30,7 +30,6 @@ from fedclust.commands.surroundings import hydra_of_its_own, importable
 from fedclust.commands.unread import typed_keys, yield_to_typed
 from fedclust.config import schema
 from fedclust.config.scales import parsed
-from fedclust.config.tuned import settings_of, with_values
 from fedclust.helpers.errors import (
     ConfigError,
     DivergedError,
@@ -47,6 +46,7 @@ from fedclust.tuning.space import (
     space_of,
     written,
 )
+from fedclust.tuning.tuned import settings_of, with_values
 
 if TYPE_CHECKING:
     from fedclust.tuning.record import Trial

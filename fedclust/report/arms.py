@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.config.schema import is_setting, tells_arms_apart
-from fedclust.report.protocol import changed
 from fedclust.report.runs import Curve, Run
 
 _SYMBOLS = {"gradient_weight": "λ (gradient_weight)"}  # what papers call an option
@@ -28,12 +27,14 @@ class Arm:
         setting: the federation where not all runs of the report have the same one: "MNIST-MCLR,
             swap all".
         factors: what tells it apart from the other runs of its algorithm, by short key.
+        changed: the overrides by which it is not the published experiment's.
     """
 
     run: Run
     name: str
     setting: str
     factors: Mapping[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -58,11 +59,6 @@ class Arm:
         """
         others = [key for key in self.changed if not key.startswith("rounds=")]
         return self.run.scale == "paper" and not self.stand_in and not others
-
-    @property
-    def changed(self) -> tuple[str, ...]:
-        """The overrides by which it is not the experiment's, see `fedclust.report.protocol`."""
-        return changed(self.run)
 
     @property
     def base(self) -> str:
@@ -165,12 +161,17 @@ class Arm:
         return replace(curve, values=values)
 
 
-def arms(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Arm]:
+def arms(
+    runs: Sequence[Run],
+    order: Sequence[str] = (),
+    changed: Callable[[Run], tuple[str, ...]] = lambda _: (),
+) -> list[Arm]:
     """The arms of some runs by setting; those named in `order` first, then as the sweep gave them.
 
     Args:
         runs: the runs.
         order: algorithm choices, names, whole labels or pieces of settings, in row order.
+        changed: the overrides by which a run is not the published experiment's.
     """
     federation = _federations(runs)
     by_algorithm: dict[str, list[Run]] = defaultdict(list)
@@ -198,6 +199,7 @@ def arms(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Arm]:
                 **{federation[key]: value for key, value in setting.items()},
                 **{options[_algorithm(run)][key]: _shown(key, v) for key, v in one.items()},
             },
+            changed(run),
         )
         for run, name, title, setting, one in zip(runs, names, titles, settings, given, strict=True)
     ]

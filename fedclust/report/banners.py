@@ -7,16 +7,16 @@ from pathlib import Path
 
 from fedclust.helpers.errors import counted
 from fedclust.report.arms import Arm
-from fedclust.report.compat import switched_on
 from fedclust.report.data import other_data
 from fedclust.report.reading import left_out
+from fedclust.report.reference import Reference
 from fedclust.report.seals import broken
 from fedclust.report.settings import mixed_versions
 
 _EXPLODED = 100  # nats per example; guessing among 62 classes costs 4
 
 
-def banners(folder: Path, arms: Sequence[Arm]) -> list[str]:
+def banners(folder: Path, arms: Sequence[Arm], reference: Reference) -> list[str]:
     """Warnings that stand above all numbers of a report, one line each."""
     told = []
     for used, meant in dict.fromkeys(
@@ -59,7 +59,7 @@ def banners(folder: Path, arms: Sequence[Arm]) -> list[str]:
         )
     switches: dict[str, list[str]] = {}
     for arm in arms:
-        for switch in switched_on(arm.run.config):
+        for switch in reference.switched_on(arm.run.config):
             switches.setdefault(switch, []).append(arm.name)
     for switch, users in switches.items():
         where = "" if len(users) == len(arms) else f" ({', '.join(dict.fromkeys(users))})"

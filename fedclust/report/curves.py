@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.arms import SEPARATOR, Arm, settings_of
-from fedclust.report.published import lookup
 from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
 from fedclust.report.wording import axis, bounds, byte_unit, factor
@@ -242,9 +241,8 @@ def _printed(
     axes: Axes, arm: Arm, rounds: NDArray[np.int64], spec: Spec, look: dict[str, Any]
 ) -> None:
     """Published numbers of the arm as hollow marks with their error bars."""
-    assert spec.published is not None
     for iteration in spec.rounds or ():
-        number = lookup(spec.published, arm.algorithm, arm.cell, iteration, whole=False)
+        number = spec.printed(arm.algorithm, arm.cell, iteration, whole=False)
         if number is not None and iteration <= rounds[-1] + 1:
             axes.errorbar(
                 iteration,

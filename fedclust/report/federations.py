@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.published import Published, lookup
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 
@@ -186,9 +185,7 @@ def _repeated(record: dict[str, Any], seeds: Sequence[Mapping[str, Any]]) -> lis
 
 def _number(spec: Spec, arm: Arm, column: str, record: Mapping[str, Any]) -> Cell:
     """A count beside the one the paper prints; exact equality is agreement."""
-    printed: Published | None = None
-    if spec.published:
-        printed = lookup(spec.published, "", arm.cell, 0, whole=True, metric=_PRINTED[column])
+    printed = spec.printed("", arm.cell, 0, whole=True, metric=_PRINTED[column])
     value = record[column]
     if printed is None:
         return Cell(text=f"{value:,.0f}")

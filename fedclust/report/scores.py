@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted
 from fedclust.report.arms import Arm, seeds_with_values, settings_of
-from fedclust.report.published import Published, lookup
+from fedclust.report.reference import Printed
 from fedclust.report.spec import Spec
 from fedclust.report.standings import Standing, rule, standings
 from fedclust.report.table import Cell, Table
@@ -218,7 +218,7 @@ def _last_title(arms: Sequence[Arm]) -> str:
     return f"last (round {rounds.pop()})" if len(rounds) == 1 else "last"
 
 
-def printed_for(spec: Spec, arm: Arm, column: Column) -> tuple[str, Published] | None:
+def printed_for(spec: Spec, arm: Arm, column: Column) -> tuple[str, Printed] | None:
     """The printed number that stands beside an arm's in a table of one column, with its head; where
     the run is of another size, the last one that is printed.
     """
@@ -228,24 +228,23 @@ def printed_for(spec: Spec, arm: Arm, column: Column) -> tuple[str, Published] |
     return next(reversed(_aside(spec, arm, [column])), None)
 
 
-def _published(spec: Spec, arm: Arm, column: Column) -> Published | None:
+def _published(spec: Spec, arm: Arm, column: Column) -> Printed | None:
     if spec.published is None or not column.compared or spec.metric not in _PRINTED:
         return None
     return _looked_up(spec, arm, column.iteration(arm), whole=column.whole)
 
 
-def _looked_up(spec: Spec, arm: Arm, iteration: int, *, whole: bool) -> Published | None:
+def _looked_up(spec: Spec, arm: Arm, iteration: int, *, whole: bool) -> Printed | None:
     """The number of the table for an arm; of a score over rounds the printed maximum, too."""
-    assert spec.published is not None
     method = arm.base if spec.metric == "accuracy_last_local" else arm.algorithm
-    found = lookup(spec.published, method, arm.cell, iteration, whole=whole)
+    found = spec.printed(method, arm.cell, iteration, whole=whole)
     if found is None and whole and spec.score == "max":
         name = "test_acc_max"
-        return lookup(spec.published, method, arm.cell, iteration, whole=whole, metric=name)
+        return spec.printed(method, arm.cell, iteration, whole=whole, metric=name)
     return found
 
 
-def _aside(spec: Spec, arm: Arm, shown: Sequence[Column]) -> list[tuple[str, Published]]:
+def _aside(spec: Spec, arm: Arm, shown: Sequence[Column]) -> list[tuple[str, Printed]]:
     """The printed numbers of an arm that is not comparable, with the heads they stand below; those
     of rounds that a smaller run does not reach, too.
     """
@@ -259,12 +258,12 @@ def _aside(spec: Spec, arm: Arm, shown: Sequence[Column]) -> list[tuple[str, Pub
     return [(_ASIDE if alone else f"{_ASIDE}, {h}", number) for h, number in known.items()]
 
 
-def printed_alone(number: Published) -> Cell:
+def printed_alone(number: Printed) -> Cell:
     """A published number that no measured one may be held against."""
     return Cell(text=written(number), pale=True)
 
 
-def written(number: Published) -> str:
+def written(number: Printed) -> str:
     """A published number as its table prints it."""
     return f"{number.mean:g}" if number.std is None else f"{number.mean:.2f} ± {number.std:.2f}"
 
@@ -278,7 +277,7 @@ def in_panels(arms: Sequence[Arm]) -> bool:
 
 def cell(
     values: NDArray[np.float64],
-    printed: Published | None,
+    printed: Printed | None,
     *,
     judged: bool,
     best: bool = False,
@@ -314,7 +313,7 @@ def _record(
     column: Column,
     metric: str,
     values: NDArray[np.float64],
-    printed: Published | None,
+    printed: Printed | None,
 ) -> Mapping[str, Any]:
     record: dict[str, Any] = {
         "arm": arm.label,

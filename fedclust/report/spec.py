@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import UnionType
@@ -9,9 +10,7 @@ from typing import Any
 
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.metrics import METRICS, meaning
-from fedclust.report.claims import claim
-from fedclust.report.published import table
-from fedclust.report.statements import Claim, check_value
+from fedclust.report.reference import Claim, Printed, Reference
 
 AXES = ("round", "models", "bytes")
 AXES_ALLOWED = "round, models or bytes"
@@ -106,6 +105,7 @@ class Spec:
         case: title of the federation that this job belongs to, where an experiment has several.
         dataset: the data set the experiment is about; another choice is reported as standing in for
             it.
+        reference: what knows the printed tables and the kinds of claims.
     """
 
     title: str = ""
@@ -120,6 +120,7 @@ class Spec:
     latex: str = "column"
     case: str = ""
     dataset: str = ""
+    reference: Reference | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         meaning(self.metric, "report.metric")
@@ -134,7 +135,8 @@ class Spec:
         if self.target is not None and self.target.value is not None:
             check_value(self.target.value, self.metric, "report.target.value")
         if self.published is not None:
-            table(self.published)
+            assert self.reference is not None
+            self.reference.table(self.published)
         require(
             self.rounds is None or all(type(i) is int and i >= 1 for i in self.rounds),
             "report.rounds",
@@ -145,7 +147,7 @@ class Spec:
             require(isinstance(name, str), "report.order", name, "names of arms")
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Spec:
+    def of(cls, config: Mapping[str, Any], reference: Reference) -> Spec:
         """What the config of a job asks for; the defaults where it has no `report` node.
 
         Raises:
@@ -166,12 +168,39 @@ class Spec:
                 node[key] = tuple(node[key])
         for entry in node.get("claims", ()):
             _check_kind(entry, Mapping, "report.claims", "a list of mappings")
-        node["claims"] = tuple(claim(entry) for entry in node.get("claims", ()))
+        node["claims"] = tuple(reference.claim(entry) for entry in node.get("claims", ()))
         _check_kind(node.get("figure", {}), Mapping, "report.figure", "a mapping")
         node["figure"] = Drawn.of(node.get("figure", {}))
         if "target" in node:
             node["target"] = Target.of(node["target"])
-        return cls(**node)
+        return cls(**node, reference=reference)
+
+    def printed(
+        self,
+        algorithm: str,
+        choices: Mapping[str, str],
+        iteration: int,
+        *,
+        whole: bool,
+        metric: str = "test_acc",
+    ) -> Printed | None:
+        """The number printed for an arm, see `Reference.lookup`; None without a table."""
+        if self.published is None or self.reference is None:
+            return None
+        lookup = self.reference.lookup
+        return lookup(self.published, algorithm, choices, iteration, whole=whole, metric=metric)
+
+
+def check_value(value: Any, metric: str, key: str) -> None:
+    """Refuse what a metric cannot reach.
+
+    Raises:
+        ConfigError: for anything but a number, and for a fraction outside of [0, 1].
+    """
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    require(plain and math.isfinite(value), key, value, "a number")
+    if metric in METRICS and METRICS[metric].unit == "fraction":
+        require(0 <= value <= 1, key, value, f"in [0, 1], {metric} is a fraction")
 
 
 def _check_kind(value: object, kind: type | UnionType, key: str, allowed: str) -> None:

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.report.arms import Arm
-from fedclust.report.claims import check
-from fedclust.report.published import Published, lookup, thresholds
 from fedclust.report.recovery import words
+from fedclust.report.reference import Printed
 from fedclust.report.runs import Curve
 from fedclust.report.scores import cell, printed_alone
 from fedclust.report.spec import Spec
@@ -154,7 +153,7 @@ def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table:
     round that reaches it.
     """
     scale = factor(spec.metric)
-    goals = thresholds(spec.published) if scale == 100.0 else []
+    goals = spec.reference.thresholds(spec.published) if spec.reference and scale == 100.0 else []
     drift = any(arm.curve("discrepancy") for arm in arms)
     curves = [arm.curve(spec.metric) for arm in arms]
     latest = min([_LATEST, *(len(curve.rounds) for curve in curves if curve)])
@@ -213,11 +212,11 @@ def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table:
     )
 
 
-def _statistic(spec: Spec, arm: Arm, name: str) -> Published | None:
+def _statistic(spec: Spec, arm: Arm, name: str) -> Printed | None:
     """The printed number for a statistic over all rounds, or None."""
-    if not name or not spec.published:
+    if not name or spec.published is None:
         return None
-    return lookup(spec.published, arm.algorithm, arm.cell, arm.run.rounds, whole=True, metric=name)
+    return spec.printed(arm.algorithm, arm.cell, arm.run.rounds, whole=True, metric=name)
 
 
 def _first(curve: Curve, goal: float) -> NDArray[np.float64]:
@@ -230,7 +229,8 @@ def _first(curve: Curve, goal: float) -> NDArray[np.float64]:
 def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     """Every claim with what was measured and whether it holds; None where nothing is claimed."""
     rows, records = [], []
-    for setting, verdict in check(spec.claims, arms):
+    checked = spec.reference.check(spec.claims, arms) if spec.reference else []
+    for setting, verdict in checked:
         outcome = verdict.outcome
         claimed = f"{verdict.claimed} [{setting}]" if setting else verdict.claimed
         seeds = f"{verdict.seeds} of {verdict.of}" if verdict.of else "–"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,31 +10,26 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from fedclust.report.published import Published
 from fedclust.report.recovery import words
+from fedclust.report.reference import Printed
 from fedclust.report.scores import cell, printed_for, score_column, standing, written
 from fedclust.report.standings import rule
 from fedclust.report.table import Table
 from fedclust.report.wording import factor, in_percent, plus_minus
-from fedclust.report.write import Contents, all_contents
+from fedclust.report.write import Contents
 
 _MOST_LINES = 24  # on the recovery of the groups
 _MOST_CLAIMS = 12
 
 
-def print_summary(folder: Path, console: Console, known: Sequence[Contents] | None = None) -> None:
+def print_summary(reports: Sequence[Contents], console: Console) -> None:
     """Prints score, purity and ARI of every arm, and what became of the groups in plain words.
 
     Args:
-        folder: as for `make_report`.
+        reports: of a folder, as `all_contents` gives them.
         console: where to.
-        known: what `all_contents` returned for it, where that is known already.
-
-    Raises:
-        RunFolderError: when the folder holds no job with results.
-        DataError: when a file cannot be read.
     """
-    for one in known if known is not None else all_contents(folder):
+    for one in reports:
         _print(one, console)
 
 
@@ -106,7 +100,7 @@ def _print(report: Contents, console: Console) -> None:
         console.print(Text(banner, style="yellow"), soft_wrap=True)
 
 
-def _paper(score: NDArray[np.float64], number: Published | None, comparable: bool) -> Text:
+def _paper(score: NDArray[np.float64], number: Printed | None, comparable: bool) -> Text:
     """A printed number: with the difference, or pale where none can be told."""
     if number is None:
         return Text("–")

@@ -23,6 +23,7 @@ from fedclust.report.page import Page, Section, render, render_index
 from fedclust.report.pivot import pivot_tables
 from fedclust.report.pooling import pool_seeds
 from fedclust.report.reading import read_runs
+from fedclust.report.reference import Reference
 from fedclust.report.relative import relative_table
 from fedclust.report.runs import Run
 from fedclust.report.scores import headline
@@ -92,26 +93,26 @@ def experiments(folder: Path) -> dict[Path, list[Run]]:
     return dict(zip(homes, by_name.values(), strict=True))
 
 
-def all_contents(folder: Path) -> list[Contents]:
+def all_contents(folder: Path, reference: Reference) -> list[Contents]:
     """What the reports of all experiments in a folder say; raises as `contents`."""
-    return [_contents(one, runs) for one, runs in experiments(folder).items()]
+    return [_contents(one, runs, reference) for one, runs in experiments(folder).items()]
 
 
-def contents(folder: Path) -> Contents:
+def contents(folder: Path, reference: Reference) -> Contents:
     """What a report on the runs of a folder says.
 
     Raises:
         RunFolderError: when the folder holds no job with results.
         DataError: when a file cannot be read.
     """
-    return _contents(folder, read_runs(folder))
+    return _contents(folder, read_runs(folder), reference)
 
 
 @_overflowing
-def _contents(folder: Path, read: Sequence[Run]) -> Contents:
+def _contents(folder: Path, read: Sequence[Run], reference: Reference) -> Contents:
     runs = pool_seeds(read)
-    spec = Spec.of(runs[0].config)
-    found = arms(runs, spec.order)
+    spec = Spec.of(runs[0].config, reference)
+    found = arms(runs, spec.order, reference.changed)
     tables = [
         headline(spec, found),
         claims_table(spec, found),
@@ -136,7 +137,7 @@ def _contents(folder: Path, read: Sequence[Run]) -> Contents:
         folder=folder,
         spec=spec,
         arms=found,
-        banners=banners(folder, found),
+        banners=banners(folder, found, reference),
         tables=[
             replace(
                 table,
@@ -148,7 +149,7 @@ def _contents(folder: Path, read: Sequence[Run]) -> Contents:
     )
 
 
-def make_report(folder: Path, known: Sequence[Contents] | None = None) -> Path:
+def make_report(folder: Path, reports: Sequence[Contents]) -> Path:
     """The page `report/report.html`, written with all tables and figures from the files of `folder`
     alone.
 
@@ -157,14 +158,13 @@ def make_report(folder: Path, known: Sequence[Contents] | None = None) -> Path:
 
     Args:
         folder: one job's folder, or one that holds runs at any depth.
-        known: what `all_contents` returned for it, where that is known already.
+        reports: what `all_contents` returned for it.
 
     Raises:
-        RunFolderError: when the folder holds no job with results.
-        DataError: when a file cannot be read.
+        RunFolderError: when a report's folder is a link to elsewhere.
     """
     sections = []
-    for one in known if known is not None else all_contents(folder):
+    for one in reports:
         pictures = _write(one)
         page = (one.folder / "report" / "report.html").relative_to(folder)
         sections.append(

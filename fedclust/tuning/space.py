@@ -25,9 +25,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedclust.config.scales import parsed
 from fedclust.config.schema import is_setting
-from fedclust.config.tuned import with_values
 from fedclust.helpers.errors import require
 from fedclust.helpers.files import harmless
+from fedclust.tuning.tuned import with_values
 
 SHARED = "shared"  # the file that is for every method
 Value = float | int | str | bool | None

@@ -15,7 +15,7 @@ from faults.case import Case, Ended, called, forked
 from faults.damages import HOWS, damage
 from faults.jobs import SMALL
 from fedclust.helpers.errors import UserError
-from fedclust.report.write import all_contents
+from fedclust.papers.reports import all_contents
 
 CLAIM = "{kind: at_least, metric: accuracy, arm: lcfl, value: 0.9}"
 SWEEP = (

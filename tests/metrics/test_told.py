@@ -13,8 +13,8 @@ from fedclust.helpers.errors import DataError
 from fedclust.metrics import METRICS, document
 from fedclust.metrics.summary import write_summary
 from fedclust.metrics.told import read_meanings
+from fedclust.papers.reports import all_contents, make_report
 from fedclust.report.reading import read_runs
-from fedclust.report.write import all_contents, make_report
 from fedclust.runtime.recorder import Recorder
 from fedclust.trackers.none import NoTracker
 from fedclust.types import Cost

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from fedclust.helpers.errors import ConfigError
+from fedclust.papers.claims import check, claim
+from fedclust.papers.reports import contents, spec_of
 from fedclust.report.arms import Arm
-from fedclust.report.claims import check, claim
 from fedclust.report.runs import Curve, Run
-from fedclust.report.spec import Spec
 from fedclust.report.unmatched import unmatched
-from fedclust.report.write import contents
 
 
 def arm(name: str, values: list[list[float]], setting: str = "", metric: str = "accuracy") -> Arm:
@@ -291,7 +290,7 @@ def test_a_mistake_in_a_claim_is_named(entry: dict[str, Any], message: str) -> N
 
 def asked_of(**asked: Any) -> list[str]:
     arms = [arm("a", [[0.1]], "swap all"), arm("b", [[0.1]], "IID, swap all")]
-    return unmatched(Spec.of({"report": asked}), arms)
+    return unmatched(spec_of({"report": asked}), arms)
 
 
 def test_names_that_no_arm_has_are_told_with_those_that_there_are() -> None:

@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 
 from fedclust.helpers.errors import ConfigError
+from fedclust.papers.reports import all_contents, contents, spec_of
 from fedclust.report import diagrams, figures
 from fedclust.report.comparison import overall
 from fedclust.report.scores import score_column, standing
-from fedclust.report.spec import Spec
 from fedclust.report.standings import rule, standings
 from fedclust.report.table import Table
 from fedclust.report.terminal import print_summary
-from fedclust.report.write import Contents, contents
+from fedclust.report.write import Contents
 
 Plain = Callable[..., Path]
 TEN = range(10)
@@ -101,14 +101,14 @@ def test_what_is_not_significantly_below_the_best_is_bold_with_it(
     spread = 100 * np.std(level)
     assert f"<strong>{100 * np.mean(level):.2f} ± {spread:.2f}</strong>" in table.html()
     console = Console(file=io.StringIO(), width=140, force_terminal=True, color_system="standard")
-    print_summary(tmp_path, console)
+    print_summary(all_contents(tmp_path), console)
     assert isinstance(console.file, io.StringIO)
     printed = console.file.getvalue()
     assert "\x1b[1m90.45 ± 0.29\x1b[0m" in printed
     assert "\x1b[1m88.45" not in printed
     assert "Bold: the best mean, and all" in printed
     plain = io.StringIO()
-    print_summary(tmp_path, Console(file=plain, width=200))
+    print_summary(all_contents(tmp_path), Console(file=plain, width=200))
     rows = plain.getvalue().splitlines()
     marked = {row.split()[0] for row in rows if "±" in row and "* " in row}
     assert marked == {"best", "level", "close"}
@@ -402,7 +402,7 @@ def test_a_target_can_be_what_an_arm_ends_with(tmp_path: Path, plain: Plain) -> 
 )
 def test_a_target_that_cannot_be_is_one_line(report: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as error:
-        Spec.of({"report": report})
+        spec_of({"report": report})
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -426,5 +426,5 @@ def test_folders_with_former_names_say_the_same() -> None:
             {"kind": "fewer_rounds", **claim, **reduction},
         ],
     }
-    assert Spec.of({"report": former}) == Spec.of({"report": present})
-    assert Spec.of({"report": present}).rounds == (5, 10)
+    assert spec_of({"report": former}) == spec_of({"report": present})
+    assert spec_of({"report": present}).rounds == (5, 10)

@@ -15,8 +15,8 @@ from fedclust.commands.sweep import not_run, notes
 from fedclust.commands.sweep_report import ReportAfterSweep
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import sealed_file, sealed_json
+from fedclust.papers.reports import all_contents, contents, make_report
 from fedclust.report.table import Cell, Table
-from fedclust.report.write import all_contents, contents, make_report
 
 Job = Callable[..., Path]
 EVIL = (r"\input{/etc/passwd}", "<script>alert(1)</script>", '=HYPERLINK("http://x")', "a|b\n# c")

@@ -17,12 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from rich.console import Console
 
+from fedclust.papers.reports import all_contents, contents, make_report
 from fedclust.report import figures, style
 from fedclust.report.flow import flow
 from fedclust.report.heatmaps import _order
 from fedclust.report.sweep import write_sweep
 from fedclust.report.terminal import print_summary
-from fedclust.report.write import Contents, contents, make_report
+from fedclust.report.write import Contents
 
 Plain = Callable[..., Path]
 CURVE = [[0.5, 0.5], [0.8, 0.9]]
@@ -35,7 +36,7 @@ def rows(report: Contents, name: str) -> list[list[str]]:
 
 def printed(folder: Path) -> str:
     console = Console(file=io.StringIO(), width=140)
-    print_summary(folder, console)
+    print_summary(all_contents(folder), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

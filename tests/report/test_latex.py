@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedclust.helpers.errors import ConfigError
-from fedclust.report.spec import Spec
+from fedclust.papers.reports import make_report, spec_of
 from fedclust.report.table import Cell, Table
-from fedclust.report.write import make_report
 
 _PAPER = r"""\documentclass[twocolumn]{article}
 \usepackage{booktabs,amssymb,graphicx}
@@ -78,7 +77,7 @@ def test_marks_and_wide_tables_compile(tmp_path: Path) -> None:
 
 def test_another_width_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"report\.latex=page is not allowed: column or wide"):
-        Spec.of({"report": {"latex": "page"}})
+        spec_of({"report": {"latex": "page"}})
 
 
 def test_a_table_shows_itself_as_a_table() -> None:

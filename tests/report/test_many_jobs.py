@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from many_jobs import many_jobs
 
+from fedclust.papers.reports import contents
 from fedclust.report import panels
 from fedclust.report.figures import draw
-from fedclust.report.write import contents
 
 
 def test_a_figure_of_many_arms_has_a_line_of_all_others_per_panel(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedclust.papers.reports import contents
 from fedclust.report import figures, style
 from fedclust.report.curves import draw
 from fedclust.report.figures import Picture
@@ -20,7 +21,6 @@ from fedclust.report.page import Page, render
 from fedclust.report.panels import bars, heat, multiples
 from fedclust.report.pivot import pivots
 from fedclust.report.table import Cell, Table
-from fedclust.report.write import contents
 
 Plain = Callable[..., Path]
 CSS = files("fedclust.report").joinpath("page.css").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedclust.report.write import contents
+from fedclust.papers.reports import contents
 
 Job = Callable[..., Any]
 

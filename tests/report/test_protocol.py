@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedclust.report.write import Contents, contents
+from fedclust.papers.reports import contents
+from fedclust.report.write import Contents
 
 Plain = Callable[..., Path]
 CHOICES = {"experiment": "clove/label_skew", "case": "clove/mnist_skew_1"}

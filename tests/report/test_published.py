@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from fedclust.helpers.errors import ConfigError
-from fedclust.report.published import Published, lookup, rounding, table
-from fedclust.report.values import Gain
+from fedclust.papers.published import Published, lookup, rounding, table
+from fedclust.papers.values import Gain
 
 MNIST = {"dataset": "mnist"}
 
 
 def test_the_copy_is_the_source(root: Path) -> None:
     source = root.parent / "shared" / "paper_results.csv"
-    copy = files("fedclust.report").joinpath("published.csv").read_bytes()
+    copy = files("fedclust.papers").joinpath("published.csv").read_bytes()
     assert copy.startswith(b"paper,experiment,dataset,model,algorithm")
     if source.is_file():
         named = source.read_bytes().replace(b"Joint gradient+loss CFL", b"JGL")

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from fedclust.papers.reports import contents
 from fedclust.report import diagrams
 from fedclust.report.comparison import overall
 from fedclust.report.relative import Relative, explained, relative, relative_table
-from fedclust.report.write import Contents, contents
+from fedclust.report.write import Contents
 
 Plain = Callable[..., Path]
 

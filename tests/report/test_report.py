@@ -19,9 +19,10 @@ from rich.console import Console
 from fedclust.commands.sweep import not_run, notes
 from fedclust.commands.sweep_report import ReportAfterSweep
 from fedclust.helpers.errors import ConfigError, DataError, RunFolderError
+from fedclust.papers.reports import all_contents, contents, make_report
 from fedclust.report.curves import draw
 from fedclust.report.terminal import print_summary
-from fedclust.report.write import contents, experiments, make_report
+from fedclust.report.write import experiments
 
 Job = Callable[..., Path]
 
@@ -39,7 +40,7 @@ def table(folder: Path, name: str) -> list[dict[str, str]]:
 
 def summary(folder: Path) -> str:
     console = Console(file=io.StringIO(), width=140)
-    print_summary(folder, console)
+    print_summary(all_contents(folder), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

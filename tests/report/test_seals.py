@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedclust.helpers.files import sealed_file, sealed_json
-from fedclust.report.write import all_contents
+from fedclust.papers.reports import all_contents
 
 SEALED = ("config.yaml", "federation.json", "rounds.csv", "clients.parquet")
 

@@ -18,12 +18,13 @@ import torch
 from fedclust.datasets.digits import Digits
 from fedclust.federation import build, summary
 from fedclust.helpers.errors import ConfigError
+from fedclust.papers.reports import all_contents, contents, spec_of
 from fedclust.partitions.rotated import Rotated
 from fedclust.report import figures
 from fedclust.report.curves import draw
 from fedclust.report.recovery import words
-from fedclust.report.spec import Drawn, Spec
-from fedclust.report.write import Contents, all_contents, contents, make_report
+from fedclust.report.spec import Drawn
+from fedclust.report.write import Contents, make_report
 
 Plain = Callable[..., Path]
 CASES = {
@@ -384,8 +385,8 @@ def test_mistakes_in_the_figure_node_are_named() -> None:
         ({"row": []}, "report.figure.row is not allowed"),
     ):
         with pytest.raises(ConfigError, match=message):
-            Spec.of({"report": {"figure": node}})
-    assert Spec.of({}).figure == Drawn(rows=(), x="round")
+            spec_of({"report": {"figure": node}})
+    assert spec_of({}).figure == Drawn(rows=(), x="round")
 
 
 def test_a_purity_just_below_one_is_not_shown_as_one(tmp_path: Path, plain: Plain) -> None:

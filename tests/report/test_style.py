@@ -9,9 +9,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from fedclust.config.tree import CONF
+from fedclust.papers.reports import contents
 from fedclust.report import curves, style
 from fedclust.report.style import DASHES, PALETTE, look
-from fedclust.report.write import contents
 
 
 def methods_of(experiment: Path) -> list[str]:

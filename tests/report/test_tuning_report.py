@@ -11,8 +11,8 @@ import yaml
 from rich.console import Console
 
 from fedclust.report.terminal import print_table
-from fedclust.report.tuning import _places, make_tuning_report, read_searches, tuning_table
 from fedclust.tuning.record import Trial, write_trials
+from fedclust.tuning.report import _places, make_tuning_report, read_searches, tuning_table
 
 
 def search(folder: Path, method: str, values: dict[str, list[object]], **choices: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from write_run import write_run
 
 from fedclust.helpers.errors import ConfigError
-from fedclust.report.published import interval
+from fedclust.papers.published import interval
 from scripts import as_released, one_world, paper_page, prose, results, tables
 from scripts.campaign import read_list
 from scripts.cells import (

@@ -15,9 +15,9 @@ from omegaconf import DictConfig, open_dict
 from fedclust.commands.run import job_folder
 from fedclust.config.scales import parsed
 from fedclust.config.tree import CONF
-from fedclust.config.tuned import with_values
 from fedclust.helpers.errors import ConfigError
 from fedclust.tuning.space import Dimension, num_settings, space_of, written
+from fedclust.tuning.tuned import with_values
 
 FILES = {file.stem: file for file in (CONF / "space").glob("*.yaml")}
 

@@ -106,7 +106,7 @@ def rounding(printed: str) -> float:
 
 @cache
 def _rows() -> tuple[Mapping[str, str], ...]:
-    with files("fedclust.report").joinpath("published.csv").open(encoding="utf-8") as file:
+    with files("fedclust.papers").joinpath("published.csv").open(encoding="utf-8") as file:
         return tuple(csv.DictReader(file))
 
 

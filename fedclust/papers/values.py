@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted, require
-from fedclust.report.arms import Arm
-from fedclust.report.published import limit, rounding
-from fedclust.report.statements import (
+from fedclust.papers.published import limit, rounding
+from fedclust.papers.statements import (
     NOT_OVER,
     Pair,
     Single,
-    Verdict,
     judged,
     matched,
     unknown,
 )
+from fedclust.report.arms import Arm
+from fedclust.report.reference import Verdict
 from fedclust.report.wording import factor, show
 
 

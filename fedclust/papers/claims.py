@@ -11,8 +11,7 @@ from dataclasses import fields, replace
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from fedclust.helpers.errors import ConfigError, require
-from fedclust.report.arms import SEPARATOR, Arm
-from fedclust.report.courses import (
+from fedclust.papers.courses import (
     BestAtEnd,
     BestEarly,
     SettlesFirst,
@@ -20,9 +19,10 @@ from fedclust.report.courses import (
     Steadiest,
     WorstAtEnd,
 )
-from fedclust.report.orders import EqualUntil, OrderAtEnd, Overtakes
-from fedclust.report.statements import Claim, Verdict
-from fedclust.report.values import AtLeast, CostRatio, FewerRounds, Gain, Reaches
+from fedclust.papers.orders import EqualUntil, OrderAtEnd, Overtakes
+from fedclust.papers.values import AtLeast, CostRatio, FewerRounds, Gain, Reaches
+from fedclust.report.arms import SEPARATOR, Arm
+from fedclust.report.reference import Claim, Verdict
 
 _ORDERS = (EqualUntil, OrderAtEnd, Overtakes)
 _COURSES = (BestAtEnd, WorstAtEnd, BestEarly, Steadiest, SettlesFirst, SpreadShrinks)

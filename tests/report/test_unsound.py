@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 
 from fedclust.config import schema
 from fedclust.config.objects import Objects
-from fedclust.report.compat import SWITCHES, switched_on
+from fedclust.papers.unsound import SWITCHES, switched_on
 
 CONF = Path(__file__).parents[2] / "conf"
 # what to choose so that the options exist

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
+from fedclust.papers.statements import NOT_OVER, Pair, Statement, judged, matched, unknown
 from fedclust.report.arms import Arm
-from fedclust.report.statements import NOT_OVER, Pair, Statement, Verdict, judged, matched, unknown
+from fedclust.report.reference import Verdict
 from fedclust.report.wording import in_percent, show
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,73 +12,11 @@ from numpy.typing import NDArray
 from fedclust.helpers.errors import require
 from fedclust.metrics import METRICS, meaning
 from fedclust.report.arms import Arm
+from fedclust.report.reference import Verdict
 from fedclust.report.runs import Curve
+from fedclust.report.spec import check_value
 
 NOT_OVER = "not run to the end"
-_SHARE = 0.8  # of the seeds must agree with a verdict
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict on a claim.
-
-    Attributes:
-        claimed: the claim in words.
-        measured: what was measured, in words.
-        holds: on means over seeds; None where the runs do not reach far enough to tell.
-        seeds: in how many seeds it holds.
-        of: among how many.
-    """
-
-    claimed: str
-    measured: str
-    holds: bool | None
-    seeds: int
-    of: int
-
-    @property
-    def outcome(self) -> str:
-        """The verdict in words, see `outcome`."""
-        return outcome(self.holds, self.seeds, self.of)
-
-
-def outcome(holds: bool | None, seeds: int, of: int) -> str:
-    """A verdict in words: of one seed it says that, and where fewer than four fifths of several
-    agree with the mean nobody can tell.
-
-    Args:
-        holds: on the mean over seeds, or None.
-        seeds: in how many seeds the claim holds.
-        of: among how many; 0 where they are not counted.
-    """
-    if of == 1 and holds is not None:
-        return "one seed"
-    if holds is None or (seeds if holds else of - seeds) < _SHARE * of:
-        return "cannot tell"
-    return "holds" if holds else "does not hold"
-
-
-class Claim(Protocol):
-    """A statement about some arms."""
-
-    @property
-    def about_value(self) -> bool:
-        """Whether it takes runs of full size to judge it."""
-        ...
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arms it speaks of."""
-        ...
-
-    @property
-    def setting(self) -> str:
-        """The text with which titles of its settings begin; "" for all settings."""
-        ...
-
-    def check(self, arms: Sequence[Arm]) -> Verdict:
-        """The verdict; `arms` in the order of `names`."""
-        ...
 
 
 def matched(
@@ -126,18 +63,6 @@ def judged(
     alone = [test([v[:, s] for v in values]) for s in np.flatnonzero(complete)]
     means = [v[:, complete].mean(axis=1) for v in values]
     return Verdict(claimed, measured, test(means), sum(alone), len(alone))
-
-
-def check_value(value: Any, metric: str, key: str) -> None:
-    """Refuse what a metric cannot reach.
-
-    Raises:
-        ConfigError: for anything but a number, and for a fraction outside of [0, 1].
-    """
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    require(plain and math.isfinite(value), key, value, "a number")
-    if metric in METRICS and METRICS[metric].unit == "fraction":
-        require(0 <= value <= 1, key, value, f"in [0, 1], {metric} is a fraction")
 
 
 @dataclass(frozen=True, kw_only=True)

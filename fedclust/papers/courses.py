@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
+from fedclust.papers.statements import NOT_OVER, Statement, judged, matched, unknown
 from fedclust.report.arms import Arm
-from fedclust.report.statements import NOT_OVER, Statement, Verdict, judged, matched, unknown
+from fedclust.report.reference import Verdict
 from fedclust.report.wording import factor, show
 
 Values = NDArray[np.float64]

@@ -1,0 +1,148 @@
+"""What a report asks of published work. `fedclust.papers` answers; a report knows no paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fedclust.report.arms import Arm
+    from fedclust.report.runs import Run
+
+_SHARE = 0.8  # of the seeds must agree with a verdict
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a claim.
+
+    Attributes:
+        claimed: the claim in words.
+        measured: what was measured, in words.
+        holds: on means over seeds; None where the runs do not reach far enough to tell.
+        seeds: in how many seeds it holds.
+        of: among how many.
+    """
+
+    claimed: str
+    measured: str
+    holds: bool | None
+    seeds: int
+    of: int
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in words, see `outcome`."""
+        return outcome(self.holds, self.seeds, self.of)
+
+
+def outcome(holds: bool | None, seeds: int, of: int) -> str:
+    """A verdict in words: of one seed it says that, and where fewer than four fifths of several
+    agree with the mean nobody can tell.
+
+    Args:
+        holds: on the mean over seeds, or None.
+        seeds: in how many seeds the claim holds.
+        of: among how many; 0 where they are not counted.
+    """
+    if of == 1 and holds is not None:
+        return "one seed"
+    if holds is None or (seeds if holds else of - seeds) < _SHARE * of:
+        return "cannot tell"
+    return "holds" if holds else "does not hold"
+
+
+class Claim(Protocol):
+    """A statement about some arms."""
+
+    @property
+    def about_value(self) -> bool:
+        """Whether it takes runs of full size to judge it."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arms it speaks of."""
+        ...
+
+    @property
+    def setting(self) -> str:
+        """The text with which titles of its settings begin; "" for all settings."""
+        ...
+
+    def check(self, arms: Sequence[Arm]) -> Verdict:
+        """The verdict; `arms` in the order of `names`."""
+        ...
+
+
+class Printed(Protocol):
+    """A printed number, in the unit of its table (percent for accuracies)."""
+
+    @property
+    def mean(self) -> float:
+        """Its value."""
+        ...
+
+    @property
+    def std(self) -> float | None:
+        """Its standard deviation, or None where none is printed."""
+        ...
+
+    def agrees(self, values: NDArray[np.float64]) -> bool:
+        """Whether values measured with some seeds [S] agree with it."""
+        ...
+
+
+class Reference(Protocol):
+    """What is known of published work."""
+
+    def table(self, name: str) -> Sequence[Mapping[str, str]]:
+        """The rows of a printed table, "<paper>/<table>".
+
+        Raises:
+            ConfigError: when there is no such table.
+        """
+        ...
+
+    def lookup(
+        self,
+        name: str,
+        algorithm: str,
+        choices: Mapping[str, str],
+        iteration: int,
+        *,
+        whole: bool,
+        metric: str = "test_acc",
+    ) -> Printed | None:
+        """The number that a table prints for an arm, see `fedclust.papers.published.lookup`."""
+        ...
+
+    def thresholds(self, name: str | None) -> list[int]:
+        """The accuracies, in percent, for which a table prints the first round that reaches
+        them.
+        """
+        ...
+
+    def claim(self, entry: Mapping[str, Any]) -> Claim:
+        """The claim that a config entry describes.
+
+        Raises:
+            ConfigError: for an unknown kind, key or metric, or a missing key.
+        """
+        ...
+
+    def check(self, claims: Sequence[Claim], arms: Sequence[Arm]) -> list[tuple[str, Verdict]]:
+        """Verdicts, each with the setting it was checked in ("" where there is one only)."""
+        ...
+
+    def changed(self, run: Run) -> tuple[str, ...]:
+        """The overrides by which a job is not the published experiment's."""
+        ...
+
+    def switched_on(self, config: Mapping[str, Any]) -> list[str]:
+        """Options of a job that follow a paper where that is unsound, a line each."""
+        ...

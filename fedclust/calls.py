@@ -344,18 +344,13 @@ class Call(Generic[R_co]):
         return replace(calls[0], **values)
 
 
-@dataclass(frozen=True)
-class TrainCall(Call[LocalResult]):
-    """Local training of row i from models[label[i]].
+@dataclass(frozen=True, kw_only=True)
+class LocalWork:
+    """What local training may be given besides models, data and solver; nothing of it by default.
 
     A step moves the parameters against gradient + linear[i] + the solver's penalty terms.
 
     Attributes:
-        models: [K, P] where rows start.
-        label: [C] int64 in [0, K).
-        shards: the rows' data.
-        solver: what a local step is.
-        lr: learning rate of the call.
         slots: [K, P] momentum that row i starts with: slots[label[i]]; None for 0.
         anchor: [C, P] where the solver's proximal term pulls row i to; None for its start.
         linear: [C, P] added to every gradient, as SCAFFOLD's control variates; None for 0.
@@ -363,6 +358,36 @@ class TrainCall(Call[LocalResult]):
             batch's examples; None for 1. The result's loss is weighted likewise.
         frozen: [P] bool, parameters that keep their value and momentum; None for none.
         each_step: whether the loss of every step is asked for, `LocalResult.step_loss`.
+    """
+
+    slots: Tensor | None = field(default=None, metadata=_OF_MODELS)
+    anchor: Tensor | None = None
+    linear: Tensor | None = None
+    example_weight: Tensor | None = field(default=None, metadata=_OF_EXAMPLES)
+    frozen: Tensor | None = field(default=None, metadata=_OF_CALL)
+    each_step: bool = field(default=False, metadata=_OF_CALL)
+
+    def on(
+        self, models: Tensor, label: Tensor, shards: Shards, solver: Solver, lr: float
+    ) -> TrainCall:
+        """The call that asks for this work."""
+        given = {one.name: getattr(self, one.name) for one in fields(LocalWork)}
+        return TrainCall(models, label, shards, solver, lr, **given)
+
+
+PLAIN = LocalWork()
+
+
+@dataclass(frozen=True)
+class TrainCall(LocalWork, Call[LocalResult]):
+    """Local training of row i from models[label[i]].
+
+    Attributes:
+        models: [K, P] where rows start.
+        label: [C] int64 in [0, K).
+        shards: the rows' data.
+        solver: what a local step is.
+        lr: learning rate of the call.
         rates: where rows have their own learning rate, proximal weight and weight decay, which
             then count instead of `lr` and those of `solver`; None where all have the same.
     """
@@ -373,13 +398,7 @@ class TrainCall(Call[LocalResult]):
     shards: Shards
     solver: Solver = field(metadata=_OF_CALL)
     lr: float = field(metadata=_OF_CALL)
-    slots: Tensor | None = field(default=None, metadata=_OF_MODELS)
-    anchor: Tensor | None = None
-    linear: Tensor | None = None
-    example_weight: Tensor | None = field(default=None, metadata=_OF_EXAMPLES)
-    frozen: Tensor | None = field(default=None, metadata=_OF_CALL)
-    each_step: bool = field(default=False, metadata=_OF_CALL)
-    rates: Rates | None = None  # calls of one kind may differ in it
+    rates: Rates | None = field(default=None, kw_only=True)  # calls of one kind may differ in it
 
     @property
     def own_rates(self) -> Rates:
@@ -409,10 +428,13 @@ class TrainCall(Call[LocalResult]):
     @property
     def kind(self) -> Hashable:
         """See `Call`."""
-        given = (self.slots, self.anchor, self.linear, self.example_weight)
-        frozen = None if self.frozen is None else self.frozen.cpu().numpy().tobytes()
-        which = tuple(x is None for x in given)
-        return "train", self.solver.form, which, frozen, self.each_step
+        form: list[Hashable] = []  # what is the call's own must be equal, the rest there or not
+        for one in fields(LocalWork):
+            value = getattr(self, one.name)
+            if one.metadata != _OF_CALL:
+                value = value is None
+            form.append(value.cpu().numpy().tobytes() if isinstance(value, Tensor) else value)
+        return "train", self.solver.form, tuple(form)
 
     @property
     def work(self) -> Tensor:

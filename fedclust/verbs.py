@@ -69,7 +69,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from fedclust.calls import Alignment, Answers, LocalResult, MeanResult
+from fedclust.calls import PLAIN, Alignment, Answers, LocalResult, LocalWork, MeanResult
 from fedclust.helpers.rng import Stream
 from fedclust.models.params import Layout
 from fedclust.solver import Solver
@@ -171,19 +171,15 @@ class Clients(Protocol):
         label: Tensor,
         ids: Tensor,
         solver: Solver,
+        work: LocalWork = PLAIN,
         *,
-        slots: Tensor | None = None,
         purpose: str = "train",
-        anchor: Tensor | None = None,
-        linear: Tensor | None = None,
-        example_weight: Tensor | None = None,
-        frozen: Tensor | None = None,
-        each_step: bool = False,
     ) -> LocalResult:
         """Local training of the clients `ids` [C], client i from model label[i] of
         `models` [K, P].
 
-        What is optional is that of `fedclust.calls.TrainCall`; `purpose` names the randomness.
+        `work` holds what else it is given, as `LocalWork(anchor=anchor)`; `purpose` names the
+        randomness.
         """
         ...
 
@@ -194,8 +190,7 @@ class Clients(Protocol):
         ids: Tensor,
         solver: Solver,
         weight: Tensor | None = None,
-        *,
-        slots: Tensor | None = None,
+        work: LocalWork = PLAIN,
     ) -> MeanResult:
         """Local training as that of `train`, and the mean of what it makes of every model.
 
@@ -204,7 +199,8 @@ class Clients(Protocol):
         Args:
             models, label, ids, solver: see `train`.
             weight: [C] of the clients in the means, None = equal.
-            slots: [K, P] momenta that clients start with, whose means are then computed too.
+            work: see `train`; where it has `slots`, their means are computed too. The losses of
+                single steps are not returned.
         """
         ...
 

@@ -98,7 +98,7 @@ def _everything(engine: Engine, device: torch.device, sizes: tuple[int, ...]) ->
     results = {
         "train": engine.answer(train),
         "train with all terms": engine.answer(
-            TrainCall(*given, shards, everything, everything.lr, momenta, **more)
+            TrainCall(*given, shards, everything, everything.lr, slots=momenta, **more)
         ),
         "loss": engine.answer(LossCall(given[0], shards)),
         "gradient": engine.answer(GradCall(*given, shards)),

@@ -27,6 +27,7 @@ import torch
 
 from fedclust.algorithms.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, average, zeros
+from fedclust.calls import LocalWork
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Fraction
 from fedclust.solver import Solver
@@ -66,7 +67,7 @@ class APFL(PersonalModels):
         linear = -(1 - alpha) / solver.rate(rnd.t) * moved
         mixtures = alpha * state.personal[cohort] + (1 - alpha) * state.model  # u_i
         own = torch.arange(len(cohort), device=cohort.device)
-        local = clients.train(mixtures, own, cohort, solver, linear=linear)
+        local = clients.train(mixtures, own, cohort, solver, LocalWork(linear=linear))
         personal = (local.params - (1 - alpha) * common.params) / alpha  # v_i
         state = self.State(
             model=model,

@@ -31,6 +31,7 @@ from fedclust.algorithms.descent import descend
 from fedclust.algorithms.loss_clusters import LossClusters
 from fedclust.algorithms.momenta import Owner, momenta_at_rest, shared_momenta
 from fedclust.algorithms.steps import Aggregation, average, train_and_average, weights
+from fedclust.calls import LocalWork
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_sum
@@ -113,7 +114,7 @@ class CFLMGD(LossClusters):
             momentum = momentum if means.slots is None else means.slots  # at rest without beta
             return replace(state, models=models, momentum=momentum), cost
         own, slots = torch.arange(len(cohort), device=cohort.device), momentum[cohort]
-        local = clients.train(models[label], own, cohort, self.solver, slots=slots)
+        local = clients.train(models[label], own, cohort, self.solver, LocalWork(slots=slots))
         if local.slots is not None:
             weight, k = weights(cohort, rnd, self.aggregation), len(models)
             momentum = shared_momenta(local.slots, momentum, label, weight, "client", k, rnd)

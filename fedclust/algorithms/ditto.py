@@ -19,6 +19,7 @@ import torch
 
 from fedclust.algorithms.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, train_and_average, zeros
+from fedclust.calls import LocalWork
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients
@@ -52,7 +53,9 @@ class Ditto(PersonalModels):
         # line 6: v <- v - eta * (grad F(v) + lambda * (v - w^t))
         anchor = state.model.expand(len(cohort), -1)
         rows = torch.arange(len(cohort), device=cohort.device)
-        own = clients.train(state.personal[cohort], rows, cohort, self.personal, anchor=anchor)
+        own = clients.train(
+            state.personal[cohort], rows, cohort, self.personal, LocalWork(anchor=anchor)
+        )
         state = self.State(
             model=model,
             personal=state.personal.replaced(cohort, own.params),

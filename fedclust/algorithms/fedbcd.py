@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import arrived, clients_with_data, zeros
+from fedclust.calls import LocalWork
 from fedclust.helpers.ops import cluster_mean
 from fedclust.solver import Solver
 from fedclust.types import ClientModels, Cost, Round, Served
@@ -66,7 +67,7 @@ class FedBCD(Method):
         cohort = rnd.cohort
         anchor = state.model.expand(len(cohort), -1)
         start, own = state.local[cohort], torch.arange(len(cohort), device=cohort.device)
-        trained = clients.train(start, own, cohort, self.solver, anchor=anchor)
+        trained = clients.train(start, own, cohort, self.solver, LocalWork(anchor=anchor))
         local = state.local.replaced(cohort, trained.params)
         ids = clients_with_data(rnd)  # the others never hold anything but the initial model
         held = local[ids]

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from fedclust.algorithms.mixtures import mixture_notes, real_examples, shares
 from fedclust.algorithms.steps import Aggregation, average, clients_with_data
+from fedclust.calls import LocalWork
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne
 from fedclust.solver import Solver
@@ -104,7 +105,9 @@ class FedEM(Method):
         cohort, k = rnd.cohort, len(state.models)
         component = torch.arange(k, device=cohort.device).repeat_interleave(len(cohort))
         ids, weight = cohort.repeat(k), belongs.permute(2, 0, 1).flatten(0, 1)  # [K * C, n]
-        local = clients.train(state.models, component, ids, self.solver, example_weight=weight)
+        local = clients.train(
+            state.models, component, ids, self.solver, LocalWork(example_weight=weight)
+        )
         models, cost = average(clients, local, state.models, component, ids, rnd, self.aggregation)
         share = shares(belongs, cohort, rnd)
         state = replace(

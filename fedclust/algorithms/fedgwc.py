@@ -28,6 +28,7 @@ from torch import Tensor
 from fedclust.algorithms.cheapest import join_cheapest
 from fedclust.algorithms.gaussian_weights import affinity, communities, rewards
 from fedclust.algorithms.steps import Aggregation, arrived, average, clients_with_data
+from fedclust.calls import LocalWork
 from fedclust.helpers.errors import counted
 from fedclust.helpers.ranges import NonNegative, Positive
 from fedclust.solver import Solver
@@ -100,7 +101,7 @@ class FedGWC(Method):
         cohort, k = rnd.cohort, len(state.models)
         label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
         own = label[cohort]
-        local = clients.train(state.models, own, cohort, self.solver, each_step=True)
+        local = clients.train(state.models, own, cohort, self.solver, LocalWork(each_step=True))
         models, cost = average(clients, local, state.models, own, cohort, rnd, self.aggregation)
         state = replace(state, models=models, label=label)
         assert local.step_loss is not None

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.fedper import FedPer
-from fedclust.calls import LocalResult
+from fedclust.calls import LocalResult, LocalWork
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne
 from fedclust.types import Round
@@ -45,6 +45,8 @@ class FedRep(FedPer):
         own = torch.arange(len(models), device=models.device)
         head = self._head(clients.layout, models.device)
         solver = replace(self.solver, epochs=self.head_epochs, steps=None)
-        heads = clients.train(models, own, rnd.cohort, solver, purpose="head", frozen=~head)
-        bodies = clients.train(heads.params, own, rnd.cohort, self.solver, frozen=head)
+        still = LocalWork(frozen=~head)
+        heads = clients.train(models, own, rnd.cohort, solver, still, purpose="head")
+        still = LocalWork(frozen=head)
+        bodies = clients.train(heads.params, own, rnd.cohort, self.solver, still)
         return replace(bodies, steps=heads.steps + bodies.steps)

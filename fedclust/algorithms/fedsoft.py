@@ -30,6 +30,7 @@ from torch.nn.functional import normalize
 from fedclust.algorithms.mixtures import drawn, fitting_shares, mixture_notes
 from fedclust.algorithms.personal import serve_personal
 from fedclust.algorithms.steps import clients_with_data
+from fedclust.calls import LocalWork
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction
 from fedclust.solver import Solver
@@ -99,7 +100,9 @@ class FedSoft(Method):
         pull = normalize(importance[cohort], p=1)
         anchor = pull @ state.models
         own = torch.arange(len(cohort), device=cohort.device)
-        local = clients.train(state.personal[cohort], own, cohort, self.solver, anchor=anchor)
+        local = clients.train(
+            state.personal[cohort], own, cohort, self.solver, LocalWork(anchor=anchor)
+        )
         state = self.State(
             models=weight.T @ local.params,
             personal=state.personal.replaced(cohort, local.params),

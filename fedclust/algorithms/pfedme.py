@@ -33,6 +33,7 @@ import torch
 from fedclust.algorithms.one_batch import with_one_batch
 from fedclust.algorithms.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, weights, zeros
+from fedclust.calls import LocalWork
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean
 from fedclust.helpers.ranges import AtLeastOne, Positive, Range
@@ -83,7 +84,8 @@ class PFedMe(PersonalModels):
         personal, steps, loss = local, 0, 0.0  # theta_i
         for r in range(self.local_rounds):
             here = clients.at(with_one_batch(rnd, self.solver.batch_size, r))
-            near = here.train(personal, own, cohort, solver, purpose=f"batch {r}", anchor=local)
+            work = LocalWork(anchor=local)
+            near = here.train(personal, own, cohort, solver, work, purpose=f"batch {r}")
             personal = near.params
             local = local - self.local_lr * pull * (local - personal)
             steps, loss = steps + int(near.steps.sum()), loss + float(near.loss.mean())

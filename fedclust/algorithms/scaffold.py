@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import arrived, zeros
+from fedclust.calls import LocalWork
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import on_host
 from fedclust.helpers.ranges import Positive
@@ -70,7 +71,9 @@ class Scaffold(Method):
         # c in the paper; who has not arrived has c_i = 0
         mean = state.control * (rnd.fed.num_clients / rnd.present.sum())
         linear = mean - before
-        local = clients.train(state.model, zeros(cohort), cohort, self.solver, linear=linear)
+        local = clients.train(
+            state.model, zeros(cohort), cohort, self.solver, LocalWork(linear=linear)
+        )
         moved = local.params - state.model  # y_i - x
         steps = local.steps.clamp(min=1).unsqueeze(1) * self.solver.rate(rnd.t)
         after = -linear - moved / steps  # c_i+ = c_i - c + (x - y_i) / (K eta_l)

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.calls import LocalResult, MeanResult
+from fedclust.calls import LocalResult, LocalWork, MeanResult
 from fedclust.helpers.ops import discrepancy, on_host
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
@@ -124,7 +124,7 @@ def train_and_average(
         cost.
     """
     weight = weights(ids, rnd, aggregation, label)
-    result = clients.train_mean(models, label, ids, solver, weight, slots=slots)
+    result = clients.train_mean(models, label, ids, solver, weight, LocalWork(slots=slots))
     return result.models, result, cost_of(result, label, ids, rnd)
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedclust.algorithms.steps import Aggregation, arrived, average, train_and_average, zeros
 from fedclust.algorithms.uniting import linked, unite
+from fedclust.calls import LocalWork
 from fedclust.helpers.ops import cluster_mean, cosine
 from fedclust.helpers.ranges import NonNegative, Range
 from fedclust.solver import Solver
@@ -90,7 +91,7 @@ class StoCFL(Method):
             clients, state.common, zeros(cohort), cohort, self.solver, self.aggregation, rnd
         )
         pulled = replace(self.solver, proximal=self.mu)
-        local = clients.train(state.models, label, cohort, pulled, anchor=anchor)
+        local = clients.train(state.models, label, cohort, pulled, LocalWork(anchor=anchor))
         models, cost = average(clients, local, state.models, label, cohort, rnd, self.aggregation)
         cost = replace(cost, notes={**cost.notes, "num_clusters_found": len(models)})
         return replace(state, common=common, models=models), observing.plus(beside).plus(cost)

@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from fedclust.calls import (
+    PLAIN,
     AlignCall,
     Alignment,
     GradCall,
     GradSumCall,
     LocalResult,
+    LocalWork,
     LossCall,
     MeanResult,
     Shards,
     SumCall,
     TestCall,
-    TrainCall,
 )
 from fedclust.helpers.errors import DivergedError
 from fedclust.helpers.ops import mean_of
@@ -131,33 +132,17 @@ class SeedClients:
         label: Tensor,
         ids: Tensor,
         solver: Solver,
+        work: LocalWork = PLAIN,
         *,
-        slots: Tensor | None = None,
         purpose: str = "train",
-        anchor: Tensor | None = None,
-        linear: Tensor | None = None,
-        example_weight: Tensor | None = None,
-        frozen: Tensor | None = None,
-        each_step: bool = False,
     ) -> LocalResult:
         """Local training of the clients `ids` [C], each as far as it gets this round.
 
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
-        call = TrainCall(
-            models,
-            label,
-            self._training(ids, purpose),
-            solver,
-            solver.rate(self.rnd.t),
-            slots=slots,
-            anchor=anchor,
-            linear=linear,
-            example_weight=example_weight,
-            frozen=frozen,
-            each_step=each_step,
-        )
+        shards = self._training(ids, purpose)
+        call = work.on(models, label, shards, solver, solver.rate(self.rnd.t))
         result = self.engine.answer(call)
         if result.step_loss is not None:  # as wide as the longest client of all that it met
             most = int(result.steps.max()) if len(ids) else 0
@@ -172,20 +157,20 @@ class SeedClients:
         ids: Tensor,
         solver: Solver,
         weight: Tensor | None = None,
-        *,
-        slots: Tensor | None = None,
+        work: LocalWork = PLAIN,
     ) -> MeanResult:
         """Local training of the clients `ids` [C], and the mean of what it makes of every model.
 
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
+        slots, work = work.slots, replace(work, each_step=False)
         if self.discrepancy:
-            local = self.train(models, label, ids, solver, slots=slots)
+            local = self.train(models, label, ids, solver, work)
             return MeanResult.of(local, models, label, weight, slots, keep=True, exact=self.exact)
         shards, rate = self._training(ids, "train"), solver.rate(self.rnd.t)
-        call = SumCall(TrainCall(models, label, shards, solver, rate, slots=slots), weight)
-        sums = self.engine.answer(call)
+        call = work.on(models, label, shards, solver, rate)
+        sums = self.engine.answer(SumCall(call, weight))
         _check_finite(sums.loss, "training", ids, self.rnd)
         moved = None
         if sums.slots is not None:

@@ -23,6 +23,7 @@ from planted import (
 from torch import Tensor
 
 from fedclust.algorithms.momenta import shared_momenta
+from fedclust.calls import LocalWork
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 
@@ -88,8 +89,9 @@ def test_model_averaging_by_hand() -> None:
         params, slots = torch.zeros(21), torch.zeros(21)
         for client, share in zip(members, weight, strict=True):
             one = client.unsqueeze(0)
+            work = LocalWork(slots=before.momentum)
             local = clients.at(rnd).train(
-                before.models, torch.tensor([cluster]), one, algorithm.solver, slots=before.momentum
+                before.models, torch.tensor([cluster]), one, algorithm.solver, work
             )
             assert local.slots is not None
             params += share * local.params[0]

@@ -20,6 +20,7 @@ from planted import (
 )
 
 from fedclust.algorithms.gaussian_weights import affinity, communities, rewards
+from fedclust.calls import LocalWork
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
@@ -104,9 +105,8 @@ def test_with_everybody_the_weights_are_the_shares_of_the_last_rewards() -> None
     states, _ = simulate(algorithm, fed, rounds)
     zero = torch.zeros(CLIENTS, dtype=torch.int64)
     clients = engine_for(fed).at(rounds[1])
-    local = clients.train(
-        states[0].models, zero, rounds[1].cohort, algorithm.solver, each_step=True
-    )
+    work = LocalWork(each_step=True)
+    local = clients.train(states[0].models, zero, rounds[1].cohort, algorithm.solver, work)
     reward = rewards(local.step_loss, fed.train.count)
     expected = (reward / reward.sum()).unsqueeze(1).expand(-1, CLIENTS)
     torch.testing.assert_close(states[1].weight, expected)

@@ -72,10 +72,10 @@ def test_ditto_serves_the_common_model_to_who_never_took_part() -> None:
 class Passes(ToyEngine):
     """Every pass over a client's data adds its `pull`."""
 
-    def train(self, models: Any, label: Any, ids: Any, solver: Any, purpose: str = "train") -> Any:
+    def train(self, models: Any, label: Any, ids: Any, solver: Any, *work: Any, **more: Any) -> Any:
         assert solver.steps is None
         whole = ToyEngine(pull=solver.epochs * self.pull, start=self.start)
-        return whole.train(models, label, ids, solver, purpose)
+        return whole.train(models, label, ids, solver, *work, **more)
 
 
 @pytest.mark.parametrize("epochs", [1, 3])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from planted import CLIENTS, configured, engine_for, federation, rounds_of, simulate
 
+from fedclust.calls import LocalWork
 from fedclust.helpers.errors import ConfigError
 
 NAMES = ["fedper", "fedrep"]
@@ -64,9 +65,8 @@ def test_fedrep_trains_one_part_at_a_time() -> None:
     models = start.model.repeat(CLIENTS, 1)
     local = algorithm._train(models, clients, rnd)
     # the head is that of training with the body at rest, whatever the body does afterwards
-    alone = clients.train(
-        models, own, own, configured_head(algorithm), purpose="head", frozen=~head
-    )
+    still, solver = LocalWork(frozen=~head), configured_head(algorithm)
+    alone = clients.train(models, own, own, solver, still, purpose="head")
     assert torch.equal(alone.params[:, ~head], models[:, ~head])
     assert torch.equal(local.params[:, head], alone.params[:, head])
     assert (local.params[:, ~head] - models[:, ~head]).abs().max() > 1e-3

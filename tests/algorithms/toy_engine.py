@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import LocalResult, MeanResult
+from fedclust.calls import PLAIN, LocalResult, LocalWork, MeanResult
 from fedclust.helpers.rng import Stream
 from fedclust.scenarios.static import Static
 from fedclust.solver import Solver
@@ -47,8 +47,9 @@ class ToyEngine:
         label: Tensor,
         ids: Tensor,
         solver: Solver,
+        work: LocalWork = PLAIN,
+        *,
         purpose: str = "train",
-        anchor: Tensor | None = None,
     ) -> LocalResult:
         one = torch.ones(len(ids))
         params, steps = models[label] + self.pull[ids], one.to(torch.int64)
@@ -61,10 +62,11 @@ class ToyEngine:
         ids: Tensor,
         solver: Solver,
         weight: Tensor | None = None,
-        slots: None = None,
+        work: LocalWork = PLAIN,
     ) -> MeanResult:
         local = self.train(models, label, ids, solver)
-        return MeanResult.of(local, models, label, weight, slots, keep=self.discrepancy, exact=True)
+        keep = self.discrepancy
+        return MeanResult.of(local, models, label, weight, work.slots, keep=keep, exact=True)
 
     def loss(self, models: Tensor, ids: Tensor) -> Tensor:
         assert self.target is not None

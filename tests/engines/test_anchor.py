@@ -93,8 +93,7 @@ def test_a_row_alone_meets_its_own_anchor(engine: str) -> None:
                 row_of(shards, row),
                 solver,
                 0.05,
-                None,
-                anchor[row : row + 1],
+                anchor=anchor[row : row + 1],
             )
         )
         torch.testing.assert_close(alone.params[0], together[row], rtol=1e-5, atol=1e-6)

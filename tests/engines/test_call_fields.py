@@ -45,7 +45,7 @@ def call(engine: Engine, field: str, solver: str) -> TrainCall:
     rows, width = shards.index.shape
     slots = 0.01 * starts(engine, 3).flip(0) if how.momentum else None
     more = given(engine, field, rows, width)
-    return TrainCall(starts(engine), labels(rows), shards, how, how.lr, slots, **more)
+    return TrainCall(starts(engine), labels(rows), shards, how, how.lr, slots=slots, **more)
 
 
 @pytest.mark.parametrize("solver", ["sgd", "full_batch", "everything"])

@@ -10,7 +10,7 @@ import torch
 from engine_toys import shipped, toy_pool
 from fronts import Front
 
-from fedclust.calls import Shards
+from fedclust.calls import LocalWork, Shards
 from fedclust.engines import make_engine
 from fedclust.engines.clients import batch_of
 from fedclust.engines.loop import LoopEngine
@@ -232,3 +232,34 @@ def test_batches_are_the_same_on_every_engine(name: str) -> None:
     label = torch.tensor([0, 1, 1, 0])
     want, got = (e.at(rnd).grad(models, label, ids, batch_size=3) for e in (loop, fast))
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["loop", "fused"])
+@pytest.mark.parametrize("discrepancy", [False, True])
+def test_a_mean_is_that_of_the_same_work(name: str, discrepancy: bool) -> None:
+    """Whatever `train` is given, `train_mean` is given too."""
+    fed = federation()
+    rnd = next(Static().rounds(fed, 5))
+    engine = make_engine(name, shipped("linear", SHAPE), fed.pool)
+    clients = Front(engine, discrepancy).at(rnd)
+    models, everyone = clients.init(Stream.of(5, "init"), 2), torch.arange(4)
+    label = torch.tensor([0, 1, 0, 1])
+    draw = torch.Generator().manual_seed(1)
+    work = LocalWork(
+        slots=torch.randn(models.shape, generator=draw),
+        anchor=torch.randn(4, models.shape[1], generator=draw),
+        linear=torch.randn(4, models.shape[1], generator=draw),
+        example_weight=torch.rand(4, 9, generator=draw),
+        frozen=torch.arange(models.shape[1]) % 2 == 0 if name == "loop" else None,
+        each_step=True,
+    )
+    solver = replace(SOLVER, momentum=0.5, proximal=0.3)
+    each = clients.train(models, label, everyone, solver, work)
+    mean = clients.train_mean(models, label, everyone, solver, None, work)
+    assert each.slots is not None
+    assert mean.slots is not None
+    for k in range(2):
+        torch.testing.assert_close(mean.models[k], each.params[label == k].mean(0))
+        torch.testing.assert_close(mean.slots[k], each.slots[label == k].mean(0))
+    plain = clients.train_mean(models, label, everyone, solver)
+    assert (plain.models - mean.models).abs().max() > 0.01

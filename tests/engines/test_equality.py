@@ -60,8 +60,8 @@ def test_training_equals_the_loop(engine: str, name: str, solver: str) -> None:
     how, shards = SOLVERS[solver], ragged_shards()
     models, label = starts(loop), labels(len(shards))
     slots = 0.01 * starts(loop, 4)[1:] if how.momentum else None
-    expected = loop.answer(TrainCall(models, label, shards, how, how.lr, slots))
-    got = fast.answer(TrainCall(models, label, shards, how, how.lr, slots))
+    expected = loop.answer(TrainCall(models, label, shards, how, how.lr, slots=slots))
+    got = fast.answer(TrainCall(models, label, shards, how, how.lr, slots=slots))
     assert (expected.params - models[label]).abs().amax(1)[
         shards.count > 0
     ].min() > 1e-3  # it did train
@@ -141,7 +141,7 @@ def test_inputs_are_left_as_they_were(engine: str, solver: str) -> None:
     models, label = starts(fast), labels(len(shards))
     slots = torch.ones_like(models)
     before = models.clone(), label.clone(), slots.clone(), shards.index.clone()
-    fast.answer(TrainCall(models, label, shards, how, how.lr, slots))
+    fast.answer(TrainCall(models, label, shards, how, how.lr, slots=slots))
     fast.answer(LossCall(models, shards))
     fast.answer(GradCall(models, label, shards))
     fast.answer(TestCall(models, label, shards))
@@ -191,7 +191,7 @@ def test_rows_without_examples_return_their_start(engine: str) -> None:
     slots = torch.ones_like(models)
     for shards, empty in ((ragged_shards(), [2]), (ragged_shards((0, 0)), [0, 1])):
         label = labels(len(shards))
-        result = engine.answer(TrainCall(models, label, shards, how, how.lr, slots))
+        result = engine.answer(TrainCall(models, label, shards, how, how.lr, slots=slots))
         assert result.slots is not None
         assert torch.equal(result.params[empty], models[label][empty])
         assert torch.equal(result.slots[empty], slots[label][empty])

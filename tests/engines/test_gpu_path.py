@@ -78,7 +78,7 @@ def test_training(name: str, solver: str) -> None:
     shards, label, models = ragged_shards(), labels(5), starts(cpu)
     how = SOLVERS[solver]
     slots = 0.1 * models if how.momentum else None
-    here = cpu.answer(TrainCall(models, label, shards, how, how.lr, slots))
+    here = cpu.answer(TrainCall(models, label, shards, how, how.lr, slots=slots))
     there = gpu.answer(
         TrainCall(
             models.to(CUDA),
@@ -86,7 +86,7 @@ def test_training(name: str, solver: str) -> None:
             on_device(shards),
             how,
             how.lr,
-            None if slots is None else slots.to(CUDA),
+            slots=None if slots is None else slots.to(CUDA),
         )
     )
     assert_same(here, there)
@@ -152,12 +152,12 @@ def several_calls(
         slots = 0.1 * models if solver.momentum else None
         anchor = models.flip(0)[label] if solver.proximal else None
         more = {name: terms(cpu, shards)[name] * (1 + 0.1 * call) for name in given}
-        here = cpu.answer(TrainCall(models, label, shards, solver, lr, slots, anchor, **more))
+        more = {"slots": slots, "anchor": anchor, **more}
+        here = cpu.answer(TrainCall(models, label, shards, solver, lr, **more))
         before = device.kernels
-        moved = [None if x is None else x.to(CUDA) for x in (slots, anchor)]
-        more = {name: x.to(CUDA) for name, x in more.items()}
+        more = {name: None if x is None else x.to(CUDA) for name, x in more.items()}
         models, label = models.to(CUDA), label.to(CUDA)
-        there = gpu.answer(TrainCall(models, label, on_device(shards), solver, lr, *moved, **more))
+        there = gpu.answer(TrainCall(models, label, on_device(shards), solver, lr, **more))
         kernels.append(device.kernels - before)
         assert_same(here, there)
     return kernels

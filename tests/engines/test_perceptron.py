@@ -48,7 +48,7 @@ def train(
         patch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
         patch.setattr(softmax, "trains", lambda *_: False)
         return engine.answer(
-            TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
+            TrainCall(models, label, shards, solver, solver.lr, slots=slots, anchor=anchor, **more)
         )
 
 

@@ -57,7 +57,7 @@ def both(
         models, label = starts(engine) * factor, labels(len(shards))
         more = {name: terms(engine, shards)[name] for name in given}
         return engine.answer(
-            TrainCall(models, label, shards, solver, solver.lr, slots, anchor, **more)
+            TrainCall(models, label, shards, solver, solver.lr, slots=slots, anchor=anchor, **more)
         )
 
     with pytest.MonkeyPatch.context() as patch:

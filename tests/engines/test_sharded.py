@@ -30,7 +30,7 @@ def everything(engine: Engine, counts: tuple[int, ...], solver: str) -> dict[str
     slots = 0.01 * starts(engine, 4)[1:] if how.momentum else None
     anchor = 0.5 * models[label] if how.proximal else None
     shards = replace(shards, work=torch.linspace(0.3, 1, len(shards)))
-    call = TrainCall(models, label, shards, how, how.lr, slots, anchor)
+    call = TrainCall(models, label, shards, how, how.lr, slots=slots, anchor=anchor)
     local, sums = engine.answer(call), engine.answer(SumCall(call, shards.count))
     gradients = GradCall(models, label, shards)
     loss_sum, correct = engine.answer(TestCall(models, label, shards))

@@ -38,7 +38,7 @@ def training(engine: Engine, solver: str = "momentum") -> TrainCall:
     how, shards = SOLVERS[solver], ragged_shards(COUNTS)
     slots = 0.01 * starts(engine, 4)[1:] if how.momentum else None
     shards = replace(shards, work=torch.linspace(0.3, 1, len(shards)))
-    return TrainCall(starts(engine), labels(len(shards), 2), shards, how, how.lr, slots)
+    return TrainCall(starts(engine), labels(len(shards), 2), shards, how, how.lr, slots=slots)
 
 
 def in_order(values: Tensor, label: Tensor, weight: Tensor | None) -> Tensor:

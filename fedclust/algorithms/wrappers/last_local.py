@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedclust.calls import LocalResult, MeanResult
+from fedclust.calls import PLAIN, LocalResult, LocalWork, MeanResult
 from fedclust.solver import Solver
 from fedclust.types import ClientModels, Cost, Round, Served
 from fedclust.verbs import Algorithm, Clients, Method, Scenario
@@ -123,11 +123,11 @@ class _Watched:
         label: Tensor,
         ids: Tensor,
         solver: Solver,
+        work: LocalWork = PLAIN,
         *,
         purpose: str = "train",
-        **optional: Any,
     ) -> LocalResult:
-        result = self._clients.train(models, label, ids, solver, purpose=purpose, **optional)
+        result = self._clients.train(models, label, ids, solver, work, purpose=purpose)
         # not what a method trains besides, such as to get to know its clients
         if purpose == "train":
             self.ids, self.params = ids, result.params
@@ -140,10 +140,9 @@ class _Watched:
         ids: Tensor,
         solver: Solver,
         weight: Tensor | None = None,
-        *,
-        slots: Tensor | None = None,
+        work: LocalWork = PLAIN,
     ) -> MeanResult:
-        local = self.train(models, label, ids, solver, slots=slots)
+        local = self.train(models, label, ids, solver, work)
         return MeanResult.of(
-            local, models, label, weight, slots, keep=self.discrepancy, exact=self.exact
+            local, models, label, weight, work.slots, keep=self.discrepancy, exact=self.exact
         )

@@ -1,5 +1,5 @@
-"""Methods, one file each, beside the parts that several of them share.
+"""Methods, one file each, whole beside what they share.
 
-`steps` holds the steps of a round, `start` the initial models, `cold_start`, `shift`, `warmup` and
-others a subject each; `wrappers` are methods around any method.
+`steps` holds the steps of a round, `parts` what two or more methods have in common, `wrappers`
+methods around any method. `warmup` and `cold_start` are parts that a config names.
 """

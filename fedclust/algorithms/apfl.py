@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from fedclust.algorithms.personal import PersonalModels
+from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, average, zeros
 from fedclust.calls import LocalWork
 from fedclust.helpers.errors import require

@@ -10,8 +10,9 @@ Differs from the paper:
   one.
 - LocalUpdate prints the parameters' step before the momentum's; its indices need the reverse, which
   makes one client alone a heavy ball.
-- A client that changes cluster leaves its old momentum behind; `momentum_owner: client` lets it
-  carry it along, see `fedclust.algorithms.momenta`.
+- A participant goes on from the momentum of its cluster, so that a client that changes cluster
+  leaves its old one behind; with `momentum_owner: client` it carries along what its cluster had
+  after its last participation.
 - Option I divides the summed momenta by `gradient_denominator`; the paper prints the number of all
   clients.
 - A cluster without participants keeps its model and its momentum; the paper leaves this open.
@@ -27,18 +28,18 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.descent import descend
-from fedclust.algorithms.loss_clusters import LossClusters
-from fedclust.algorithms.momenta import Owner, momenta_at_rest, shared_momenta
+from fedclust.algorithms.parts.descent import descend
+from fedclust.algorithms.parts.loss_clusters import LossClusters
 from fedclust.algorithms.steps import Aggregation, average, train_and_average, weights
 from fedclust.calls import LocalWork
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
-from fedclust.helpers.ops import cluster_sum
+from fedclust.helpers.ops import cluster_mean, cluster_sum
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients
 
 MomentumGradient = Literal["current", "lagged"]
+Owner = Literal["cluster", "client"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,3 +136,36 @@ class CFLMGD(LossClusters):
         models = descend(state.models, total, label, rate, denominator, rnd)  # eq. (5)
         shared = shared_momenta(momentum, state.momentum, label, None, owner, k, rnd)
         return self.State(models=models, momentum=shared, gradient=kept)
+
+
+def momenta_at_rest(models: Tensor, owner: Owner, rnd: Round) -> Tensor:
+    """Zeros, [K, P] for the clusters with the models [K, P], or [M, P] for the clients."""
+    owners = len(models) if owner == "cluster" else rnd.fed.num_clients
+    return models.new_zeros(owners, models.shape[1])
+
+
+def shared_momenta(
+    momentum: Tensor,
+    before: Tensor,
+    label: Tensor,
+    weight: Tensor | None,
+    owner: Owner,
+    num_clusters: int,
+    rnd: Round,
+) -> Tensor:
+    """All momenta once the participants of each cluster took the mean of theirs, [K, P] or [M, P].
+
+    Args:
+        momentum: [C, P] of the participants.
+        before: [K, P] or [M, P] of the clusters or clients; without participants they keep it.
+        label: [C] int64 in [0, K), cluster of every participant.
+        weight: [C] of the participants in the mean; None for equal ones.
+        owner: `cluster` or `client`.
+        num_clusters: K.
+        rnd: the round.
+    """
+    if owner == "cluster":
+        return cluster_mean(momentum, label, weight, empty=before)
+    none = momentum.new_zeros(num_clusters, momentum.shape[1])
+    mean = cluster_mean(momentum, label, weight, empty=none)
+    return before.index_copy(0, rnd.cohort, mean[label])

@@ -32,8 +32,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.cheapest import join_cheapest
-from fedclust.algorithms.matching import at_most, matched
+from fedclust.algorithms.parts.cheapest import join_cheapest
+from fedclust.algorithms.parts.matching import at_most, matched
 from fedclust.algorithms.steps import (
     Aggregation,
     arrived,

@@ -1,6 +1,6 @@
-"""Group cold start: how the first clients form groups, by a short pre-training.
+"""How the first clients form groups, and whose data changed so much that they start cold again.
 
-FlexCFL (arXiv:2108.09749), Algorithm 3.
+FlexCFL (arXiv:2108.09749), Algorithm 3 and eq. (9); FeSEM and IFCA-MIG use them too.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data, zeros
 from fedclust.calls import LocalResult
+from fedclust.federation import label_histogram
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean
-from fedclust.helpers.ranges import AtLeastOne
+from fedclust.helpers.ranges import AtLeastOne, NonNegative
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
 
 Grouping = Literal["clustered", "random_centres"]
+ShiftDistance = Literal["label_freq_l1", "label_count_l1", "released"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,3 +117,107 @@ class ColdStart:
         count = num_clusters * (self.scale if self.grouping == "clustered" else 1)
         priority = rnd.stream("cold start").keys(ids).argsort(stable=True)
         return ids[priority[:count]].sort().values
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftTest:
+    """Eq. (9): a client's labels changed if their distance to a reference exceeds `fraction` / L.
+
+    L is the number of classes. The paper's threshold on counts, 0.2 n_i / L, is that of
+    `label_count_l1`. The default compares relative frequencies, so that more data of the same
+    mixture are no shift. With 0.2 both fire when more than a tenth of a client's examples have
+    other labels than before. The reference is what the client had when it joined or moved last.
+
+    `released` is the rule of FlexCFL's released code. It takes Wasserstein's distance of the counts
+    as two samples. That sorts them, so it does not matter which label a count belongs to: a swap of
+    equally sized data with other labels is invisible. n_i is that of the start of the run for good,
+    and so is the reference until the client first moves; joining does not renew it. With
+    scenario=incremental the code starts with all data and then takes most of them away, which
+    fires for everybody; `scenario.complete_start` does that.
+
+    Attributes:
+        distance: mean over the labels of the absolute difference of their relative frequencies
+            (`label_freq_l1`), of their counts divided by the present n_i (`label_count_l1`), or of
+            their sorted counts divided by the first n_i (`released`).
+        fraction: 0.2 in the paper.
+    """
+
+    distance: ShiftDistance = "label_freq_l1"
+    fraction: NonNegative = 0.2
+
+    def __post_init__(self) -> None:
+        require(self.fraction >= 0, "algorithm.shift.fraction", self.fraction, "at least 0")
+
+    def start(self, rnd: Round, joined: Tensor) -> Tensor:
+        """References [M, L + 1] int64 before round 0: training examples of every label, and n_i.
+
+        n_i is that of the first reference; both are 0 where there is none yet.
+
+        Args:
+            rnd: round 0.
+            joined: [C] int64 clients that have a cluster before it.
+        """
+        reference = rnd.fed.group.new_zeros(rnd.fed.num_clients, rnd.fed.pool.num_classes + 1)
+        known = clients_with_data(rnd) if self.distance == "released" else joined
+        return self.after_moving(reference, known, rnd)
+
+    def after_joining(self, reference: Tensor, ids: Tensor, rnd: Round) -> Tensor:
+        """The references [M, L + 1] once the clients `ids` [C] have their first cluster."""
+        if self.distance == "released":
+            ids = ids[reference[ids, -1] == 0]
+        return self.after_moving(reference, ids, rnd)
+
+    def after_moving(self, reference: Tensor, ids: Tensor, rnd: Round) -> Tensor:
+        """The references [M, L + 1] once the clients `ids` [C] were assigned anew."""
+        now, first = label_histogram(rnd.fed, ids), reference[ids, -1]
+        size = first.where(first > 0, now.sum(1))
+        return reference.index_copy(0, ids, torch.cat([now, size.unsqueeze(1)], 1))
+
+    def followed(
+        self, label: Tensor, reference: Tensor | None, rnd: Round
+    ) -> tuple[Tensor, Tensor | None]:
+        """Who shifted, [A] int64 sorted, and the references after they and the cohort's new clients
+        were assigned.
+
+        Args:
+            label: [M] int64 before the round, -1 without a cluster.
+            reference: [M, L + 1], see `start`; None if nobody ever moves.
+            rnd: the round.
+        """
+        if reference is None:
+            return rnd.cohort[:0], None
+        moving = self.shifted(label, reference, rnd)
+        after = self.after_moving(reference, moving, rnd)
+        return moving, self.after_joining(after, rnd.cohort[label[rnd.cohort] < 0], rnd)
+
+    def shifted(self, label: Tensor, reference: Tensor, rnd: Round) -> Tensor:
+        """Clients that are there, have a cluster and fail the test, [A] int64 sorted.
+
+        Args:
+            label: [M] int64, -1 without a cluster.
+            reference: [M, L + 1], see `start`.
+            rnd: the round.
+        """
+        warm = (rnd.present & (label >= 0) & (rnd.fed.train.count > 0)).nonzero().squeeze(1)
+        return warm[self(label_histogram(rnd.fed, warm), reference[warm])]
+
+    def __call__(self, now: Tensor, reference: Tensor) -> Tensor:
+        """Who shifted, [A] bool.
+
+        Args:
+            now: [A, L] int64 training examples of every label.
+            reference: [A, L + 1], see `start`.
+        """
+        return self.gap(now, reference) > self.fraction / now.shape[1]  # eq. (9) divided by n_i
+
+    def gap(self, now: Tensor, reference: Tensor) -> Tensor:
+        """The distance, [A] float64 per example; arguments as above."""
+        before, first = reference[:, :-1], reference[:, -1:].clamp(min=1)
+        size = now.sum(1, keepdim=True).clamp(min=1)
+        if self.distance == "label_freq_l1":
+            had = before.sum(1, keepdim=True).clamp(min=1)
+            return (now.double() / size - before.double() / had).abs().mean(1)
+        if self.distance == "label_count_l1":
+            return ((now - before).double() / size).abs().mean(1)
+        # scipy.stats.wasserstein_distance of the counts taken as two samples
+        return ((now.sort(1).values - before.sort(1).values).double() / first).abs().mean(1)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedclust.algorithms.personal import PersonalModels
+from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, train_and_average, zeros
 from fedclust.calls import LocalWork
 from fedclust.solver import Solver

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.clustering import distance_tables, nearest_members
+from fedclust.algorithms.parts.clustering import distance_tables, nearest_members
 from fedclust.algorithms.steps import (
     Aggregation,
     arrived,

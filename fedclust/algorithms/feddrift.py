@@ -4,7 +4,7 @@ Gibbons, AISTATS 2023.
 https://arxiv.org/abs/2206.00799. When data have changed, every client tries all models and takes
 the best; where even that is much worse than the best was before, the concept is new and the client
 opens a model. Models that are as good on each other's data are merged. Eager opens one model for
-all new concepts of a step and merges none. More in `fedclust.algorithms.drift`.
+all new concepts of a step and merges none.
 
 Differs from the paper:
 - It compares losses; accuracies on training data, here, are those of the released code.
@@ -23,13 +23,16 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from fedclust.algorithms.cheapest import join_cheapest
-from fedclust.algorithms.drift import Linkage, merged, opened, training_hits
+from fedclust.algorithms.parts.cheapest import join_cheapest
+from fedclust.algorithms.parts.uniting import unite
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
 from fedclust.helpers.effects import IfDataChange, OnlyWithout
 from fedclust.helpers.errors import require
+from fedclust.helpers.ops import cluster_mean, one_hot
 from fedclust.helpers.ranges import AtLeastOne, Probability
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
@@ -37,8 +40,8 @@ from fedclust.verbs import Clients, Method, Scenario
 
 FirstModels = Literal["apart", "together"]
 Opening = Literal["each", "one"]
-
 STEPS = IfDataChange(otherwise="every")
+Linkage = Literal["complete", "average"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,7 @@ class FedDrift(Method):
         solver: local work.
         delta: a concept is new if the best accuracy falls by more.
         merge_delta: models within this distance are merged; None merges none.
-        linkage: distance of sets of models, see `fedclust.algorithms.drift.merged_models`.
+        linkage: distance of sets of models, see `merged_models`.
         first_models: every client begins with a model of its own (`apart`), or all `together`.
         opening: `each` client with a new concept opens a model, or all of a step share `one`.
         every: a step begins every so many rounds too, from that round on; None: only where data
@@ -146,3 +149,105 @@ class FedDrift(Method):
         cost = Cost(models_down=tried, scalars_up=tried, forward_passes=tried)
         known = state.best.index_copy(0, ids, best)
         return self.State(models=models, used=used, label=label, best=known), cost
+
+
+def training_hits(models: Tensor, ids: Tensor, clients: Clients, rnd: Round) -> Tensor:
+    """Correct training examples of every model [K, P] for every one of `ids` [A], [A, K] float64.
+
+    A test whose examples are the training ones; it looks at no test data.
+    """
+    here = clients.at(replace(rnd, fed=replace(rnd.fed, test=rnd.fed.train)))
+    label, hits = torch.full_like(rnd.fed.group, -1), list[Tensor]()
+    for model in range(len(models)):
+        label[ids] = model
+        hits.append(here.evaluate(Served(models=models, label=label.clone())).correct[ids])
+    return torch.stack(hits, 1).double()
+
+
+def model_distances(accuracy: Tensor) -> Tensor:
+    """How much worse two models are on each other's data than the other is, [K, K].
+
+    d(i, j) = max(a_ii - a_ij, a_jj - a_ji, 0).
+
+    Args:
+        accuracy: [K, K], a_ij that of model i on the data of model j.
+    """
+    own = accuracy.diagonal()
+    worse = (own.unsqueeze(1) - accuracy).clamp(min=0)
+    return worse.maximum(worse.T)
+
+
+def merged_models(distance: Tensor, most: float, how: Linkage) -> Tensor:
+    """The set of every model, [K] int64: sets up to this distance from each other are one.
+
+    Args:
+        distance: [K, K].
+        most: the largest distance, at least 0.
+        how: the distance of two sets is the largest (`complete`) or mean (`average`) of their
+            models.
+    """
+    if len(distance) < 2:
+        return torch.zeros(len(distance), dtype=torch.int64, device=distance.device)
+    tree = linkage(squareform(distance.double().cpu().numpy(), checks=False), how)
+    found = fcluster(tree, most, "distance") - 1
+    return torch.from_numpy(found).to(distance.device, torch.int64)
+
+
+def merged(
+    models: Tensor,
+    used: Tensor,
+    label: Tensor,
+    ids: Tensor,
+    hits: Tensor,
+    count: Tensor,
+    most: float,
+    how: Linkage,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Models [K', P], their last use [K'] and labels [M] once models of one concept are merged.
+
+    A merged model is the mean of its parts, weighted by their clients. Models without clients have
+    no data to be compared on and stay.
+
+    Args:
+        models, used, label: [K, P], [K] and [M] before.
+        ids: [A] the clients whose data decide.
+        hits, count: [A, K] correct examples of every model, and [A] examples.
+        most, how: see `merged_models`.
+    """
+    here, place = label[ids].unique(return_inverse=True)  # type: ignore[no-untyped-call]
+    member = one_hot(place, len(here)).double()  # [A, J]
+    accuracy = (member.T @ hits[:, here] / (member.T @ count.double()).unsqueeze(1)).T
+    part = merged_models(model_distances(accuracy), most, how)
+    after, kept = unite(label, here, part, len(models), len(models))
+    now = here.index_copy(0, place, after[ids])  # [J] the new number of every model
+    mean = cluster_mean(models[here], now, place.bincount(), empty=models[kept])
+    several = now.bincount(minlength=len(kept)) > 1  # the others keep every bit
+    return torch.where(several.unsqueeze(1), mean, models[kept]), used[kept], after
+
+
+def opened(
+    models: Tensor, used: Tensor, label: Tensor, ids: Tensor, copies: Tensor, most: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Models, their last use and labels once the clients `ids` [A] have new models.
+
+    Args:
+        models, used, label: [K, P], [K] and [M] before.
+        ids: [A] int64.
+        copies: [A, P] what each begins with, or [1, P] for all.
+        most: models there may be. Beyond, of those without clients the longest unused gives way;
+            whoever finds no room stays where it is.
+    """
+    if not len(ids):
+        return models, used, label
+    idle = [k for k in used.argsort(stable=True).tolist() if not bool((label == k).any())]
+    room = [*range(len(models), max(len(models), most)), *idle][: len(copies)]
+    slot = torch.tensor(room, dtype=torch.int64, device=ids.device)
+    if not room:
+        return models, used, label
+    added = max(0, max(room) + 1 - len(models))
+    models = torch.cat([models, models.new_zeros(added, models.shape[1])])
+    models = models.index_copy(0, slot, copies[: len(room)])
+    used = torch.cat([used, used.new_full((added,), -1)])
+    if len(copies) == 1:
+        return models, used, label.index_fill(0, ids, room[0])
+    return models, used, label.index_copy(0, ids[: len(room)], slot)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.mixtures import mixture_notes, real_examples, shares
+from fedclust.algorithms.parts.mixtures import mixture_notes, real_examples, shares
 from fedclust.algorithms.steps import Aggregation, average, clients_with_data
 from fedclust.calls import LocalWork
 from fedclust.helpers.errors import require

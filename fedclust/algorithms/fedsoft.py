@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fedclust.algorithms.mixtures import drawn, fitting_shares, mixture_notes
-from fedclust.algorithms.personal import serve_personal
+from fedclust.algorithms.parts.mixtures import drawn, fitting_shares, mixture_notes
+from fedclust.algorithms.parts.personal import serve_personal
 from fedclust.algorithms.steps import clients_with_data
 from fedclust.calls import LocalWork
 from fedclust.helpers.errors import require

@@ -21,8 +21,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.cold_start import ColdStart
-from fedclust.algorithms.shift import ShiftTest
+from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.steps import FlexAggregation, arrived, average
 from fedclust.helpers.effects import IfDataChange, OnlyWith
 from fedclust.helpers.errors import require

@@ -10,8 +10,10 @@ Differs from the paper:
 - Pre-training takes 50 steps, as in the released code; the paper names E epochs and one epoch.
 - Means are weighted by the participants' examples; Algorithm 1 divides by the examples of all
   clients.
-- Shifts are detected on relative label frequencies, see `fedclust.algorithms.shift`.
-- Inter-group aggregation is the released code's, see `fedclust.algorithms.inter_group`.
+- Shifts are detected on relative label frequencies, see `ShiftTest`.
+- Inter-group aggregation is by default the released code's convex combination. Eq. (20) adds a
+  vector of norm up to rate * (K - 1) in every round, which diverges (`inter_group.normalize:
+  false`).
 Differs from the released code (morningD/FlexCFL):
 - The code's test of a shift is blind to which label is which (`shift.distance: released`).
 - The group cold start sees the data of round 0. Under scenario=incremental that is the first part
@@ -27,19 +29,66 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.cold_start import ColdStart
-from fedclust.algorithms.inter_group import InterGroup
-from fedclust.algorithms.joining import Joining, join
-from fedclust.algorithms.shift import ShiftTest
-from fedclust.algorithms.steps import Aggregation, arrived, train_and_average
+from fedclust.algorithms.cold_start import ColdStart, ShiftTest
+from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
 from fedclust.helpers.effects import IfDataChange, OnlyWith
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne
+from fedclust.helpers.ops import cosine, discrepancy
+from fedclust.helpers.ranges import AtLeastOne, NonNegative
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, Method
 
 GroupInit = Literal["pretrained_mean", "common"]
+Joining = Literal["direction", "random"]
+_CPU_BLOCK = 2**26  # numbers in the models of one block of joining clients: 256 MiB of float32
+_GPU_BLOCK = 2**29
+_TINY_NORM = 1e-12  # below this a model has no direction
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterGroup:
+    """Groups move towards each other after each round, eq. (20): w_g + rate * sum over l != g of
+    w_l / ||w_l||.
+
+    Attributes:
+        rate: eta_g in the paper; 0 keeps the groups apart.
+        normalize: divide by 1 + rate * sum over l != g of 1 / ||w_l||, a convex combination of the
+            models; False is eq. (20) as printed.
+    """
+
+    rate: NonNegative = 0.0
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.rate >= 0, "algorithm.inter_group.rate", self.rate, "at least 0")
+
+    def __call__(self, models: Tensor) -> Tensor:
+        """The models [K, P] after the exchange."""
+        if self.rate == 0:
+            return models
+        norm = torch.linalg.vector_norm(models, dim=1)
+        pull = self.rate * (norm >= _TINY_NORM) / norm.clamp(min=_TINY_NORM)  # [K]
+        others = ~torch.eye(len(models), dtype=torch.bool, device=norm.device)
+        weight = pull.expand(len(models), -1) * others
+        moved: Tensor = models + weight @ models  # eq. (20)
+        return moved / (1 + weight.sum(1, keepdim=True)) if self.normalize else moved
+
+    def cost(self, models: Tensor, params: Tensor | None, label: Tensor) -> Cost:
+        """What an exchange cost, and eq. (3), which is of the models that a round ends with.
+
+        Args:
+            models: [K, P] after the exchange.
+            params: [C, P] what the participants made in the round; None where nobody asks for
+                eq. (3).
+            label: [C] int64 in [0, K), their groups.
+        """
+        if self.rate == 0:
+            return Cost()
+        cost = Cost(models_up=len(models))
+        if params is None:
+            return cost
+        return replace(cost, notes={"discrepancy": float(discrepancy(params, models, label))})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,3 +176,67 @@ class FlexCFL(Method):
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The model of the client's group; nobody serves a client before it was first sampled."""
         return Served(models=state.models, label=arrived(state.label, rnd))
+
+
+def join(
+    clients: Clients,
+    base: Tensor,
+    direction: Tensor,
+    label: Tensor,
+    moving: Tensor,
+    solver: Solver,
+    joining: Joining,
+    rnd: Round,
+) -> tuple[Tensor, Cost]:
+    """The labels [M] once the cohort's new clients, and clients whose data shifted, found a group.
+
+    Args:
+        clients: what computes, see `fedclust.verbs.Clients`.
+        base: [1, P] the common model.
+        direction: [K, P] the groups' directions.
+        label: [M] int64 before the round, -1 without a group.
+        moving: [A] int64 clients whose data shifted; they look for the direction in any case.
+        solver: pre-training of a client.
+        joining: new clients look for the `direction`, or take a `random` group.
+        rnd: the round.
+    """
+    new = rnd.cohort[label[rnd.cohort] < 0]
+    after, looking = label, torch.cat([moving, new]).sort().values
+    if joining == "random":
+        at_random = rnd.stream("join").keys(new).remainder(len(direction))
+        after, looking = after.index_copy(0, new, at_random), moving
+    found, steps = nearest(clients, base, direction, looking, solver)
+    after = after.index_copy(0, looking, found)
+    # whoever keeps the directions since it joined looks for its group without another transfer
+    sent_to = len(new) if joining == "direction" else len(moving)
+    cost = Cost(
+        models_down=len(direction) * sent_to,
+        scalars_up=len(looking),  # who looks for a group alone says which it found
+        gradient_steps=steps,
+        notes={"joined": len(new), "migrated": int((after[moving] != label[moving]).sum())},
+    )
+    return after, cost
+
+
+def nearest(
+    clients: Clients, base: Tensor, direction: Tensor, ids: Tensor, solver: Solver
+) -> tuple[Tensor, int]:
+    """Group whose direction the client's own update points along most [C] int64, and local steps.
+
+    Args:
+        clients: what computes, see `fedclust.verbs.Clients`.
+        base: [1, P] the common model.
+        direction: [K, P] the groups' directions.
+        ids: [C] int64.
+        solver: pre-training of a client.
+    """
+    label, steps = torch.zeros_like(ids), 0
+    # a shift can move everybody at once: no more than one block of models is kept
+    rows = max(1, (_GPU_BLOCK if base.is_cuda else _CPU_BLOCK) // base.shape[1])
+    for begin in range(0, len(ids), rows):
+        some = ids[begin : begin + rows]
+        local = clients.train(base, zeros(some), some, solver, purpose="pretrain")
+        # eq. (8): argmin of (1 - cos) / 2, ties to the smallest index
+        label[begin : begin + rows] = cosine(local.params - base, direction).argmax(1)
+        steps += int(local.steps.sum())
+    return label, steps

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.descent import descend
-from fedclust.algorithms.loss_clusters import LossClusters
+from fedclust.algorithms.parts.descent import descend
+from fedclust.algorithms.parts.loss_clusters import LossClusters
 from fedclust.algorithms.steps import FlexAggregation, train_and_average
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients

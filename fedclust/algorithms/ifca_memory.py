@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from torch import Tensor
 
+from fedclust.algorithms.cold_start import ShiftTest
 from fedclust.algorithms.ifca import IFCA
-from fedclust.algorithms.shift import ShiftTest
 from fedclust.algorithms.steps import arrived
 from fedclust.helpers.effects import IfDataChange, OnlyWith
 from fedclust.types import Cost, Round, Served

@@ -5,10 +5,17 @@ https://arxiv.org/abs/2311.13665, Algorithm 1. With `gradient_weight: 0` it is I
 the paper's baseline.
 
 Differs from the paper:
-- Scores, eqs. (1)-(4): see `fedclust.algorithms.jgl_score`. The learning rate of (5) grows with the
-  batch size as the printed loss does; `loss_reduction: mean` divides both.
-- `empty_cluster: refill` and `anchor_all` are two readings of the paper's text, see
-  `fedclust.algorithms.empty_clusters`; `none` lets empty clusters rest.
+- Eqs. (2)-(4) as printed prefer the cluster whose last step is most opposed to the device's own:
+  (2) is a step of descent and (3) compares it with a gradient. `sign: consistent` turns it round,
+  for the Euclidean distance also divides it by rate and steps, so that gradients are compared;
+  `literal` is as printed.
+- Eq. (1) sums the loss over the mini-batch, so that it outweighs a similarity by the batch size,
+  and the learning rate of (5) grows with it; `loss_reduction: mean` divides both, `sum` is as
+  printed.
+- A cluster without a last step (at first, or if nobody was in it) has similarity 0.
+- Random participants work in clusters that nobody chose: `empty_cluster: refill` moves them into
+  empty clusters only, `anchor_all` one into every cluster, redrawn in every round; the paper's text
+  can be read as either. `none` lets empty clusters rest.
 - Line 12 uploads the model from before the step of (5); here the one after it.
 - Line 1 takes all devices; here the round's cohort. A device keeps the cluster it was in last; one
   that never took part is served the model of least training loss.
@@ -24,22 +31,25 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.cheapest import join_cheapest
-from fedclust.algorithms.descent import check_plain_step, descend
-from fedclust.algorithms.empty_clusters import EmptyCluster, occupied
-from fedclust.algorithms.jgl_score import Scoring
+from fedclust.algorithms.parts.cheapest import join_cheapest
+from fedclust.algorithms.parts.descent import check_plain_step, descend
 from fedclust.algorithms.steps import arrived, clients_with_data, train_and_average
 from fedclust.helpers.errors import require
-from fedclust.helpers.ops import cluster_mean
-from fedclust.helpers.ranges import AtLeastOne
+from fedclust.helpers.ops import cluster_mean, cosine_of
+from fedclust.helpers.ranges import AtLeastOne, Probability
+from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
 
 LocalWork = Literal["step", "solver"]
+Similarity = Literal["cosine", "euclidean"]
+Sign = Literal["consistent", "literal"]
+LossReduction = Literal["mean", "sum"]
+EmptyCluster = Literal["refill", "anchor_all", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class JGL(Scoring):
+class JGL(Method):
     """Every participant joins the cluster whose model fits it and whose last step it would have
     taken too.
 
@@ -47,13 +57,21 @@ class JGL(Scoring):
         solver: batch size and learning rate, alpha in the paper; with `local: solver` all the local
             work.
         num_clusters: K in the paper.
-        gradient_weight, similarity, sign, loss_reduction: of the score, see `Scoring`.
+        gradient_weight: lambda in [0, 1]; the loss has the weight 1 - lambda.
+        similarity: of gradient and step: their `cosine`, or minus their `euclidean` distance.
+        sign: `consistent`, or `literal` as printed.
+        loss_reduction: over the mini-batch, `mean`, or `sum` as printed.
         empty_cluster: `refill` empty ones with random devices, `anchor_all` with one each, or
             `none`.
         local: one `step` of gradient descent on the mini-batch, or the `solver`.
     """
 
+    solver: Solver
     num_clusters: AtLeastOne
+    gradient_weight: Probability = 0.2
+    similarity: Similarity = "cosine"
+    sign: Sign = "consistent"
+    loss_reduction: LossReduction = "mean"
     empty_cluster: EmptyCluster = "refill"
     local: LocalWork = "step"
 
@@ -76,7 +94,6 @@ class JGL(Scoring):
 
     def __post_init__(self) -> None:
         require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
-        super().__post_init__()
         if self.local == "step":
             check_plain_step(self.solver, "algorithm.local=step")
             return
@@ -101,7 +118,7 @@ class JGL(Scoring):
             )
             steps = local.steps
         else:  # eqs. (5) and (7): the mean of w - alpha g_i is w - alpha times the mean of g_i
-            batch, scale = self.solver.batch_size, self.scale(rnd).squeeze(1)
+            batch, scale = self.solver.batch_size, self._scale(rnd).squeeze(1)
             total = clients.grad_sum(state.models, label, cohort, batch, scale)
             models = descend(state.models, total, label, self.solver.rate(rnd.t), "cluster", rnd)
             steps, taken = torch.ones_like(label), loss.gather(1, label.unsqueeze(1))
@@ -126,3 +143,85 @@ class JGL(Scoring):
         """The model a client chose last, before any refilling; if it never did, the cheapest."""
         label, _ = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
         return Served(models=state.models, label=arrived(label, rnd))
+
+    def scores(
+        self,
+        models: Tensor,
+        previous: Tensor,
+        pace: Tensor,
+        clients: Clients,
+        rnd: Round,
+    ) -> tuple[Tensor, Tensor]:
+        """Scores and mean losses of the cohort on its mini-batches, [C, K] each.
+
+        Args:
+            models, previous: [K, P] now and a round ago.
+            pace: [K] learning rate times local steps of the last step.
+            clients: what computes, see `fedclust.verbs.Clients`.
+            rnd: the round.
+        """
+        if not self.gradient_weight:  # the gradients are several times the work of the losses
+            loss = clients.loss(models, rnd.cohort, self.solver.batch_size)
+            return -(loss * self._scale(rnd)), loss  # eq. (1)
+        steps, scale = models - previous, self._scale(rnd)  # eq. (2), and [C, 1]
+        # cosines differ by 2 at most, so losses further apart choose alone
+        margin = 2 * self.gradient_weight / ((1 - self.gradient_weight) * scale.squeeze(1))
+        inner, square, loss = clients.align(
+            models,
+            steps,
+            rnd.cohort,
+            self.solver.batch_size,
+            margin if self.similarity == "cosine" else None,
+        )
+        step = steps.double().square().sum(1)  # [K]
+        inner, square = inner * scale, square * scale**2
+        if self.sign == "consistent":  # the mean gradient of the cluster's participants
+            inner, step = inner / -pace, step / pace.double().square()
+        likeness = self._likeness(inner, square, step).float().where(steps.any(1), 0.0)
+        score = (self.gradient_weight - 1) * (loss * scale)
+        return score.add_(self.gradient_weight * likeness), loss
+
+    def _scale(self, rnd: Round) -> Tensor:
+        """What turns a mean over the mini-batch into `loss_reduction`, [C, 1]."""
+        size = rnd.fed.train.count[rnd.cohort].unsqueeze(1)
+        if self.loss_reduction == "mean":
+            return torch.ones_like(size)
+        batch_size = self.solver.batch_size
+        return size if batch_size is None else size.clamp(max=batch_size)
+
+    def _likeness(self, inner: Tensor, square: Tensor, step: Tensor) -> Tensor:
+        """Of the participants' gradients and the clusters' last steps, [C, K]; eq. (3).
+
+        Args:
+            inner: [C, K] their inner products.
+            square: [C, K] squared norms of the gradients.
+            step: [K] squared norms of the steps.
+        """
+        if self.similarity == "cosine":
+            return cosine_of(inner, square, step)
+        return -(square - 2 * inner + step).clamp(min=0).sqrt()
+
+
+def occupied(chosen: Tensor, num_clusters: int, how: EmptyCluster, rnd: Round) -> Tensor:
+    """The clusters the participants work in, [C] int64 in [0, K).
+
+    Args:
+        chosen: [C] int64 the clusters they chose.
+        num_clusters: K.
+        how: see `JGL.empty_cluster`; `none` leaves them where they are.
+        rnd: the round.
+    """
+    if how == "none":
+        return chosen
+    order = rnd.stream("refill").numpy().permutation(len(chosen)).tolist()
+    label, size = chosen.tolist(), chosen.bincount(minlength=num_clusters).tolist()
+    if how == "anchor_all":
+        for cluster, row in zip(range(num_clusters), order, strict=False):
+            label[row] = cluster
+    else:
+        for cluster in [k for k in range(num_clusters) if not size[k]]:
+            row = next((row for row in order if size[label[row]] > 1), None)
+            if row is not None:  # there may be fewer participants than clusters
+                size[label[row]], size[cluster] = size[label[row]] - 1, 1
+                label[row] = cluster
+    return torch.tensor(label, device=chosen.device)

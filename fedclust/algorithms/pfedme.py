@@ -30,15 +30,15 @@ from typing import Annotated
 
 import torch
 
-from fedclust.algorithms.one_batch import with_one_batch
-from fedclust.algorithms.personal import PersonalModels
+from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, weights, zeros
 from fedclust.calls import LocalWork
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean
 from fedclust.helpers.ranges import AtLeastOne, Positive, Range
+from fedclust.helpers.rng import permutations
 from fedclust.solver import Solver
-from fedclust.types import Cost, Round
+from fedclust.types import Cost, Round, Split
 from fedclust.verbs import Clients
 
 Mix = Annotated[float, Range(0, 10, open_low=True)]
@@ -102,3 +102,27 @@ class PFedMe(PersonalModels):
             gradient_steps=steps,
             train_loss=loss / self.local_rounds,
         )
+
+
+def with_one_batch(rnd: Round, batch_size: int | None, draw: int) -> Round:
+    """The round in which every participant owns one random batch of its training examples only.
+
+    The batch has min(batch_size, count) examples and is a function of (seed, round, draw, client).
+    Clients outside the cohort own nothing.
+
+    Args:
+        rnd: the round.
+        batch_size: examples of a batch; None for all of them, in order.
+        draw: tells the batches of a round apart.
+    """
+    if batch_size is None:
+        return rnd
+    index, count = rnd.fed.train.take(rnd.cohort)
+    keys = rnd.stream("one batch", draw).keys(rnd.cohort)
+    order = permutations(keys, count, index.shape[1])[:, :batch_size]  # real examples come first
+    size = count.clamp(max=batch_size)
+    inside = torch.arange(order.shape[1], device=size.device) < size.unsqueeze(1)
+    end = torch.zeros_like(rnd.fed.train.start).index_copy(0, rnd.cohort + 1, size).cumsum(0)
+    # the cohort is sorted, so its rows are in the order of the clients
+    rows = index.gather(1, order)[inside].to(torch.int32)
+    return replace(rnd, fed=replace(rnd.fed, train=Split(index=rows, start=end)))

@@ -10,38 +10,57 @@ Differs from the paper:
   join the cluster of least training loss. With everybody in every round this is the paper's method.
 - Newcomers do not descend the tree of splits, which needs the updates of every split kept.
 - The mean of the updates is that of `aggregation`; the paper weights by examples.
-More in `fedclust.algorithms.splitting`.
+Differs from the released code (felisat/clustered-federated-learning):
+- Splits are the optimal ones of Algorithm 1, which is single linkage; `bipartition: complete` is
+  the code's.
+- The code has no criterion on gamma; that is `gamma_max: 0`.
+- The code splits after round 20 only, clusters of more than two clients, and multiplies the rate by
+  0.99 every round (`solver.decay`); here neither rounds nor members are bounded.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
+import numpy as np
 import torch
+from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from fedclust.algorithms.cheapest import join_cheapest
-from fedclust.algorithms.splitting import Splitting, norms
+from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.steps import Aggregation, arrived, average, clients_with_data, weights
-from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne
+from fedclust.helpers.ops import cluster_mean, cosine
+from fedclust.helpers.ranges import AtLeastOne, BelowOne, NonNegative
 from fedclust.solver import Solver
 from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients
+from fedclust.verbs import Clients, Method
+
+Bipartition = Literal["optimal", "complete"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SattlerCFL(Splitting):
+class SattlerCFL(Method):
     """FedAvg in clusters that split; keeps M updates in memory.
 
     Attributes:
         solver: local work.
-        eps1, eps2, gamma_max, bipartition: of splits, see `Splitting`.
+        eps1: a cluster may split when the norm of its mean update is below.
+        eps2: and some member's update has a norm above.
+        gamma_max: least separation: a split needs sqrt((1 - a) / 2) > gamma_max, where a is the
+            largest cosine across it; 0 takes every split.
+        bipartition: `optimal`, the one with the least a, or by `complete` linkage.
         memory: rounds for which an update counts.
         aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
     """
 
     solver: Solver
+    eps1: NonNegative
+    eps2: NonNegative
+    gamma_max: BelowOne = 0.5
+    bipartition: Bipartition = "optimal"
     memory: AtLeastOne = 5
     aggregation: Aggregation = "by_samples"
 
@@ -62,10 +81,6 @@ class SattlerCFL(Splitting):
         label: Tensor
         update: ClientModels
         updated: Tensor
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.memory >= 1, "algorithm.memory", self.memory, "at least 1 round")
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One cluster with a fresh model."""
@@ -128,3 +143,44 @@ class SattlerCFL(Splitting):
             born = torch.cat([born, torch.full_like(born[:1], rnd.t)])
         notes = {"mean_update_norm": min(means), "max_update_norm": max(most)} if means else {}
         return replace(state, models=torch.cat(models), born=born, label=label), notes
+
+    def sides(self, update: Tensor, mean_norm: float, largest_norm: float) -> Tensor | None:
+        """Which of two new clusters every member goes to, [C] bool; None for no split.
+
+        Args:
+            update: [C, P] of the members.
+            mean_norm: of their mean.
+            largest_norm: of one of them.
+        """
+        if len(update) < 2 or mean_norm >= self.eps1 or largest_norm <= self.eps2:
+            return None
+        side, across = bipartition(cosine(update, update), self.bipartition)
+        return side if math.sqrt((1 - across) / 2) > self.gamma_max else None
+
+
+def norms(update: Tensor, weight: Tensor | None) -> tuple[float, float]:
+    """Norm of the mean of the updates [C, P] with weights [C], and the largest norm of an
+    update.
+    """
+    one = torch.zeros(len(update), dtype=torch.int64, device=update.device)
+    mean = cluster_mean(update, one, weight, empty=update.new_zeros(1, update.shape[1]))
+    return float(mean.norm()), float(torch.linalg.vector_norm(update, dim=1).max())
+
+
+def bipartition(similarity: Tensor, how: Bipartition) -> tuple[Tensor, float]:
+    """Which of two sides every row is on, [C] bool with False first, and the largest similarity
+    across.
+
+    Args:
+        similarity: [C, C] cosines, at least two rows.
+        how: `optimal` makes the largest similarity across as small as it can be (Algorithm 1:
+            joining the most similar pairs until two sets are left, that is single linkage), or
+            `complete` linkage.
+    """
+    distance = (1 - similarity).double().cpu().numpy()
+    distance = np.maximum(distance, distance.T)  # a product need not be symmetric to the last bit
+    np.fill_diagonal(distance, 0)
+    tree = linkage(squareform(distance), "single" if how == "optimal" else "complete")
+    found = cut_tree(tree, 2).squeeze(1)
+    side = torch.from_numpy(found != found[0]).to(similarity.device)
+    return side, float(similarity[~side][:, side].max())

@@ -21,8 +21,8 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from fedclust.algorithms.parts.uniting import linked, unite
 from fedclust.algorithms.steps import Aggregation, arrived, average, train_and_average, zeros
-from fedclust.algorithms.uniting import linked, unite
 from fedclust.calls import LocalWork
 from fedclust.helpers.ops import cluster_mean, cosine
 from fedclust.helpers.ranges import NonNegative, Range

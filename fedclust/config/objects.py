@@ -190,14 +190,18 @@ class Objects:
         )
         require(allowed, f"{key}._target_", target, what)
         try:
-            found = vars(import_module(module)).get(name)
+            holder = vars(import_module(module))
         except Exception as error:  # importing a user's file can raise anything
             require(not own, f"{key}._target_", target, what)
             said = " ".join(str(error).split())
             raise ConfigError(f"{key}._target_={target} cannot be imported: {said}") from error
-        declared = _is_declared(found, module, name) and (
-            own or self._is_from_users(module) or _is_plug_in(module)
-        )
+        found = holder.get(name)
+        if own:  # a module may pass on a part that has moved, so that its old address stays
+            declared = _is_declared(found, module, name) or name in holder.get("__all__", ())
+        else:
+            declared = _is_declared(found, module, name) and (
+                self._is_from_users(module) or _is_plug_in(module)
+            )
         require(declared and _fits(found, wanted, own), f"{key}._target_", target, what)
         return found
 

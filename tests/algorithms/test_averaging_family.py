@@ -25,7 +25,6 @@ from planted import (
 from states import dense
 from toy_engine import SOLVER, ToyEngine, toy_federation, toy_round
 
-from fedclust.algorithms.cluster_rounds import ClusterRounds
 from fedclust.algorithms.ditto import Ditto
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.algorithms.ifca import IFCA
@@ -131,7 +130,8 @@ def test_with_one_cluster_a_method_weighs_as_fedavg(
 def test_weights_by_samples_inside_clusters_by_hand(aggregation: Any, expected: float) -> None:
     fed, clients = one_and_three()
     rnd, label = toy_round(fed, [0, 1]), torch.zeros(2, dtype=torch.int64)
-    rounds = ClusterRounds(solver=SOLVER, participation=1.0, aggregation=aggregation)
+    how = {"participation": 1.0, "aggregation": aggregation, "warmup": Warmup()}
+    rounds = LCFL(solver=SOLVER, **how, **LCFL_PARTS)
     models, _, _ = rounds.train_clusters(torch.zeros(1, 1), label, clients.at(rnd), rnd)
     assert models.tolist() == [[expected]]
 

@@ -18,8 +18,8 @@ from planted import (
     simulate,
 )
 
-from fedclust.algorithms.gradient_profile import reduced
-from fedclust.algorithms.matching import matched, renumbered
+from fedclust.algorithms.cfl_gp import reduced
+from fedclust.algorithms.parts.matching import matched, renumbered
 from fedclust.helpers.errors import ConfigError, DivergedError
 from fedclust.helpers.ops import distances
 

@@ -18,7 +18,7 @@ from planted import (
     simulate,
 )
 
-from fedclust.algorithms.matching import matched
+from fedclust.algorithms.parts.matching import matched
 from fedclust.helpers.errors import ConfigError
 
 

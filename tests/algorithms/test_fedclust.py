@@ -21,7 +21,7 @@ from planted import (
     simulate,
 )
 
-from fedclust.algorithms.clustering import nearest_members
+from fedclust.algorithms.parts.clustering import nearest_members
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import distances

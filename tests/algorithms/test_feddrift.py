@@ -19,7 +19,7 @@ from planted import (
     simulate,
 )
 
-from fedclust.algorithms.drift import (
+from fedclust.algorithms.feddrift import (
     merged,
     merged_models,
     model_distances,

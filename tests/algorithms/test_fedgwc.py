@@ -19,7 +19,7 @@ from planted import (
     simulate,
 )
 
-from fedclust.algorithms.gaussian_weights import affinity, communities, rewards
+from fedclust.algorithms.fedgwc import affinity, communities, rewards
 from fedclust.calls import LocalWork
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError

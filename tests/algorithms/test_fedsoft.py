@@ -9,7 +9,7 @@ import pytest
 import torch
 from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
 
-from fedclust.algorithms.mixtures import drawn
+from fedclust.algorithms.parts.mixtures import drawn
 from fedclust.helpers.errors import ConfigError
 from fedclust.types import Federation
 

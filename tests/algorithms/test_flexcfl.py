@@ -13,11 +13,8 @@ from planted import CLIENTS, configured, engine_for, federation, partition_of, r
 from torch import Tensor
 from toy_engine import SOLVER, ToyEngine, total_cost, toy_federation, toy_round
 
-from fedclust.algorithms.cold_start import ColdStart
-from fedclust.algorithms.flexcfl import FlexCFL
-from fedclust.algorithms.inter_group import InterGroup
-from fedclust.algorithms.joining import nearest
-from fedclust.algorithms.shift import ShiftTest
+from fedclust.algorithms.cold_start import ColdStart, ShiftTest
+from fedclust.algorithms.flexcfl import FlexCFL, InterGroup, nearest
 from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.cluster_methods.kmeans import KMeans
 from fedclust.cluster_metrics.edc import EDC
@@ -154,7 +151,7 @@ def test_joining_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     rnd = toy_round(fed, list(range(12)))
     whole, report = algorithm.round(state, clients.at(rnd), rnd)
     # two clients of two parameters
-    monkeypatch.setattr("fedclust.algorithms.joining._CPU_BLOCK", 4)
+    monkeypatch.setattr("fedclust.algorithms.flexcfl._CPU_BLOCK", 4)
     blocks, again = algorithm.round(state, clients.at(rnd), rnd)
     assert torch.equal(whole.label, blocks.label)
     assert report.gradient_steps == again.gradient_steps

@@ -21,8 +21,8 @@ from planted import (
 )
 from toy_engine import SOLVER, ToyEngine, toy_federation, toy_round
 
-from fedclust.algorithms.cheapest import serve_cheapest
-from fedclust.algorithms.start import initial_models
+from fedclust.algorithms.ifca import IFCA
+from fedclust.algorithms.parts.cheapest import serve_cheapest
 from fedclust.helpers.errors import ConfigError
 
 
@@ -138,7 +138,8 @@ def spread(place: list[float], pull: list[float], seed: int, k: int) -> list[flo
     target, move = (torch.tensor(values).unsqueeze(1) for values in (place, pull))
     clients = ToyEngine(pull=move, start=torch.zeros(1, 1), target=target)
     rnd = replace(toy_round(toy_federation([[0]] * len(place)), range(len(place))), seed=seed)
-    models, _ = initial_models(clients.at(rnd), rnd, k, "kmeans++", None, SOLVER)
+    how = IFCA(solver=SOLVER, num_clusters=k, start="kmeans++")
+    models, _ = how.initial_models(clients.at(rnd), rnd)
     return sorted(models.squeeze(1).tolist())
 
 
@@ -197,11 +198,12 @@ def test_restart_gives_up_with_the_evenest_draw(
     draws: Any, expected: list[float], number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients at 0, 1, 2 and 3 choose the nearer of two models; four other clients stay away."""
-    monkeypatch.setattr("fedclust.algorithms.start._MAX_DRAWS", 3)
+    monkeypatch.setattr("fedclust.algorithms.parts.loss_clusters._MAX_DRAWS", 3)
     target = torch.tensor([0.0, 1.0, 2.0, 3.0]).unsqueeze(1)
     clients = Draws(pull=target, start=target, target=target, draws=draws)
     rnd = toy_round(toy_federation([[0]] * 8), [0, 1, 2, 3])
-    models, cost = initial_models(clients.at(rnd), rnd, 2, "independent", 0.5, SOLVER)
+    how = IFCA(solver=SOLVER, num_clusters=2, restart_fraction=0.5)
+    models, cost = how.initial_models(clients.at(rnd), rnd)
     assert models.squeeze(1).tolist() == pytest.approx(expected)
     assert (cost.models_down, cost.scalars_up) == (2 * 4 * number, 4 * number)
 
@@ -210,7 +212,7 @@ def test_restart_gives_up_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fed = federation()
-    monkeypatch.setattr("fedclust.algorithms.start._MAX_DRAWS", 3)
+    monkeypatch.setattr("fedclust.algorithms.parts.loss_clusters._MAX_DRAWS", 3)
     # one client cannot fill two clusters
     rnd = replace(rounds_of(fed, 1)[0], cohort=torch.tensor([0]))
     algorithm: Any = configured("ifca", "num_clusters=2", "algorithm.restart_fraction=0.5")

@@ -13,7 +13,7 @@ from planted import CLIENTS, GROUPS, LR, configured, engine_for, federation, rou
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedclust.algorithms.empty_clusters import occupied
+from fedclust.algorithms.jgl import occupied
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import cluster_mean
 from fedclust.types import Round

@@ -19,7 +19,7 @@ from planted import (
     softmax_gradient,
 )
 
-from fedclust.algorithms.cluster_rounds import cluster_cohorts, shared_out
+from fedclust.algorithms.lcfl import cluster_cohorts, shared_out
 from fedclust.algorithms.warmup import Warmup
 from fedclust.cluster_metrics.loss import Loss
 from fedclust.helpers.errors import ConfigError

@@ -21,8 +21,7 @@ from planted import (
 from torch import Tensor
 from toy_engine import SOLVER, ToyEngine, toy_federation, toy_round
 
-from fedclust.algorithms.pacfl import PACFL
-from fedclust.algorithms.subspaces import principal_angles, principal_vectors, signatures
+from fedclust.algorithms.pacfl import PACFL, principal_angles, principal_vectors, signatures
 from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.helpers.errors import ConfigError
 from fedclust.types import Federation

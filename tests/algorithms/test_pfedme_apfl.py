@@ -8,7 +8,7 @@ import pytest
 import torch
 from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
 
-from fedclust.algorithms.one_batch import with_one_batch
+from fedclust.algorithms.pfedme import with_one_batch
 from fedclust.helpers.errors import ConfigError
 from fedclust.types import Federation
 

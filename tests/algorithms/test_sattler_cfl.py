@@ -11,8 +11,7 @@ import torch
 from planted import CLIENTS, configured, engine_for, federation, partition_of, rounds_of, simulate
 from toy_engine import SOLVER
 
-from fedclust.algorithms.sattler_cfl import SattlerCFL
-from fedclust.algorithms.splitting import bipartition, norms
+from fedclust.algorithms.sattler_cfl import SattlerCFL, bipartition, norms
 from fedclust.helpers.errors import ConfigError
 
 SPLITTING = ("algorithm.eps1=0.3", "algorithm.eps2=0.6")

@@ -10,7 +10,7 @@ from planted import configured
 from scipy.stats import wasserstein_distance
 from toy_engine import toy_federation, toy_round
 
-from fedclust.algorithms.shift import ShiftTest
+from fedclust.algorithms.cold_start import ShiftTest
 from fedclust.helpers.errors import ConfigError
 from fedclust.types import Round
 

@@ -17,7 +17,7 @@ from planted import (
     simulate,
 )
 
-from fedclust.algorithms.uniting import linked, unite
+from fedclust.algorithms.parts.uniting import linked, unite
 from fedclust.helpers.errors import ConfigError
 
 APART = ("algorithm.similarity=1.5", "algorithm.mu=0")

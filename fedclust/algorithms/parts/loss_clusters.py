@@ -1,68 +1,87 @@
-"""Where K cluster models begin: what the methods that assign clients by loss share."""
+"""What IFCA and CFL-MGD share: K models, and every client in the cluster of least loss."""
 
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.algorithms.parts.cheapest import ClusterChoice, serve_cheapest
+from fedclust.algorithms.parts.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.steps import zeros
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
+from fedclust.helpers.ranges import AtLeastOne, Fraction
 from fedclust.solver import Solver
-from fedclust.types import Cost, Round
-from fedclust.verbs import Clients
+from fedclust.types import Cost, Round, Served
+from fedclust.verbs import Clients, Method
 
 Start = Literal["independent", "shared", "kmeans++"]
-
 _MAX_DRAWS = 100
 _log = logging.getLogger(__name__)
 
 
-def check_start(start: Start, restart_fraction: float | None, num_clusters: int) -> None:
-    """Raise `ConfigError` unless `initial_models` can carry the options out."""
-    require(num_clusters >= 1, "num_clusters", num_clusters, "at least 1")
-    if restart_fraction is not None:
-        require(
-            0 < restart_fraction <= 1 / num_clusters and start == "independent",
-            "algorithm.restart_fraction",
-            restart_fraction,
-            f"null, or, with start=independent, up to {1 / num_clusters:.3g} = 1/num_clusters",
-        )
+@dataclass(frozen=True, kw_only=True)
+class LossClusters(Method):
+    """K models; every participant joins the one that fits its data best, anew in each round.
 
-
-def initial_models(
-    clients: Clients,
-    rnd: Round,
-    num_clusters: int,
-    start: Start,
-    restart_fraction: float | None,
-    solver: Solver,
-) -> tuple[Tensor, Cost]:
-    """K initial models [K, P], and what finding them cost.
-
-    Args:
-        clients: what computes, see `fedclust.verbs.Clients`.
-        rnd: round 0.
+    Attributes:
+        solver: local work; gradient averaging uses its learning rate, and its momentum if the
+            method has one.
         num_clusters: K.
+        averaging: of a cluster's participants: `model` (option II) or `gradient` (option I).
+        gradient_denominator: of gradient averaging, see `descend`.
         start: `independent` models, one `shared` by all clusters (then only rounding breaks the
-            tie), or `kmeans++`: see `_spread`.
+            tie), or `kmeans++`: see `_spread`; it trains with `solver`.
         restart_fraction: redraw independent models until every cluster attracts at least this
             fraction of the first cohort; None takes the first draw.
-        solver: local work of `kmeans++`.
+        cluster_choice: what a client's model is chosen by when it is served: `train_loss`, or
+            `test_loss`, which looks at test labels.
     """
-    if start == "kmeans++":
-        return _spread(clients, rnd, num_clusters, solver)
-    if start == "shared":
-        return clients.init(rnd.stream("init"), 1).repeat(num_clusters, 1), Cost()
-    models = clients.init(rnd.stream("init"), num_clusters)
-    if restart_fraction is None:
-        return models, Cost()
-    models, draws = _redraw(models, clients, rnd, restart_fraction)
-    asked = draws * len(rnd.cohort)  # each gets all models and says which it would choose
-    return models, Cost(models_down=num_clusters * asked, scalars_up=asked)
+
+    solver: Solver
+    num_clusters: AtLeastOne
+    averaging: Averaging = "model"
+    gradient_denominator: Annotated[Denominator, OnlyWith("averaging", "gradient")] = "all"
+    start: Start = "independent"
+    restart_fraction: Fraction | None = None
+    cluster_choice: ClusterChoice = "train_loss"
+
+    has_momentum: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        most, fraction = 1 / self.num_clusters, self.restart_fraction
+        require(
+            fraction is None or (fraction <= most and self.start == "independent"),
+            "algorithm.restart_fraction",
+            fraction,
+            f"null, or, with start=independent, up to {most:.3g} = 1/num_clusters",
+        )
+        if self.averaging == "gradient":
+            option = "algorithm.averaging=gradient"
+            check_plain_step(self.solver, option, momentum=self.has_momentum)
+
+    def initial_models(self, clients: Clients, rnd: Round) -> tuple[Tensor, Cost]:
+        """Models [K, P] before round 0, and what finding them cost."""
+        k = self.num_clusters
+        if self.start == "kmeans++":
+            return _spread(clients, rnd, k, self.solver)
+        if self.start == "shared":
+            return clients.init(rnd.stream("init"), 1).repeat(k, 1), Cost()
+        models = clients.init(rnd.stream("init"), k)
+        if self.restart_fraction is None:
+            return models, Cost()
+        models, draws = _redraw(models, clients, rnd, self.restart_fraction)
+        asked = draws * len(rnd.cohort)  # each gets all models and says which it would choose
+        return models, Cost(models_down=k * asked, scalars_up=asked)
+
+    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
+        """Each client's model of least loss."""
+        return serve_cheapest(state.models, clients, rnd, self.cluster_choice)
 
 
 def _redraw(models: Tensor, clients: Clients, rnd: Round, fraction: float) -> tuple[Tensor, int]:

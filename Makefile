@@ -40,10 +40,10 @@ test-slow: setup  ## the long tests: real kills, every experiment at smoke scale
 test-all: test test-slow test-sklearn-extra test-ray test-wheel  ## every test
 
 campaign-faults: setup  ## kills, damage, full disks, odd values, sweeps: goes on where it was left
-	$(BIN)/python scripts/campaign_faults.py --workers 2
+	$(BIN)/python scripts/trust/campaign_faults.py --workers 2
 
 mutants: setup  ## small changes of the package that some test must notice, and the share noticed
-	$(BIN)/python scripts/mutants.py
+	$(BIN)/python scripts/trust/mutants.py
 
 $(EXTRA)/.ready: requirements-sklearn-extra.lock pyproject.toml | setup
 	$(PYTHON) -m venv $(EXTRA)
@@ -65,7 +65,7 @@ test-ray: $(RAY)/.ready  ## a sweep through Ray, whose launcher needs an older c
 	$(RAY)/bin/python -m pytest -q -m ray
 
 test-wheel: setup  ## the built wheel in an empty environment and an empty folder
-	PYTHON=$(PYTHON) UV=$(CURDIR)/$(BIN)/uv bash scripts/test_wheel.sh
+	PYTHON=$(PYTHON) UV=$(CURDIR)/$(BIN)/uv bash scripts/trust/test_wheel.sh
 
 lint: setup  ## ruff
 	$(BIN)/ruff check .
@@ -123,12 +123,12 @@ reproduce: setup  ## LCFL Table II at laptop scale on MNIST (half an hour on two
 	$(BIN)/fedclust run experiment=lcfl/table2 scale=laptop
 
 results: setup  ## docs/results/README.md: every published number and ours at full size
-	$(BIN)/python -m scripts.results
+	$(BIN)/python -m scripts.papers.results
 
 # RUNS: the folder of its jobs, of one size; without, those in docs/benchmark/runs
 RUNS ?=
 leaderboard: setup  ## docs/benchmark.md from the jobs kept beside it, or from those in RUNS=outputs/…
-	$(BIN)/python -m scripts.benchmark $(RUNS)
+	$(BIN)/python -m scripts.papers.benchmark $(RUNS)
 
 clean:  ## delete the environments and caches, keep outputs
 	rm -rf $(VENV) $(EXTRA) $(RAY) $(DOCS) $(PFL) $(FLOWER) site .mypy_cache .pytest_cache .ruff_cache build dist

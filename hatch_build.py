@@ -12,7 +12,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from scripts.pages.links import for_index
+from scripts.docs.links import for_index
 
 
 class Readme(MetadataHookInterface):

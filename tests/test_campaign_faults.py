@@ -16,7 +16,7 @@ import pytest
 @pytest.mark.timeout(900)
 def test_a_part_of_the_campaign(tmp_path: Path, root: Path) -> None:
     """Five minutes of its quick cases, in a process of its own, since cases fork."""
-    program = [sys.executable, str(root / "scripts" / "campaign_faults.py"), "--quick"]
+    program = [sys.executable, str(root / "scripts" / "trust" / "campaign_faults.py"), "--quick"]
     given = ["--workers", "2", "--seconds", "300", "--folder", str(tmp_path)]
     done = subprocess.run(
         [*program, *given],
@@ -39,7 +39,7 @@ def test_a_part_of_the_campaign(tmp_path: Path, root: Path) -> None:
 def test_every_way_to_damage_a_file_changes_it(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(root / "scripts"))
+    monkeypatch.syspath_prepend(str(root / "scripts" / "trust"))
     from campaign_faults import share, table
     from faults.damages import damage
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fedclust.__main__ import main
-from scripts import benchmark
+from scripts.papers import benchmark
 
 SMOKE = ("experiment=benchmark", "scale=smoke", "dataset=digits", "progress=false", "threads=1")
 

@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
-from scripts import campaign
-from scripts.campaign import Campaign, Entry, finished, is_done, read_list, take_over
+from scripts.papers import campaign
+from scripts.papers.campaign import Campaign, Entry, finished, is_done, read_list, take_over
 
 plan = cache(campaign.plan)  # composing takes Hydra a third of a second a job
 LIST = Path(campaign.__file__).with_name("campaign.yaml")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts import collect_results
-from scripts.collect_results import collect_runs
+from scripts.papers import collect_results
+from scripts.papers.collect_results import collect_runs
 
 ACCURACY = ([0.5, 0.96, 0.88, 0.86], [0.2, 0.7, 0.86, 0.9])  # of two seeds, by round
 

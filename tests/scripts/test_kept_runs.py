@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import kept_runs
+from scripts.papers import kept_runs
 
 
 def job(folder: Path, name: str, state: str = "done", value: str = "1") -> None:

@@ -9,13 +9,13 @@ import pytest
 from write_run import write_run
 
 from fedclust.helpers.errors import ConfigError
-from scripts import prose, results
-from scripts.campaign import read_list
-from scripts.cells import read_runs
-from scripts.later_claims import verdicts
+from scripts.papers import prose, results
+from scripts.papers.campaign import read_list
+from scripts.papers.cells import read_runs
+from scripts.papers.later_claims import verdicts
 
 CONF = results.ROOT / "conf"
-LIST = results.ROOT / "scripts" / "campaign.yaml"
+LIST = results.ROOT / "scripts" / "papers" / "campaign.yaml"
 
 LEAD = {"kind": "gain", "left": "flexcfl", "right": "fedavg", "metric": "accuracy", "score": "max"}
 

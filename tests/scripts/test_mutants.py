@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.mutants import LIST, ROOT, Mutant, main, mutated, read_list, shared_out
+from scripts.trust.mutants import LIST, ROOT, Mutant, main, mutated, read_list, shared_out
 
 SOURCE = "def half(x):\n    return x / 2\n\n\ndef third(x):\n    return x / 3\n"
 TESTS = "from fedclust import half\n\n\ndef test_half():\n    assert half(5) == 2.5\n"
@@ -115,7 +115,7 @@ def test_no_mutant_of_the_list_is_stale() -> None:
 @pytest.mark.timeout(1500)  # four minutes of two free cores
 def test_the_mutants_of_the_list_are_killed() -> None:
     """In a process of its own, which forks before anything has made a thread."""
-    program = [sys.executable, str(ROOT / "scripts" / "mutants.py")]
+    program = [sys.executable, str(ROOT / "scripts" / "trust" / "mutants.py")]
     done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "mutants killed: " in done.stdout

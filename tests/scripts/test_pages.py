@@ -18,8 +18,8 @@ import fedclust
 from fedclust.commands.list import choices as files_of
 from fedclust.config.schema import keys
 from fedclust.metrics import METRICS
-from scripts.pages import choices, generated, links, nav
-from scripts.results import with_score
+from scripts.docs import choices, generated, links, nav
+from scripts.papers.results import with_score
 
 DOCS = nav.DOCS
 MADE = generated.pages()

@@ -14,9 +14,9 @@ from write_run import write_run
 
 from fedclust.helpers.errors import ConfigError
 from fedclust.papers.published import interval
-from scripts import as_released, one_world, paper_page, prose, results, tables
-from scripts.campaign import read_list
-from scripts.cells import (
+from scripts.papers import as_released, one_world, paper_page, prose, results, tables
+from scripts.papers.campaign import read_list
+from scripts.papers.cells import (
     CONJECTURE,
     DERIVED,
     NOT_PRINTED,
@@ -38,9 +38,9 @@ from scripts.cells import (
     read_causes,
     read_runs,
 )
-from scripts.leads import lead
+from scripts.papers.leads import lead
 
-LIST = results.ROOT / "scripts" / "campaign.yaml"
+LIST = results.ROOT / "scripts" / "papers" / "campaign.yaml"
 CONF = results.ROOT / "conf"
 KEPT = results.ROOT / "docs" / "results"
 TABLE3 = {"paper": "FlexCFL", "experiment": "Table III", "dataset": "MNIST", "model": "MCLR"}

@@ -1,6 +1,6 @@
 """Whether two checkouts compute the same, to the bit.
 
-    python -m scripts.same_bits OLD NEW [WORD …]
+    python -m scripts.trust.same_bits OLD NEW [WORD …]
 
 Runs every method with the engines `loop` and `fused` on three small federations, on one thread, in
 both checkouts, and compares what the jobs leave: rounds, clients, summaries and partitions, the

@@ -1,12 +1,12 @@
 """Copies results into docs/results, small enough for a repository.
 
-    python scripts/collect_results.py outputs/lcfl/table2-laptop "fedclust run …"
+    python scripts/papers/collect_results.py outputs/lcfl/table2-laptop "fedclust run …"
 
 writes docs/results/lcfl/table2-laptop.md: the commands, the headline, claims, recovery and cost
 tables, and the curves at half size beside it. The text around it is written by hand, in
 docs/results/<paper>.md.
 
-    python scripts/collect_results.py --runs outputs/lcfl/table2
+    python scripts/papers/collect_results.py --runs outputs/lcfl/table2
 
 writes docs/results/runs/lcfl/table2/: `jobs.csv` with what made every finished job, a CSV per job
 with a line per seed, `claims.csv`, and the figure that the paper prints. `make results` turns them

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
-from scripts.campaign import Entry
-from scripts.cells import Cell, matches
+from scripts.papers.campaign import Entry
+from scripts.papers.cells import Cell, matches
 
 
 def counted_seeds(number: int) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scripts.cells import (
+from scripts.papers.cells import (
     Cell,
     Measured,
     Runs,
@@ -47,7 +47,7 @@ _OF_SCENARIO = {
 
 def rows(runs: Runs, cells: Sequence[Cell]) -> list[list[str]]:
     """Of every cell that was run both ways: where, method, printed, as written, as released; a
-    value within the limit of `scripts.cells.agrees` is marked with an asterisk.
+    value within the limit of `scripts.papers.cells.agrees` is marked with an asterisk.
     """
     found = []
     for cell in cells:

@@ -10,9 +10,9 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))  # the package, this folder
 
-from scripts.pages.generated import pages
-from scripts.pages.links import for_site, urls
-from scripts.pages.nav import filled
+from scripts.docs.generated import pages
+from scripts.docs.links import for_site, urls
+from scripts.docs.nav import filled
 
 
 def on_config(config: Any) -> Any:

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Build the sdist, and the wheel from it, install that into an empty environment and use it in an
-# empty folder: [PYTHON=python3.13] [UV=uv] scripts/test_wheel.sh
+# empty folder: [PYTHON=python3.13] [UV=uv] scripts/trust/test_wheel.sh
 set -euo pipefail
 PYTHON=${PYTHON:-python3}
 UV=${UV:-uv}
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$UV" build --quiet --out-dir "$work/dist" --python "$PYTHON" "$root"

@@ -2,7 +2,7 @@
 
     make leaderboard                               of the jobs in docs/benchmark/runs
     make leaderboard RUNS=outputs/benchmark        of those in a folder
-    python -m scripts.benchmark [outputs/benchmark]    the same without make
+    python -m scripts.papers.benchmark [outputs/benchmark]    the same without make
 
 A federation is in the tables as soon as every method of the experiment has run there; the page says
 which ones are not. A method of your own that ran in the same federations is a row like any other.
@@ -35,12 +35,12 @@ from fedclust.report.comparison import Overall, significance
 from fedclust.report.relative import Relative, explained, percent
 from fedclust.report.statistics.scores import improvement, iqm, stratified
 from fedclust.report.wording import byte_unit
-from scripts.benchmark_runs import EXPERIMENT, KNOWING, Federation, Results, results
-from scripts.collect_results import small
-from scripts.kept_runs import restore
-from scripts.tables import table
+from scripts.papers.benchmark_runs import EXPERIMENT, KNOWING, Federation, Results, results
+from scripts.papers.collect_results import small
+from scripts.papers.kept_runs import restore
+from scripts.papers.tables import table
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 _READING = ROOT / "docs" / "benchmark" / "reading.txt"
 _REFERENCE = "fedavg"
 _ALONE = "local"
@@ -547,10 +547,10 @@ def _how(found: Results) -> list[str]:
         "The second command adds a method of your own (`fedclust example own_algorithm` writes "
         "one) to the same folder, and so to every table and figure here. The third and fourth "
         "search settings on validation data and run every method with them. "
-        "`scripts/campaign.py run --list scripts/benchmark.yaml` runs it federation by "
-        "federation in the background, through any interruption. CIFAR-10 as a file of your "
-        "own: `dataset=npz dataset.path=FILE` with the two cases that use it. The oracle is "
-        "refused under dirichlet, which has no groups; the other jobs run.",
+        "`scripts/papers/campaign.py run --list scripts/papers/benchmark.yaml` runs it "
+        "federation by federation in the background, through any interruption. CIFAR-10 as a file "
+        "of your own: `dataset=npz dataset.path=FILE` with the two cases that use it. The oracle "
+        "is refused under dirichlet, which has no groups; the other jobs run.",
     ]
 
 

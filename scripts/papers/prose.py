@@ -16,10 +16,10 @@ import yaml
 from fedclust.helpers.errors import require
 from fedclust.report.arms import SEPARATOR
 from fedclust.report.reference import outcome
-from scripts.campaign import Entry
-from scripts.cells import NOT_RUN, Cell, Run, Runs
-from scripts.later_claims import cannot_tell, seeds_of, verdicts
-from scripts.tables import first_entry, table
+from scripts.papers.campaign import Entry
+from scripts.papers.cells import NOT_RUN, Cell, Run, Runs
+from scripts.papers.later_claims import cannot_tell, seeds_of, verdicts
+from scripts.papers.tables import first_entry, table
 
 PAPERS = {  # folders of experiments
     "lcfl": "LCFL",
@@ -234,10 +234,11 @@ def left(cells: Sequence[Cell], entries: Sequence[Entry], runs: Runs, conf: Path
     # whoever runs an experiment whole does not run its first rounds before
     begun = [e for e in open_ones if any(_begins_as(e, whole) for whole in open_ones)]
     total = sum(entry.hours for entry in open_ones if entry not in begun)
-    head = ["entry of scripts/campaign.yaml", "experiment", "numbers", "hours", "estimate"]
+    head = ["entry of scripts/papers/campaign.yaml", "experiment", "numbers", "hours", "estimate"]
     return [
         "## Not yet run",
-        f"About {total:.0f} hours of two quiet cores; `python scripts/campaign.py run` does it.\n"
+        f"About {total:.0f} hours of two quiet cores; `python scripts/papers/campaign.py run` does "
+        "it.\n"
         "Entries without numbers are ablations, causes and further seeds. An experiment that is\n"
         "listed whole and with its first rounds alone counts once, whole.",
         table(head, rows, 2, left=4),

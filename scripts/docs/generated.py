@@ -9,8 +9,8 @@ from dataclasses import MISSING, fields
 
 from fedclust.config.schema import RunConfig, keys
 from fedclust.metrics import METRICS
-from scripts.pages import choices
-from scripts.pages.links import PAGES, ROOT, for_site
+from scripts.docs import choices
+from scripts.docs.links import PAGES, ROOT, for_site
 
 _PARTS = {
     "setting": "changes a result; every method of a comparison meets it alike",

@@ -1,6 +1,6 @@
 """Faults on purpose: what a job does when it is killed, its files are damaged or its machine fails.
 
-python scripts/campaign_faults.py [--quick] [--only PART …] [--seconds N] [--workers N]
+python scripts/trust/campaign_faults.py [--quick] [--only PART …] [--seconds N] [--workers N]
 
 Every case runs jobs in forked processes, which share one import and one set of data; only what a
 launcher starts imports everything anew. A case ends in one of these ways:

@@ -1,12 +1,12 @@
 """Finished jobs of the benchmark in docs/benchmark/runs, one archive per federation.
 
-    python -m scripts.kept_runs keep outputs/benchmark-laptop     pack what is done there
-    python -m scripts.kept_runs restore outputs/kept              unpack all, as jobs of a sweep
+    python -m scripts.papers.kept_runs keep outputs/benchmark-laptop  pack what is done there
+    python -m scripts.papers.kept_runs restore outputs/kept           unpack all, as jobs of a sweep
 
 A leaderboard takes hours of computing, on more than one machine and day. The archives hold what a
 report reads of a job; checkpoints and partition tables, most of its size, are left out. A campaign
-does not compute them again: `scripts/campaign.py run --list scripts/benchmark.yaml --also
-outputs/kept`. The same jobs give the same bytes.
+does not compute them again: `scripts/papers/campaign.py run --list scripts/papers/benchmark.yaml
+--also outputs/kept`. The same jobs give the same bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedclust.helpers.errors import DataError, RunFolderError, UserError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
 
-KEPT = Path(__file__).resolve().parent.parent / "docs" / "benchmark" / "runs"
+KEPT = Path(__file__).resolve().parents[2] / "docs" / "benchmark" / "runs"
 _LEFT_OUT = ("checkpoints", "partition", ".hydra", ".lock", "report")
 _CASE = "case=benchmark_"
 _ENDING = ".tar.xz"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from scripts.campaign import Entry
-from scripts.cells import (
+from scripts.papers.campaign import Entry
+from scripts.papers.cells import (
     NOT_PRINTED,
     NOT_RUN,
     OTHER_DATA,
@@ -21,8 +21,8 @@ from scripts.cells import (
     SETTING,
     Cell,
 )
-from scripts.prose import PAPERS
-from scripts.tables import counted_seeds, first_entry, ours, printed, signed, table
+from scripts.papers.prose import PAPERS
+from scripts.papers.tables import counted_seeds, first_entry, ours, printed, signed, table
 
 _UNITS = {"percent": "points", "percentage points": "points", "round": "iterations"}
 

@@ -20,7 +20,7 @@ from fedclust.papers.orders import EqualUntil, OrderAtEnd, Overtakes
 from fedclust.papers.values import Gain
 from fedclust.report.arms import SEPARATOR
 from fedclust.report.wording import factor
-from scripts.cells import Run, mixing
+from scripts.papers.cells import Run, mixing
 
 
 def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, str]]:

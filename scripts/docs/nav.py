@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from scripts.pages.links import ROOT
+from scripts.docs.links import ROOT
 
 DOCS = ROOT / "docs"
 

@@ -1,10 +1,10 @@
 """Makes the pages about the papers in docs/results: README.md, and one for every paper.
 
-    make results            or: python -m scripts.results
+    make results            or: python -m scripts.papers.results
 
-Reads docs/results/runs (written by `scripts/collect_results.py --runs`), docs/results/causes.yaml
-and statements.yaml (filled by hand) and scripts/campaign.yaml (which experiment gives a number, in
-how many hours). The same files give the same pages.
+Reads docs/results/runs (written by `scripts/papers/collect_results.py --runs`), causes.yaml and
+statements.yaml in docs/results (filled by hand) and scripts/papers/campaign.yaml (which experiment
+gives a number, in how many hours). The same files give the same pages.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
-from scripts import flexcfl_trials, one_world, paper_page
-from scripts.campaign import read_list
-from scripts.cells import (
+from scripts.papers import flexcfl_trials, one_world, paper_page
+from scripts.papers.campaign import read_list
+from scripts.papers.cells import (
     CONJECTURE,
     DERIVED,
     NOT_PRINTED,
@@ -40,11 +40,11 @@ from scripts.cells import (
     read_causes,
     read_runs,
 )
-from scripts.leads import lead
-from scripts.prose import PAPERS, VERDICTS, left, prose
-from scripts.tables import ours, place, printed, setting_of, signed, table, what
+from scripts.papers.leads import lead
+from scripts.papers.prose import PAPERS, VERDICTS, left, prose
+from scripts.papers.tables import ours, place, printed, setting_of, signed, table, what
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 INDEX, RUNS, TRIALS = "README.md", "numbers_runs.md", "numbers_flexcfl_trials.md"
 _LARGEST = 10
 # whose experiments are all here; of the others some
@@ -318,7 +318,9 @@ def main(given: Sequence[str]) -> int:
     """Write the pages; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results")
-    parser.add_argument("--campaign", type=Path, default=ROOT / "scripts" / "campaign.yaml")
+    parser.add_argument(
+        "--campaign", type=Path, default=ROOT / "scripts" / "papers" / "campaign.yaml"
+    )
     parser.add_argument("--conf", type=Path, default=ROOT / "conf")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="gets the score")
     asked = parser.parse_args(list(given))

@@ -1,15 +1,15 @@
 """Runs a list of experiments to the end, whatever happens to the machine in between.
 
-    python scripts/campaign.py run               start, or continue after any interruption
-    python scripts/campaign.py status            what is done, what is left, in hours
-    python scripts/campaign.py collect           copy what is finished to docs/results
+    python scripts/papers/campaign.py run               start, or continue after any interruption
+    python scripts/papers/campaign.py status            what is done, what is left, in hours
+    python scripts/papers/campaign.py collect           copy what is finished to docs/results
 
-The list is `scripts/campaign.yaml`. Its entries run in its order, one job at a time, at the lowest
-priority. A job that is done is skipped. A job that is done elsewhere with the same config hash is
-copied instead of computed: the hash leaves out names and reports, so a figure whose curves are
-runs of a table costs nothing. With `--skip-kept`, so is one whose numbers docs/results has already,
-from another machine: its files are not there, so a report is of the other jobs alone. After every
-entry its results go to docs/results.
+The list is `scripts/papers/campaign.yaml`. Its entries run in its order, one job at a time, at the
+lowest priority. A job that is done is skipped. A job that is done elsewhere with the same config
+hash is copied instead of computed: the hash leaves out names and reports, so a figure whose curves
+are runs of a table costs nothing. With `--skip-kept`, so is one whose numbers docs/results has
+already, from another machine: its files are not there, so a report is of the other jobs alone.
+After every entry its results go to docs/results.
 
 By default the jobs run from a wheel of the current commit, in an environment of its own below the
 campaign's folder, so that work on the code does not touch them. The environment stays the same
@@ -57,6 +57,7 @@ from fedclust.helpers.files import atomic_write
 from fedclust.runtime.folder import config_hash
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 MADE_BY = "campaign.json"  # in a job's folder: commits, command, date
 _LOWEST = 19  # nice
 _LOCK_PAUSE = 2.0  # seconds between two looks at a job's lock
@@ -335,7 +336,7 @@ class Campaign:
         environment = folder / "environment.json"
         made = json.loads(environment.read_text()) if environment.is_file() else {}
         here = Path(sys.executable).resolve() == Path(made.get("python", "/")).resolve()
-        self._commit = made["commit"] if here else head(HERE.parent)
+        self._commit = made["commit"] if here else head(ROOT)
 
     def run(self) -> int:
         """Everything that is left; returns how many jobs failed."""
@@ -621,7 +622,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--wheel", action="store_true", help="build the environment anew")
     where.add_argument("--here", action="store_true", help="run with this interpreter")
-    parser.add_argument("--folder", type=Path, default=HERE.parent / "outputs" / "campaign")
+    parser.add_argument("--folder", type=Path, default=ROOT / "outputs" / "campaign")
     parser.add_argument("--list", type=Path, default=HERE / "campaign.yaml")
     parser.add_argument("--scale", default="paper", help="paper, laptop or smoke")
     parser.add_argument("--docs", type=Path, help="where results go; docs/results at full size")
@@ -638,7 +639,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
 def main(given: Sequence[str]) -> int:
     """Do what the arguments ask for; returns the exit status."""
     asked = _arguments(given)
-    folder, root = asked.folder.resolve(), HERE.parent
+    folder, root = asked.folder.resolve(), ROOT
     docs = asked.docs or (
         root / "docs" / "results" if asked.scale == "paper" else folder / "results"
     )

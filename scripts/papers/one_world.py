@@ -11,8 +11,8 @@ import random
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from scripts.cells import Cell, Runs, algorithm_of, scenario_of
-from scripts.tables import table
+from scripts.papers.cells import Cell, Runs, algorithm_of, scenario_of
+from scripts.papers.tables import table
 
 _WITHIN = 1.0  # points: most of the kept seeds of the data have one run under shift
 _SHUFFLES = 1000

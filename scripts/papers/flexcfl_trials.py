@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from scripts import as_released
-from scripts.cells import Cell, Runs, algorithm_of, case_of, scenario_of
-from scripts.tables import mean_and_std, table
+from scripts.papers import as_released
+from scripts.papers.cells import Cell, Runs, algorithm_of, case_of, scenario_of
+from scripts.papers.tables import mean_and_std, table
 
 # experiments that run a table again in another way: the table, its title, what is different, and
 # what an option of a run begins with that is different
@@ -88,9 +88,9 @@ def both_ways(runs: Runs, cells: Sequence[Cell]) -> list[str]:
         f"Of {count} cells that were run both ways {written} agree with all rules as the paper "
         f"writes them, and {released} with all rules of the released code at once: one client as a "
         "cluster's mean for IFCA and FeSEM, its test of a shift, `abort_round`, `shrink_current` "
-        "and `complete_start` (`scripts/as_released.py`). No cell chooses a rule of its own. Best "
-        "accuracy over the rounds in percent, as many seeds on both sides; * agrees by the rule "
-        "above."
+        "and `complete_start` (`scripts/papers/as_released.py`). No cell chooses a rule of its "
+        "own. Best accuracy over the rounds in percent, as many seeds on both sides; * agrees by "
+        "the rule above."
     )
     head = ["setting", "method", "printed", "as written", "as released"]
     return [

@@ -1,6 +1,6 @@
 """Mutants: small changes of the package that some test must notice.
 
-python scripts/mutants.py [WORD …] [--list FILE] [--jobs N]
+python scripts/trust/mutants.py [WORD …] [--list FILE] [--jobs N]
 
 The list says of each mutant which text of which file becomes which other text, and which tests
 should fail then. Every mutant is put into a copy of the package in a temporary folder, never into
@@ -37,7 +37,7 @@ from typing import cast
 
 import yaml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_suffix(".yaml")
 LEAST = 0.95  # share of the mutants that must be killed
 COPIED = ("fedclust", "conf", "examples", "tests", "pyproject.toml")

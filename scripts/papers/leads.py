@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
 from fedclust.helpers.errors import counted
-from scripts.cells import DERIVED, NOT_PRINTED, NOT_RUN, REPRODUCED, SETTING, Cell, Runs
+from scripts.papers.cells import DERIVED, NOT_PRINTED, NOT_RUN, REPRODUCED, SETTING, Cell, Runs
 
 _MODELS = ("MCLR", "MLP", "CNN")
 # where the authors' released curves of Figure 5 end, in percent

@@ -57,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     with messages_may_be_lost():
-        _main(given, forever=arguments is None)
+        _dispatch(given, forever=arguments is None)
 
 
-def _main(given: list[str], *, forever: bool) -> None:
+def _dispatch(given: list[str], *, forever: bool) -> None:
     """Run one command.
 
     Args:
@@ -87,14 +87,14 @@ def _main(given: list[str], *, forever: bool) -> None:
         _show_life()
     try:
         with ending(partial(_end, given[0]), forever=forever), searched_rarely():
-            _started(given[0], given[1:])
+            _called(given[0], given[1:])
     except KeyboardInterrupt:  # a second signal, while the first was told
         _fail(_interrupted(signal.SIGINT, given[0]), 130)
 
 
-def _started(name: str, arguments: Sequence[str]) -> None:
+def _called(name: str, arguments: Sequence[str]) -> None:
     """Call the command, as one of several ranks where torchrun has started it."""
-    command: Callable[[Sequence[str]], None] = import_module(f"fedclust.commands.{name}").main
+    command: Callable[[Sequence[str]], None] = import_module(f"fedclust.commands.{name}").command
     if name != "run":  # of several ranks one is enough
         if not quiet():
             _guarded(command, name, arguments)
@@ -134,7 +134,9 @@ def _guarded(command: Callable[[Sequence[str]], None], name: str, arguments: Seq
     except UserError as error:
         _fail(_one_line(error), error.exit_status)
     except _hydras() as error:
-        _fail(explain(error, arguments), 2)
+        from fedclust.launch.hints import explained
+
+        _fail(explained(error, arguments), 2)
     except _yamls() as error:
         _fail(f"a config file cannot be read: {_one_line(error)}", 2)
     except BrokenPipeError:  # whoever read the output has seen enough
@@ -155,40 +157,15 @@ def _guarded(command: Callable[[Sequence[str]], None], name: str, arguments: Seq
 
 def _hydras() -> tuple[type[Exception], ...]:
     """Hydra's errors, imported when something has been raised: a report needs no Hydra."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
+    from fedclust.launch.hints import HYDRAS
 
-    return HydraException, OmegaConfBaseException
+    return HYDRAS
 
 
 def _yamls() -> type[Exception]:
     from yaml import YAMLError
 
     return YAMLError
-
-
-def explain(error: Exception, arguments: Sequence[str], sweep: str = "`fedclust run -m`") -> str:
-    """One line from Hydra's several; the innermost cause says most about a wrong value.
-
-    Args:
-        error: Hydra's.
-        arguments: what was typed.
-        sweep: what runs several jobs, in words.
-    """
-    from fedclust.commands.hints import explained
-
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    head, detail = _one_line(error), _one_line(cause)
-    head = (
-        head.split(" Config search path:")[0]
-        .split(" See https")[0]
-        .split(" Set the environment")[0]
-    )
-    head = head.split(" To append to your")[0].rstrip(".")
-    line = head if detail in head or cause is error else f"{head}: {detail.split(' full_key:')[0]}"
-    return explained(line, arguments, sweep)
 
 
 def _one_line(error: BaseException) -> str:

@@ -74,7 +74,7 @@ def run(
     Warns:
         UserWarning: of a finished job whose code has changed since, or whose files have.
     """
-    return Result.of(_start(overrides, keys, config_dir, many=False))
+    return Result.of(_launched(overrides, keys, config_dir, many=False))
 
 
 @_same_random_numbers()
@@ -103,7 +103,7 @@ def sweep(
     Warns:
         UserWarning: as `run`.
     """
-    return Result.of(_start(overrides, keys, config_dir, many=True))
+    return Result.of(_launched(overrides, keys, config_dir, many=True))
 
 
 @_same_random_numbers()
@@ -121,7 +121,7 @@ def load(folder: str | Path) -> Result:
     return Result.of(_path("folder", folder))
 
 
-def _start(
+def _launched(
     overrides: tuple[str | Mapping[str, Any], ...],
     keys: Mapping[str, Any],
     config_dir: str | Path | None,
@@ -129,14 +129,12 @@ def _start(
     many: bool,
 ) -> Path:
     """Run what was asked for, as the command line does; returns its folder."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    from fedclust.__main__ import explain
-    from fedclust.commands.overrides import as_typed
-    from fedclust.commands.run import start
     from fedclust.helpers.distributed import launched
+    from fedclust.launch.arguments import as_typed
+    from fedclust.launch.command import launch
+    from fedclust.launch.hints import HYDRAS, explained
 
     if launched():
         raise ConfigError(
@@ -146,9 +144,9 @@ def _start(
     own = None if config_dir is None else _path("config_dir", config_dir).resolve()
     warn = partial(warnings.warn, stacklevel=_CALLER)
     try:
-        return start(typed, own, multirun=many, warn=warn)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, typed, "fedclust.sweep")) from error
+        return launch(typed, own, multirun=many, warn=warn)
+    except HYDRAS as error:
+        raise ConfigError(explained(error, typed, "fedclust.sweep")) from error
     except YAMLError as error:
         said = " ".join(str(error).split())
         raise ConfigError(f"a config file cannot be read: {said}") from error

@@ -18,10 +18,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 # registers the schema and the resolver as the command does
-from fedclust.commands.run import job_folder
+import fedclust.launch.compose  # noqa: F401 - registers the schema
 from fedclust.config.objects import GROUPS
 from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
+from fedclust.launch.job_folder import job_folder
 
 # groups of which a choice is one node
 NODES = tuple(sorted(GROUPS.keys() - {"tracker"}))

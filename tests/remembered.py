@@ -19,8 +19,8 @@ from hydra._internal.defaults_list import DefaultsList, Overrides
 from omegaconf import DictConfig
 
 from fedclust.config import schema
-from fedclust.config.scales import address
 from fedclust.config.tree import CONF
+from fedclust.launch.scales import address
 
 _OURS = {"pkg://hydra.conf", address(CONF), f"file://{CONF}", "structured://"}
 

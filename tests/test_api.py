@@ -23,7 +23,6 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import fedclust
-from fedclust.commands.overrides import as_typed
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import (
     ConfigError,
@@ -33,6 +32,7 @@ from fedclust.helpers.errors import (
     SweepError,
     UserError,
 )
+from fedclust.launch.arguments import as_typed
 
 TINY: dict[str, Any] = {
     "partition.num_clients": 8,
@@ -45,7 +45,6 @@ TINY: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDCLUST_USER_DIR", raising=False)
 
 
 def test_a_run_is_read_from_its_files(tmp_path: Path) -> None:

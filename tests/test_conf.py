@@ -21,11 +21,11 @@ from hydra.utils import get_object
 
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
-from fedclust.config.scales import scales_of
 from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
 from fedclust.engines import simulated
 from fedclust.engines.fused import FusedEngine
+from fedclust.launch.scales import scales_of
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run

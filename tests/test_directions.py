@@ -14,6 +14,7 @@ LINES = (
     ("api",),
     ("__main__",),
     ("commands",),
+    ("launch",),
     ("papers", "tuning"),
     ("runtime", "report"),
     ("config",),
@@ -27,6 +28,8 @@ LINES = (
 )
 LEVEL = {part: level for level, line in enumerate(LINES) for part in line}
 VOCABULARY = {LEVEL["types"], LEVEL["pool"]}
+# Hydra is the business of one folder; the search reads its grammar of values
+KNOW_HYDRA = ("launch/", "commands/tune.py", "tuning/space.py")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -35,14 +38,14 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def imported(file: Path) -> Iterator[str]:
-    """The modules of the package that a file imports, wherever in it."""
+def imported(file: Path, package: str = "fedclust") -> Iterator[str]:
+    """The modules of a package that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names if one.name.startswith("fedclust."))
-        elif isinstance(node, ast.ImportFrom) and node.module == "fedclust":
-            yield from (f"fedclust.{one.name}" for one in node.names)
-        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("fedclust."):
+            yield from (one.name for one in node.names if f"{one.name}.".startswith(f"{package}."))
+        elif isinstance(node, ast.ImportFrom) and node.module == package:
+            yield from (f"{package}.{one.name}" for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{package}."):
             yield str(node.module)
 
 
@@ -63,3 +66,10 @@ def test_imports_run_downwards(line: tuple[str, ...]) -> None:
             if LEVEL[there] < LEVEL[here] or (LEVEL[there] == LEVEL[here] and not same):
                 wrong.append(f"{file.relative_to(PACKAGE)} imports {there}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("package", ["hydra", "hydra_plugins"])
+def test_one_folder_imports_hydra(package: str) -> None:
+    names = {str(file.relative_to(PACKAGE)): file for file in FILES}
+    others = [name for name in names if not name.startswith(KNOW_HYDRA)]
+    assert [name for name in others if list(imported(names[name], package))] == []

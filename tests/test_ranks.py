@@ -7,10 +7,10 @@ import pickle
 import pytest
 from two_ranks import Pair
 
-from fedclust.commands.failures import Stopped
 from fedclust.helpers import distributed as ranks
 from fedclust.helpers.distributed import Ranks, here, launched, quiet, started
 from fedclust.helpers.errors import ConfigError, DivergedError, Interrupted
+from fedclust.launch.failures import Stopped
 
 
 def decisions(group: Ranks) -> tuple[object, ...]:

@@ -147,7 +147,7 @@ def test_what_a_library_makes_of_an_end_is_not_told(
         finally:
             raise ConfigError("of a clean-up")
 
-    monkeypatch.setattr("fedclust.commands.report.main", command)
+    monkeypatch.setattr("fedclust.commands.report.command", command)
     for _ in range(2):
         with pytest.raises(SystemExit) as end:
             __main__.main(["report"])

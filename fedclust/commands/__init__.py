@@ -10,4 +10,4 @@ COMMANDS = {
     "doctor": "what a bug report needs, and what is missing for what",
     "completion": "complete fedclust in bash, zsh or fish",
 }
-"""Every command by what it does; the module of its name has its `main`."""
+"""Every command by what it does; the module of its name has its `command`."""

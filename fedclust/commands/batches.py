@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Console
 
-from fedclust.commands.failures import TOLD, in_a_line
 from fedclust.commands.watching import Company, Watching
 from fedclust.config.build import build
 from fedclust.config.job import Job
@@ -25,6 +24,7 @@ from fedclust.helpers.errors import (
     counted,
 )
 from fedclust.helpers.memory import short_of_memory
+from fedclust.launch.failures import TOLD, in_a_line
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits
 from fedclust.runtime.run import needs, run

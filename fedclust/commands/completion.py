@@ -14,12 +14,10 @@ from typing import Any
 
 from fedclust.commands import COMMANDS
 from fedclust.commands.data import downloadable
-from fedclust.commands.known import composed, names_of, node_at, roots
-from fedclust.commands.list import describe, groups
-from fedclust.commands.names import user_dir, without_user_dir
 from fedclust.config import schema
-from fedclust.config.tree import CONF, EXAMPLES
+from fedclust.config.tree import CONF, EXAMPLES, describe, groups, roots
 from fedclust.helpers.errors import ConfigError, did_you_mean
+from fedclust.launch.arguments import user_dir, without_user_dir
 
 BASH = """\
 # eval "$(fedclust completion bash)"
@@ -85,7 +83,7 @@ _FREE_GROUPS = ("hydra/launcher", "hydra/sweeper")  # Hydra's, of which a user c
 Candidates = Iterator[tuple[str, str]]
 
 
-def main(arguments: Sequence[str]) -> None:
+def command(arguments: Sequence[str]) -> None:
     """Print the script of a shell, or the candidates for an unfinished line.
 
     Raises:
@@ -117,7 +115,7 @@ def candidates(line: str) -> list[tuple[str, str]]:
         return _beginning(word, _run(given, word))
     own = user_dir(given)
     free = {
-        "list": ((group, "") for group in groups(roots(own))),
+        "list": ((group, "") for group in groups(own)),
         "data": ((name, describe(file)) for name, file in downloadable().items()),
         "example": ((folder.name, "") for folder in sorted(EXAMPLES.glob("*/"))),
         "completion": ((shell, "") for shell in SHELLS),
@@ -156,11 +154,13 @@ def _keys(begun: str, overrides: Sequence[str], own: Path | None) -> Candidates:
     """Keys that begin so, as far as the next dot: `solver.lr=`, `algorithm.warmup.`."""
     parent = begun[: begun.rfind(".") + 1]
     if not parent:
-        for group in groups(roots(own)):
+        for group in groups(own):
             yield f"{group}=", schema.SCHEMA[group].doc if group in schema.SCHEMA else ""
         for group in _FREE_GROUPS:
             yield f"{group}=", ""
-    config = composed(overrides, own)
+    from fedclust.launch.compose import compose_or_none, node_at  # a tenth of a second
+
+    config = compose_or_none(overrides, own)
     node = None if config is None else node_at(config, parent.rstrip("."))
     for name, value in node.items() if isinstance(node, dict) else ():
         if str(name).startswith("_"):
@@ -168,34 +168,35 @@ def _keys(begun: str, overrides: Sequence[str], own: Path | None) -> Candidates:
         about = schema.SCHEMA[name].doc if not parent and name in schema.SCHEMA else ""
         if isinstance(value, dict) and value:
             yield f"{parent}{name}.", about
-        elif parent or name not in groups(roots(own)):
+        elif parent or name not in groups(own):
             yield f"{parent}{name}=", about or ("null" if value is None else str(value))
 
 
 def _values(key: str, overrides: Sequence[str], own: Path | None) -> Candidates:
     """Values that a key or a group may have."""
+    from fedclust.launch.compose import compose_or_none, names_of, node_at
+
     group = key.partition("@")[0]
-    if group in groups(roots(own)) or group in _FREE_GROUPS:
+    if group in groups(own) or group in _FREE_GROUPS:
         for name, file in names_of(group, own).items():
             yield name, "" if file is None else describe(file)
         return
     if key in schema.SCHEMA and (options := alternatives(schema.SCHEMA[key].doc)):
         yield from ((option, "") for option in options)
         return
-    config = composed(overrides, own)
+    config = compose_or_none(overrides, own)
     value = None if config is None else node_at(config, key)
     if isinstance(value, bool):
         yield from (("true", ""), ("false", ""))
     elif config is not None and isinstance(value, str | int | float):
-        for comment in _comments(config, key, own):
+        parent, _, last = key.rpartition(".")
+        for comment in _comments(node_at(config, parent), last, own):
             options = alternatives(comment)
             yield from ((option, "") for option in options)
 
 
-def _comments(config: Any, key: str, own: Path | None) -> Iterator[str]:
-    """What files of the config tree say of a key: those that name the same `_target_`."""
-    parent, _, last = key.rpartition(".")
-    node = node_at(config, parent)
+def _comments(node: Any, last: str, own: Path | None) -> Iterator[str]:
+    """What files of the config tree say of a key of a node: those with the same `_target_`."""
     target = node.get("_target_") if isinstance(node, dict) else None
     told = re.compile(rf"^\s*{re.escape(last)}:[^#\n]*#(.*)", re.MULTILINE)
     for file in (file for root in roots(own) for file in sorted(root.rglob("*.yaml"))):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedclust.commands.list import choices, describe
+from fedclust.config.tree import choices, describe
 from fedclust.helpers.errors import ConfigError, UserError, did_you_mean
 
 if TYPE_CHECKING:  # what lists imports no PyTorch
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # what lists imports no PyTorch
 _ROOT = "--root"
 
 
-def main(arguments: Sequence[str]) -> None:
+def command(arguments: Sequence[str]) -> None:
     """Download the data sets named into data.root; without a name say which there are.
 
     Args:

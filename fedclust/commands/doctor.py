@@ -39,7 +39,7 @@ _FOR = {
 Rows = Iterator[tuple[str, str]]
 
 
-def main(arguments: Sequence[str]) -> None:
+def command(arguments: Sequence[str]) -> None:
     """Print what there is, section by section, and then what is missing.
 
     Raises:

@@ -10,7 +10,7 @@ from fedclust.config.tree import EXAMPLES
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
 
 
-def main(arguments: Sequence[str]) -> None:
+def command(arguments: Sequence[str]) -> None:
     """Write an example into a new folder, which is called like the example unless it is named.
 
     Raises:

@@ -9,49 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedclust.commands.names import user_dir, without_user_dir
-from fedclust.commands.sweep import num_jobs
-from fedclust.config.tree import CONF
-from fedclust.helpers.errors import ConfigError, did_you_mean, printable, require
+from fedclust.config.tree import choices, describe, groups
+from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.helpers.files import harmless
-
-_HIDDEN = ("hydra", "space")
-
-
-def groups(roots: Sequence[Path] = (CONF,)) -> list[str]:
-    """The config groups a user chooses from, in any of the config trees `roots`."""
-    named = {
-        folder.name
-        for root in roots
-        for folder in root.iterdir()
-        if folder.is_dir() and folder.name not in _HIDDEN and any(folder.rglob("*.yaml"))
-    }
-    return sorted(named)
+from fedclust.launch.arguments import user_dir, without_user_dir
+from fedclust.launch.sweep import num_jobs
 
 
-def choices(group: str, roots: Sequence[Path] = (CONF,)) -> dict[str, Path]:
-    """The file of every choice of a group by name; where two trees have one, Hydra takes the
-    first's.
-    """
-    found: dict[str, Path] = {}
-    for root in roots:
-        for file in sorted((root / group).rglob("*.yaml")):
-            name = str(file.relative_to(root / group).with_suffix(""))
-            if name == printable(name):
-                found.setdefault(name, file)
-    return dict(sorted(found.items()))
-
-
-def describe(file: Path) -> str:
-    """The first comment line of a config file that is not a Hydra directive."""
-    for line in harmless(file).read_text(encoding="utf-8").splitlines():
-        text = line.removeprefix("#").strip()
-        if line.startswith("#") and text and not text.startswith("@package"):
-            return printable(text)
-    return ""
-
-
-def main(arguments: Sequence[str]) -> None:
+def command(arguments: Sequence[str]) -> None:
     """Print the choices of the groups named, or of all; with --config-dir DIR a user's own too.
 
     Raises:
@@ -60,16 +25,16 @@ def main(arguments: Sequence[str]) -> None:
     own = user_dir(arguments)
     if own is not None:
         require(own.is_dir(), "--config-dir", own, "there is no such folder")
-    roots = (CONF,) if own is None else (own, CONF)
+    known = groups(own)
     named = without_user_dir(arguments)
     for group in named:
-        if group not in groups(roots):
-            meant = did_you_mean(group, groups(roots))
-            known = f"it has {', '.join(groups(roots))}"
-            raise ConfigError(f"fedclust list has no group {group}: {meant and meant + ' '}{known}")
+        if group not in known:
+            meant = did_you_mean(group, known)
+            there = f"it has {', '.join(known)}"
+            raise ConfigError(f"fedclust list has no group {group}: {meant and meant + ' '}{there}")
     console = Console()
-    for group in named or groups(roots):
-        files = choices(group, roots)
+    for group in named or known:
+        files = choices(group, own)
         if group == "experiment" and named:
             show(console, group, ("experiment", "jobs", "what"), experiments(files))
         else:

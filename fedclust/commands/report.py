@@ -9,9 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from fedclust.helpers.errors import ConfigError, RunFolderError, UserError
+from fedclust.launch.sweep_report import report, searches
 
 
-def main(arguments: Sequence[str]) -> None:
+def command(arguments: Sequence[str]) -> None:
     """Make the report of every folder named; one that fails is said, and the others are made.
 
     Raises:
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments:
         raise ConfigError("fedclust report needs a folder, such as outputs/quickstart")
     folders = list(map(Path, arguments))
-    empty = [str(one) for one in folders if not job_folders(one) and not _searches(one)]
+    empty = [str(one) for one in folders if not job_folders(one) and not searches(one)]
     if empty and len(arguments) > 1:
         raise RunFolderError(f"no job, sweep or search is in {', '.join(empty)}; nothing was made")
     console = Console()
@@ -42,42 +43,5 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(status)
 
 
-def _searches(folder: Path) -> list[Path]:
-    """The searches in a folder; Hydra is imported for it, which a report of jobs does not need."""
-    from fedclust.tuning.report import search_folders
-
-    return search_folders(folder)
-
-
 def _say(message: str) -> None:
     print(f"fedclust: {' '.join(message.split())}", file=sys.stderr, flush=True)
-
-
-def report(folder: Path, console: Console) -> None:
-    """Make the report of a folder, print its summary and where the page is.
-
-    Args:
-        folder: of jobs, or of searches alone.
-        console: where to print.
-
-    Raises:
-        UserError: if the folder holds no run or search, or one that cannot be read.
-    """
-    # matplotlib and pandas cost a second; a run that never reports does not pay it
-    from fedclust.papers.reports import all_contents
-    from fedclust.report.reading import job_folders
-    from fedclust.report.terminal import print_summary
-    from fedclust.report.write import make_report
-
-    if folder.is_dir() and not job_folders(folder) and _searches(folder):
-        from fedclust.report.terminal import print_table
-        from fedclust.tuning.report import make_tuning_report, read_searches, tuning_table
-
-        page = make_tuning_report(folder)
-        print_table(tuning_table(read_searches(folder)), console)
-        console.print(f"report: {page}", highlight=False, soft_wrap=True)
-        return
-    contents = all_contents(folder)
-    page = make_report(folder, contents)
-    print_summary(contents, console)
-    console.print(f"report: {page}", highlight=False, soft_wrap=True)

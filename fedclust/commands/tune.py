@@ -17,19 +17,8 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from rich.console import Console
 
-from fedclust.commands import sweep
-from fedclust.commands.checks import check_choices, check_form, check_scale
-from fedclust.commands.composing import compose, hydra_for
-from fedclust.commands.failures import TOLD, tell_traceback
-from fedclust.commands.guard import check_hydra, variables_in
-from fedclust.commands.known import roots
-from fedclust.commands.list import groups
-from fedclust.commands.names import job_folder, user_dir, without_user_dir
-from fedclust.commands.report import report
-from fedclust.commands.surroundings import hydra_of_its_own, importable
-from fedclust.commands.unread import typed_keys, yield_to_typed
 from fedclust.config import schema
-from fedclust.config.scales import parsed
+from fedclust.config.tree import groups, roots
 from fedclust.helpers.errors import (
     ConfigError,
     DivergedError,
@@ -38,6 +27,16 @@ from fedclust.helpers.errors import (
     counted,
     require,
 )
+from fedclust.launch.arguments import user_dir, without_user_dir
+from fedclust.launch.checks import check_choices, check_form, check_scale
+from fedclust.launch.compose import compose
+from fedclust.launch.failures import TOLD, tell_traceback
+from fedclust.launch.guard import check_hydra
+from fedclust.launch.job_folder import job_folder
+from fedclust.launch.scales import parsed
+from fedclust.launch.surroundings import hydra_of_its_own, importable
+from fedclust.launch.sweep_report import report
+from fedclust.launch.unread import typed_keys, yield_to_typed
 from fedclust.tuning.space import (
     Dimension,
     Value,
@@ -79,7 +78,7 @@ _FULL = 24
 _LOOKS = {"cluster_choice": "test_loss", "data": "train_and_test"}
 
 
-def main(arguments: Sequence[str]) -> None:
+def command(arguments: Sequence[str]) -> None:
     """Search for every method and federation that the arguments name, one after the other.
 
     One of several that cannot be is told, the others are made, and the exit status is the worst.
@@ -99,13 +98,10 @@ def main(arguments: Sequence[str]) -> None:
     flags = [one for one in others if one.startswith("-")]
     if flags:
         raise ConfigError(f"fedclust tune has no flag {flags[0]}; `fedclust tune --help` shows all")
-    import fedclust.commands.run  # noqa: F401 - registers the schema and the names of folders
-
     check_form(others, own)
     console = Console(stderr=True)
     try:
-        with hydra_of_its_own(own), sweep.notes(), importable(own):
-            sweep.note("environment", " ".join(variables_in(others)))
+        with hydra_of_its_own(own, others), importable(own):
             folders, status = _search_all(others, own, console)
         for folder in sorted(folders):
             report(folder, Console())
@@ -130,7 +126,7 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
         The folders to report on, and the worst exit status.
     """
     wanted, seeds, typed = _own_keys(given)
-    composed = partial(compose, hydra_for(own))
+    composed = partial(compose, own=own)
     asked_for = list(_searches(typed, composed, own))
     folders, status, told = set[Path](), 0, set[str]()
 
@@ -218,13 +214,13 @@ def _searches(
     A choice of several methods or federations, typed or an experiment's, is a search for each.
     """
     check_choices(typed, own)
-    known = groups(roots(own))
+    known = groups(own)
     given = parsed(typed, own)
     plain = [one.input_line or "" for one in given if not one.is_sweep_override()]
     params = OmegaConf.to_container(composed(list(plain)).hydra.sweeper).get("params") or {}  # type: ignore[union-attr]
     there = {one.key_or_group for one in given}
     several = [one for one in given if one.is_sweep_override() and one.key_or_group in known]
-    several += parsed([f"{key}={value}" for key, value in params.items() if key not in there])
+    several += parsed([f"{key}={value}" for key, value in params.items() if key not in there], own)
     asked = [one for one in given if one not in several]
     keys = [one.get_key_element() for one in several]
     values = [
@@ -246,7 +242,7 @@ def _check_groups(searches: Sequence[_Search], typed: Sequence[str]) -> None:
     Raises:
         ConfigError: naming the group and the method.
     """
-    for one in parsed(typed):
+    for one in parsed(typed, searches[0].own if searches else None):
         group = one.key_or_group
         if not one.is_sweep_override() or group == "algorithm" or schema.is_setting(group):
             continue

@@ -1,37 +1,20 @@
-"""What was typed and has no effect in a job's setting: read by a part that does nothing with it."""
+"""Values without effect in a job's setting: read by a part that does nothing with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fedclust.config.objects import Objects
 from fedclust.helpers.effects import IfDataChange, Never, OnlyWith, OnlyWithout
-
-
-def idle_lines(config: Mapping[str, Any], typed: Sequence[str], objects: Objects) -> Iterator[str]:
-    """A line for every override without effect.
-
-    Args:
-        config: a job's, resolved and checked.
-        typed: overrides.
-        objects: what knows the parts of the config.
-    """
-    parse = OverridesParser.create().parse_override
-    for text in typed:
-        one = parse(text)
-        key = (one.package or one.key_or_group).lstrip("+~")  # where a group is put
-        if why := idle(config, key, objects):
-            yield f"{text} has no effect: {why}"
 
 
 def idle(config: Mapping[str, Any], key: str, objects: Objects) -> str:
     """Why a key has no effect in a job, or "".
 
     Args:
-        config, objects: see `idle_lines`.
+        config: a job's, resolved and checked.
+        objects: what knows the parts of the config.
         key: dotted; of a value or of a part.
     """
     node: Any = config
@@ -55,7 +38,7 @@ def _why(
     """Why an argument of a part has no effect, or "".
 
     Args:
-        config, objects: see `idle_lines`.
+        config, objects: see `idle`.
         above: names that lead to the part.
         node: the part's.
         name: of the argument.

@@ -510,15 +510,9 @@ def _default(one: Field[Any]) -> str:
     return "null" if one.default is None else str(one.default).lower()
 
 
-def register(schema: type = RunConfig) -> None:
-    """Make a schema known to Hydra under the name the primary config uses, and to this module."""
-    from hydra.core.config_store import ConfigStore
-
-    from fedclust.config import scales
-
-    scales.register()
+def use(schema: type) -> None:
+    """Take another schema in place of `RunConfig`."""
     global _schema
-    ConfigStore.instance().store(name="schema", node=schema)
     _schema = schema
     SCHEMA.clear()
     SCHEMA.update(keys(schema))

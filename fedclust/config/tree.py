@@ -1,10 +1,14 @@
-"""Where the config tree and the examples lie: inside an installed package, or beside it in a
-checkout.
+"""The config tree and the examples: inside an installed package, or beside it in a checkout.
+
+A tree has a folder per group and a file per choice; a user's own tree stands in front of ours.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from fedclust.helpers.errors import printable
+from fedclust.helpers.files import harmless
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -14,3 +18,42 @@ def _folder(name: str) -> Path:
 
 
 CONF, EXAMPLES = _folder("conf"), _folder("examples")
+_HIDDEN = ("hydra", "space")
+
+
+def roots(own: Path | None) -> list[Path]:
+    """The config trees, a user's own in front."""
+    return [CONF] if own is None else [own, CONF]
+
+
+def groups(own: Path | None = None) -> list[str]:
+    """The config groups a user chooses from, with those of their own tree."""
+    named = {
+        folder.name
+        for root in roots(own)
+        for folder in root.iterdir()
+        if folder.is_dir() and folder.name not in _HIDDEN and any(folder.rglob("*.yaml"))
+    }
+    return sorted(named)
+
+
+def choices(group: str, own: Path | None = None) -> dict[str, Path]:
+    """The file of every choice of a group by name; where two trees have one, Hydra takes the
+    first's.
+    """
+    found: dict[str, Path] = {}
+    for root in roots(own):
+        for file in sorted((root / group).rglob("*.yaml")):
+            name = str(file.relative_to(root / group).with_suffix(""))
+            if name == printable(name):
+                found.setdefault(name, file)
+    return dict(sorted(found.items()))
+
+
+def describe(file: Path) -> str:
+    """The first comment line of a config file that is not a Hydra directive."""
+    for line in harmless(file).read_text(encoding="utf-8").splitlines():
+        text = line.removeprefix("#").strip()
+        if line.startswith("#") and text and not text.startswith("@package"):
+            return printable(text)
+    return ""

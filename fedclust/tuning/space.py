@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
     ChoiceSweep,
     IntervalSweep,
@@ -23,7 +24,6 @@ from hydra.core.override_parser.types import (
 )
 from omegaconf import DictConfig, OmegaConf
 
-from fedclust.config.scales import parsed
 from fedclust.config.schema import is_setting
 from fedclust.helpers.errors import require
 from fedclust.helpers.files import harmless
@@ -238,7 +238,7 @@ def _file(roots: Sequence[Path], name: str) -> list[Override]:
         return []
     node = yaml.safe_load(harmless(file).read_text(encoding="utf-8")) or {}
     require(isinstance(node, dict), "space", file, f"a mapping of keys to {_SWEEPS}")
-    found = parsed([f"{key}={value}" for key, value in node.items()])
+    found = OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in node.items()])
     for one in found:
         key = f"{file}: {one.key_or_group}"
         require(one.is_sweep_override(), key, one.get_value_string(), _SWEEPS)

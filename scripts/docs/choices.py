@@ -13,9 +13,9 @@ from pathlib import Path
 
 import yaml
 
-from fedclust.commands.list import choices, describe, experiments, groups
+from fedclust.commands.list import experiments
 from fedclust.config.schema import keys
-from fedclust.config.tree import CONF
+from fedclust.config.tree import CONF, choices, describe, groups
 
 # groups whose files set other keys and have no options of their own
 SETTINGS = ("case", "experiment")

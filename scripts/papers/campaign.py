@@ -49,11 +49,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from fedclust.commands.names import job_folder
 from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.files import atomic_write
+from fedclust.launch.job_folder import job_folder
 from fedclust.runtime.folder import config_hash
 
 HERE = Path(__file__).resolve().parent

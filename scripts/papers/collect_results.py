@@ -31,9 +31,9 @@ import yaml
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedclust.commands.names import job_folder
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
+from fedclust.launch.job_folder import job_folder
 from fedclust.papers.published import table
 from fedclust.papers.reports import make_report, spec_of
 from fedclust.report.arms import Arm, arms

@@ -31,7 +31,7 @@ from faults import damages, data, edges, inputs, kills, machine, sweeps, tamperi
 from faults.case import ENDS, Case
 from faults.jobs import CHEAP, JOBS, job_of
 
-import fedclust.commands.run
+import fedclust.launch.command
 import fedclust.report.terminal  # noqa: F401 - what every process needs is imported here, once
 from fedclust.helpers.scratch import scratch
 

@@ -78,8 +78,8 @@ def _write(file: Path, words: Sequence[str]) -> None:
     from rich.console import Console
 
     import fedclust
-    from fedclust.commands.report import report
     from fedclust.helpers.errors import DivergedError
+    from fedclust.launch.sweep_report import report
 
     digests = {}
     for engine in ENGINES:

@@ -30,7 +30,6 @@ def fedclust(
 ) -> Callable[..., Finished]:
     """Call the command line with arguments, in an empty current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDCLUST_USER_DIR", raising=False)
 
     def call(*arguments: str) -> Finished:
         capfd.readouterr()

@@ -10,25 +10,20 @@ from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-import fedclust.commands.run  # noqa: F401 - registers the schema
-from fedclust.commands.composing import compose, hydra_for
-from fedclust.commands.guard import check_hydra
-from fedclust.commands.surroundings import hydra_of_its_own
+from fedclust.launch.compose import compose, in_mode, loader
+from fedclust.launch.guard import check_hydra
+from fedclust.launch.surroundings import hydra_of_its_own
 
 
 def _both(overrides: list[str], mode: RunMode, own: Path | None = None) -> tuple[str, str]:
     """The config that a command goes on with, and what Hydra composes of all its overrides."""
-    added = [f"hydra.mode={mode.name}", "++hydra.job.env_set.FEDCLUST_SWEEP='/tmp/some where'"]
     with hydra_of_its_own(own):
-        ours = hydra_for(own)
-        composed = compose(ours, overrides)
+        composed = compose(overrides, own)
         check_hydra(composed, overrides, many=mode is RunMode.MULTIRUN)
-        ours.go_on_from(composed, added)
-        everything = [*overrides, *added]
-        gone_on = ours.compose_config("config", everything, mode)
-        anew = Hydra.compose_config(ours, "config", everything, mode)
+        gone_on = in_mode(composed, overrides, own, mode)
+        hydra = Hydra("fedclust", loader(own))
+        anew = hydra.compose_config("config", [*overrides, f"hydra.mode={mode.name}"], mode)
         assert gone_on is composed
-        assert OmegaConf.is_readonly(gone_on.hydra) == OmegaConf.is_readonly(anew.hydra)
         assert OmegaConf.is_struct(gone_on) == OmegaConf.is_struct(anew)
         return OmegaConf.to_yaml(gone_on), OmegaConf.to_yaml(anew)
 
@@ -46,18 +41,7 @@ def test_a_config_with_values_added_is_the_one_hydra_composes(
 ) -> None:
     gone_on, anew = _both(overrides, mode)
     assert gone_on == anew
-    assert "FEDCLUST_SWEEP: /tmp/some where" in gone_on
     assert f"- hydra.mode={mode.name}" in gone_on
-
-
-def test_it_is_taken_once() -> None:
-    """A sweep's jobs have other overrides."""
-    with hydra_of_its_own(None):
-        ours = hydra_for(None)
-        ours.go_on_from(compose(ours, ["rounds=3"]), [])
-        first = ours.compose_config("config", ["rounds=3"], RunMode.RUN)
-        second = ours.compose_config("config", ["rounds=4"], RunMode.RUN)
-    assert (first.rounds, second.rounds) == (3, 4)
 
 
 def test_several_values_are_refused_of_one_job() -> None:
@@ -71,8 +55,6 @@ def test_a_choice_that_a_sweep_leaves_open_is_asked_for_by_a_job(tmp_path: Path)
         "# @package _global_\ndefaults:\n  - override /dataset: ???\n"
     )
     with hydra_of_its_own(tmp_path):
-        ours = hydra_for(tmp_path)
-        overrides = ["experiment=open"]
-        ours.go_on_from(compose(ours, overrides), [])
+        composed = compose(["experiment=open"], tmp_path)
         with pytest.raises(ConfigCompositionException, match="You must specify 'dataset'"):
-            ours.compose_config("config", overrides, RunMode.RUN)
+            in_mode(composed, ["experiment=open"], tmp_path, RunMode.RUN)

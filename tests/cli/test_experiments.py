@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedclust.config.scales import scales_of
 from fedclust.config.tree import CONF
+from fedclust.launch.scales import scales_of
 
 EXPERIMENTS = sorted(
     str(f.relative_to(CONF / "experiment").with_suffix(""))

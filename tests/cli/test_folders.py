@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedclust.commands.names import job_folder
+from fedclust.launch.job_folder import job_folder
 
 SMALL = ("progress=false", "rounds=1", "partition.num_clients=8", "algorithm=fedavg")
 

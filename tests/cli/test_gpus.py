@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedclust.commands import gpus, sweep
+from fedclust.launch import gpus
+from fedclust.launch.notes import Notes
 
 LOCAL = "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher"
 
 
-@pytest.fixture(autouse=True)
-def _notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("FEDCLUST_SWEEP", str(tmp_path))
-
-
-def test_every_job_gets_the_gpu_with_the_fewest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_job_gets_the_gpu_with_the_fewest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dealt = partial(gpus.dealt, locks=tmp_path / "gpus")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     with ExitStack() as all_jobs:
         first = ExitStack()
-        got = [first.enter_context(gpus.dealt("auto"))]
-        got += [all_jobs.enter_context(gpus.dealt("auto")) for _ in range(2)]
+        got = [first.enter_context(dealt("auto"))]
+        got += [all_jobs.enter_context(dealt("auto")) for _ in range(2)]
         assert got == ["cuda:0", "cuda:1", "cuda:2"]
-        assert all_jobs.enter_context(gpus.dealt("auto")) == "cuda:0"  # a second job there
+        assert all_jobs.enter_context(dealt("auto")) == "cuda:0"  # a second job there
         first.close()
-        assert all_jobs.enter_context(gpus.dealt("auto")) == "cuda:0"  # a job has ended
-        assert all_jobs.enter_context(gpus.dealt("auto")) == "cuda:1"
-        assert all_jobs.enter_context(gpus.dealt("auto")) == "cuda:2"
-    with gpus.dealt("auto") as device:
+        assert all_jobs.enter_context(dealt("auto")) == "cuda:0"  # a job has ended
+        assert all_jobs.enter_context(dealt("auto")) == "cuda:1"
+        assert all_jobs.enter_context(dealt("auto")) == "cuda:2"
+    with dealt("auto") as device:
         assert device == "cuda:0"
 
 
@@ -39,7 +39,7 @@ def test_there_is_nothing_to_deal(
     monkeypatch: pytest.MonkeyPatch, count: int, device: str, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    with gpus.dealt(device) as one, gpus.dealt(device) as other:
+    with gpus.dealt(device, tmp_path) as one, gpus.dealt(device, tmp_path) as other:
         assert (one, other) == (device, device)
     assert list(tmp_path.iterdir()) == []
 
@@ -51,22 +51,19 @@ def test_submitit_local_sees_what_the_sweep_saw(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if seen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    gpus.note_visible()
+    there = gpus.visible()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # as submitit leaves it
-    gpus.see_again({"_target_": LOCAL, "gpus_per_node": 1})  # asked for, so left alone
+    gpus.see_again({"_target_": LOCAL, "gpus_per_node": 1}, there)  # asked for, so left alone
     assert gpus.os.environ["CUDA_VISIBLE_DEVICES"] == ""
-    gpus.see_again({"_target_": LOCAL.replace("Local", "Slurm"), "gpus_per_node": None})
+    gpus.see_again({"_target_": LOCAL.replace("Local", "Slurm"), "gpus_per_node": None}, there)
     assert gpus.os.environ["CUDA_VISIBLE_DEVICES"] == ""
-    gpus.see_again({"_target_": LOCAL, "gpus_per_node": None})
+    gpus.see_again({"_target_": LOCAL, "gpus_per_node": None}, there)
     assert gpus.os.environ.get("CUDA_VISIBLE_DEVICES") == seen
 
 
-def test_a_job_goes_on_where_its_notes_have_gone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("FEDCLUST_SWEEP", str(tmp_path / "gone"))
-    sweep.note_seconds(1.0)
-    sweep.note_not_run(2, "a line")
-    assert sweep.mean_seconds() is None
-    assert sweep.not_run() == {}
-    assert sweep.jobs() is None
+def test_a_job_goes_on_where_its_notes_have_gone(tmp_path: Path) -> None:
+    gone = Notes(tmp_path / "gone")
+    gone.add_not_run(2, "a line")
+    gone.add_ended(1)
+    assert gone.not_run() == {}
+    assert gone.lines("ended") == []

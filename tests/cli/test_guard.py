@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fedclust.commands.surroundings import importable
 from fedclust.engines.fused.native import compiled
 from fedclust.helpers.files import harmless
+from fedclust.launch.surroundings import importable
 
 Command = Callable[..., Any]
 TINY = ("rounds=1", "seeds=1", "algorithm=fedavg", "partition.num_clients=8", "progress=false")

@@ -20,10 +20,10 @@ import pytest
 from omegaconf import OmegaConf
 from test_resume import assert_same, finish, wait_for_round
 
-from fedclust.commands import run
-from fedclust.commands.run import told_elsewhere
-from fedclust.commands.sweep import NOTES, end_with_sweep, note_ended, note_jobs, notes
 from fedclust.helpers.errors import JobLost
+from fedclust.launch import launchers
+from fedclust.launch.launchers import end_with_sweep, explained, told_elsewhere
+from fedclust.launch.notes import notes
 from fedclust.runtime.signals import heard
 
 LAUNCHERS = {
@@ -100,16 +100,14 @@ def test_a_job_that_cannot_run_elsewhere_is_told_here(tmp_path: Path) -> None:
 
 
 def test_what_jobs_print_elsewhere_and_their_ends_are_told(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv(NOTES, "")  # as it was, afterwards
-    with notes():
-        note_jobs(2)
+    with notes() as noted:
         folder = "outputs/a/.submitit/%j"
         launcher = OmegaConf.create({"_target_": "LocalLauncher", "submitit_folder": folder})
-        with told_elsewhere(launcher, Path("outputs/a")):
-            note_ended(2)
-            note_ended(1, "fedclust: participation=2 is not allowed")
+        with told_elsewhere(launcher, Path("outputs/a"), noted, 2):
+            noted.add_ended(2)
+            noted.add_ended(1, "fedclust: participation=2 is not allowed")
     assert capfd.readouterr().err.splitlines() == [
         "2 jobs started; what they print is in outputs/a/.submitit",
         "job 2 has ended",
@@ -239,13 +237,10 @@ Lost.__module__ = "submitit.core.utils"
 def test_ctrl_c_is_told_where_a_launcher_tells_of_the_jobs_it_ended(
     came: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Swallows:
-        def multirun(self, *given: object) -> None:
-            raise Lost
-
-    monkeypatch.setattr(run, "heard", lambda: nullcontext(came))
-    with pytest.raises(KeyboardInterrupt if came else JobLost):
-        run._multirun(cast(Any, Swallows()), [], "a.submitit.LocalLauncher")
+    monkeypatch.setattr(launchers, "heard", lambda: nullcontext(came))
+    launcher = {"_target_": "a.submitit.LocalLauncher"}
+    with pytest.raises(KeyboardInterrupt if came else JobLost), explained(launcher):
+        raise Lost
 
 
 def test_ctrl_c_is_noted_and_raised() -> None:
@@ -260,21 +255,18 @@ def test_ctrl_c_is_noted_and_raised() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_worker_ends_with_the_process_that_started_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_ends_with_the_process_that_started_it() -> None:
     """The sweep's process is killed while the worker is in a job; a worker of another parent, as
     submitit's, stays.
     """
-    monkeypatch.setenv(NOTES, str(tmp_path))
     reading, writing = os.pipe()
     middle = os.fork()
     if middle == 0:
         try:
-            (tmp_path / "process").write_text(str(os.getpid()))
+            sweeps = os.getpid()
             if os.fork() == 0:
-                end_with_sweep()
-                end_with_sweep()
+                end_with_sweep(sweeps)
+                end_with_sweep(sweeps)
                 assert threading.active_count() <= 2
                 os.write(writing, b"working")
                 time.sleep(60)
@@ -292,5 +284,5 @@ def test_a_worker_ends_with_the_process_that_started_it(
         assert pipe.read() == b""  # the worker's end of the pipe is closed
     assert time.monotonic() - began < 10
     before = threading.active_count()
-    end_with_sweep()  # this process is of another parent
+    end_with_sweep(middle)  # this process is of another parent
     assert threading.active_count() == before

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedclust.commands.sweep import num_jobs
+from fedclust.launch.sweep import num_jobs
 
 
 @pytest.mark.parametrize(

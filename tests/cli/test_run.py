@@ -18,7 +18,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from fedclust.commands.names import job_folder
+from fedclust.launch.job_folder import job_folder
 from fedclust.runtime import run
 from fedclust.runtime.folder import RunFolder
 

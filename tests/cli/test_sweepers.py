@@ -14,8 +14,8 @@ from hydra.plugins.sweeper import Sweeper
 from omegaconf import OmegaConf
 
 import fedclust as package
-from fedclust.commands.sweepers import check_direction, jobs_of
 from fedclust.helpers.errors import ConfigError, SweepError
+from fedclust.launch.sweep import check_direction, jobs_of
 
 TINY = ("progress=false", "partition.num_clients=8", "rounds=2", "solver.epochs=1")
 

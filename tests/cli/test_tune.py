@@ -8,7 +8,6 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,12 @@ from omegaconf import DictConfig
 from fedclust.__main__ import main
 from fedclust.calls import SumCall, Sums
 from fedclust.commands import checks
-from fedclust.commands.composing import compose, hydra_for
-from fedclust.commands.surroundings import hydra_of_its_own
 from fedclust.commands.watching import Watching
 from fedclust.datasets.digits import Digits
 from fedclust.engines.fused import FusedEngine
 from fedclust.helpers.errors import ConfigError
+from fedclust.launch.compose import compose
+from fedclust.launch.surroundings import hydra_of_its_own
 from fedclust.types import Dataset
 
 TINY = (
@@ -259,7 +258,7 @@ def test_a_sweep_is_refused_where_a_part_has_no_search_at_all(
     monkeypatch.setattr(checks, "apply_tuned", applied)
     given = ["algorithm=fedavg,fedprox", "scenario=static,drift", "solver.lr=interval(1,2)"]
     with hydra_of_its_own(None):
-        composed = partial(compose, hydra_for(None))
+        composed = compose
 
         def check(*overrides: str) -> None:
             checks.check_tuned(composed([]), overrides, None, composed)

@@ -6,10 +6,11 @@ import pytest
 import torch
 from configs import composed
 
-from fedclust.config.idle import idle_lines
+from fedclust.config.idle import idle
 from fedclust.config.objects import Objects
 from fedclust.datasets.synthetic import Synthetic
 from fedclust.helpers.errors import ConfigError
+from fedclust.launch.unread import typed_values
 
 AUTO = "it is read with cluster_method.num_clusters=auto"
 PRETRAINED = "algorithm.first_assignment=kmeans_pretrained"
@@ -79,8 +80,8 @@ STILL = "nobody's data change; it needs a scenario with a shift"
 )
 def test_a_value_without_effect_is_told(job: str, typed: str, why: str) -> None:
     config = composed(*job.split(), typed)
-    lines = list(idle_lines(config, [*job.split(), typed], Objects()))
-    assert lines == ([f"{typed} has no effect: {why}"] if why else [])
+    told = {text: idle(config, key, Objects()) for text, key in typed_values([*job.split(), typed])}
+    assert {text: words for text, words in told.items() if words} == ({typed: why} if why else {})
 
 
 def test_synthetics_alpha_changes_no_label() -> None:

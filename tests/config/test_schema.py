@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from fedclust.commands.names import job_folder
-from fedclust.commands.run import main
+from fedclust.commands.run import command
 from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, RunFolderError
+from fedclust.launch.compose import register
+from fedclust.launch.job_folder import job_folder
 from fedclust.report.arms import Arm, arms
 from fedclust.report.runs import Run
 from fedclust.report.settings import settings_table
@@ -31,9 +32,9 @@ class Larger(schema.RunConfig):
 
 @pytest.fixture
 def with_patience() -> Iterator[None]:
-    schema.register(Larger)
+    register(Larger)
     yield
-    schema.register()
+    register()
 
 
 def composed(*overrides: str) -> dict[str, object]:
@@ -46,9 +47,9 @@ def test_a_new_key_is_known_everywhere(
 ) -> None:
     config = composed("patience=5")
     assert config["patience"] == 5
-    main(["--cfg", "job"])
+    command(["--cfg", "job"])
     assert "patience: 3\n" in capsys.readouterr().out
-    main(["--help"])
+    command(["--help"])
     (line,) = (x for x in capsys.readouterr().out.splitlines() if "patience" in x)
     assert line.split() == ["patience=3", "rounds", "without", "progress", "before", "the", "end"]
     assert job_folder(["patience=5"], "lcfl") == "lcfl,patience=5"

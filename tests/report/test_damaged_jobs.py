@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from fedclust.commands import report as command
-from fedclust.commands.sweep import not_run, notes
-from fedclust.commands.sweep_report import ReportAfterSweep
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import sealed_file, sealed_json
+from fedclust.launch.notes import notes
+from fedclust.launch.sweep_report import report_sweep
 from fedclust.papers.reports import all_contents, contents, make_report
 from fedclust.report.table import Cell, Table
 
@@ -192,10 +191,9 @@ def test_a_report_that_fails_ends_a_sweep_with_status_one(
 ) -> None:
     folder = Path(shutil.copytree(two, tmp_path / "demo"))
     (folder / "report").write_text("in the way")
-    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}})
-    with notes():
-        ReportAfterSweep().on_multirun_end(config)
-        ((line, status),) = not_run().items()
+    with notes() as noted:
+        report_sweep(folder, noted)
+        ((line, status),) = noted.not_run().items()
     assert status == 1
     assert line.startswith(f"no report of {folder}: ")
     assert line in capsys.readouterr().err.replace("\n", "")
@@ -208,10 +206,10 @@ def test_the_command_makes_the_other_reports(
     in_the_way = Path(shutil.copytree(two / "good", tmp_path / "job"))
     (in_the_way / "report").write_text("")
     with pytest.raises(RunFolderError, match="nowhere; nothing was made"):
-        command.main([str(folder), str(tmp_path / "nowhere")])
+        command.command([str(folder), str(tmp_path / "nowhere")])
     assert not (folder / "report" / "report.html").exists()
     with pytest.raises(SystemExit) as ended:
-        command.main([str(in_the_way), str(folder)])
+        command.command([str(in_the_way), str(folder)])
     assert ended.value.code == 1
     assert (folder / "report" / "report.html").is_file()
     said = capsys.readouterr().err

@@ -16,9 +16,9 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from fedclust.commands.sweep import not_run, notes
-from fedclust.commands.sweep_report import ReportAfterSweep
 from fedclust.helpers.errors import ConfigError, DataError, RunFolderError
+from fedclust.launch.notes import notes
+from fedclust.launch.sweep_report import report_sweep
 from fedclust.papers.reports import all_contents, contents, make_report
 from fedclust.report.curves import draw
 from fedclust.report.terminal import print_summary
@@ -384,10 +384,9 @@ def test_the_callback_reports_a_sweep(
     tmp_path: Path, job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job(tmp_path / "a", "fedavg", seeds=(0,), rounds=2)
-    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
-    with notes():
-        ReportAfterSweep().on_multirun_end(config)
-        assert not_run() == {}
+    with notes() as noted:
+        report_sweep(tmp_path, noted)
+        assert noted.not_run() == {}
     assert (tmp_path / "report" / "report.html").is_file()
     assert "everybody is in one cluster" in capsys.readouterr().out
 

@@ -29,7 +29,6 @@ def test_a_method_from_outside_is_a_row_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDCLUST_USER_DIR", raising=False)
     two = "case=benchmark/rotation,benchmark/drift"
     main(["run", *SMOKE, two])
     own = str(root / "examples" / "own_algorithm")

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 import fedclust
-from fedclust.commands.list import choices as files_of
 from fedclust.config.schema import keys
+from fedclust.config.tree import choices as files_of
 from fedclust.metrics import METRICS
 from scripts.docs import choices, generated, links, nav
 from scripts.papers.results import with_score

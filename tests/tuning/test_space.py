@@ -12,10 +12,11 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, open_dict
 
-from fedclust.commands.run import job_folder
-from fedclust.config.scales import parsed
+import fedclust.launch.compose  # noqa: F401 - registers the schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
+from fedclust.launch.job_folder import job_folder
+from fedclust.launch.scales import parsed
 from fedclust.tuning.space import Dimension, num_settings, space_of, written
 from fedclust.tuning.tuned import with_values
 

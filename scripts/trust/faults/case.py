@@ -134,7 +134,6 @@ class Command:
                 os.dup2(file.fileno(), number)
             os.chdir(folder)
             os.environ.update(env or {})
-            os.environ.pop("FEDCLUST_USER_DIR", None)
             limit_memory(memory)
             if first is not None:
                 first()

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
-from fedclust.commands.known import EXTRA_OF, all_keys, composed, names_of, node_at
-from fedclust.commands.list import groups
-from fedclust.commands.names import user_dir, without_user_dir
 from fedclust.config.schema import GONE, MOVED, SCHEMA, allowed, moved
+from fedclust.config.tree import groups
 from fedclust.helpers.errors import closest, did_you_mean
 from fedclust.helpers.extras import install
+from fedclust.launch.arguments import user_dir, without_user_dir
+from fedclust.launch.compose import compose_or_none, names_of, node_at
 
+# which extra brings a choice of Hydra that is not there
+_EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
+_EXTRA_OF = {f"hydra/launcher/{name}": extra for name, extra in (*_EXTRAS.items(), ("ray", "ray"))}
+_EXTRA_OF["hydra/sweeper/optuna"] = "optuna"
+HYDRAS = (HydraException, OmegaConfBaseException)
 _NO_KEY = re.compile(r"Could not override '([^']+)'")
 _OWN = re.compile(r"ConfigError raised while resolving interpolation: (.*?)(?: full_key: .*)?$")
 _SEVERAL = re.compile(r"^(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.*?)' (1\.)?")
@@ -22,14 +29,15 @@ _SEVERAL = re.compile(r"^(?:Ambiguous value for argument|Sweep parameters) '([^=
 _UNREAD = ("token recognition error", "no viable alternative", "mismatched input", "extraneous inp")
 
 
-def explained(line: str, arguments: Sequence[str], sweep: str) -> str:
-    """A message of Hydra, made shorter where it lists all names, and with what may have been meant.
+def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclust run -m`") -> str:
+    """One line from Hydra's several, with what may have been meant.
 
     Args:
-        line: the message.
+        error: Hydra's.
         arguments: of `fedclust run`.
         sweep: what runs several jobs, in words.
     """
+    line = _in_one_line(error)
     if own := _OWN.search(line):  # what `${oc.env:…}` and the like have said themselves
         return own[1]
     for explain in (_no_choice, _wrong_kind, _unquoted):
@@ -45,6 +53,23 @@ def explained(line: str, arguments: Sequence[str], sweep: str) -> str:
     if key := _NO_KEY.search(line):
         return f"there is no key {key[1]}; {_meant_key(key[1], arguments)}"
     return line
+
+
+def _in_one_line(error: Exception) -> str:
+    """A message of Hydra without its advice; the innermost cause says most about a wrong value."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    head, detail = (" ".join(str(one).split()) for one in (error, cause))
+    for advice in (
+        " Config search path:",
+        " See https",
+        " Set the environment",
+        " To append to your",
+    ):
+        head = head.partition(advice)[0]
+    head = head.rstrip(".")
+    return head if detail in head or cause is error else f"{head}: {detail.split(' full_key:')[0]}"
 
 
 def _wrong_kind(line: str, arguments: Sequence[str]) -> str:
@@ -92,8 +117,8 @@ def _no_choice(line: str, arguments: Sequence[str]) -> str:
     parts = found[1].split("/")
     group = "/".join(parts[: 2 if parts[0] == "hydra" else 1])
     name = found[1].removeprefix(f"{group}/")
-    if found[1] in EXTRA_OF:
-        extra = EXTRA_OF[found[1]]
+    if found[1] in _EXTRA_OF:
+        extra = _EXTRA_OF[found[1]]
         return f"there is no {found[1]} here: {install(extra)} brings it"
     known = list(names_of(group, user_dir(arguments)))
     inside = [one for one in known if one.startswith(f"{name}/")]
@@ -111,8 +136,8 @@ def _no_choice(line: str, arguments: Sequence[str]) -> str:
 def _keys_but(key: str, arguments: Sequence[str]) -> list[str]:
     """The keys of a config that is composed without one override."""
     others = [a for a in without_user_dir(arguments) if "=" in a and key not in a.partition("=")[0]]
-    config = composed(others, user_dir(arguments))
-    return [] if config is None else list(all_keys(node_at(config, "")))
+    config = compose_or_none(others, user_dir(arguments))
+    return [] if config is None else list(_all_keys(node_at(config, "")))
 
 
 def _meant_key(key: str, arguments: Sequence[str]) -> str:
@@ -155,3 +180,11 @@ def _meant_among(there: Sequence[str], key: str) -> str:
         return f"{parent[:-1]} has the keys {', '.join(one[len(parent) :] for one in beside)}"
     part = "hydra" if top == "hydra" else "job"
     return f"`fedclust run --cfg {part}` shows the keys there are"
+
+
+def _all_keys(node: Any, above: str = "") -> Iterator[str]:
+    """The dotted keys below a node, but for those that begin with _."""
+    for name, value in node.items() if isinstance(node, Mapping) else ():
+        if not str(name).startswith("_"):
+            yield f"{above}{name}"
+            yield from _all_keys(value, f"{above}{name}.")

@@ -1,10 +1,10 @@
 """What is refused of a composed config before its parts are made; see also
-`fedclust.commands.guard`.
+`fedclust.launch.guard`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from typing import Any
 from hydra.core.override_parser.types import Glob, IntervalSweep
 from omegaconf import DictConfig
 
-from fedclust.commands.list import choices, groups
-from fedclust.config.scales import parsed, scales_of
-from fedclust.config.tree import CONF
+from fedclust.config.tree import choices, groups
 from fedclust.helpers.errors import ConfigError, require
+from fedclust.launch.compose import compose
+from fedclust.launch.scales import parsed, scales_of
 from fedclust.tuning.tuned import apply_tuned
 
 _GLOB = "glob(…) for the choices of a group, such as algorithm=glob(flexcfl*)"
@@ -31,8 +31,7 @@ def check_form(overrides: Sequence[str], own: Path | None) -> None:
         key, equals, _ = text.partition("=")
         if key and (equals or key.startswith("~")):
             continue
-        roots = [CONF] if own is None else [CONF, own]
-        meant = [f"{group}={text}" for group in groups(roots) if text in choices(group, roots)]
+        meant = [f"{group}={text}" for group in groups(own) if text in choices(group, own)]
         allowed = f"did you mean {' or '.join(meant)}?" if meant else "KEY=VALUE, as in rounds=20"
         raise ConfigError(f"{text!r} is not allowed: {allowed}")
 
@@ -43,7 +42,7 @@ def check_choices(overrides: Sequence[str], own: Path | None) -> None:
     Raises:
         ConfigError: naming the group.
     """
-    known = groups([CONF] if own is None else [CONF, own])
+    known = groups(own)
     for override in parsed(overrides, own):
         key = override.key_or_group
         if override.is_delete():
@@ -64,7 +63,6 @@ def check_tuned(
     composed: DictConfig,
     overrides: Sequence[str],
     own: Path | None,
-    compose: Callable[[list[str]], DictConfig],
 ) -> None:
     """Refuse a sweep of which a part could take no values of `fedclust tune`, before its first job.
 
@@ -75,7 +73,6 @@ def check_tuned(
         composed: the config of the first job, with the node `hydra`.
         overrides: as typed.
         own: the folder given with --config-dir.
-        compose: the config that overrides give.
 
     Raises:
         ConfigError: see `apply_tuned`.
@@ -85,7 +82,7 @@ def check_tuned(
     given = {one.get_key_element(): one for one in parsed(texts, own)}
     if composed.get("tuned") is None and "tuned" not in given:
         return
-    decisive = {"tuned", "seeds", *groups([CONF] if own is None else [CONF, own])}
+    decisive = {"tuned", "seeds", *groups(own)}
     options = list[list[str]]()
     for key, one in given.items():
         value = one.value()
@@ -100,7 +97,7 @@ def check_tuned(
     for combination in product(*options):
         if untried.isdisjoint(combination):
             continue
-        config = compose(list(combination))
+        config = compose(combination, own)
         try:
             apply_tuned(config, config.hydra.runtime.choices, combination)
         except ConfigError as error:
@@ -144,7 +141,7 @@ def check_scale(chosen: Mapping[str, Any], node: Any, own: Path | None) -> None:
     require(
         experiment is not None, "scale", scale, "only an experiment=… has scales other than paper"
     )
-    files = choices("experiment", [CONF] if own is None else [own, CONF])
+    files = choices("experiment", own)
     there = sorted(scales_of(files[str(experiment)]))
     if scale not in there:
         raise ConfigError(

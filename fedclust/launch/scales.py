@@ -23,7 +23,6 @@ from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
@@ -118,12 +117,9 @@ def parsed(texts: Iterable[str], own: Path | None = None) -> list[Override]:
 
     Args:
         texts: as typed.
-        own: the folder given with --config-dir; None for that of the Hydra that runs, if one does.
+        own: the folder given with --config-dir.
     """
-    hydra = GlobalHydra.instance()
-    running = own is None and hydra.is_initialized()
-    path = search_path(own)
-    loader = hydra.config_loader() if running else ConfigLoaderImpl(config_search_path=path)
+    loader = ConfigLoaderImpl(config_search_path=search_path(own))
     parse = OverridesParser.create().parse_override
     return [replace(parse(text), config_loader=loader) for text in texts]
 

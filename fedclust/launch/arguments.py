@@ -1,4 +1,4 @@
-"""Values of Python as Hydra's overrides: what somebody would have typed."""
+"""What is typed behind a command, and what Python hands over as if it had been typed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
-
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import HydraException
 
 from fedclust.helpers.errors import ConfigError, require
 
@@ -76,8 +72,39 @@ def _value(key: str, value: Any) -> str:
 
 def _text(text: str) -> str:
     """Text as it is where Hydra reads it as such, else in quotes."""
+    # Python's callers have Hydra; `fedclust list` does without
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import Quote, QuotedString
+    from hydra.errors import HydraException
+
     try:
         plain = OverridesParser.create().parse_override(f"key=[{text}]").value() == [text]
     except HydraException:
         plain = False
     return text if plain else QuotedString(text, Quote.single).with_quotes()
+
+
+def user_dir(arguments: Sequence[str]) -> Path | None:
+    """The folder given with --config-dir, None without."""
+    for place, length in _config_dir(arguments):
+        value = arguments[place + 1] if length == 2 else arguments[place].split("=", 1)[1]
+        return Path(value).resolve()
+    return None
+
+
+def without_user_dir(arguments: Sequence[str]) -> list[str]:
+    """The arguments but for --config-dir and its folder."""
+    skipped = {place + i for place, length in _config_dir(arguments) for i in range(length)}
+    return [argument for place, argument in enumerate(arguments) if place not in skipped]
+
+
+def _config_dir(arguments: Sequence[str]) -> list[tuple[int, int]]:
+    """Where --config-dir stands among the arguments, and over how many of them."""
+    flags = ("--config-dir", "-cd")
+    found = []
+    for place, argument in enumerate(arguments):
+        if argument in flags and place + 1 < len(arguments):
+            found.append((place, 2))
+        elif argument.startswith(tuple(flag + "=" for flag in flags)):
+            found.append((place, 1))
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from operator import itemgetter
-from pathlib import Path
 
 from fedclust.config.schema import names_folder
 
@@ -41,29 +40,3 @@ def job_folder(overrides: Sequence[str], algorithm: str) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
-
-
-def user_dir(arguments: Sequence[str]) -> Path | None:
-    """The folder given with --config-dir, None without."""
-    for place, length in _config_dir(arguments):
-        value = arguments[place + 1] if length == 2 else arguments[place].split("=", 1)[1]
-        return Path(value).resolve()
-    return None
-
-
-def without_user_dir(arguments: Sequence[str]) -> list[str]:
-    """The arguments but for --config-dir and its folder."""
-    skipped = {place + i for place, length in _config_dir(arguments) for i in range(length)}
-    return [argument for place, argument in enumerate(arguments) if place not in skipped]
-
-
-def _config_dir(arguments: Sequence[str]) -> list[tuple[int, int]]:
-    """Where --config-dir stands among the arguments, and over how many of them."""
-    flags = ("--config-dir", "-cd")
-    found = []
-    for place, argument in enumerate(arguments):
-        if argument in flags and place + 1 < len(arguments):
-            found.append((place, 2))
-        elif argument.startswith(tuple(flag + "=" for flag in flags)):
-            found.append((place, 1))
-    return found

@@ -15,8 +15,6 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError
 
-from fedclust.commands.surroundings import own_folder
-from fedclust.commands.sweep import not_run, note_not_run
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import (
     DiskFull,
@@ -31,6 +29,7 @@ from fedclust.helpers.errors import (
     is_full,
 )
 from fedclust.helpers.memory import short_of_memory
+from fedclust.launch.notes import Notes
 
 T = TypeVar("T")
 # what the command line says in one line
@@ -49,7 +48,7 @@ TOLD = (
 
 
 class Stopped(BaseException):
-    """Carries an error past Hydra, which prints lines of its own about every `Exception`.
+    """Carries what ends a whole sweep: Hydra's launcher goes on after any `Exception` of a job.
 
     Attributes:
         reason: what happened.
@@ -60,55 +59,58 @@ class Stopped(BaseException):
         self.reason = reason
 
 
-def attempt(
-    work: Callable[[], T],
-    folder: Path,
-    console: Console,
-    *,
-    in_sweep: bool,
-    on_failure: Callable[[str], None] | None = None,
-) -> T | None:
-    """Do a job's work.
-
-    A job that cannot run, or whose every seed diverges, ends a single run; a sweep says so once,
-    goes on with the other jobs and ends with the exit status of the worst.
+def attempt(work: Callable[[], T], folder: Path) -> T:
+    """Do a job's work, as all ranks do; where the file system or memory fails, an error says so.
 
     Args:
-        work: the job, or what became of it as an exception it raises.
+        work: the job.
         folder: the job's, named where the file system fails.
-        console: where a sweep says it.
-        in_sweep: whether other jobs follow.
-        on_failure: told why a job of a sweep could not run.
-
-    Returns:
-        What the work returns; None where a job of a sweep could not run.
 
     Raises:
-        Stopped: after an interrupt, or where this was the only job; it carries the error.
+        Exception: what the work raises.
     """
     try:
-        with here().together():
-            return _naming_files(work, folder)
+        with here().together(), short_of_memory("the data and the model were loaded"):
+            return work()
+    except OSError as error:
+        where = error.filename or folder
+        kind = DiskFull if is_full(error) else RunFolderError
+        raise kind(f"{where} cannot be written or read: {error.strerror or error}") from error
+
+
+def attempt_in_sweep(
+    work: Callable[[], T], folder: Path, *, console: Console, own: Path | None, notes: Notes
+) -> tuple[T | None, str]:
+    """Do the work of one of several jobs.
+
+    A job that cannot run, or whose every seed diverges, is told once; the sweep goes on with the
+    others and ends with the exit status of the worst.
+
+    Args:
+        work, folder: see `attempt`.
+        console: where to tell.
+        own: the folder given with --config-dir.
+        notes: the sweep's.
+
+    Returns:
+        What the work returns, None where the job could not run; and the line that says why not.
+
+    Raises:
+        Stopped: after an interrupt, or where a rank has gone.
+    """
+    try:
+        return attempt(work, folder), ""
     except (Interrupted, RankFailed, RankLost) as end:
         raise Stopped(end) from None
     except (DivergedError, UserError) as error:
-        if not in_sweep:
-            raise Stopped(error) from None
         line = " ".join(f"fedclust: {error}".split())
-        if line not in not_run():
+        if line not in notes.not_run():
             console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        _note(getattr(error, "exit_status", 1), line, on_failure)
+        notes.add_not_run(getattr(error, "exit_status", 1), line)
     except Exception as error:  # a mistake of a user's algorithm, or of this program
-        if not in_sweep:
-            raise Stopped(error) from None
-        _note(1, tell_traceback(error, console, own_folder()), on_failure)
-    return None
-
-
-def _note(status: int, line: str, on_failure: Callable[[str], None] | None) -> None:
-    note_not_run(status, line)
-    if on_failure is not None:
-        on_failure(line)
+        line = tell_traceback(error, console, own)
+        notes.add_not_run(1, line)
+    return None, line
 
 
 def tell_traceback(error: Exception, console: Console, folder: Path | None) -> str:
@@ -155,13 +157,3 @@ def in_a_line(error: Exception, folder: Path | None) -> str:
 def _own(frames: traceback.StackSummary, folder: Path | None) -> list[traceback.FrameSummary]:
     """The calls of a user's files."""
     return [f for f in frames if folder and Path(f.filename).is_relative_to(folder)]
-
-
-def _naming_files(work: Callable[[], T], folder: Path) -> T:
-    try:
-        with short_of_memory("the data and the model were loaded"):
-            return work()
-    except OSError as error:
-        where = error.filename or folder
-        kind = DiskFull if is_full(error) else RunFolderError
-        raise kind(f"{where} cannot be written or read: {error.strerror or error}") from error

@@ -7,7 +7,6 @@ else runs is the user's to type.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,16 +14,12 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.resolvers.oc import env
 
-from fedclust.commands import sweep
-from fedclust.commands.known import composed as by_default
 from fedclust.config.schema import NAME
 from fedclust.helpers.errors import require
+from fedclust.launch.compose import compose_or_none
 
 _PLUGINS = ("hydra_plugins.", "hydra._internal.core_plugins.", "optuna.samplers.")
-_MISSING = object()
-_OURS = "fedclust.commands.sweep_report.ReportAfterSweep"
 _SUBDIR = "${fedclust_job:${hydra:overrides.task},${hydra:runtime.choices.algorithm}}"
 _TYPED_ONLY = ("job.env_set", "job.env_copy", "job.chdir", "output_subdir")  # empty unless typed
 _NO_LOGGING = {"version": 1, "root": None, "disable_existing_loggers": False}
@@ -38,8 +33,6 @@ _RESOURCES = {
     *("params", "max_batch_size", "direction", "n_trials", "sampler", "max_failure_rate"),
 }
 _COUNTERS = re.compile(r"\$\{hydra[.:]job\.(num|id|override_dirname)\}")
-_READ = re.compile(r"oc\.env\s*:\s*['\"]?(\w+)")
-_OWN_VARIABLES = ("FEDCLUST_DATA",)  # read by our own files
 
 
 def check_hydra(composed: DictConfig, overrides: Sequence[str], *, many: bool) -> Path:
@@ -63,8 +56,8 @@ def check_hydra(composed: DictConfig, overrides: Sequence[str], *, many: bool) -
         wish = any(key == one or key.startswith(f"{one}.") for one in typed)
         last = key.rpartition(".")[2]
         if last == "_target_":
-            known = str(value).startswith(_PLUGINS) or value == _OURS
-            require(known or wish, key, value, "a plug-in of Hydra, unless it is typed")
+            allowed = "a plug-in of Hydra, unless it is typed"
+            require(str(value).startswith(_PLUGINS) or wish, key, value, allowed)
         if key.startswith(("hydra.launcher.", "hydra.sweeper.")):
             _check_plugin(composed, key, value, wish)
     for name in ("job_logging", "hydra_logging"):
@@ -103,29 +96,11 @@ def _check_plugin(composed: DictConfig, key: str, value: Any, wish: bool) -> Non
     if name in _RESOURCES:
         return
     choice = composed.hydra.runtime.choices[f"hydra/{kind}"]
-    plain = by_default([f"hydra/{kind}={choice}"])
+    plain = compose_or_none([f"hydra/{kind}={choice}"])
     default = None if plain is None else OmegaConf.to_container(plain.hydra[kind], resolve=False)
     for one in (name, *below):
         default = default.get(one) if isinstance(default, Mapping) else None
     require(value == default, key, value, "its default, unless it is typed: it may run commands")
-
-
-def variables_in(overrides: Sequence[str]) -> list[str]:
-    """The variables of the environment that typed values read."""
-    return [name for text in overrides for name in _READ.findall(text)]
-
-
-def read_environment(name: str, default: object = _MISSING) -> object:
-    """What `${oc.env:NAME}` is: a file may not read a user's environment into a config, from where
-    it goes into folders' names and to trackers.
-
-    Raises:
-        ConfigError: for a variable that no typed value reads.
-    """
-    if sweep.NOTES in os.environ:  # otherwise it is another program's config
-        known = (*_OWN_VARIABLES, *" ".join(sweep.lines("environment")).split())
-        require(name in known, "oc.env", name, "read by values that are typed only, not by files")
-    return env(name) if default is _MISSING else env(name, default)
 
 
 def _check_inside(key: str, folder: Path, typed: set[str], above: Path = Path()) -> None:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
-
-from fedclust.commands.sweep import noted
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def note_visible() -> None:
-    """Remember which GPUs this process sees, for jobs whose launcher hides them."""
-    noted("visible").write_text(json.dumps(os.environ.get(_VISIBLE)))
+def visible() -> str | None:
+    """Which GPUs this process may see, for jobs whose launcher hides them; None: all."""
+    return os.environ.get(_VISIBLE)
 
 
-def see_again(launcher: Mapping[str, Any]) -> None:
+def see_again(launcher: Mapping[str, Any], seen: str | None) -> None:
     """See the GPUs that the sweep saw, in a job of submitit_local that was asked for none.
 
     submitit_local hides every GPU from a job unless hydra.launcher.gpus_per_node says how many it
@@ -29,11 +27,11 @@ def see_again(launcher: Mapping[str, Any]) -> None:
 
     Args:
         launcher: hydra.launcher.
+        seen: what `visible` said in the sweep's process.
     """
     local = str(launcher["_target_"]).endswith(".LocalLauncher")
-    if not local or launcher.get("gpus_per_node") is not None or not noted("visible").is_file():
+    if not local or launcher.get("gpus_per_node") is not None:
         return
-    seen = json.loads(noted("visible").read_text(encoding="utf-8"))
     if seen is None:
         os.environ.pop(_VISIBLE, None)
     else:
@@ -41,7 +39,7 @@ def see_again(launcher: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def dealt(device: str) -> Iterator[str]:
+def dealt(device: str, locks: Path) -> Iterator[str]:
     """While a job runs beside others, the device for it.
 
     With `auto` and several GPUs it is the one with the fewest jobs of this sweep; a lock, which the
@@ -49,6 +47,7 @@ def dealt(device: str) -> Iterator[str]:
 
     Args:
         device: as in the config.
+        locks: a folder of the sweep's.
 
     Returns:
         `cuda:N`, or the device as it was given.
@@ -60,18 +59,17 @@ def dealt(device: str) -> Iterator[str]:
         yield device
         return
     for turn, gpu in ((turn, gpu) for turn in count() for gpu in range(gpus)):
-        with _lock(gpu, turn) as free:
+        with _lock(locks / f"{platform.node()}-{gpu}-{turn}") as free:
             if free:
                 yield f"cuda:{gpu}"
                 return
 
 
 @contextmanager
-def _lock(gpu: int, turn: int) -> Iterator[bool]:
-    """Whether this is the job number `turn` on a GPU of this machine; held meanwhile."""
-    folder = noted("gpus")
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{platform.node()}-{gpu}-{turn}").open("w") as file:
+def _lock(path: Path) -> Iterator[bool]:
+    """Whether nobody else has the lock; it is held meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

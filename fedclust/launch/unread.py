@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,32 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from fedclust.commands import sweep
-from fedclust.commands.known import composed
-from fedclust.commands.list import choices
-from fedclust.config.tree import CONF
+from fedclust.config.tree import CONF, choices
 from fedclust.helpers.errors import ConfigError, counted
 from fedclust.helpers.files import harmless
+from fedclust.launch.compose import compose, compose_or_none
+from fedclust.launch.sweep import methods as methods_of
 
 # read only where a part of the job refers to them; the others are read in every job
 SHARED = ("num_clusters", "solver", "cluster_metric", "cluster_method", "common")
 PARTS = ("algorithm", "scenario", "partition", "dataset", "model")
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _NAMED = 4  # methods that a line names
+
+
+def split_hydras(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The overrides of Hydra's own part, and those of the job."""
+    parse = OverridesParser.create().parse_override
+    hydras = [one for one in overrides if parse(one).is_hydra_override()]
+    return hydras, [one for one in overrides if one not in hydras]
+
+
+def typed_values(overrides: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Overrides with the key that each sets; of a part, the place where it is put."""
+    parse = OverridesParser.create().parse_override
+    for text in overrides:
+        one = parse(text)
+        yield text, (one.package or one.key_or_group).lstrip("+~")
 
 
 def typed_keys(overrides: Iterable[str]) -> list[str]:
@@ -91,9 +105,7 @@ def refuse_unread(
         )
 
 
-def for_first_method(
-    overrides: Sequence[str], own: Path | None, compose: Callable[[list[str]], DictConfig]
-) -> list[str]:
+def for_first_method(overrides: Sequence[str], own: Path | None) -> list[str]:
     """The overrides with the first method of a sweep in place of all, where options of methods are
     typed: Hydra composes a sweep itself with the default method, which may not have them.
 
@@ -106,10 +118,10 @@ def for_first_method(
     if not options:
         return list(overrides)
     others = [one for one, key in zip(overrides, keys, strict=True) if key not in options]
-    methods = sweep.methods(compose(others), others)
+    methods = methods_of(compose(others, own), others, own)
     if len(methods) < 2:
         return list(overrides)
-    nodes = {name: composed([f"algorithm={name}"], own) for name in methods}
+    nodes = {name: compose_or_none([f"algorithm={name}"], own) for name in methods}
     for key in options:
         have = [name for name, node in nodes.items() if node and _has(node, key)]
         lack = [name for name in methods if name not in have]
@@ -136,7 +148,7 @@ def _readers(key: str, config: DictConfig, own: Path | None) -> set[str]:
     """The methods whose files refer to a key, themselves or through a part that they take."""
     plain = OmegaConf.to_container(config, resolve=False)
     assert isinstance(plain, dict)
-    files = choices("algorithm", [CONF] if own is None else [own, CONF])
+    files = choices("algorithm", own)
     return {name for name, file in files.items() if _is_read(key, _closure(_of_file(file), plain))}
 
 

@@ -1,0 +1,311 @@
+"""One job of a run or of a sweep: from the composed config to its finished folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import env_override
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from fedclust.config import schema
+from fedclust.helpers.distributed import here, quiet
+from fedclust.helpers.errors import counted
+from fedclust.helpers.messages import messages_may_be_lost
+from fedclust.launch import gpus
+from fedclust.launch.checks import check_report, check_scale
+from fedclust.launch.failures import attempt, attempt_in_sweep
+from fedclust.launch.launchers import end_with_sweep, is_basic
+from fedclust.launch.notes import Notes
+from fedclust.launch.surroundings import VARIABLES, FoldersBefore, importable
+from fedclust.launch.sweep_report import add_job, save_jobs
+from fedclust.launch.unread import typed_values, unread, yield_to_typed
+from fedclust.runtime.progress import Aside, Progress, Replaced, Shown, Sweep
+from fedclust.tuning.tuned import apply_tuned, elsewhere
+
+if TYPE_CHECKING:
+    from fedclust.trackers import Tracker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What Hydra asks for beside the config.
+
+    Attributes:
+        choices: of every group.
+        overrides: of the job.
+        folder: the job's.
+        number: of the job in its sweep, from 1; None for a single one.
+        sweep: the sweep's folder.
+        alone: whether no other job of the sweep runs at the same time.
+    """
+
+    choices: Mapping[str, Any]
+    overrides: Sequence[str]
+    folder: Path
+    number: int | None
+    sweep: Path
+    alone: bool
+
+    @classmethod
+    def of(cls, hydra: Any) -> Request:
+        """The request of the job that Hydra is in.
+
+        Args:
+            hydra: its part of the job's config.
+        """
+        named = hydra.runtime.choices.items()
+        in_sweep = hydra.mode is RunMode.MULTIRUN
+        return cls(
+            choices={str(k): v for k, v in named if not str(k).startswith("hydra")},
+            overrides=list(hydra.overrides.task),
+            folder=Path(hydra.runtime.output_dir),
+            number=int(hydra.job.num) + 1 if in_sweep else None,
+            sweep=Path(hydra.sweep.dir) if in_sweep else Path(),
+            alone=not in_sweep or is_basic(hydra.launcher),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRunner:
+    """Runs every job of a command; a launcher takes it to the processes that it starts.
+
+    Attributes:
+        own: the folder given with --config-dir.
+        notes: what the jobs tell the command.
+        before: the folders that there were before the command.
+        typed: shared keys to which values are typed.
+        num_jobs: how many there are; None where that is not known.
+        variables: of the environment that typed values read.
+        gpus: which are visible to the command, see `gpus.visible`.
+        process: the command's.
+        seconds: what jobs in this process have taken so far.
+    """
+
+    own: Path | None
+    notes: Notes
+    before: FoldersBefore
+    typed: Sequence[str]
+    num_jobs: int | None
+    variables: str
+    gpus: str | None = field(default_factory=gpus.visible)
+    process: int = field(default_factory=os.getpid)
+    seconds: list[float] = field(default_factory=list)
+
+    def __call__(self, config: DictConfig) -> float | None:
+        """Run a job.
+
+        Args:
+            config: as Hydra composed it, without its own part.
+
+        Returns:
+            Its objective, for a sweeper; None where a job of a sweep could not run.
+
+        Raises:
+            Exception: what stopped the only job.
+            Stopped: what stops a sweep.
+        """
+        with messages_may_be_lost(), env_override({VARIABLES: self.variables}):
+            hydra = HydraConfig.get()
+            request = Request.of(hydra)
+            console = Console(stderr=True, quiet=quiet())
+            work = partial(self._from_config, config, request, console)
+            if request.number is None:
+                return attempt(work, request.folder)
+            end_with_sweep(self.process)
+            gpus.see_again(hydra.launcher, self.gpus)
+            place = request.number - 1, os.path.relpath(request.folder, request.sweep)
+            add_job(self.notes, *place)
+            value, why_not = attempt_in_sweep(
+                work, request.folder, console=console, own=self.own, notes=self.notes
+            )
+            if why_not:
+                add_job(self.notes, *place, why_not)
+                save_jobs(self.notes, request.sweep)
+            self.notes.add_ended(request.number, why_not)
+            return value
+
+    def _from_config(self, config: DictConfig, request: Request, console: Console) -> float:
+        """Check a composed config and run what is left of its job; returns the job's objective.
+
+        Raises:
+            UserError: for a config that cannot run.
+        """
+        try:
+            choices = request.choices
+            yield_to_typed(config, self.typed)
+            for key in unread(config, self.typed) if request.number else ():
+                text = (
+                    f"{key} is read by other methods of this sweep, not by {choices['algorithm']}"
+                )
+                if OmegaConf.select(config, f"algorithm.{key}") is None:
+                    Aside(str(choices["algorithm"]), console).warn(text)
+            tuned, search, settings = apply_tuned(config, choices, request.overrides)
+            more = {"choices": dict(choices), "overrides": list(request.overrides), **search}
+            resolved = schema.resolve(tuned, more)
+            check_scale(choices, resolved["scale"], self.own)
+            schema.check_keys(resolved)
+            schema.check_sampling(resolved, request.overrides)
+            resolved["seeds"] = schema.seed_list(resolved["seeds"])
+            title = _title(choices, resolved)
+            if remark := elsewhere(settings, resolved):
+                Aside(title, console).warn(remark)
+            if request.number is not None:
+                of_all = "" if self.num_jobs is None else f" of {self.num_jobs}"
+                title = f"job {request.number}{of_all}: {title}"
+            path = _relative(here().agree(lambda: request.folder))
+            with importable(self.own), ExitStack() as afterwards:
+                value = self._finish(resolved, path, title, request, console, afterwards)
+            if request.number is None and resolved["progress"]:
+                console.print(
+                    f"`fedclust report {path}` makes tables and figures",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+            return value
+        finally:
+            self.before.remove_unused(request.folder)
+
+    def _finish(
+        self,
+        resolved: dict[str, Any],
+        path: Path,
+        title: str,
+        request: Request,
+        console: Console,
+        afterwards: ExitStack,
+    ) -> float:
+        """Build and run a checked config; returns its objective.
+
+        Args:
+            resolved: the config.
+            path: of the job's folder.
+            title: the job in a few words.
+            request: what Hydra asks for.
+            console: where to tell.
+            afterwards: what is done when the job has ended.
+        """
+        began = perf_counter()
+        with _told_of_loading(title, console, resolved["progress"], request.alone):
+            # what a run needs and nothing else does costs most of a start
+            import torch
+
+            from fedclust.config.build import build, data_of
+            from fedclust.config.idle import idle
+            from fedclust.config.objects import Objects
+            from fedclust.metrics import meaning
+            from fedclust.metrics.summary import objective
+            from fedclust.metrics.told import read_meanings
+            from fedclust.runtime.folder import RunFolder
+            from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
+            from fedclust.runtime.run import data_digests, run
+
+            afterwards.callback(torch.set_num_threads, torch.get_num_threads())
+            ranks = here()
+            if not ranks.leads:
+                resolved["tracker"] = NO_TRACKER
+            folder = (RunFolder if ranks.leads else SeenFolder)(path, resolved, self.own)
+            folder.check()
+            if request.number is not None:
+                save_jobs(self.notes, request.sweep)
+            metric = schema.objective_of(resolved)
+            built = None
+            if not ranks.agree(folder.is_done):
+                device = resolved["device"]
+                if not request.alone:
+                    locks = self.notes.folder / "gpus"
+                    device = afterwards.enter_context(gpus.dealt(device, locks))
+                built = build({**resolved, "device": device}, self.own)
+                objects = Objects(self.own)
+                for text, key in typed_values(resolved["overrides"]):
+                    if why := idle(resolved, key, objects):
+                        Aside(title, console).warn(f"{text} has no effect: {why}")
+            else:
+                read_meanings(path)  # no file of a user's was imported
+                meaning(metric, "objective")
+                if ranks.leads and folder.has_touched_data():
+                    folder.confirm_data(data_digests(data_of(resolved, self.own)))
+            if resolved["report"] is not None:
+                check_report(resolved)
+            if built is None:
+                folder.renew()
+        if built is None:
+            console.print(f"{folder.path} is done already", highlight=False, soft_wrap=True)
+            for remark in folder.remarks:
+                Aside(title, console).warn(remark)
+                self.notes.add("remarks", remark)
+            return ranks.agree(lambda: objective(folder.path, metric))
+        progress = self._progress(title, console, request, shown=resolved["progress"])
+        afterwards.callback(built.tracker.close)
+        run(built, folder, progress)
+        if folder.finished_here:  # whoever finished it has done so
+            _hand_over(built.tracker, folder.path, progress)
+        self.seconds.append(perf_counter() - began)
+        return ranks.agree(lambda: objective(folder.path, metric))
+
+    def _progress(self, title: str, console: Console, request: Request, *, shown: bool) -> Progress:
+        """What a person sees of a job while it runs."""
+        if not shown:
+            return Aside(title, console)
+        after, name = None, ""
+        if not request.alone:
+            name = f"job {request.number}" + ("" if self.num_jobs is None else f"/{self.num_jobs}")
+        elif request.number is not None and self.num_jobs is not None:
+            mean = sum(self.seconds) / len(self.seconds) if self.seconds else None
+            after = Sweep(self.num_jobs - request.number, mean)
+        kind = Replaced if console.is_jupyter else Shown
+        return kind(title, console, after, name=name, live=request.alone)
+
+
+def _told_of_loading(
+    title: str, console: Console, shown: bool, alone: bool
+) -> AbstractContextManager[object]:
+    """Say that the data are loaded: on a terminal while they are."""
+    text = f"loading: {title}"
+    if shown and alone and console.is_terminal:
+        return console.status(text[: console.width - 3], refresh_per_second=4)
+    if shown and not console.is_jupyter:
+        console.print(text, highlight=False, soft_wrap=True)
+    return nullcontext()
+
+
+def _hand_over(tracker: Tracker, folder: Path, progress: Progress) -> None:
+    """Give the results of a finished job to its tracker.
+
+    They are on the disk, so what goes wrong here is a warning.
+    """
+    from fedclust.metrics.summary import over_seeds
+
+    def report() -> Path:
+        # matplotlib and pandas cost a second; a run without a tracker does not pay it
+        from fedclust.papers.reports import make_report
+
+        return make_report(folder).parent
+
+    try:
+        tracker.end(over_seeds(folder), report)
+    except Exception as error:  # a tracker's own, of whatever kind
+        said = " ".join(str(error).split())
+        progress.warn(f"the tracker did not take the results: {type(error).__name__}: {said}")
+
+
+def _title(choices: Mapping[str, Any], resolved: Mapping[str, Any]) -> str:
+    """The job in a few words."""
+    return (
+        f"{choices['algorithm']} on {choices['partition']} {choices['dataset']}, "
+        f"{counted(len(resolved['seeds']), 'seed')}, {counted(resolved['rounds'], 'round')}"
+    )
+
+
+def _relative(path: Path) -> Path:
+    """The path as a person would type it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

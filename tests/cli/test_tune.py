@@ -8,7 +8,6 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from omegaconf import DictConfig
 
 from fedclust.__main__ import main
 from fedclust.calls import SumCall, Sums
-from fedclust.commands import checks
 from fedclust.commands.watching import Watching
 from fedclust.datasets.digits import Digits
 from fedclust.engines.fused import FusedEngine
 from fedclust.helpers.errors import ConfigError
+from fedclust.launch import checks
 from fedclust.launch.compose import compose
 from fedclust.launch.surroundings import hydra_of_its_own
 from fedclust.types import Dataset
@@ -247,7 +246,6 @@ def test_a_sweep_is_refused_where_a_part_has_no_search_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A method that one federation has no groups for, say, is told when its job comes."""
-    import_module("fedclust.commands.run")  # registers the schema
     tried = []
 
     def applied(config: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> None:
@@ -258,10 +256,9 @@ def test_a_sweep_is_refused_where_a_part_has_no_search_at_all(
     monkeypatch.setattr(checks, "apply_tuned", applied)
     given = ["algorithm=fedavg,fedprox", "scenario=static,drift", "solver.lr=interval(1,2)"]
     with hydra_of_its_own(None):
-        composed = compose
 
         def check(*overrides: str) -> None:
-            checks.check_tuned(composed([]), overrides, None, composed)
+            checks.check_tuned(compose([]), overrides, None)
 
         check("tuned=x", *given)
         assert tried == ["fedavgstatic", "fedavgdrift", "fedproxstatic", "fedproxdrift"]

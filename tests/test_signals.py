@@ -125,7 +125,7 @@ def test_a_storm_of_signals_is_no_traceback(name: str, monkeypatch: pytest.Monke
                 time.sleep(1e-3)
             raise Interrupted(signals.received)
 
-    monkeypatch.setattr(f"fedclust.commands.{name}.main", command)
+    monkeypatch.setattr(f"fedclust.commands.{name}.command", command)
     monkeypatch.setattr(sys, "argv", ["fedclust", name])
     for number in range(20):
         rng = random.Random(number)

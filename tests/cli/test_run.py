@@ -464,3 +464,13 @@ def test_an_experiment_of_ones_own_has_scales_too(
     again = fedclust("run", own, "experiment=mine", "scale=smoke", *tiny)
     assert again.status == 2
     assert "mine has the scales paper, laptop" in again.err
+
+
+def test_a_sweep_over_methods_with_an_option_of_theirs_runs_all(
+    fedclust: Callable[..., Any], tmp_path: Path
+) -> None:
+    typed = ("algorithm=ifca,cfl_mgd", "algorithm.restart_fraction=0.1", "report=null")
+    done = fedclust("run", "-m", *TINY, "rounds=1", *typed)
+    assert done.status == 0, done.err
+    made = {file.parent.name.partition(",")[0] for file in tmp_path.rglob("rounds.csv")}
+    assert made == {"ifca", "cfl_mgd"}

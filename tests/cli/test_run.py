@@ -284,7 +284,7 @@ def test_a_signal_at_any_time_is_told(
         os.kill(os.getpid(), signum)
         time.sleep(10)
 
-    monkeypatch.setattr(f"fedclust.commands.{command}.main", ended)
+    monkeypatch.setattr(f"fedclust.commands.{command}.command", ended)
     done = fedclust(command, "anything")
     assert done.status == 128 + signum
     assert done.err == f"fedclust: interrupted by {signum.name}{goes_on}\n"

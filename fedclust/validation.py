@@ -41,22 +41,43 @@ def redrawn(dataset: Dataset, seed: int) -> tuple[Dataset, Tensor]:
     for training first, has in the dataset given, [N] int64.
     """
     assert dataset.test_share is not None
-    x = torch.cat([dataset.x_train, dataset.x_test])
-    y = torch.cat([dataset.y_train, dataset.y_test])
     own, tested = dataset.owner, dataset.test_owner
     own = own if own is None or tested is None else torch.cat([own, tested])
-    tests = drawn_test(own, len(y), dataset.test_share, seed)
-    learnt, held = (torch.nonzero(rows).flatten() for rows in (~tests, tests))
+    size = len(dataset.y_train) + len(dataset.y_test)
+    tests = drawn_test(own, size, dataset.test_share, seed)
+    parts = [torch.nonzero(rows).flatten() for rows in (~tests, tests)]
+    (x_train, x_test), (y_train, y_test) = (
+        _rows(*both, parts)
+        for both in ((dataset.x_train, dataset.x_test), (dataset.y_train, dataset.y_test))
+    )
     seen = replace(
         dataset,
-        x_train=x[learnt],
-        y_train=y[learnt],
-        x_test=x[held],
-        y_test=y[held],
-        owner=None if own is None else own[learnt],
-        test_owner=None if own is None else own[held],
+        x_train=x_train,
+        y_train=y_train,
+        x_test=x_test,
+        y_test=y_test,
+        owner=None if own is None else own[parts[0]],
+        test_owner=None if own is None else own[parts[1]],
     )
-    return seen, torch.cat([learnt, held])
+    return seen, torch.cat(parts)
+
+
+def _rows(first: Tensor, second: Tensor, parts: list[Tensor]) -> list[Tensor]:
+    """Rows of two tensors that stand one behind the other; each row is copied once, since data may
+    take most of the memory.
+
+    Args:
+        first, second: [n, …] and [m, …].
+        parts: ascending rows in [0, n + m) of every result.
+    """
+    results = []
+    for part in parts:
+        rows = first.new_empty(len(part), *first.shape[1:])
+        near = int((part < len(first)).sum())
+        torch.index_select(first, 0, part[:near], out=rows[:near])
+        torch.index_select(second, 0, part[near:] - len(first), out=rows[near:])
+        results.append(rows)
+    return results
 
 
 def cut(train: Split, y: Tensor, share: float, seed: int) -> tuple[Split, Split]:

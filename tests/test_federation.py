@@ -1,8 +1,10 @@
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedclust.datasets.digits import Digits
 from fedclust.federation import build, describe, digest, label_histogram, summary
@@ -12,6 +14,7 @@ from fedclust.partitions.iid import IID
 from fedclust.partitions.power_law import PowerLaw
 from fedclust.partitions.rotated import Rotated
 from fedclust.types import Dataset, Federation, Pool, Split
+from fedclust.validation import redrawn
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,25 @@ class Fixed:
             Split.of([torch.tensor(r) for r in rows]) for rows in (self.train, self.test)
         )
         return train, test, torch.full((len(self.train),), -1)
+
+
+class Made(TorchDispatchMode):
+    """Keeps every tensor that is made while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and not func.is_view:
+            self.tensors.append(result)
+        return result
+
+    def bytes(self) -> int:
+        """Of all of them; what is written to memory that another has counts once."""
+        storages = {one.untyped_storage().data_ptr(): one for one in self.tensors}
+        return sum(one.untyped_storage().nbytes() for one in storages.values())
 
 
 def test_histogram_equals_counting_one_by_one(digits: Dataset) -> None:
@@ -138,3 +160,34 @@ def test_rows_of_several_clients_and_of_training_and_test_are_counted() -> None:
     # of seven rows, 1, 2 and 3 are there once more; somebody trains on 2
     assert (told[0]["repeated"], told[0]["trained_and_tested"]) == (3, 1)
     assert told[0]["tested"] == told[1]["tested"] != told[2]["tested"]
+
+
+def test_examples_that_a_seed_draws_anew_are_the_same_rows_and_copied_once() -> None:
+    x, y = torch.randn(37, 4), torch.arange(37) % 5
+    dataset = Dataset(
+        name="toy",
+        x_train=x[:30].clone(),
+        y_train=y[:30],
+        x_test=x[30:].clone(),
+        y_test=y[30:],
+        num_classes=5,
+        scale=torch.ones(1),
+        shift=torch.zeros(1),
+        owner=torch.arange(30) % 3,
+        test_owner=torch.arange(7) % 3,
+        test_share=0.25,
+    )
+    seen, place = redrawn(dataset, 4)
+    owner = torch.cat([dataset.owner, dataset.test_owner])  # type: ignore[list-item]
+    assert len(seen.y_test) == 10  # a quarter of 13, 12 and 12, rounded up
+    assert sorted(place.tolist()) == list(range(37))
+    assert torch.equal(torch.cat([seen.x_train, seen.x_test]), x[place])
+    assert torch.equal(torch.cat([seen.y_train, seen.y_test]), y[place])
+    assert seen.owner is not None
+    assert seen.test_owner is not None
+    assert torch.equal(torch.cat([seen.owner, seen.test_owner]), owner[place])
+
+    large = replace(dataset, x_train=torch.ones(30, 10_000), x_test=torch.ones(7, 10_000))
+    with Made() as made:
+        redrawn(large, 4)
+    assert made.bytes() < 1.5 * 4 * 37 * 10_000

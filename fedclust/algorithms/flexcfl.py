@@ -31,7 +31,7 @@ from torch import Tensor
 
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
-from fedclust.helpers.effects import IfDataChange, OnlyWith
+from fedclust.helpers.effects import IfDataChange, OnlyWith, OnlyWithout
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cosine, discrepancy
 from fedclust.helpers.ranges import AtLeastOne, NonNegative
@@ -58,7 +58,7 @@ class InterGroup:
     """
 
     rate: NonNegative = 0.0
-    normalize: bool = True
+    normalize: Annotated[bool, OnlyWithout("rate", 0.0)] = True
 
     def __post_init__(self) -> None:
         require(self.rate >= 0, "algorithm.inter_group.rate", self.rate, "at least 0")

@@ -27,7 +27,7 @@ class OnlyWithout:
     """Only where another argument of the same part has not this value."""
 
     name: str
-    value: str | bool | None
+    value: str | bool | float | None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from benchmarks.check_gpu.projection import projected
 from benchmarks.check_gpu.report import NO_GPU, Report
 from benchmarks.workloads import Training, Workload
 from fedclust.calls import LocalResult, Sums
-from fedclust.engines.fused import engine, layers
+from fedclust.engines.fused import layers, plan
 from fedclust.engines.fused.cuda import graphs, kernels
 from fedclust.models.cnn import cnn
 from fedclust.models.mlp import mlp
@@ -141,20 +141,20 @@ def test_distances_of_sums_are_shares_of_the_way_of_all() -> None:
 
 def test_paths_are_left_out_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDCLUST_CUDA_GRAPHS", "0")
-    before = engine.pays, layers.convolving
+    before = plan.pays, layers.convolving
     with without(()):
         assert graphs.enabled(CUDA)
         assert set(kernels._wanted()) == {"gather", "softmax"}
     with without(("gather", "span", "unfold")):
         assert list(kernels._wanted()) == ["softmax"]
         count = torch.tensor([9, 200])
-        assert not engine.pays(count, 1000 * count, None, 784, 10).any()
+        assert not plan.pays(count, 1000 * count, None, 784, 10).any()
         assert layers.convolving(None, CUDA, None) == "row by row"  # type: ignore[arg-type]
     with without(("graphs", *kernels.KERNELS)):
         assert not graphs.enabled(CUDA)
         assert not kernels._wanted()
     assert not graphs.enabled(CUDA)
-    assert before == (engine.pays, layers.convolving)
+    assert before == (plan.pays, layers.convolving)
 
 
 @pytest.mark.parametrize(("given", "on"), [("0", []), ("1", ["gather", "softmax"])])

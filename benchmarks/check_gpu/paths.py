@@ -13,7 +13,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from fedclust.engines.fused import FusedEngine, engine, layers
+from fedclust.engines.fused import FusedEngine, layers, plan
 from fedclust.engines.fused.cuda import kernels, regression
 from fedclust.verbs import Engine
 
@@ -52,7 +52,7 @@ PATHS = {
     ),
     "span": FastPath(
         name="first layers in the span of the examples",
-        off=f"FusedEngine._spanned in {_FUSED}/engine.py gives False on a GPU",
+        off=f"pays in {_FUSED}/span.py gives False on a GPU",
     ),
     "unfold": FastPath(
         name="convolutions as products of unfolded images",
@@ -73,7 +73,7 @@ def without(names: Collection[str]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, chosen))
         if "span" in names:
-            stack.enter_context(patch.object(engine, "pays", _never))
+            stack.enter_context(patch.object(plan, "pays", _never))
         if "unfold" in names:
             stack.enter_context(patch.object(layers, "convolving", lambda *_: "row by row"))
         yield

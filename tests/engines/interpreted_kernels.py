@@ -128,7 +128,7 @@ def both(
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedclust.engines.fused.engine.pays", where)
+        patch.setattr("fedclust.engines.fused.plan.pays", where)
         by_kernel = train()
         patch.setattr(kernels, "runs_on", lambda _: False)
         plain(patch)
@@ -215,7 +215,7 @@ def test_stragglers(where: str) -> None:
 
 @pytest.mark.parametrize("where", WHERE)
 def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    monkeypatch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
+    monkeypatch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
     found = engine.answer(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))

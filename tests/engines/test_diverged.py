@@ -65,7 +65,7 @@ def call_of(engine: FusedEngine, solver: Solver, models: Tensor) -> TrainCall:
     shards, label = rows_of()
     slots = starts(engine, 2) * 0.1 if solver.momentum else None
     anchor = starts(engine, 8)[1:] * 0.5 if solver.proximal else None
-    return TrainCall(models, label, shards, solver, solver.lr, slots, anchor)
+    return TrainCall(models, label, shards, solver, solver.lr, slots=slots, anchor=anchor)
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -75,8 +75,8 @@ def call_of(engine: FusedEngine, solver: Solver, models: Tensor) -> TrainCall:
 def test_a_diverged_row_changes_no_other(
     name: str, solver: str, precision: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
-    monkeypatch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
+    monkeypatch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
+    monkeypatch.setattr("fedclust.engines.fused.plan.in_span", WHERE[where])
     engine = engine_of(name, precision)
     models = starts(engine, 2)
     want = engine.answer(call_of(engine, SOLVERS[solver], models))

@@ -214,7 +214,7 @@ def test_stragglers_and_an_anchor_equal_the_loop() -> None:
     for name in ("everything", "proximal", "full_batch"):
         how = SOLVERS[name]
         want, got = (
-            e.answer(TrainCall(models, label, part, how, how.lr, None, anchor))
+            e.answer(TrainCall(models, label, part, how, how.lr, anchor=anchor))
             for e in (loop, fused)
         )
         assert want.steps.argsort(descending=True, stable=True).tolist() != list(range(6))

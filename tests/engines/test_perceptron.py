@@ -44,8 +44,8 @@ def train(
     more = {name: terms(engine, shards)[name] for name in given}
     models, label = starts(engine), labels(len(shards))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
-        patch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
+        patch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
+        patch.setattr("fedclust.engines.fused.plan.in_span", WHERE[where])
         patch.setattr(softmax, "trains", lambda *_: False)
         return engine.answer(
             TrainCall(models, label, shards, solver, solver.lr, slots=slots, anchor=anchor, **more)
@@ -153,8 +153,8 @@ def test_what_is_no_number_stays_none(wrong: float, where: str) -> None:
     def train_from() -> LocalResult:
         engine, solver = FusedEngine(shipped("mlp"), toy_pool((1, 8, 8))), SOLVERS["sgd"]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fedclust.engines.fused.engine.pays", WHERE[where])
-            patch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
+            patch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
+            patch.setattr("fedclust.engines.fused.plan.in_span", WHERE[where])
             label = labels(len(COUNTS))
             return engine.answer(TrainCall(start, label, ragged_shards(COUNTS), solver, 0.05))
 
@@ -192,7 +192,7 @@ def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
 ) -> None:
     """All rows in the span of their examples, none, or as it pays."""
     where = [*WHERE.values(), rows.in_span][job % 3]
-    monkeypatch.setattr("fedclust.engines.fused.engine.in_span", where)
+    monkeypatch.setattr("fedclust.engines.fused.plan.in_span", where)
     model, pool, call = drawn_job(job, LAYERS)
     fast = make_engine("fused", model, pool).answer(call)
     slow = make_engine("loop", model, pool).answer(call)

@@ -53,7 +53,8 @@ def calls_of(
         solver = replace(how, **own)
         start = models + 0.01 * number
         rows = labels(len(shards))
-        made.append(TrainCall(start, rows, shards, solver, solver.lr, slots, **{**given, **others}))
+        more_of = {"slots": slots, **given, **others}
+        made.append(TrainCall(start, rows, shards, solver, solver.lr, **more_of))
     return made
 
 

@@ -61,8 +61,8 @@ def both(
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedclust.engines.fused.engine.pays", where)
-        patch.setattr("fedclust.engines.fused.engine.in_span", where)
+        patch.setattr("fedclust.engines.fused.plan.pays", where)
+        patch.setattr("fedclust.engines.fused.plan.in_span", where)
         fast = train()
         plain(patch)
         return fast, train()
@@ -200,7 +200,7 @@ def test_stragglers(where: str) -> None:
 
 @pytest.mark.parametrize("where", WHERE)
 def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    monkeypatch.setattr("fedclust.engines.fused.engine.in_span", WHERE[where])
+    monkeypatch.setattr("fedclust.engines.fused.plan.in_span", WHERE[where])
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
     found = engine.answer(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
@@ -304,7 +304,7 @@ def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
 ) -> None:
     """All rows in the span of their examples, none, or as it pays."""
     where = [everywhere, nowhere, rows.in_span][job % 3]
-    monkeypatch.setattr("fedclust.engines.fused.engine.in_span", where)
+    monkeypatch.setattr("fedclust.engines.fused.plan.in_span", where)
     model, pool, call = drawn_job(job)
     fast = make_engine("fused", model, pool).answer(call)
     slow = make_engine("loop", model, pool).answer(call)

@@ -40,7 +40,7 @@ def trained(
     given: tuple[str, ...] = (),
 ) -> LocalResult:
     """Local training with momenta, with anchors of each row where `own`, and with `given` terms."""
-    monkeypatch.setattr("fedclust.engines.fused.engine.pays", where)
+    monkeypatch.setattr("fedclust.engines.fused.plan.pays", where)
     engine = FusedEngine(shipped(name), toy_pool((1, 8, 8)))
     slots = starts(engine, 5) * 0.1 if solver.momentum else None
     anchor = starts(engine, 9)[: len(shards)] * 0.5 if own and solver.proximal else None
@@ -113,7 +113,7 @@ def test_rows_that_stop_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_row_does_not_depend_on_its_company(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedclust.engines.fused.engine.pays", everywhere)
+    monkeypatch.setattr("fedclust.engines.fused.plan.pays", everywhere)
     engine, shards, solver = (
         FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))),
         ragged_shards(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -14,19 +14,15 @@ from fedclust.engines.fused.cuda import graphs, regression
 from fedclust.engines.fused.cuda.graphs import Graphs
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.network import Network
+from fedclust.engines.fused.plan import Compiled, Path
 from fedclust.engines.fused.rules import TrainingRule
 from fedclust.engines.fused.span import Span
 from fedclust.engines.fused.training import Batches, anchor_of, descend, first_of
-from fedclust.engines.fused.weights import Weight
 from fedclust.engines.schedule import Schedule
 from fedclust.helpers.meter import meter
 from fedclust.pool import Pool
 
 T = TypeVar("T")
-# network, weights, rule, pool, call, local steps [R], in the span [R] -> losses, as `train`
-ByCompiled = Callable[
-    [Network, Mapping[str, Weight], TrainingRule, Pool, TrainCall, Tensor, Tensor], Tensor
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +31,19 @@ class Task:
 
     Attributes:
         call: the training of its R rows, whose steps descend.
-        plan: their local steps.
+        schedule: their local steps.
         pool: all examples.
-        spanned: whether the first layer is trained in the span of the examples.
-        by_compiled: trains all rows in one call, where compiled code does that; None where not.
-        by_row: [R] bool whether that code is to train the first layer of a row in the span.
+        path: how they are trained.
+        compiled: the code of `Path.COMPILED`.
+        in_span: [R] bool, the host's, whose first layer is trained in the span of their examples.
     """
 
     call: TrainCall
-    plan: Schedule
+    schedule: Schedule
     pool: Pool
-    spanned: bool
-    by_compiled: ByCompiled | None = None
-    by_row: Tensor | None = None
+    path: Path
+    compiled: Compiled | None
+    in_span: Tensor
 
 
 def train(chunk: Chunk, task: Task) -> Tensor:
@@ -59,17 +55,15 @@ def train(chunk: Chunk, task: Task) -> Tensor:
         call asks for each step's, they stand behind, [R, 2 + S].
     """
     chunk.load(task)
-    if task.by_compiled is None:
-        losses = _in_batches(chunk, task)
-    else:
-        losses = chunk.by_compiled(task, task.by_compiled)
+    compiled = task.path is Path.COMPILED
+    losses = chunk.by_compiled(task) if compiled else _step_by_step(chunk, task)
     if task.call.rates is not None:  # the weights of the examples were multiplied by them
         chunk.scale_slots(1 / task.call.rates.lr)
         losses = losses / task.call.rates.lr.to(losses.dtype).unsqueeze(1)
     return losses
 
 
-def _in_batches(chunk: Chunk, task: Task) -> Tensor:
+def _step_by_step(chunk: Chunk, task: Task) -> Tensor:
     """As `train`, of a chunk that is loaded, by the batches of its steps."""
     batches = chunk.begin(task)
     if task.call.each_step:  # neither compiled code nor a graph keeps them
@@ -130,7 +124,7 @@ class Chunk:
             self.scale_slots(call.rates.lr)
         self.models.key.copy_(call.shards.key)
         own = call.anchor is not None or call.linear is not None
-        kind = (call.shards.index.shape[1], own) if task.spanned else None
+        kind = (call.shards.index.shape[1], own) if task.path is Path.SPAN else None
         if kind != (None if self.span is None else self.span.kind):
             self.span = None if kind is None else self._spanned(*kind)
             self._layers = self.models.layers_with(self.span)
@@ -140,20 +134,19 @@ class Chunk:
         call, buffers = task.call, self.models.buffers
         # on a GPU a chunk is chosen so that all examples of regression have room
         whole = self.span is not None or self._one_launch
-        batches = Batches.of(task.pool, call, task.plan, buffers, whole=whole)
+        batches = Batches.of(task.pool, call, task.schedule, buffers, whole=whole)
         if self.span is None:
             return batches
         assert batches.data is not None
         self.span.begin(batches.data.flatten(2), batches.example.shape[0])
         return replace(batches, data=self.span.gram)
 
-    def by_compiled(self, task: Task, train: ByCompiled) -> Tensor:
+    def by_compiled(self, task: Task) -> Tensor:
         """Everything in one call of compiled code; see `train`."""
         network, weights = self.models.network, self.models.parameters.weights
-        assert task.by_row is not None
-        return train(
-            network, weights, self.rule, task.pool, task.call, task.plan.steps, task.by_row
-        )
+        assert task.compiled is not None
+        steps = task.schedule.steps
+        return task.compiled(network, weights, self.rule, task.pool, task.call, steps, task.in_span)
 
     def takes_one_launch(self, batches: Batches) -> bool:
         """Whether all steps are one launch of a kernel."""
@@ -187,7 +180,7 @@ class Chunk:
     def finish(self, task: Task) -> None:
         """Turn coefficients of the examples into weights."""
         if self.span is not None:
-            self.span.finish(task.plan.known_steps)
+            self.span.finish(task.schedule.known_steps)
 
     def scale_slots(self, factor: Tensor) -> None:
         """Multiply the momenta, if there are any, by the factor [R] of every row."""

@@ -29,27 +29,25 @@ from fedclust.calls import (
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.base import Computing
 from fedclust.engines.fused import aligning
-from fedclust.engines.fused.chunk import ByCompiled, Chunk, Kept, Task, train
+from fedclust.engines.fused.chunk import Chunk, Kept, Task, train
 from fedclust.engines.fused.cuda import regression
 from fedclust.engines.fused.cuda.graphs import enabled
 from fedclust.engines.fused.layers import StackedModels
-from fedclust.engines.fused.native import adding, perceptron, softmax
-from fedclust.engines.fused.native.rows import in_span
+from fedclust.engines.fused.native import adding, softmax
 from fedclust.engines.fused.network import Network, obstacle
+from fedclust.engines.fused.plan import Path, Plan, plans
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.row_plan import NO_PADDING, WASTE, WASTE_OF_ONE_CALL, RowPlan
-from fedclust.engines.fused.rules import Accumulate, Rule, TrainingRule
+from fedclust.engines.fused.rules import Accumulate, Rule
 from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk
-from fedclust.engines.fused.span import pays
 from fedclust.engines.fused.tested import Tested
-from fedclust.engines.fused.training import add_gradients, by_rule, rule_of
+from fedclust.engines.fused.training import add_gradients
 from fedclust.engines.schedule import in_host_memory, schedule
 from fedclust.engines.sums import by_blocks, empty_totals, to_add
 from fedclust.helpers.errors import require
 from fedclust.helpers.meter import meter
 from fedclust.models.sequence import Model
 from fedclust.pool import Pool
-from fedclust.solver import Solver
 
 _KEPT = 1 << 30  # bytes of parameters of training on a GPU that stay between calls
 
@@ -87,13 +85,12 @@ class FusedEngine(Computing[Model]):
         )
         super().__init__(model, pool)
         self.network = Network.of(model)
-        self._penalised = any(model.l2.values())
         self._sizes: list[Tensor] = []  # of the batches of every chunk trained last, [R, S]
         self._rows, self.products = RowPlan(self.network, pool, max_rows), Products(precision)
         self._tested = Tested(pool)
         device = self.pool.x.device
         # a graph is bound to the memory it was made for, so that is kept from call to call
-        self._kept = {spanned: self._chunks(_KEPT) for spanned in (True, False) if enabled(device)}
+        self._kept = {path: self._chunks(_KEPT) for path in Path if enabled(device)}
 
     @staticmethod
     def obstacle(model: Model) -> str:
@@ -136,7 +133,7 @@ class FusedEngine(Computing[Model]):
         Returns:
             What a result has of every row besides the models, by name.
         """
-        models, shards, solver = call.models, call.shards, call.solver
+        models, shards = call.models, call.shards
         found = {
             "loss": models.new_zeros(len(shards)),
             "first_loss": models.new_zeros(len(shards)),
@@ -144,21 +141,12 @@ class FusedEngine(Computing[Model]):
         }
         if call.each_step:
             found["step_loss"] = models.new_full((len(shards), call.most_steps), torch.nan)
-        frozen = self.network.covered(call.frozen)
         # how much there is to do is planned by the host, so that it waits for the device once
         known = in_host_memory(shards)
-        steps = known.num_steps(solver)
-        compiled = None if call.each_step else self._compiled(frozen)
-        spanned = self._spanned(known.count, steps, solver, frozen, in_span if compiled else pays)
+        steps = known.num_steps(call.solver)
         self._sizes = []
-        for part, among in by_rule(call, penalised=self._penalised):
-            rule = rule_of(part, self.products)
-            # whether in the span or not, unless compiled code takes each row in its own way
-            for some in [among] if compiled else [among & spanned, among & ~spanned]:
-                rows = some.nonzero().squeeze(1)
-                if len(rows):
-                    way = (compiled, spanned) if compiled else bool(some[spanned].any())
-                    self._train_some(part, known, steps, rule, frozen, rows, way, found, keep)
+        for plan in plans(call, known, steps, self.network, self.pool, self.products):
+            self._train_some(plan, known, steps, found, keep)
         return found
 
     @property
@@ -177,61 +165,55 @@ class FusedEngine(Computing[Model]):
 
     def _train_some(
         self,
-        call: TrainCall,
+        plan: Plan,
         known: Shards,
         steps: Tensor,
-        rule: TrainingRule,
-        frozen: frozenset[str],
-        chosen: Tensor,
-        way: bool | tuple[ByCompiled, Tensor],
         found: dict[str, Tensor],
         keep: Callable[[Chunk, Tensor], None],
     ) -> None:
-        """Local training of the rows `chosen`, int64, which is noted in `found`, see `_train`;
-        `steps` [C] are the host's. The `way` is whether in the span of their examples, or compiled
-        code and for which of all rows [C] it is to do so.
+        """Local training of the rows of a plan, which is noted in `found`; see `_train` and
+        `plans`.
         """
+        call, path = plan.call, plan.path
         solver, device, count = call.solver, call.models.device, known.count
-        compiled, by_row = way if isinstance(way, tuple) else (None, None)
-        spanned = compiled is None and bool(way)
-        chunks = self._kept[spanned] if self._kept else self._chunks()
+        chunks = self._kept.get(path) or self._chunks()
 
         def work(some: Tensor) -> None:
             rows = some.to(device, non_blocking=True)
             own = call.take(rows, int(count[some].max()))
             part = known.work if known.work is None else known.work[some]
-            plan = schedule(own.shards, solver, replace(own.shards, count=count[some], work=part))
-            chunk = chunks.of(len(rows), rule, *sorted(frozen))
+            order = schedule(own.shards, solver, replace(own.shards, count=count[some], work=part))
+            chunk = chunks.of(len(rows), plan.rule, *sorted(plan.frozen))
             task = Task(
                 call=own,
-                plan=plan,
+                schedule=order,
                 pool=self.pool,
-                spanned=spanned,
-                by_compiled=compiled,
-                by_row=None if by_row is None else by_row[some],
+                path=path,
+                compiled=plan.compiled,
+                in_span=plan.in_span[some],
             )
             losses = train(chunk, task)
             keep(chunk, some)
             found["loss"][rows], found["first_loss"][rows] = losses[:, :2].unbind(1)
             if call.each_step:
-                each = losses[:, 2:].where(plan.size > 0, torch.nan)
+                each = losses[:, 2:].where(order.size > 0, torch.nan)
                 found["step_loss"][rows, : each.shape[1]] = each
-            found["steps"][rows] = plan.steps
-            self._sizes.append(plan.known_size)
+            found["steps"][rows] = order.steps
+            self._sizes.append(order.known_size)
 
-        copies = 1 + bool(solver.momentum) + bool(rule.pull)
+        copies = 1 + bool(solver.momentum) + bool(plan.rule.pull)
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
         floats, waste = self._rows.floats, WASTE
-        if compiled is not None:
+        if path is Path.COMPILED:
             width, floats, waste = count, self._rows.model_floats, NO_PADDING
-        elif not call.each_step and regression.computes(self.network, device, frozen):
+        elif not call.each_step and regression.computes(self.network, device, plan.frozen):
             # looks at a row's examples where they lie, not at batches
             width, floats, waste = count, self._rows.data_floats, WASTE_OF_ONE_CALL
-        if spanned:
+        if path is Path.SPAN:
             width, floats = count, self._rows.span_floats
         # by steps first, so that the rows still running are always the first ones of a chunk
         size = steps * (known.index.shape[1] + 1) + count
-        self._rows.each(size, width, partial(floats, copies), work, chosen, waste=waste)
+        self._rows.each(size, width, partial(floats, copies), work, plan.rows, waste=waste)
 
     @torch.no_grad()
     def loss(self, call: LossCall) -> Tensor:
@@ -415,31 +397,6 @@ class FusedEngine(Computing[Model]):
 
         self._each_model(models, mix)
         return look.score(mixed, len(shards))
-
-    def _compiled(self, frozen: frozenset[str]) -> ByCompiled | None:
-        """Compiled code that trains such models in one call; None for none."""
-        if softmax.trains(self.network, self.pool, frozen):
-            return softmax.train_softmax
-        if perceptron.trains(self.network, self.pool, frozen):
-            return perceptron.train_perceptron
-        return None
-
-    def _spanned(
-        self,
-        count: Tensor,
-        steps: Tensor,
-        solver: Solver,
-        frozen: frozenset[str],
-        faster: Callable[..., Tensor],
-    ) -> Tensor:
-        """[C] bool rows whose first layer is trained in the span of their examples, where that is
-        `faster`, see `pays`.
-        """
-        layer = self.network.first_layer
-        still = f"{self.network.first_dense}.weight" in frozen
-        if layer is None or still or self.pool.view is not None:
-            return torch.zeros_like(count, dtype=torch.bool)
-        return faster(count, steps, solver.batch_size, layer.in_features, layer.out_features)
 
     def _chunks(self, most: int = 0) -> Kept[Chunk]:
         """Chunks to train, of which several may keep `most` bytes of parameters."""

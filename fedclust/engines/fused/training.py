@@ -1,4 +1,4 @@
-"""The batches of local training, its rule, and what a batch does to the models."""
+"""The batches of local training, and what a batch does to the models."""
 
 from __future__ import annotations
 
@@ -11,66 +11,11 @@ from torch import Tensor
 from fedclust.calls import TrainCall
 from fedclust.engines.fused.layers import Buffers, Frame, StackedModels
 from fedclust.engines.fused.native import batches as compiled
-from fedclust.engines.fused.products import Products
-from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.schedule import Schedule
 from fedclust.pool import Pool
 
 # bytes of a chunk's converted examples; beyond it every batch is converted by itself
 _RESIDENT = 256 << 20
-
-# gradients are multiplied by the rate in float32, and losses divided by it again: a smaller rate
-# could become 0 there, and moves no weight anyway
-_LEAST_RATE = 1e-20
-
-
-def by_rule(call: TrainCall, *, penalised: bool) -> list[tuple[TrainCall, Tensor]]:
-    """The call once for every rule that its rows have, each with the rows [C] bool it is for.
-
-    Where nothing but gradients moves them, rows with a learning rate of their own share the rule
-    with rate 1, for gradients times their own rate: see `Batches.of`, `Chunk.load` and `train`.
-
-    Args:
-        call: with all rows.
-        penalised: whether the model has an L2 penalty of its own.
-    """
-    rows = torch.ones(len(call.label), dtype=torch.bool)
-    if call.rates is None:
-        return [(call, rows)]
-    rates = call.rates
-    numbers = torch.stack([rates.lr, rates.proximal, rates.weight_decay], 1).cpu()
-    if not penalised and not numbers[:, 1:].any():
-        own = replace(rates, lr=rates.lr.clamp(min=_LEAST_RATE))
-        solver = replace(call.solver, weight_decay=0.0)
-        return [(replace(call, lr=1.0, solver=solver, rates=own), rows)]
-    found, which = torch.unique(numbers, dim=0, return_inverse=True)
-    parts = []
-    for number, (lr, proximal, decay) in enumerate(found.tolist()):
-        solver = replace(call.solver, proximal=proximal, weight_decay=decay)
-        parts.append((replace(call, lr=lr, solver=solver, rates=None), which == number))
-    return parts
-
-
-def rule_of(call: TrainCall, products: Products) -> TrainingRule:
-    """What a call does with a gradient."""
-    solver = call.solver
-    pull = solver.proximal or float(call.linear is not None)
-    if solver.momentum:
-        return HeavyBall(
-            lr=call.lr,
-            momentum=solver.momentum,
-            proximal=solver.proximal,
-            weight_decay=solver.weight_decay,
-            pull=pull,
-            products=products,
-        )
-    return Descent(
-        lr=call.lr,
-        proximal=solver.proximal,
-        weight_decay=solver.weight_decay,
-        pull=pull,
-        products=products,
-    )
 
 
 def anchor_of(call: TrainCall) -> Tensor | None:

@@ -26,7 +26,7 @@ from test_regression import WHERE
 from torch import Tensor
 
 from fedclust.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TrainCall
-from fedclust.engines.fused import FusedEngine, engine, layers
+from fedclust.engines.fused import FusedEngine, layers
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.cuda.graphs import _agree
 from fedclust.engines.fused.native import perceptron, softmax
@@ -261,7 +261,7 @@ def test_regression_is_one_launch(solver: str, given: tuple[str, ...], where: st
             "kernel",
             lambda name, on: kernel if (name, on) == ("softmax", CUDA) else None,
         )
-        patch.setattr(engine, "pays", WHERE[where])
+        patch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
         how = SOLVERS[solver]
         first, *later = several_calls(device, engines("linear")[1], how, given=given)
     assert launches == ["ieee"] * 5

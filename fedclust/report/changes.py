@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.report.arms import Arm
-from fedclust.report.table import Cell, Table
-from fedclust.report.wording import meant, plus_minus
+from fedclust.report.columns import ARM, Column, over_seeds, per_seed, tabulate
+from fedclust.report.table import Table
+from fedclust.report.wording import meant
 
 _SHARES = {
     "changed_before": "before, %",
@@ -27,46 +27,20 @@ def changes_table(arms: Sequence[Arm]) -> Table | None:
     recovered.
     """
     measured = [arm for arm in arms if arm.curve("changed_clients") is not None]
-    if not measured:
-        return None
-    rows, records = [], []
-    for arm in measured:
-        clients = _values(arm, "changed_clients")
-        changes = int((~np.isnan(clients)).sum())
-        rounds = _values(arm, "recovery_rounds")
-        recovered = int((~np.isnan(rounds)).sum())
-        means = {name: _means(_values(arm, name)) for name in _SHARES}
-        slow = _means(rounds)
-        rows.append(
-            (
-                Cell(text=arm.label),
-                Cell(text=str(changes)),
-                Cell(text=f"{np.nanmean(clients):.1f}"),
-                *(Cell(text=plus_minus(100 * values)) for values in means.values()),
-                Cell(text=f"{recovered} of {changes}"),
-                Cell(text=plus_minus(slow, 1)),
-            )
-        )
-        record: dict[str, Any] = {"arm": arm.label, "changes": changes, "recovered": recovered}
-        for name, values in {**means, "recovery_rounds": slow}.items():
-            if len(values):
-                record |= {name: float(values.mean()), f"{name}_std": float(values.std())}
-        records.append(record)
-    return Table(
-        name="changes",
-        title="Clients whose data changed",
-        columns=(
-            "arm",
-            "changes in all seeds",
-            "clients each",
-            *_SHARES.values(),
-            "recovered",
-            "rounds until then",
+    changes, recovered = _number_of("changed_clients"), _number_of("recovery_rounds")
+    columns = [
+        ARM,
+        Column("changes in all seeds", changes, record="changes"),
+        Column(None, recovered, record="recovered"),
+        Column(
+            "clients each", lambda arm: np.nanmean(_values(arm, "changed_clients")), "{:.1f}".format
         ),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(". ".join(meant(name) for name in (*_SHARES, "recovery_rounds")) + ".",),
-    )
+        *(over_seeds(head, name, _means_of(name), factor=100) for name, head in _SHARES.items()),
+        Column("recovered", lambda arm: f"{recovered(arm)} of {changes(arm)}"),
+        over_seeds("rounds until then", "recovery_rounds", _means_of("recovery_rounds"), 1),
+    ]
+    note = ". ".join(meant(name) for name in (*_SHARES, "recovery_rounds")) + "."
+    return tabulate("changes", "Clients whose data changed", columns, measured, notes=[note])
 
 
 def _values(arm: Arm, metric: str) -> NDArray[np.float64]:
@@ -75,8 +49,11 @@ def _values(arm: Arm, metric: str) -> NDArray[np.float64]:
     return curve.values if curve else np.empty((0, 0))
 
 
-def _means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over rounds of every seed that has any value."""
-    some = values[:, ~np.isnan(values).all(axis=0)] if len(values) else np.empty((0, 0))
-    means: NDArray[np.float64] = np.nanmean(some, axis=0) if some.size else np.empty(0)
-    return means
+def _number_of(metric: str) -> Callable[[Arm], int]:
+    """Reads how many values of a metric an arm has, in all rounds and seeds."""
+    return lambda arm: int((~np.isnan(_values(arm, metric))).sum())
+
+
+def _means_of(metric: str) -> Callable[[Arm], NDArray[np.float64]]:
+    """Reads the mean over rounds [S] of every seed that has any value."""
+    return lambda arm: per_seed(np.nanmean, _values(arm, metric))

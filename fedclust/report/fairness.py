@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.report.arms import Arm
+from fedclust.report.columns import ARM, Column, over_seeds, tabulate
 from fedclust.report.statistics import fairness
-from fedclust.report.table import Cell, Table
-from fedclust.report.wording import plus_minus
+from fedclust.report.table import Table
 
 _ALONE = "local"  # the method in which every client trains by itself
 _COARSE = 20  # test examples; with fewer, one example is more than 5 points
@@ -39,59 +38,70 @@ class Served:
         return self.correct / self.count
 
 
-def _company(arm: Arm) -> tuple[str, str]:
-    """What an arm shares with training alone: the setting, and what its name says besides the
-    algorithm, such as "tuned".
-    """
-    return arm.setting, arm.name.removeprefix(arm.algorithm)
+def _hurt(own: Served, alone: Served | None) -> float:
+    """Percent of the clients tested in both that do worse than alone; NaN where there are none."""
+    if alone is None:
+        return np.nan
+    _, here, there = np.intersect1d(own.client, alone.client, return_indices=True)
+    return 100 * fairness.hurt(own.accuracy[here], alone.accuracy[there]) if len(here) else np.nan
+
+
+# name → head, what it means, and the number of one seed, beside training alone in the same seed
+_MEASURES: dict[str, tuple[str, str, Callable[[Served, Served | None], float]]] = {
+    "std over clients": (
+        "std over clients (points)",
+        "standard deviation of the clients' accuracies",
+        lambda own, _: 100 * fairness.spread(own.accuracy),
+    ),
+    "worst tenth": (
+        "worst tenth (%)",
+        "mean accuracy of the tenth of the clients that has the lowest",
+        lambda own, _: 100 * fairness.worst_decile(own.accuracy),
+    ),
+    "worst group": (
+        "worst group (%)",
+        "the lowest accuracy of a true group, over all its test examples",
+        lambda own, _: 100 * fairness.worst_group(own.correct, own.count, own.group),
+    ),
+    "hurt": (
+        f"hurt against {_ALONE} (%)",
+        f"clients more than {100 * fairness.MARGIN:g} points below what they reach alone "
+        f"({_ALONE}) in the same seed, in percent of all",
+        _hurt,
+    ),
+}
 
 
 def fairness_table(arms: Sequence[Arm]) -> Table | None:
     """Spread over clients, worst tenth, worst group and clients hurt, mean ± std over seeds; None
     where no run kept the test results of its clients.
     """
-    served = {arm.label: _by_seed(arm) for arm in arms}
-    shown = [arm for arm in arms if served[arm.label]]
+    served = {arm.label: by_seed for arm in arms if (by_seed := _by_seed(arm))}
+    shown = [arm for arm in arms if arm.label in served]
     if not shown:
         return None
-    alone = {_company(arm): served[arm.label] for arm in shown if arm.algorithm == _ALONE}
-    measures: dict[str, Callable[[int, Served], float]] = {
-        "std over clients": lambda _, one: 100 * fairness.spread(one.accuracy),
-        "worst tenth": lambda _, one: 100 * fairness.worst_decile(one.accuracy),
-        "worst group": lambda _, one: 100 * fairness.worst_group(one.correct, one.count, one.group),
-    }
-    rows, records = [], []
+    # training alone in the same setting, and with the same options behind the algorithm's name
+    alone = {_beside(arm): served[arm.label] for arm in shown if arm.algorithm == _ALONE}
+    values: dict[tuple[str, str], NDArray[np.float64]] = {}
     for arm in shown:
-        own = served[arm.label]
-        columns = dict(measures)
-        if alone:
-            columns["hurt"] = partial(
-                _hurt, {} if arm.algorithm == _ALONE else alone.get(_company(arm), {})
-            )
-        cells = [Cell(text=arm.label)]
-        record: dict[str, Any] = {"arm": arm.label, "n": len(own)}
-        for name, measure in columns.items():
-            values = np.array([measure(seed, one) for seed, one in own.items()])
-            values = values[~np.isnan(values)]
-            cells.append(Cell(text=plus_minus(values)))
-            if len(values):
-                record |= {name: float(values.mean()), f"{name} std": float(values.std())}
-        rows.append(tuple(cells))
-        records.append(record)
-    heads = {
-        **{name: f"{name} (points)" if "std" in name else f"{name} (%)" for name in measures},
-        **({"hurt": f"hurt against {_ALONE} (%)"} if alone else {}),
-    }
-    kept = [name for name in heads if any(name in record for record in records)]
-    places = [0, *(1 + list(heads).index(name) for name in kept)]
-    return Table(
-        name="fairness",
-        title="Fairness: test accuracy of single clients at the end",
-        columns=("arm", *(heads[name] for name in kept)),
-        rows=tuple(tuple(row[i] for i in places) for row in rows),
-        records=tuple(records),
-        notes=tuple(_notes(kept, served)),
-    )
+        others = {} if arm.algorithm == _ALONE else alone.get(_beside(arm), {})
+        for name, (_, _, measure) in _MEASURES.items():
+            every = [measure(own, others.get(s)) for s, own in served[arm.label].items()]
+            values[arm.label, name] = np.array([value for value in every if value == value])
+    kept = [name for name in _MEASURES if any(len(values[arm.label, name]) for arm in shown)]
+    columns = [ARM, Column(None, lambda arm: len(served[arm.label]), record="n")]
+    for name in kept:
+        read = partial(lambda name, arm: values[arm.label, name], name)
+        columns.append(over_seeds(_MEASURES[name][0], name, read, suffix=" std"))
+    title = "Fairness: test accuracy of single clients at the end"
+    return tabulate("fairness", title, columns, shown, notes=_notes(kept, served))
+
+
+def _beside(arm: Arm) -> tuple[str, str]:
+    """What an arm shares with training alone: the setting, and what its name says besides the
+    algorithm, such as "tuned".
+    """
+    return arm.setting, arm.name.removeprefix(arm.algorithm)
 
 
 def _by_seed(arm: Arm) -> dict[int, Served]:
@@ -107,25 +117,9 @@ def _by_seed(arm: Arm) -> dict[int, Served]:
     }
 
 
-def _hurt(alone: Mapping[int, Served], seed: int, own: Served) -> float:
-    """Percent of the clients tested in both that do worse than alone; NaN where there are none."""
-    other = alone.get(seed)
-    if other is None:
-        return np.nan
-    _, here, there = np.intersect1d(own.client, other.client, return_indices=True)
-    return 100 * fairness.hurt(own.accuracy[here], other.accuracy[there]) if len(here) else np.nan
-
-
 def _notes(kept: Sequence[str], served: Mapping[str, Mapping[int, Served]]) -> list[str]:
-    words = {
-        "std over clients": "Std over clients: standard deviation of the clients' accuracies",
-        "worst tenth": "Worst tenth: mean accuracy of the tenth of the clients that has the lowest",
-        "worst group": "Worst group: the lowest accuracy of a true group, over all its test "
-        "examples",
-        "hurt": f"Hurt: clients more than {100 * fairness.MARGIN:g} points below what they reach "
-        f"alone ({_ALONE}) in the same seed, in percent of all",
-    }
-    lines = [". ".join(words[name] for name in kept) + ". Each: mean ± std over seeds."]
+    said = (f"{name[0].upper()}{name[1:]}: {_MEASURES[name][1]}" for name in kept)
+    lines = [". ".join(said) + ". Each: mean ± std over seeds."]
     fewest = min(int(one.count.min()) for own in served.values() for one in own.values())
     if fewest < _COARSE:
         lines.append(

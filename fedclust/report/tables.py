@@ -4,276 +4,104 @@ claims.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.report.arms import Arm
+from fedclust.report.columns import (
+    ARM,
+    Column,
+    mean_and_std,
+    mean_of,
+    over_seeds,
+    per_seed,
+    tabulate,
+)
 from fedclust.report.recovery import words
-from fedclust.report.reference import Printed
-from fedclust.report.runs import Curve
+from fedclust.report.reference import Printed, Verdict
 from fedclust.report.scores import cell, printed_alone
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import byte_unit, factor, meant, plus_minus, title
+from fedclust.report.wording import factor, in_bytes, meant, plus_minus, title
 
+Read = Callable[[Arm], NDArray[np.float64]]  # a number per seed [S] of an arm
+
+_last = partial(methodcaller, "last")  # reads a metric's newest value per seed
 _LATEST = 10  # evaluations that the mean of the last ones is taken over
+_RECOVERY = {
+    "purity": "purity",
+    "ari": "ARI",
+    "nmi": "NMI",
+    "matched_accuracy": "matched accuracy",
+}
+_CLUSTERS = {
+    "num_clusters": "clusters",
+    "largest_cluster": "largest",
+    "smallest_cluster": "smallest",
+    "empty": "empty",
+}
 
 
-def recovery_table(arms: Sequence[Arm]) -> Table:
+_NUMBER_OF_SEEDS = Column(None, lambda arm: len(arm.last("num_clusters")), record="n")
+
+
+def recovery_table(arms: Sequence[Arm]) -> Table | None:
     """How well every arm's clusters recover the true groups at the end, and the same in plain
     words.
     """
-    metrics = {
-        "purity": "purity",
-        "ari": "ARI",
-        "nmi": "NMI",
-        "matched_accuracy": "matched accuracy",
-    }
-    rows, records = [], []
-    for arm in arms:
-        values = {name: arm.last(name) for name in (*metrics, "num_clusters")}
-        pure = int((values["purity"] >= 1).sum())
-        rows.append(
-            (
-                Cell(text=arm.label),
-                *(Cell(text=plus_minus(values[name], 3)) for name in metrics),
-                Cell(text=plus_minus(values["num_clusters"], 1)),
-                Cell(text=f"{pure} of {len(values['purity'])}" if len(values["purity"]) else "–"),
-            )
-        )
-        record: dict[str, Any] = {
-            "arm": arm.label,
-            "n": len(values["num_clusters"]),
-            "pure_seeds": pure,
-        }
-        for name, numbers in values.items():
-            if len(numbers):
-                record |= {name: float(numbers.mean()), f"{name}_std": float(numbers.std())}
-        records.append(record)
-    return Table(
-        name="recovery",
-        title="Recovery of the true groups at the end",
-        columns=("arm", *metrics.values(), "clusters", "seeds with purity 1"),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(
-            *(line for arm in arms if (line := words(arm))),
-            ". ".join(meant(name) for name in metrics) + ".",
+
+    def pure(arm: Arm) -> int:
+        return int((arm.last("purity") >= 1).sum())
+
+    columns = [
+        ARM,
+        _NUMBER_OF_SEEDS,
+        Column(None, pure, record="pure_seeds"),
+        *(over_seeds(head, name, _last(name), 3) for name, head in _RECOVERY.items()),
+        over_seeds("clusters", "num_clusters", _last("num_clusters"), 1),
+        Column(
+            "seeds with purity 1",
+            lambda arm: f"{pure(arm)} of {n}" if (n := len(arm.last("purity"))) else "–",
         ),
-    )
+    ]
+    notes = [line for arm in arms if (line := words(arm))] + [_meanings(_RECOVERY)]
+    title = "Recovery of the true groups at the end"
+    return tabulate("recovery", title, columns, arms, notes=notes)
 
 
-def clusters_table(arms: Sequence[Arm]) -> Table:
+def clusters_table(arms: Sequence[Arm]) -> Table | None:
     """The clusters of a federation without true groups: number, sizes, and how clients move."""
-    metrics = ("num_clusters", "largest_cluster", "smallest_cluster", "empty")
-    rows, records = [], []
-    for arm in arms:
-        churn = arm.curve("churn")
-        moved = _per_seed(np.nanmean, churn.values) if churn else np.empty(0)
-        cells = [Cell(text=plus_minus(arm.last(name), 1)) for name in metrics]
-        rows.append((Cell(text=arm.label), *cells, Cell(text=plus_minus(moved, 3))))
-        known = {name: v for name in metrics if len(v := arm.last(name))} | {"churn": moved}
-        means = {name: float(v.mean()) for name, v in known.items() if len(v)}
-        records.append({"arm": arm.label, "n": len(arm.last("num_clusters")), **means})
-    return Table(
-        name="clusters",
-        title="Clusters at the end; the federation has no true groups",
-        columns=("arm", "clusters", "largest", "smallest", "empty", "mean churn"),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(". ".join(meant(name) for name in (*metrics, "churn")) + ".",),
-    )
 
+    def churn(arm: Arm) -> NDArray[np.float64]:
+        return per_seed(np.nanmean, _values(arm, "churn"))
 
-def cost_table(arms: Sequence[Arm]) -> Table:
-    """Models and bytes sent, steps and seconds of every arm over all rounds, per seed."""
-    names = (
-        "models_down",
-        "models_up",
-        "bytes",
-        "scalars_up",
-        "gradient_steps",
-        "forward_passes",
-        "backward_passes",
-        "seconds",
-    )
-    rows, records = [], []
-    for arm in arms:
-        total = {name: arm.total(name) for name in names}
-        rows.append(
-            (
-                Cell(text=arm.label),
-                Cell(text=_count(total["models_down"])),
-                Cell(text=_count(total["models_up"])),
-                Cell(text=_bytes(total["bytes"])),
-                Cell(text=_count(total["scalars_up"])),
-                Cell(text=_count(total["gradient_steps"])),
-                Cell(text=_count(total["forward_passes"])),
-                Cell(text=_count(total["backward_passes"])),
-                Cell(text=f"{total['seconds'].mean():.1f}" if len(total["seconds"]) else "–"),
-            )
-        )
-        means = {name: float(v.mean()) for name, v in total.items() if len(v)}
-        records.append({"arm": arm.label, "rounds": arm.run.rounds, **means})
-    return Table(
-        name="cost",
-        title="Cost of a whole run, mean over seeds",
-        columns=(
-            "arm",
-            "models down",
-            "models up",
-            "sent",
-            "numbers up",
-            "local steps",
-            "forward passes",
-            "backward passes",
-            "seconds",
+    columns = [
+        ARM,
+        _NUMBER_OF_SEEDS,
+        *(
+            Column(head, _last(name), lambda v: plus_minus(v, 1), mean_of(name))
+            for name, head in _CLUSTERS.items()
         ),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(
-            "Sent: 4 bytes per parameter. Numbers up: single ones that clients send beside "
-            "models, such as "
-            "losses or the cluster they chose. Passes: (model, client) pairs whose loss (forward) "
-            "or "
-            "gradient (backward) is computed apart from local training and testing.",
-            "Seconds: of one seed, its own and its share of what was computed together.",
-        ),
-    )
+        Column("mean churn", churn, lambda v: plus_minus(v, 3), mean_of("churn")),
+    ]
+    notes = [_meanings((*_CLUSTERS, "churn"))]
+    title = "Clusters at the end; the federation has no true groups"
+    return tabulate("clusters", title, columns, arms, notes=notes)
 
 
-def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table:
-    """Statistics over rounds with the printed ones: last, best, median, mean of the last ten
-    evaluations (of all, where an arm has fewer), drift.
-
-    For every accuracy whose first round the paper prints there is a column with the first
-    round that reaches it.
-    """
-    scale = factor(spec.metric)
-    goals = spec.reference.thresholds(spec.published) if spec.reference and scale == 100.0 else []
-    drift = any(arm.curve("discrepancy") for arm in arms)
-    curves = [arm.curve(spec.metric) for arm in arms]
-    latest = min([_LATEST, *(len(curve.rounds) for curve in curves if curve)])
-    rows, records = [], []
-    for arm, curve in zip(arms, curves, strict=True):
-        moved = arm.curve("discrepancy")
-        values = scale * curve.values if curve else np.empty((0, 0))
-        gap = moved.values if moved else np.empty((0, 0))
-        columns: dict[str, tuple[NDArray[np.float64], str]] = {
-            "last": (scale * arm.last(spec.metric), ""),
-            "best": (scale * arm.best(spec.metric), "test_acc_max"),
-            "median": (_per_seed(np.nanmedian, values), "test_acc_median"),
-            f"mean of last {latest}": (_per_seed(np.nanmean, values[-latest:]), ""),
-        }
-        for goal in goals:
-            first = _first(curve, goal / scale) if curve else np.empty(0)
-            columns[f"first ≥ {goal} %"] = (first, f"first_round_test_acc_ge_{goal}")
-        if drift:
-            columns["discrepancy"] = (_per_seed(np.nanmean, gap), "discrepancy_mean_over_rounds")
-            columns["its variance"] = (
-                _per_seed(np.nanvar, gap),
-                "discrepancy_variance_over_rounds",
-            )
-        aside = {
-            name
-            for name, (_, printed_as) in columns.items()
-            if any(not a.comparable and _statistic(spec, a, printed_as) for a in arms)
-        }
-        cells = []
-        record: dict[str, Any] = {"arm": arm.label}
-        for name, (column, printed_as) in columns.items():
-            printed = _statistic(spec, arm, printed_as)
-            # a point of accuracy is a measure of agreement; for the other statistics there is none
-            judged = printed_as.startswith("test_acc")
-            digits = 4 if "discrepancy" in printed_as else 2
-            own = printed if arm.comparable else None
-            cells.append(cell(column, own, judged=judged, digits=digits))
-            if name in aside:
-                alone = None if arm.comparable else printed
-                cells.append(printed_alone(alone) if alone else Cell(text="–", pale=True))
-            if len(column):
-                record |= {name: float(column.mean()), f"{name} std": float(column.std())}
-            if printed:
-                record[f"{name} published"] = printed.mean
-        heads = [h for name in columns for h in (name, f"paper, {name}")[: 1 + (name in aside)]]
-        rows.append((Cell(text=arm.label), *cells))
-        records.append(record)
-    return Table(
-        name="over_rounds",
-        title=f"{title(spec.metric)} over the evaluated rounds"
-        + (" (%)" if scale == 100.0 else ""),
-        columns=("arm", *heads),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=("First: round, counted from 1, over the seeds that get there.",) if goals else (),
-    )
+def _values(arm: Arm, metric: str) -> NDArray[np.float64]:
+    """[R, S] the values of a metric, none where it was not recorded."""
+    curve = arm.curve(metric)
+    return curve.values if curve else np.empty((0, 0))
 
 
-def _statistic(spec: Spec, arm: Arm, name: str) -> Printed | None:
-    """The printed number for a statistic over all rounds, or None."""
-    if not name or spec.published is None:
-        return None
-    return spec.printed(arm.algorithm, arm.cell, arm.run.rounds, whole=True, metric=name)
-
-
-def _first(curve: Curve, goal: float) -> NDArray[np.float64]:
-    """[S] the first round, from 1, that reaches the goal, of the seeds that do."""
-    reached = curve.values >= goal
-    rounds: NDArray[np.float64] = curve.rounds[reached.argmax(axis=0)] + 1.0
-    return rounds[reached.any(axis=0)]
-
-
-def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
-    """Every claim with what was measured and whether it holds; None where nothing is claimed."""
-    rows, records = [], []
-    checked = spec.reference.check(spec.claims, arms) if spec.reference else []
-    for setting, verdict in checked:
-        outcome = verdict.outcome
-        claimed = f"{verdict.claimed} [{setting}]" if setting else verdict.claimed
-        seeds = f"{verdict.seeds} of {verdict.of}" if verdict.of else "–"
-        rows.append(
-            (
-                Cell(text=claimed),
-                Cell(text=verdict.measured),
-                Cell(text=outcome, good={"holds": True, "does not hold": False}.get(outcome)),
-                Cell(text=seeds),
-            )
-        )
-        records.append(
-            {"claim": claimed, "measured": verdict.measured, "verdict": outcome, "seeds": seeds}
-        )
-    if not rows:
-        return None
-    note = (
-        "Stated on means over seeds; the last column counts the seeds "
-        "in which the claim holds alone. Of one seed, or where fewer than four fifths agree, there "
-        "is no verdict."
-    )
-    unfit = any(not arm.comparable for arm in arms)
-    small = (
-        " Runs of another size tell whether an order holds there, and nothing about a value; runs "
-        "of other data or with another protocol tell nothing."
-        if unfit
-        else ""
-    )
-    return Table(
-        name="claims",
-        title="Claims",
-        columns=("claimed", "measured", "verdict", "seeds"),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(note + small,),
-    )
-
-
-def _per_seed(function: Any, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`function` over rounds of [R, S], without the seeds that have no value."""
-    kept = values[:, ~np.isnan(values).all(axis=0)] if values.size else values
-    result: NDArray[np.float64] = function(kept, axis=0) if kept.size else np.empty(0)
-    return result
+def _meanings(metrics: Iterable[str]) -> str:
+    return ". ".join(map(meant, metrics)) + "."
 
 
 def _count(values: NDArray[np.float64]) -> str:
@@ -281,7 +109,168 @@ def _count(values: NDArray[np.float64]) -> str:
 
 
 def _bytes(values: NDArray[np.float64]) -> str:
-    if not len(values):
-        return "–"
-    size, unit = byte_unit(float(values.mean()))
-    return f"{values.mean() / size:.3g} {unit}"
+    return in_bytes(float(values.mean())) if len(values) else "–"
+
+
+def _seconds(values: NDArray[np.float64]) -> str:
+    return f"{values.mean():.1f}" if len(values) else "–"
+
+
+_COSTS: dict[str, tuple[str, Callable[[NDArray[np.float64]], str]]] = {
+    "models_down": ("models down", _count),
+    "models_up": ("models up", _count),
+    "bytes": ("sent", _bytes),
+    "scalars_up": ("numbers up", _count),
+    "gradient_steps": ("local steps", _count),
+    "forward_passes": ("forward passes", _count),
+    "backward_passes": ("backward passes", _count),
+    "seconds": ("seconds", _seconds),
+}
+
+
+def cost_table(arms: Sequence[Arm]) -> Table | None:
+    """Models and bytes sent, steps and seconds of every arm over all rounds, per seed."""
+    columns = [
+        ARM,
+        Column(None, lambda arm: arm.run.rounds, record="rounds"),
+        *(
+            Column(head, methodcaller("total", name), write, mean_of(name))
+            for name, (head, write) in _COSTS.items()
+        ),
+    ]
+    notes = (
+        "Sent: 4 bytes per parameter. Numbers up: single ones that clients send beside models, "
+        "such as losses or the cluster they chose. Passes: (model, client) pairs whose loss "
+        "(forward) or gradient (backward) is computed apart from local training and testing.",
+        "Seconds: of one seed, its own and its share of what was computed together.",
+    )
+    return tabulate("cost", "Cost of a whole run, mean over seeds", columns, arms, notes=notes)
+
+
+# head, its name in the papers' tables, function over rounds
+_DISCREPANCY = (
+    ("discrepancy", "mean", np.nanmean),
+    ("its variance", "variance", np.nanvar),
+)
+
+
+def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
+    """Statistics over rounds with the printed ones: last, best, median, mean of the last ten
+    evaluations (of all, where an arm has fewer), drift.
+
+    For every accuracy whose first round the paper prints there is a column with the first
+    round that reaches it.
+    """
+    scale, metric = factor(spec.metric), spec.metric
+    goals = spec.reference.thresholds(spec.published) if spec.reference and scale == 100.0 else []
+    curves = [curve for arm in arms if (curve := arm.curve(metric))]
+    latest = min([_LATEST, *(len(curve.rounds) for curve in curves)])
+    # head → what is read of an arm and what tables call it
+    statistics: dict[str, tuple[Read, str]] = {
+        "last": (lambda arm: scale * arm.last(metric), ""),
+        "best": (lambda arm: scale * arm.best(metric), "test_acc_max"),
+        "median": (
+            lambda arm: per_seed(np.nanmedian, scale * _values(arm, metric)),
+            "test_acc_median",
+        ),
+        f"mean of last {latest}": (
+            lambda arm: per_seed(np.nanmean, scale * _values(arm, metric)[-latest:]),
+            "",
+        ),
+    }
+    for goal in goals:
+        read = partial(_first, metric, goal / scale)
+        statistics[f"first ≥ {goal} %"] = read, f"first_round_test_acc_ge_{goal}"
+    if any(arm.curve("discrepancy") for arm in arms):
+        for head, name, function in _DISCREPANCY:
+            read = partial(_of_discrepancy, function)
+            statistics[head] = read, f"discrepancy_{name}_over_rounds"
+    columns = [ARM]
+    for head, (read, printed_as) in statistics.items():
+        columns += _beside_printed(spec, arms, head, read, printed_as)
+    title_ = f"{title(metric)} over the evaluated rounds" + (" (%)" if scale == 100.0 else "")
+    notes = ["First: round, counted from 1, over the seeds that get there."] if goals else []
+    return tabulate("over_rounds", title_, columns, arms, notes=notes)
+
+
+def _of_discrepancy(function: Any, arm: Arm) -> NDArray[np.float64]:
+    return per_seed(function, _values(arm, "discrepancy"))
+
+
+def _beside_printed(
+    spec: Spec, arms: Sequence[Arm], head: str, read: Read, printed_as: str
+) -> list[Column]:
+    """A statistic with the printed number; where an arm may not be held against it, that number
+    stands in a column of its own.
+    """
+    # a point of accuracy is a measure of agreement; for the other statistics there is none
+    judged = printed_as.startswith("test_acc")
+    digits = 4 if "discrepancy" in printed_as else 2
+
+    def printed(arm: Arm) -> Printed | None:
+        if not printed_as or spec.published is None:
+            return None
+        return spec.printed(arm.algorithm, arm.cell, arm.run.rounds, whole=True, metric=printed_as)
+
+    def alone(arm: Arm) -> Printed | None:
+        return None if arm.comparable else printed(arm)
+
+    own = Column(
+        head,
+        lambda arm: (read(arm), printed(arm) if arm.comparable else None),
+        lambda pair: cell(*pair, judged=judged, digits=digits),
+        lambda pair: mean_and_std(head, " std")(pair[0]),
+    )
+    beside = Column(
+        f"paper, {head}" if any(map(alone, arms)) else None,
+        alone,
+        lambda number: printed_alone(number) if number else Cell(text="–", pale=True),
+    )
+    number = Column(
+        None, printed, record=lambda one: {f"{head} published": one.mean} if one else {}
+    )
+    return [own, beside, number]
+
+
+def _first(metric: str, goal: float, arm: Arm) -> NDArray[np.float64]:
+    """[S] the first round, from 1, that reaches the goal, of the seeds that do."""
+    curve = arm.curve(metric)
+    if curve is None:
+        return np.empty(0)
+    reached = curve.values >= goal
+    rounds: NDArray[np.float64] = curve.rounds[reached.argmax(axis=0)] + 1.0
+    return rounds[reached.any(axis=0)]
+
+
+def claims_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
+    """Every claim with what was measured and whether it holds; None where nothing is claimed."""
+    columns = [
+        Column("claimed", lambda one: _claimed(*one), record="claim"),
+        Column("measured", lambda one: one[1].measured, record="measured"),
+        Column(
+            "verdict",
+            lambda one: one[1].outcome,
+            lambda text: Cell(text=text, good={"holds": True, "does not hold": False}.get(text)),
+            "verdict",
+        ),
+        Column(
+            "seeds",
+            lambda one: f"{one[1].seeds} of {one[1].of}" if one[1].of else "–",
+            record="seeds",
+        ),
+    ]
+    checked = spec.reference.check(spec.claims, arms) if spec.reference else []
+    note = (
+        "Stated on means over seeds; the last column counts the seeds in which the claim holds "
+        "alone. Of one seed, or where fewer than four fifths agree, there is no verdict."
+    )
+    if any(not arm.comparable for arm in arms):
+        note += (
+            " Runs of another size tell whether an order holds there, and nothing about a value; "
+            "runs of other data or with another protocol tell nothing."
+        )
+    return tabulate("claims", "Claims", columns, checked, notes=[note])
+
+
+def _claimed(setting: str, verdict: Verdict) -> str:
+    return f"{verdict.claimed} [{setting}]" if setting else verdict.claimed

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.report.arms import Arm, settings_of
+from fedclust.report.columns import Column, tabulate
 from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
 from fedclust.report.statistics.target import WINDOW, reached
-from fedclust.report.table import Cell, Table
-from fedclust.report.wording import byte_unit, show, title
-
-_SPENT = {"bytes": "sent", "gradient_steps": "local steps"}
+from fedclust.report.table import Table
+from fedclust.report.wording import in_bytes, show, title
 
 
-@dataclass(frozen=True)
-class Way:
-    """Rounds, bytes and steps that one seed needed.
+def _whole(value: float) -> str:
+    return f"{value:,.1f}".removesuffix(".0")
 
-    Attributes:
-        rounds: the round, from 1, at which the target is reached; infinite where it is not.
-        spent: bytes and gradient steps up to there; NaN where not recorded, infinite where it is
-            not reached.
-    """
 
-    rounds: float
-    spent: Mapping[str, float]
+Way = Mapping[str, float]  # what one seed needed until the target, by name
+
+# name → head and how it is written
+_SPENT: dict[str, tuple[str, Callable[[float], str]]] = {
+    "rounds": ("rounds", _whole),
+    "bytes": ("sent", in_bytes),
+    "gradient_steps": ("local steps", _whole),
+}
+_NEVER: Way = dict.fromkeys(_SPENT, np.inf)
 
 
 def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
@@ -40,7 +39,7 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     if spec.target is None:
         return None
     goals = {setting: _goal(spec, arms, setting) for setting in settings_of(arms)}
-    rows, records = [], []
+    rows = []
     for arm in arms:
         goal, curve = goals[arm.setting], arm.curve(spec.metric)
         if goal is None or curve is None:
@@ -50,45 +49,49 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
             for column in range(len(curve.seeds))
             if not np.isnan(curve.values[:, column]).all()
         ]
-        if not ways:
-            continue
-        ways += [Way(np.inf, dict.fromkeys(_SPENT, np.inf)) for _ in arm.run.failed]
-        there = sum(np.isfinite(way.rounds) for way in ways)
-        cells = [
-            Cell(text=arm.label),
-            Cell(text=show(spec.metric, goal)),
-            Cell(text=f"{there} of {len(ways)}"),
-            Cell(text=_median([way.rounds for way in ways], float(arm.run.rounds), _whole)),
-        ]
-        record: dict[str, Any] = {"arm": arm.label, "target": goal, "n": len(ways)}
-        record |= {"reached": int(there), "rounds": _number([way.rounds for way in ways])}
-        for name in _SPENT:
-            values = [way.spent[name] for way in ways]
-            all_of_it = float(np.mean(arm.total(name))) if len(arm.total(name)) else np.nan
-            cells.append(
-                Cell(text=_median(values, all_of_it, _size if name == "bytes" else _whole))
-            )
-            record[name] = _number(values)
-        rows.append(tuple(cells))
-        records.append(record)
-    if not rows:
-        return None
-    return Table(
-        name="target",
-        title=f"Cost of reaching a target: {title(spec.metric).lower()}",
-        columns=("arm", "target", "seeds that reach it", "rounds", *_SPENT.values()),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(
-            f"Target: {_words(spec)}. Reached: in the first evaluated round from which the mean of "
-            f"the last {WINDOW} evaluations stays at or above it until the end; nothing is "
-            "interpolated.",
-            "Medians over all seeds; one that never gets there, or failed on the way, counts as "
-            "later than any other. "
-            "> : more than the whole run, because half of the seeds or more do not get there. "
-            "Sent: 4 bytes per parameter, in both directions, with every model sent until then.",
+        if ways:
+            rows.append((arm, goal, [*ways, *(_NEVER for _ in arm.run.failed)]))
+    columns = [
+        Column("arm", lambda row: row[0].label, record="arm"),
+        Column("target", lambda row: row[1], partial(show, spec.metric), "target"),
+        Column(None, lambda row: len(row[2]), record="n"),
+        Column(
+            "seeds that reach it",
+            lambda row: (sum(way is not _NEVER for way in row[2]), len(row[2])),
+            lambda pair: f"{pair[0]} of {pair[1]}",
+            lambda pair: {"reached": pair[0]},
         ),
+        *(_median_of(name, *described) for name, described in _SPENT.items()),
+    ]
+    notes = (
+        f"Target: {_words(spec)}. Reached: in the first evaluated round from which the mean of "
+        f"the last {WINDOW} evaluations stays at or above it until the end; nothing is "
+        "interpolated.",
+        "Medians over all seeds; one that never gets there, or failed on the way, counts as "
+        "later than any other. "
+        "> : more than the whole run, because half of the seeds or more do not get there. "
+        "Sent: 4 bytes per parameter, in both directions, with every model sent until then.",
     )
+    heading = f"Cost of reaching a target: {title(spec.metric).lower()}"
+    return tabulate("target", heading, columns, rows, notes=notes)
+
+
+def _median_of(name: str, head: str, write: Callable[[float], str]) -> Column:
+    """The median over seeds of what was needed, beside what the whole run needs."""
+
+    def read(row: tuple[Arm, float, Sequence[Way]]) -> tuple[float, float]:
+        arm, _, ways = row
+        total = np.array([arm.run.rounds]) if name == "rounds" else arm.total(name)
+        whole = float(np.mean(total)) if len(total) else np.nan
+        return float(np.median([way[name] for way in ways])), whole
+
+    def written(pair: tuple[float, float]) -> str:
+        middle, whole = pair
+        if np.isnan(middle) or (np.isinf(middle) and np.isnan(whole)):
+            return "–"
+        return f"> {write(whole)}" if np.isinf(middle) else write(middle)
+
+    return Column(head, read, written, lambda pair: {name: pair[0] if np.isfinite(pair[0]) else ""})
 
 
 def _goal(spec: Spec, arms: Sequence[Arm], setting: str) -> float | None:
@@ -107,10 +110,11 @@ def _way(arm: Arm, curve: Curve, column: int, goal: float) -> Way:
     known = ~np.isnan(curve.values[:, column])
     place = reached(curve.values[known, column], goal)
     if place is None:
-        return Way(np.inf, dict.fromkeys(_SPENT, np.inf))
+        return _NEVER
     t = int(curve.rounds[known][place])
     seed = curve.seeds[column]
-    return Way(t + 1.0, {name: _until(arm.curve(name), seed, t) for name in _SPENT})
+    costs = {name: _until(arm.curve(name), seed, t) for name in _SPENT if name != "rounds"}
+    return {"rounds": t + 1.0, **costs}
 
 
 def _until(curve: Curve | None, seed: int, t: int) -> float:
@@ -119,27 +123,6 @@ def _until(curve: Curve | None, seed: int, t: int) -> float:
         return np.nan
     values: NDArray[np.float64] = curve.values[curve.rounds <= t, curve.seeds.index(seed)]
     return float(np.nansum(values))
-
-
-def _median(values: Sequence[float], whole: float, write: Any) -> str:
-    middle = float(np.median(values))
-    if np.isnan(middle) or (np.isinf(middle) and np.isnan(whole)):
-        return "–"
-    return f"> {write(whole)}" if np.isinf(middle) else str(write(middle))
-
-
-def _number(values: Sequence[float]) -> float | str:
-    middle = float(np.median(values))
-    return middle if np.isfinite(middle) else ""
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.1f}".removesuffix(".0")
-
-
-def _size(value: float) -> str:
-    size, unit = byte_unit(value)
-    return f"{value / size:.3g} {unit}"
 
 
 def _words(spec: Spec) -> str:

@@ -79,6 +79,12 @@ def byte_unit(largest: float) -> tuple[float, str]:
     return 1000.0**power, _UNITS[power]
 
 
+def in_bytes(value: float) -> str:
+    """A number of bytes with its unit."""
+    size, unit = byte_unit(value)
+    return f"{value / size:.3g} {unit}"
+
+
 def plus_minus(values: NDArray[np.float64], digits: int = 2) -> str:
     """`mean ± std` (ddof=0) of the seeds, without ± for one seed, a dash for none."""
     if not len(values):

@@ -1,0 +1,109 @@
+"""Tables of many rows of one kind, described by their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.report.table import Cell, Table
+from fedclust.report.wording import plus_minus
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        head: its head; None where its value stands in the CSV alone.
+        read: the value of a row, which may be of any kind.
+        write: the value as readers see it.
+        record: the value as plain numbers by name, for the CSV, or the one name it has there; ""
+            where it has none.
+    """
+
+    head: str | None
+    read: Callable[[Any], Any]
+    write: Callable[[Any], str | Cell] = str
+    record: str | Callable[[Any], Mapping[str, Any]] = ""
+
+    def cell(self, value: Any) -> Cell:
+        """The value for readers."""
+        written = self.write(value)
+        return written if isinstance(written, Cell) else Cell(text=written)
+
+    def numbers(self, value: Any) -> Mapping[str, Any]:
+        """The value for the CSV."""
+        if callable(self.record):
+            return self.record(value)
+        return {self.record: value} if self.record else {}
+
+
+ARM = Column("arm", lambda arm: arm.label, record="arm")
+
+
+def tabulate(
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+    rows: Iterable[Any],
+    *,
+    notes: Sequence[str] = (),
+    folded: bool = False,
+) -> Table | None:
+    """The table of some rows; None without any. See `Table` for the other arguments."""
+    cells, records = [], []
+    for row in rows:
+        values = [column.read(row) for column in columns]
+        pairs = list(zip(columns, values, strict=True))
+        cells.append(tuple(c.cell(v) for c, v in pairs if c.head is not None))
+        records.append({k: number for c, v in pairs for k, number in c.numbers(v).items()})
+    heads = (column.head for column in columns if column.head is not None)
+    if not cells:
+        return None
+    return Table(
+        name=name,
+        title=title,
+        columns=tuple(heads),
+        rows=tuple(cells),
+        records=tuple(records),
+        notes=tuple(notes),
+        folded=folded,
+    )
+
+
+def mean_of(name: str) -> Callable[[NDArray[np.float64]], Mapping[str, float]]:
+    """Records the mean over seeds [S]; nothing where no seed has a value."""
+    return lambda values: {name: float(values.mean())} if len(values) else {}
+
+
+def mean_and_std(
+    name: str, suffix: str = "_std"
+) -> Callable[[NDArray[np.float64]], Mapping[str, float]]:
+    """Records mean and standard deviation over seeds [S]; nothing where no seed has a value."""
+    return lambda values: (
+        {name: float(values.mean()), f"{name}{suffix}": float(values.std())} if len(values) else {}
+    )
+
+
+def over_seeds(
+    head: str,
+    name: str,
+    read: Callable[[Any], NDArray[np.float64]],
+    digits: int = 2,
+    factor: float = 1.0,
+    suffix: str = "_std",
+) -> Column:
+    """A column of values per seed [S]: mean ± standard deviation, shown times a factor."""
+    return Column(head, read, lambda v: plus_minus(factor * v, digits), mean_and_std(name, suffix))
+
+
+def per_seed(
+    statistic: Callable[..., NDArray[np.float64]], values: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """A statistic over rounds of values [R, S], without the seeds that have none."""
+    known = values[:, ~np.isnan(values).all(axis=0)] if values.size else values
+    return statistic(known, axis=0) if known.size else np.empty(0)

@@ -179,12 +179,12 @@ def rounds_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         ),
     }
     for goal in goals:
-        read = partial(_first, metric, goal / scale)
-        statistics[f"first ≥ {goal} %"] = read, f"first_round_test_acc_ge_{goal}"
+        first = partial(_first, metric, goal / scale)
+        statistics[f"first ≥ {goal} %"] = first, f"first_round_test_acc_ge_{goal}"
     if any(arm.curve("discrepancy") for arm in arms):
         for head, name, function in _DISCREPANCY:
-            read = partial(_of_discrepancy, function)
-            statistics[head] = read, f"discrepancy_{name}_over_rounds"
+            drift = partial(_of_discrepancy, function)
+            statistics[head] = drift, f"discrepancy_{name}_over_rounds"
     columns = [ARM]
     for head, (read, printed_as) in statistics.items():
         columns += _beside_printed(spec, arms, head, read, printed_as)

@@ -27,7 +27,7 @@ from fedclust.helpers.errors import (
     printable,
 )
 from fedclust.helpers.garbage import searched_rarely
-from fedclust.helpers.messages import messages_may_be_lost
+from fedclust.helpers.messages import messages_may_be_lost, output_is_named
 from fedclust.runtime.signals import ending
 
 USAGE = """usage: fedclust COMMAND …
@@ -57,7 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     with messages_may_be_lost():
-        _dispatch(given, forever=arguments is None)
+        try:
+            with output_is_named():
+                _dispatch(given, forever=arguments is None)
+        except OSError as error:
+            _fail_in_file(error)
 
 
 def _dispatch(given: list[str], *, forever: bool) -> None:
@@ -139,12 +143,8 @@ def _guarded(command: Callable[[Sequence[str]], None], name: str, arguments: Seq
         _fail(explained(error, arguments), 2)
     except _yamls() as error:
         _fail(f"a config file cannot be read: {_one_line(error)}", 2)
-    except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
-        where, why = error.filename or "a file", error.strerror or _one_line(error)
-        _fail(f"{where} cannot be written or read: {why}", 1 if is_full(error) else 2)
+        _fail_in_file(error)
     except RankLost:  # the rank that noticed has printed it
         sys.exit(1)
     except (DivergedError, JobLost, RankFailed) as error:
@@ -170,6 +170,15 @@ def _yamls() -> type[Exception]:
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
+
+
+def _fail_in_file(error: OSError) -> None:
+    """End with what a file that cannot be written or read means."""
+    if isinstance(error, BrokenPipeError):  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    where, why = error.filename or "a file", error.strerror or _one_line(error)
+    _fail(f"{where} cannot be written or read: {why}", 1 if is_full(error) else 2)
 
 
 def _fail(message: str, status: int) -> None:

@@ -16,11 +16,11 @@ FULL = Path("/dev/full")
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 
 
-def on_a_full_disk(patch: pytest.MonkeyPatch) -> io.TextIOWrapper:
-    """A standard error as a process begins with, now this process's."""
+def on_a_full_disk(patch: pytest.MonkeyPatch, name: str = "stderr") -> io.TextIOWrapper:
+    """A standard stream as a process begins with, now this process's."""
     stream = io.TextIOWrapper(io.BufferedWriter(io.FileIO(FULL, "wb")), line_buffering=True)
-    patch.setattr(sys, "stderr", stream)
-    patch.setattr(sys, "__stderr__", stream)
+    patch.setattr(sys, name, stream)
+    patch.setattr(sys, f"__{name}__", stream)
     return stream
 
 
@@ -46,4 +46,33 @@ def test_commands_with_messages_on_a_full_disk(
     small = ("partition.num_clients=8", "rounds=1", "model=linear", "algorithm=fedavg")
     main(["run", *small, "hydra.run.dir=here"])
     assert (tmp_path / "here" / "summary.csv").is_file()
+    plain.close()
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["list"], ["run", "--help"]])
+def test_results_on_a_full_disk_are_one_line(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = on_a_full_disk(monkeypatch, "stdout")
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 1
+    line = "fedclust: standard output cannot be written or read: No space left on device\n"
+    assert capsys.readouterr().err == line
+    assert sys.stdout is plain
+    plain.close()
+
+
+def test_a_sweep_with_results_on_a_full_disk_says_where_its_report_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = on_a_full_disk(monkeypatch, "stdout")
+    monkeypatch.chdir(tmp_path)
+    small = ("partition.num_clients=8", "rounds=1", "model=linear", "algorithm=fedavg", "seeds=1")
+    with pytest.raises(SystemExit) as end:
+        main(["run", "-m", *small, "hydra.sweep.dir=here"])
+    assert end.value.code == 1
+    line = "standard output cannot be written: No space left on device; the report is in "
+    assert f"{line}here/report\n" in capsys.readouterr().err
+    assert (tmp_path / "here" / "report" / "report.html").is_file()
     plain.close()

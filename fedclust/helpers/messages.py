@@ -1,4 +1,6 @@
-"""The stream of messages, which nobody need be able to read."""
+"""The standard streams of a command: messages that nobody can read are lost, and results that
+cannot be printed are an error that names the stream.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+OUTPUT = "standard output"  # the file name of errors in writing to it
+
 
 class _Losing(FileIO):
     """Bytes that cannot be written are lost: the disk of a log is full, or its reader has gone."""
@@ -22,24 +26,57 @@ class _Losing(FileIO):
             return memoryview(given).nbytes
 
 
+class _Named(FileIO):
+    """The first error says `OUTPUT`; what follows it is lost, or each flush would say it again."""
+
+    failed = False
+
+    def write(self, given: ReadableBuffer, /) -> int:
+        if self.failed:
+            return memoryview(given).nbytes
+        try:
+            return super().write(given)
+        except OSError as error:
+            self.failed = True
+            raise OSError(error.errno, error.strerror, OUTPUT) from error
+
+
 @contextmanager
 def messages_may_be_lost() -> Iterator[None]:
-    """While the block runs, a standard error that cannot be written ends nothing.
+    """While the block runs, a standard error that cannot be written ends nothing."""
+    with _through("stderr", _Losing):
+        yield
+
+
+@contextmanager
+def output_is_named() -> Iterator[None]:
+    """While the block runs, an error in writing to standard output has the file name `OUTPUT`."""
+    with _through("stdout", _Named):
+        yield
+
+
+@contextmanager
+def _through(name: str, kind: type[FileIO]) -> Iterator[None]:
+    """While the block runs, a standard stream writes through another kind of file.
 
     A stream that somebody has put in its place is left alone.
     """
-    plain = sys.stderr
-    if plain is not sys.__stderr__ or not isinstance(plain, TextIOWrapper):
+    plain = getattr(sys, name)
+    if plain is not getattr(sys, f"__{name}__") or not isinstance(plain, TextIOWrapper):
         yield
         return
-    sys.stderr = TextIOWrapper(
-        BufferedWriter(_Losing(plain.fileno(), "wb", closefd=False)),
+    stream = TextIOWrapper(
+        BufferedWriter(kind(plain.fileno(), "wb", closefd=False)),
         encoding=plain.encoding,
         errors="backslashreplace",
-        line_buffering=True,
+        line_buffering=name == "stderr" or plain.line_buffering,
+        write_through=plain.write_through,
     )
+    setattr(sys, name, stream)
     try:
         yield
     finally:
-        sys.stderr.flush()
-        sys.stderr = plain
+        try:
+            stream.flush()
+        finally:
+            setattr(sys, name, plain)

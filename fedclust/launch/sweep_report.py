@@ -9,6 +9,7 @@ from rich.console import Console
 
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import UserError
+from fedclust.helpers.messages import OUTPUT
 from fedclust.launch.notes import Notes
 
 _JOBS = "reached"  # in the folder of notes: one line of JSON per job and what became of it
@@ -54,6 +55,8 @@ def report_sweep(folder: Path, notes: Notes) -> None:
     except Exception as error:  # the numbers are on the disk; what failed is only their report
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         line = " ".join(f"no report of {folder}: {kind}{error}".split())
+        if isinstance(error, OSError) and error.filename == OUTPUT:
+            line = f"{OUTPUT} cannot be written: {error.strerror}; the report is in {folder}/report"
         Console(stderr=True).print(line, style="red", highlight=False, soft_wrap=True, markup=False)
         notes.add_not_run(1, line)
 

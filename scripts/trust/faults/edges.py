@@ -62,20 +62,33 @@ def beside(number: int, folder: Path) -> tuple[str, str]:
     return ("wrong" if not same else "refused" if refused else "survived"), told[1].line
 
 
+def put_through(number: int, stream: int) -> None:
+    """A standard stream of this process, 1 or 2, goes to a full disk, or to a reader who has
+    gone.
+    """
+    if number == 0:
+        target = os.open(_FULL, os.O_WRONLY)
+    else:
+        reading, target = os.pipe()
+        os.close(reading)
+    os.dup2(target, stream)
+    # what a process begins with knows what kind of file it is
+    name, file = ("stdout", "stderr")[stream - 1], os.fdopen(stream, "w", closefd=False)
+    setattr(sys, name, file)
+    setattr(sys, f"__{name}__", file)
+
+
+def unread(number: int, folder: Path) -> tuple[str, str]:
+    """The numbers that a command prints go to a full disk, or to a reader who has gone."""
+    ended = called(["list"], folder, first=partial(put_through, number, 1))
+    line = "fedclust: standard output cannot be written or read: No space left on device\n"
+    fits = (1, line) if number == 0 else (128 + signal.SIGPIPE, "")
+    return ("refused" if (ended.status, ended.err) == fits else "crashed"), ended.end
+
+
 def unheard(number: int, folder: Path) -> tuple[str, str]:
     """Messages go to a full disk, or to a reader who has gone."""
-
-    def first() -> None:
-        if number == 0:
-            target = os.open(_FULL, os.O_WRONLY)
-        else:
-            reading, target = os.pipe()
-            os.close(reading)
-        os.dup2(target, 2)
-        # what a process begins with knows what kind of file it is
-        sys.stderr = sys.__stderr__ = os.fdopen(2, "w", closefd=False)  # type: ignore[misc]
-
-    ended = called([*COMMAND, "progress=true"], folder, first=first)
+    ended = called([*COMMAND, "progress=true"], folder, first=partial(put_through, number, 2))
     if ended.status != 0:
         return "crashed", ended.end
     same = signature(folder / "job", states=False) == whole_command()
@@ -186,5 +199,6 @@ def cases(quick: bool) -> Iterator[Case]:
     for number, what in enumerate(("a full disk", "a closed pipe")):
         if _FULL.exists() or number:
             yield Case("messages nobody can read", what, partial(unheard, number))
+            yield Case("results nobody can read", what, partial(unread, number))
     for where in ("results", "data"):
         yield Case("a name that is not UTF-8", where, partial(odd_name, where))

@@ -70,6 +70,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fedclust.calls import PLAIN, Alignment, Answers, LocalResult, LocalWork, MeanResult
+from fedclust.helpers.ranges import Ranged
 from fedclust.helpers.rng import Stream
 from fedclust.models.params import Layout
 from fedclust.solver import Solver
@@ -297,8 +298,12 @@ class Algorithm(Protocol):
         ...
 
 
-class Method:
-    """What every algorithm is derived from: it has nothing to remark, and no large tables."""
+class Method(Ranged):
+    """Base of every algorithm, which has nothing to remark and no large tables.
+
+    It checks the numbers of a method against their annotations; a `__post_init__` begins with
+    `super().__post_init__()`.
+    """
 
     def remark(self, rounds: int) -> str:  # noqa: ARG002
         """See `Algorithm`."""

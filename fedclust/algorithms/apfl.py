@@ -50,7 +50,7 @@ class APFL(PersonalModels):
     aggregation: Aggregation = "by_samples"
 
     def __post_init__(self) -> None:
-        require(0 < self.alpha <= 1, "algorithm.alpha", self.alpha, "a share in (0, 1]")
+        super().__post_init__()
         allowed = "0, because APFL adds the common model's movement to every step"
         require(self.solver.momentum == 0, "solver.momentum", self.solver.momentum, allowed)
 

@@ -17,7 +17,7 @@ from fedclust.federation import label_histogram
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean
-from fedclust.helpers.ranges import AtLeastOne, NonNegative
+from fedclust.helpers.ranges import AtLeastOne, NonNegative, Ranged
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
@@ -46,7 +46,7 @@ class Groups:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColdStart:
+class ColdStart(Ranged):
     """Pre-training from a common model, and what it decides.
 
     Attributes:
@@ -63,9 +63,6 @@ class ColdStart:
     method: Annotated[ClusterMethod, OnlyWith("grouping", "clustered")]
     scale: Annotated[AtLeastOne, OnlyWith("grouping", "clustered")] = 20
     grouping: Grouping = "clustered"
-
-    def __post_init__(self) -> None:
-        require(self.scale >= 1, "algorithm.cold_start.scale", self.scale, "at least 1")
 
     def check(self, num_clusters: int) -> None:
         """Refuse another number of clusters than the cold start makes.
@@ -120,7 +117,7 @@ class ColdStart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShiftTest:
+class ShiftTest(Ranged):
     """Eq. (9): a client's labels changed if their distance to a reference exceeds `fraction` / L.
 
     L is the number of classes. The paper's threshold on counts, 0.2 n_i / L, is that of
@@ -144,9 +141,6 @@ class ShiftTest:
 
     distance: ShiftDistance = "label_freq_l1"
     fraction: NonNegative = 0.2
-
-    def __post_init__(self) -> None:
-        require(self.fraction >= 0, "algorithm.shift.fraction", self.fraction, "at least 0")
 
     def start(self, rnd: Round, joined: Tensor) -> Tensor:
         """References [M, L + 1] int64 before round 0: training examples of every label, and n_i.

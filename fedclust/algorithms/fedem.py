@@ -28,7 +28,6 @@ from torch import Tensor
 from fedclust.algorithms.parts.mixtures import mixture_notes, real_examples, shares
 from fedclust.algorithms.steps import Aggregation, average, clients_with_data
 from fedclust.calls import LocalWork
-from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
@@ -62,9 +61,6 @@ class FedEM(Method):
         models: Tensor
         share: Tensor
         trained: Tensor
-
-    def __post_init__(self) -> None:
-        require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """Independent components: equal ones would stay equal."""

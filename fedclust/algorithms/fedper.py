@@ -52,10 +52,6 @@ class FedPer(Method):
         model: Tensor
         heads: Tensor
 
-    def __post_init__(self) -> None:
-        layers = self.personal_layers
-        require(layers >= 1, "algorithm.personal_layers", layers, "at least 1")
-
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for everybody."""
         depth, key = clients.layout.num_layers, "algorithm.personal_layers"

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from fedclust.algorithms.fedper import FedPer
 from fedclust.calls import LocalResult, LocalWork
-from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne
 from fedclust.types import Round
 from fedclust.verbs import Clients
@@ -35,10 +34,6 @@ class FedRep(FedPer):
     """
 
     head_epochs: AtLeastOne = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.head_epochs >= 1, "algorithm.head_epochs", self.head_epochs, "at least 1")
 
     def _train(self, models: Tensor, clients: Clients, rnd: Round) -> LocalResult:
         """The head under the frozen body, then the body under the frozen head."""

@@ -31,7 +31,6 @@ from fedclust.algorithms.parts.mixtures import drawn, fitting_shares, mixture_no
 from fedclust.algorithms.parts.personal import serve_personal
 from fedclust.algorithms.steps import clients_with_data
 from fedclust.calls import LocalWork
-from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction
 from fedclust.solver import Solver
 from fedclust.types import ClientModels, Cost, Round, Served
@@ -72,9 +71,6 @@ class FedSoft(Method):
         personal: ClientModels
         importance: Tensor
         trained: Tensor
-
-    def __post_init__(self) -> None:
-        require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Independent centres, and one model more with which all clients start."""

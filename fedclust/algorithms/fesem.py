@@ -24,7 +24,6 @@ from torch import Tensor
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.steps import FlexAggregation, arrived, average
 from fedclust.helpers.effects import IfDataChange, OnlyWith
-from fedclust.helpers.errors import require
 from fedclust.helpers.ops import distances
 from fedclust.helpers.ranges import AtLeastOne
 from fedclust.solver import Solver
@@ -77,7 +76,7 @@ class FeSEM(Method):
         reference: Tensor | None = None
 
     def __post_init__(self) -> None:
-        require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
+        super().__post_init__()
         if self.first_assignment == "kmeans_pretrained":
             self.cold_start.check(self.num_clusters)
 

@@ -32,9 +32,8 @@ from torch import Tensor
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
 from fedclust.helpers.effects import IfDataChange, OnlyWith, OnlyWithout
-from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cosine, discrepancy
-from fedclust.helpers.ranges import AtLeastOne, NonNegative
+from fedclust.helpers.ranges import AtLeastOne, NonNegative, Ranged
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, Method
@@ -47,7 +46,7 @@ _TINY_NORM = 1e-12  # below this a model has no direction
 
 
 @dataclass(frozen=True, kw_only=True)
-class InterGroup:
+class InterGroup(Ranged):
     """Groups move towards each other after each round, eq. (20): w_g + rate * sum over l != g of
     w_l / ||w_l||.
 
@@ -59,9 +58,6 @@ class InterGroup:
 
     rate: NonNegative = 0.0
     normalize: Annotated[bool, OnlyWithout("rate", 0.0)] = True
-
-    def __post_init__(self) -> None:
-        require(self.rate >= 0, "algorithm.inter_group.rate", self.rate, "at least 0")
 
     def __call__(self, models: Tensor) -> Tensor:
         """The models [K, P] after the exchange."""
@@ -140,7 +136,7 @@ class FlexCFL(Method):
         reference: Tensor | None
 
     def __post_init__(self) -> None:
-        require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
+        super().__post_init__()
         self.cold_start.check(self.num_clusters)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:

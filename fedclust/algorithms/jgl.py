@@ -41,7 +41,6 @@ from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
 from fedclust.verbs import Clients, Method
 
-LocalWork = Literal["step", "solver"]
 Similarity = Literal["cosine", "euclidean"]
 Sign = Literal["consistent", "literal"]
 LossReduction = Literal["mean", "sum"]
@@ -73,7 +72,7 @@ class JGL(Method):
     sign: Sign = "consistent"
     loss_reduction: LossReduction = "mean"
     empty_cluster: EmptyCluster = "refill"
-    local: LocalWork = "step"
+    local: Literal["step", "solver"] = "step"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
@@ -93,7 +92,7 @@ class JGL(Method):
         label: Tensor
 
     def __post_init__(self) -> None:
-        require(self.num_clusters >= 1, "num_clusters", self.num_clusters, "at least 1")
+        super().__post_init__()
         if self.local == "step":
             check_plain_step(self.solver, "algorithm.local=step")
             return

@@ -39,7 +39,6 @@ from fedclust.algorithms.steps import (
     zeros,
 )
 from fedclust.algorithms.warmup import Warmup
-from fedclust.helpers.errors import require
 from fedclust.helpers.ops import on_host
 from fedclust.helpers.ranges import Fraction
 from fedclust.solver import Solver
@@ -90,15 +89,6 @@ class LCFL(Method):
         label: Tensor
         local: ClientModels | None
         trained: Tensor
-
-    def __post_init__(self) -> None:
-        part = self.participation
-        require(
-            part is None or part == "total" or 0 < part <= 1,
-            "algorithm.participation",
-            part,
-            "a fraction in (0, 1], null to sample that of the run, or total",
-        )
 
     def remark(self, rounds: int) -> str:
         """Says so where a run ends before its clustering."""

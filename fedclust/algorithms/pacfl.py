@@ -75,9 +75,6 @@ class PACFL(Method):
         label: Tensor
         signature: Tensor
 
-    def __post_init__(self) -> None:
-        require(self.num_vectors >= 1, "algorithm.num_vectors", self.num_vectors, "at least 1")
-
     def tables(self, num_clients: int) -> Mapping[str, int]:
         """Distances between all clients."""
         return distance_tables(num_clients)

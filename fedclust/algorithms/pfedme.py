@@ -64,6 +64,7 @@ class PFedMe(PersonalModels):
     aggregation: Aggregation = "by_samples"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         pull, steps = self.solver.proximal, self.solver.steps
         require(pull > 0, "algorithm.solver.proximal", pull, "above 0, it is lambda of pFedMe")
         allowed = "at least 1 step on every batch, K of pFedMe"
@@ -71,7 +72,6 @@ class PFedMe(PersonalModels):
         step, key = self.local_lr * pull, "algorithm.local_lr"
         allowed = f"below {2 / pull:.3g} = 2 / algorithm.solver.proximal, or its steps overshoot"
         require(step < 2, key, self.local_lr, allowed)
-        require(self.local_rounds >= 1, "algorithm.local_rounds", self.local_rounds, "at least 1")
 
     def round(
         self, state: PersonalModels.State, clients: Clients, rnd: Round

@@ -52,11 +52,11 @@ class Scaffold(Method):
         controls: ClientModels
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         no = "0, because SCAFFOLD reads a client's gradient off its movement"
         for name in ("momentum", "proximal", "weight_decay"):
             value = getattr(self.solver, name)
             require(value == 0, f"solver.{name}", value, no)
-        require(self.server_lr > 0, "algorithm.server_lr", self.server_lr, "a number above 0")
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model; all control variates are 0."""

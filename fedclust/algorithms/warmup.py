@@ -25,8 +25,8 @@ from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data, zeros
 from fedclust.helpers.effects import OnlyWith
-from fedclust.helpers.errors import counted, require
-from fedclust.helpers.ranges import AtLeastOne, Fraction
+from fedclust.helpers.errors import counted
+from fedclust.helpers.ranges import AtLeastOne, Fraction, Ranged
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round
 from fedclust.verbs import Clients
@@ -35,7 +35,7 @@ Mode = Literal["federated", "local"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Warmup:
+class Warmup(Ranged):
     """What happens before the clustering.
 
     Attributes:
@@ -59,16 +59,6 @@ class Warmup:
     fresh: Annotated[bool, OnlyWith("mode", "federated")] = False
     steps: Annotated[AtLeastOne, OnlyWith("mode", "local")] = 10
     own_start: Annotated[bool, OnlyWith("mode", "local")] = True
-
-    def __post_init__(self) -> None:
-        require(self.rounds >= 1, "algorithm.warmup.rounds", self.rounds, "at least 1")
-        require(self.steps >= 1, "algorithm.warmup.steps", self.steps, "at least 1")
-        require(
-            self.participation is None or 0 < self.participation <= 1,
-            "algorithm.warmup.participation",
-            self.participation,
-            "a fraction in (0, 1], or null to sample as the run does",
-        )
 
     def remark(self, rounds: int) -> str:
         """What to tell of a run of `rounds` rounds that ends before its clustering, or empty."""

@@ -8,37 +8,22 @@ labels.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DivergedError, require
-from fedclust.helpers.ranges import AtLeastOne
+from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Ranged, Silhouette
 from fedclust.helpers.rng import Stream
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Count = AtLeastOne | Literal["auto"]
-
-
-def check_count(num_clusters: Count, max_clusters: int, min_silhouette: float) -> None:
-    """Raise `ConfigError` for a number of clusters, or limits of `auto`, that make no sense."""
-    require(
-        num_clusters == "auto" or (isinstance(num_clusters, int) and num_clusters >= 1),
-        "cluster_method.num_clusters",
-        num_clusters,
-        "at least 1, or auto",
-    )
-    require(max_clusters >= 2, "cluster_method.max_clusters", max_clusters, "at least 2")
-    require(
-        -1 <= min_silhouette <= 1,
-        "cluster_method.min_silhouette",
-        min_silhouette,
-        "a number in [-1, 1]",
-    )
 
 
 def as_matrix(distance: Tensor) -> Floats:
@@ -77,50 +62,48 @@ def random_state(stream: Stream) -> int:
     return int(stream.key >> 33)
 
 
-def cluster(
-    distance: Floats,
-    num_clusters: Count,
-    max_clusters: int,
-    min_silhouette: float,
-    split: Callable[[int], NDArray[Any]],
-) -> NDArray[Any]:
-    """Labels [C] for a given number of clusters, or for the number with the best silhouette.
+@dataclass(frozen=True, kw_only=True)
+class CountOrAuto(Ranged):
+    """A method that is given the number of clusters, or takes the one with the best silhouette.
 
-    The silhouette (Rousseeuw 1987) is tried for 2 to `max_clusters` clusters; all clients form one
-    cluster if the best is below `min_silhouette`. Clients at distance 0 stay together: where
-    fewer differ than clusters are asked for, there are only so many clusters.
-
-    Args:
-        distance: [C, C].
-        num_clusters: the number, or "auto".
+    Attributes:
+        num_clusters: k, or "auto": the silhouette (Rousseeuw 1987) is tried for 2 to
+            `max_clusters`.
         max_clusters: largest number that auto tries.
-        min_silhouette: least mean silhouette, in [-1, 1], that auto takes for a structure.
-        split: labels [C] for a number of clusters from 2 to C - 1.
-
-    Raises:
-        ConfigError: if there are more clusters than clients.
+        min_silhouette: all clients form one cluster if auto finds no better mean silhouette.
     """
-    size = len(distance)
-    if num_clusters != "auto":
-        require(
-            num_clusters <= size,
-            "num_clusters",
-            num_clusters,
-            f"at most the {size} clients to cluster",
-        )
-        if num_clusters == 1:
-            return np.zeros(size, np.int64)
-        first = (distance == 0).argmax(1)  # of a client and its copies
-        few = num_clusters == size or len(np.unique(first)) < num_clusters
-        return first if few else split(num_clusters)
-    from sklearn.metrics import silhouette_score  # a second, for those who need it
 
-    best, quality = np.zeros(size, np.int64), min_silhouette
-    for k in range(2, min(max_clusters, size - 1) + 1):
-        found = split(k)
-        if not 2 <= len(np.unique(found)) < size:
-            continue  # identical clients can leave a method with fewer clusters than asked for
-        silhouette = float(silhouette_score(distance, found, metric="precomputed"))
-        if silhouette > quality:
-            best, quality = found, silhouette
-    return best
+    num_clusters: Count
+    max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
+    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
+
+    def labels(self, distance: Floats, split: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
+        """Labels [C]. Clients at distance 0 stay together: where fewer differ than clusters are
+        asked for, there are only so many clusters.
+
+        Args:
+            distance: [C, C].
+            split: labels [C] for a number of clusters from 2 to C - 1.
+
+        Raises:
+            ConfigError: if there are more clusters than clients.
+        """
+        size, k = len(distance), self.num_clusters
+        if k != "auto":
+            require(k <= size, "num_clusters", k, f"at most the {size} clients to cluster")
+            if k == 1:
+                return np.zeros(size, np.int64)
+            first = (distance == 0).argmax(1)  # of a client and its copies
+            few = k == size or len(np.unique(first)) < k
+            return first if few else split(k)
+        from sklearn.metrics import silhouette_score  # a second, for those who need it
+
+        best, quality = np.zeros(size, np.int64), self.min_silhouette
+        for k in range(2, min(self.max_clusters, size - 1) + 1):
+            found = split(k)
+            if not 2 <= len(np.unique(found)) < size:
+                continue  # identical clients can leave a method with fewer clusters than asked for
+            silhouette = float(silhouette_score(distance, found, metric="precomputed"))
+            if silhouette > quality:
+                best, quality = found, silhouette
+        return best

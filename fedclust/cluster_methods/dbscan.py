@@ -12,14 +12,14 @@ from torch import Tensor
 from fedclust.cluster_methods import Floats, Labels, as_labels, as_matrix, noise_as_cluster
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Positive
+from fedclust.helpers.ranges import AtLeastOne, Positive, Ranged
 from fedclust.helpers.rng import Stream
 
 _LEAST = 1e-12  # DBSCAN refuses an eps of 0, which identical clients would give
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dbscan:
+class Dbscan(Ranged):
     """DBSCAN (Ester, Kriegel, Sander, Xu, KDD 1996) on given distances; uses no randomness.
 
     Clients that belong nowhere form one more cluster together, or with `knee` one each.
@@ -39,9 +39,7 @@ class Dbscan:
     min_samples: AtLeastOne = 5
 
     def __post_init__(self) -> None:
-        fine = self.eps is None or self.eps == "knee" or self.eps > 0
-        require(fine, "cluster_method.eps", self.eps, "above 0, knee, or null")
-        require(self.min_samples >= 1, "cluster_method.min_samples", self.min_samples, "at least 1")
+        super().__post_init__()
         require(
             self.eps is not None or (isinstance(self.num_clusters, int) and self.num_clusters >= 2),
             "num_clusters",

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from fedclust.cluster_methods import as_labels, as_matrix, noise_as_cluster
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo
+from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Ranged
 from fedclust.helpers.rng import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hdbscan:
+class Hdbscan(Ranged):
     """HDBSCAN (Campello, Moulavi, Sander, PAKDD 2013) on given distances; uses no randomness.
 
     Clients that belong nowhere form one more cluster together.
@@ -31,20 +31,6 @@ class Hdbscan:
     min_samples: AtLeastOne | None = None
 
     num_clusters: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        require(
-            self.min_cluster_size >= 2,
-            "cluster_method.min_cluster_size",
-            self.min_cluster_size,
-            "at least 2",
-        )
-        require(
-            self.min_samples is None or self.min_samples >= 1,
-            "cluster_method.min_samples",
-            self.min_samples,
-            "at least 1, or null",
-        )
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
         """See `fedclust.verbs.ClusterMethod`.

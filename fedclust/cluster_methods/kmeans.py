@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from sklearn.cluster import KMeans as SklearnKMeans
@@ -12,24 +12,20 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from fedclust.cluster_methods import (
-    Count,
+    CountOrAuto,
     Floats,
     as_labels,
     as_matrix,
-    check_count,
-    cluster,
     random_state,
 )
-from fedclust.helpers.effects import OnlyWith
-from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Silhouette, Starts
+from fedclust.helpers.ranges import AtLeastOne, Starts
 from fedclust.helpers.rng import Stream
 
 _NEGLIGIBLE = 1e-6  # of the largest variance; float32 distances know nothing below it
 
 
 @dataclass(frozen=True, kw_only=True)
-class KMeans:
+class KMeans(CountOrAuto):
     """k-means++ (Arthur, Vassilvitskii, SODA 2007) and Lloyd's iterations, the best of several
     starts.
 
@@ -37,22 +33,13 @@ class KMeans:
     `coordinates`. Exact for Euclidean distances, such as those of `edc` and `param_norm`.
 
     Attributes:
-        num_clusters: k, or "auto".
         starts: random starts.
         max_iter: at most so many iterations of one start.
-        max_clusters, min_silhouette: of auto, see `fedclust.cluster_methods.cluster`.
+        The others are those of `CountOrAuto`.
     """
 
-    num_clusters: Count
     starts: Starts = 10
     max_iter: AtLeastOne = 300
-    max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
-    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
-
-    def __post_init__(self) -> None:
-        check_count(self.num_clusters, self.max_clusters, self.min_silhouette)
-        require(self.starts >= 1, "cluster_method.starts", self.starts, "at least 1")
-        require(self.max_iter >= 1, "cluster_method.max_iter", self.max_iter, "at least 1")
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """See `fedclust.verbs.ClusterMethod`."""
@@ -68,8 +55,7 @@ class KMeans:
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 return model.fit_predict(points)
 
-        found = cluster(matrix, self.num_clusters, self.max_clusters, self.min_silhouette, split)
-        return as_labels(found, distance)
+        return as_labels(self.labels(matrix, split), distance)
 
 
 def coordinates(distance: Floats) -> Floats:

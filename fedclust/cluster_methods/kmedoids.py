@@ -9,46 +9,37 @@ import numpy as np
 from torch import Tensor
 
 from fedclust.cluster_methods import (
-    Count,
+    CountOrAuto,
     Floats,
     Labels,
     as_labels,
     as_matrix,
-    check_count,
-    cluster,
     random_state,
 )
 from fedclust.helpers.effects import OnlyWith
-from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Silhouette, Starts
+from fedclust.helpers.ranges import AtLeastOne, Starts
 from fedclust.helpers.rng import Stream
 
 Variant = Literal["fasterpam", "alternate"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KMedoids:
+class KMedoids(CountOrAuto):
     """k-medoids on given distances.
 
     Attributes:
-        num_clusters: k, or "auto".
         variant: `fasterpam` (Schubert, Rousseeuw, Information Systems 2021), the best of several
             starts; or `alternate` (Park, Jun, Expert Systems with Applications 2009) as in
             scikit-learn-extra, which the LCFL code uses: started from the k most central clients,
             it can merge true clusters.
         starts: of fasterpam: the greedy one (PAM's BUILD) and random ones.
         max_iter: at most so many passes of one start.
-        max_clusters, min_silhouette: of auto, see `fedclust.cluster_methods.cluster`.
+        The others are those of `CountOrAuto`.
     """
 
-    num_clusters: Count
     variant: Variant = "fasterpam"
     starts: Annotated[Starts, OnlyWith("variant", "fasterpam")] = 10
     max_iter: AtLeastOne = 300
-    max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
-    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
-
-    def __post_init__(self) -> None:
-        check_count(self.num_clusters, self.max_clusters, self.min_silhouette)
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """See `fedclust.verbs.ClusterMethod`."""
@@ -59,8 +50,7 @@ class KMedoids:
                 return alternate(matrix, k, self.max_iter)
             return self._fasterpam(matrix, k, stream)
 
-        found = cluster(matrix, self.num_clusters, self.max_clusters, self.min_silhouette, split)
-        return as_labels(found, distance)
+        return as_labels(self.labels(matrix, split), distance)
 
     def _fasterpam(self, distance: Floats, k: int, stream: Stream) -> Labels:
         """Labels of the start with the least sum of distances, the first of equals."""

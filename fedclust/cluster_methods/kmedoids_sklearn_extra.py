@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
-from fedclust.cluster_methods import Count, as_labels, as_matrix, check_count, cluster, random_state
-from fedclust.helpers.effects import OnlyWith
+from fedclust.cluster_methods import CountOrAuto, as_labels, as_matrix, random_state
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.extras import install
-from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Silhouette
+from fedclust.helpers.ranges import AtLeastOne
 from fedclust.helpers.rng import Stream
 
 Method = Literal["alternate", "pam"]
@@ -41,26 +40,22 @@ def _estimator() -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KMedoidsSklearnExtra:
+class KMedoidsSklearnExtra(CountOrAuto):
     """k-medoids by `sklearn_extra.cluster.KMedoids`.
 
     Attributes:
-        num_clusters: k, or "auto".
         method: `alternate` or `pam`.
         start: initial medoids: `heuristic`, `k-medoids++`, `build` or `random`.
         max_iter: iterations at most.
-        max_clusters, min_silhouette: of auto, see `fedclust.cluster_methods.cluster`.
+        The others are those of `CountOrAuto`.
     """
 
-    num_clusters: Count
     method: Method = "alternate"
     start: Start = "heuristic"
     max_iter: AtLeastOne = 300
-    max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
-    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
 
     def __post_init__(self) -> None:
-        check_count(self.num_clusters, self.max_clusters, self.min_silhouette)
+        super().__post_init__()
         _estimator()
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
@@ -77,5 +72,4 @@ class KMedoidsSklearnExtra:
                 random_state=random_state(stream),
             ).fit_predict(matrix)
 
-        found = cluster(matrix, self.num_clusters, self.max_clusters, self.min_silhouette, split)
-        return as_labels(found, distance)
+        return as_labels(self.labels(matrix, split), distance)

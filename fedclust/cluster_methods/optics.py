@@ -10,12 +10,12 @@ from torch import Tensor
 
 from fedclust.cluster_methods import as_labels, as_matrix, noise_as_cluster
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastTwo, InnerFraction
+from fedclust.helpers.ranges import AtLeastTwo, InnerFraction, Ranged
 from fedclust.helpers.rng import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optics:
+class Optics(Ranged):
     """OPTICS (Ankerst, Breunig, Kriegel, Sander, SIGMOD 1999) on given distances; uses no
     randomness.
 
@@ -31,10 +31,6 @@ class Optics:
     xi: InnerFraction = 0.05
 
     num_clusters: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        require(self.min_samples >= 2, "cluster_method.min_samples", self.min_samples, "at least 2")
-        require(0 < self.xi < 1, "cluster_method.xi", self.xi, "a fraction in (0, 1)")
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
         """See `fedclust.verbs.ClusterMethod`.

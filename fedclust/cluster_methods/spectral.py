@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from sklearn.cluster import SpectralClustering
 from torch import Tensor
 
 from fedclust.cluster_methods import (
-    Count,
+    CountOrAuto,
     Floats,
     as_labels,
     as_matrix,
-    check_count,
-    cluster,
     random_state,
 )
-from fedclust.helpers.effects import OnlyWith
-from fedclust.helpers.ranges import AtLeastTwo, Silhouette
 from fedclust.helpers.rng import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spectral:
+class Spectral(CountOrAuto):
     """Spectral clustering (Ng, Jordan, Weiss, NIPS 2001) with affinity exp(-D^2 / (2 sigma^2)).
 
     sigma is the median of the positive distances.
 
-    Attributes:
-        num_clusters: k, or "auto".
-        max_clusters, min_silhouette: of auto, see `fedclust.cluster_methods.cluster`.
+    Its attributes are those of `CountOrAuto`.
     """
-
-    num_clusters: Count
-    max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
-    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
-
-    def __post_init__(self) -> None:
-        check_count(self.num_clusters, self.max_clusters, self.min_silhouette)
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """See `fedclust.verbs.ClusterMethod`."""
@@ -50,8 +37,7 @@ class Spectral:
             model = SpectralClustering(k, affinity="precomputed", random_state=random_state(stream))
             return model.fit_predict(affinity)
 
-        found = cluster(matrix, self.num_clusters, self.max_clusters, self.min_silhouette, split)
-        return as_labels(found, distance)
+        return as_labels(self.labels(matrix, split), distance)
 
 
 def _affinity(distance: Floats) -> Floats:

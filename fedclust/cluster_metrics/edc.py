@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedclust.helpers.errors import DivergedError, require
 from fedclust.helpers.ops import gram, leading_coordinates
-from fedclust.helpers.ranges import AtLeastOne
+from fedclust.helpers.ranges import AtLeastOne, Ranged
 from fedclust.types import Round
 from fedclust.verbs import Clients
 
@@ -17,7 +17,7 @@ _TINY_NORM = 1e-12  # below this an update has no direction
 
 
 @dataclass(frozen=True, kw_only=True)
-class EDC:
+class EDC(Ranged):
     """d(i, j) = ||e_i - e_j|| / m, where e_i holds the cosines of client i's update with m common
     directions.
 
@@ -30,14 +30,6 @@ class EDC:
     """
 
     num_components: AtLeastOne
-
-    def __post_init__(self) -> None:
-        require(
-            self.num_components >= 1,
-            "cluster_metric.num_components",
-            self.num_components,
-            "at least 1",
-        )
 
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round

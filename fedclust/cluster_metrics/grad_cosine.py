@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from fedclust.helpers.effects import OnlyWith
-from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cosine
-from fedclust.helpers.ranges import AtLeastOne
+from fedclust.helpers.ranges import AtLeastOne, Ranged
 from fedclust.types import Round
 from fedclust.verbs import Clients
 
@@ -25,7 +24,7 @@ Where = Literal["common", "local", "last_batch"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradCosine:
+class GradCosine(Ranged):
     """d(i, j) = 1 - cos(g_i, g_j), g_i a training gradient of client i.
 
     Attributes:
@@ -39,15 +38,6 @@ class GradCosine:
     batch_size: Annotated[AtLeastOne | None, OnlyWith("gradient", "last_batch")] = None
 
     num_components: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        size = self.batch_size
-        require(
-            size is None or size >= 1,
-            "cluster_metric.batch_size",
-            size,
-            "at least 1, or null for all",
-        )
 
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round

@@ -13,8 +13,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastTwo
+from fedclust.helpers.ranges import AtLeastTwo, Ranged
 from fedclust.types import Round, Split
 from fedclust.verbs import Clients
 
@@ -22,7 +21,7 @@ Data = Literal["train", "train_and_test"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loss:
+class Loss(Ranged):
     """d(i, j) = |L_i(v_i) - L_i(v_j)| + |L_j(v_i) - L_j(v_j)|, every client with its own data.
 
     L_i is the mean training loss of client i and v_i its model. A dissimilarity, not a metric: the
@@ -46,14 +45,6 @@ class Loss:
     data: Data = "train"
 
     num_components: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        require(
-            self.landmarks is None or self.landmarks >= 2,
-            "cluster_metric.landmarks",
-            self.landmarks,
-            "at least 2, or null for all clients",
-        )
 
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round

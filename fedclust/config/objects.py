@@ -21,7 +21,7 @@ from typing import Any
 from fedclust.helpers.effects import Mark
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.memory import short_of_memory
-from fedclust.helpers.ranges import Range
+from fedclust.helpers.ranges import Range, hints_of
 
 _FROM_DATA = ("in_shape", "num_classes")  # arguments that no config gives
 _OTHER_NUMBERS = Range(-1e15, 1e15)  # of a user's part that states no range
@@ -105,12 +105,12 @@ class Objects:
         """
         part = self._locate(target, "common", None)
         for name in path[:-1]:
-            part = _plain(_hints(part).get(name, object))
-        return _misfit(value, _hints(part).get(path[-1], object))
+            part = _plain(hints_of(part).get(name, object))
+        return _misfit(value, hints_of(part).get(path[-1], object))
 
     def marks(self, target: str, name: str) -> list[Mark]:
         """When an argument of a target has an effect; empty: always."""
-        hint = _hints(self._locate(target, "common", None)).get(name)
+        hint = hints_of(self._locate(target, "common", None)).get(name)
         return [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Mark)]
 
     def attribute(self, target: str, name: str, default: Any) -> Any:
@@ -132,7 +132,7 @@ class Objects:
         part = self._locate(node["_target_"], key, wanted)
         given = {name: value for name, value in node.items() if name != "_target_"}
         _check_names(part, given, key)
-        hints = _hints(part)
+        hints = hints_of(part)
         for name, value in given.items():
             self._check_value(value, f"{key}.{name}", hints.get(name, object))
 
@@ -290,15 +290,6 @@ def _check_names(part: Any, given: Mapping[str, Any], key: str) -> None:
     for name in needed:
         if name not in given:
             raise ConfigError(f"{key}.{name} is missing: {key}._target_ needs it")
-
-
-def _hints(part: Any) -> dict[str, Any]:
-    """The annotations of a part's arguments, with their ranges."""
-    holder = part.__init__ if inspect.isclass(part) and not is_dataclass(part) else part
-    try:
-        return typing.get_type_hints(holder, include_extras=True)
-    except Exception:  # a user's annotation may name what is imported for a type checker only
-        return {}
 
 
 def _plain(hint: Any) -> Any:

@@ -1,14 +1,21 @@
 """The values a number of a config may have, stated where the number is declared.
 
 A part annotates its numeric fields with one of the types below, or with a range of its own as in
-`Annotated[float, Range(0, 2)]`; `fedclust.config.objects` refuses anything else before a part is
-made. Every range is bounded: an infinite or absurd number is a slip of the hand.
+`Annotated[float, Range(0, 2)]`. `fedclust.config.objects` refuses anything else before a part is
+made of a config; a part that is `Ranged` also refuses it where it is made in Python. Every range is
+bounded: an infinite or absurd number is a slip of the hand.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+import inspect
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, is_dataclass
+from functools import cache
+from typing import Annotated, Any
+
+from fedclust.helpers.errors import require
 
 MOST = 1e9  # of numbers that have no upper bound of their own
 
@@ -37,6 +44,56 @@ class Range:
         """The range as a message says it."""
         left, right = "(" if self.open_low else "[", ")" if self.open_high else "]"
         return f"in {left}{_written(self.low)}, {_written(self.high)}{right}"
+
+
+class Ranged:
+    """A dataclass whose numbers and choices are checked against their annotations when it is made.
+
+    A class with a `__post_init__` of its own begins it with `super().__post_init__()`.
+    """
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for the first number or choice that its annotation does not allow."""
+        for name, (numbers, choices) in _allowed(type(self)).items():  # type: ignore[arg-type]
+            value, key = getattr(self, name), f"{type(self).__name__}.{name}"
+            if isinstance(value, str):
+                require(not choices or value in choices, key, value, f"one of {', '.join(choices)}")
+            elif isinstance(value, int | float) and numbers is not None:
+                require(numbers.holds(value), key, value, f"a number {numbers.words}")
+
+
+def hints_of(part: Any) -> dict[str, Any]:
+    """The annotations of a part's arguments, with their ranges."""
+    holder = part.__init__ if inspect.isclass(part) and not is_dataclass(part) else part
+    try:
+        return typing.get_type_hints(holder, include_extras=True)
+    except Exception:  # a user's annotation may name what is imported for a type checker only
+        return {}
+
+
+@cache
+def _allowed(part: type) -> dict[str, tuple[Range | None, tuple[str, ...]]]:
+    """The range of every argument that is a number, and the choices of one that is text."""
+    allowed = {}
+    for name, hint in hints_of(part).items():
+        inside = list(_inside(hint))
+        ranges = [one for one in inside if isinstance(one, Range)]
+        choices = () if str in inside else tuple(one for one in inside if isinstance(one, str))
+        allowed[name] = (ranges[0] if ranges else None, choices)
+    return allowed
+
+
+def _inside(hint: Any) -> Iterator[Any]:
+    """The types, choices and ranges in an annotation; none of a list's entries."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        yield from typing.get_args(hint)
+    elif origin is None:
+        yield hint
+    elif not (inspect.isclass(origin) and issubclass(origin, Sequence)):
+        yield from getattr(hint, "__metadata__", ())
+        for one in typing.get_args(hint):
+            yield from _inside(one)
 
 
 def _written(bound: float) -> str:

@@ -17,9 +17,10 @@ from omegaconf import OmegaConf
 from fedclust.config.build import build
 from fedclust.config.idle import idle
 from fedclust.config.job import Job
-from fedclust.config.objects import Objects, _hints
+from fedclust.config.objects import Objects
 from fedclust.engines import make_engine
 from fedclust.helpers.errors import UserError
+from fedclust.helpers.ranges import hints_of
 from fedclust.launch.unread import unread, yield_to_typed
 
 SMALL = (
@@ -89,7 +90,7 @@ def others(config: Mapping[str, Any], key: str, value: Any) -> list[Any]:
     for one in above:
         node = node[one]
     part = Objects()._locate(node["_target_"], "common", None) if "_target_" in node else None
-    found = options(_hints(part).get(name)) if part is not None else []
+    found = options(hints_of(part).get(name)) if part is not None else []
     if isinstance(value, bool):
         found += [not value]
     elif isinstance(value, int):

@@ -131,7 +131,7 @@ def test_a_client_without_data_is_no_nan() -> None:
 
 
 def test_wrong_options_name_their_key() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.shift\.fraction=-1"):
+    with pytest.raises(ConfigError, match=r"ShiftTest\.fraction=-1"):
         ShiftTest(fraction=-1)
     with pytest.raises(ConfigError, match=r"algorithm\.shift\.distance=emd .* released"):
         configured("fesem", "algorithm.shift.distance=emd")

@@ -286,17 +286,17 @@ def test_dbscan_radius_by_hand() -> None:
 @pytest.mark.parametrize(
     ("build", "key"),
     [
-        (lambda: KMedoids(num_clusters=0), "cluster_method.num_clusters"),
-        (lambda: KMedoids(num_clusters="auto", max_clusters=1), "cluster_method.max_clusters"),
-        (lambda: Spectral(num_clusters="many"), "cluster_method.num_clusters"),  # type: ignore[arg-type]
-        (lambda: Spectral(num_clusters=2, min_silhouette=2), "cluster_method.min_silhouette"),
+        (lambda: KMedoids(num_clusters=0), "KMedoids.num_clusters"),
+        (lambda: KMedoids(num_clusters="auto", max_clusters=1), "KMedoids.max_clusters"),
+        (lambda: Spectral(num_clusters="many"), "Spectral.num_clusters"),  # type: ignore[arg-type]
+        (lambda: Spectral(num_clusters=2, min_silhouette=2), "Spectral.min_silhouette"),
         (lambda: Dbscan(num_clusters=1), "cluster_method.eps"),
-        (lambda: Dbscan(num_clusters=3, eps=0), "cluster_method.eps"),
-        (lambda: KMeans(num_clusters=2, starts=0), "cluster_method.starts"),
-        (lambda: KMeans(num_clusters=2, max_iter=0), "cluster_method.max_iter"),
-        (lambda: Hdbscan(min_cluster_size=1), "cluster_method.min_cluster_size"),
+        (lambda: Dbscan(num_clusters=3, eps=0), "Dbscan.eps"),
+        (lambda: KMeans(num_clusters=2, starts=0), "KMeans.starts"),
+        (lambda: KMeans(num_clusters=2, max_iter=0), "KMeans.max_iter"),
+        (lambda: Hdbscan(min_cluster_size=1), "Hdbscan.min_cluster_size"),
         (lambda: Hdbscan()(torch.zeros(3, 3), STREAM), "cluster_method.min_cluster_size"),
-        (lambda: Optics(xi=0), "cluster_method.xi"),
+        (lambda: Optics(xi=0), "Optics.xi"),
         (lambda: Optics()(torch.zeros(3, 3), STREAM), "cluster_method.min_samples"),
     ],
 )

@@ -43,5 +43,5 @@ def test_one_client_is_one_cluster() -> None:
 
 
 def test_a_threshold_of_zero_names_its_key() -> None:
-    with pytest.raises(ConfigError, match=r"cluster_method\.threshold=0"):
+    with pytest.raises(ConfigError, match=r"Agglomerative\.threshold=0"):
         Agglomerative(num_clusters=2, threshold=0.0)

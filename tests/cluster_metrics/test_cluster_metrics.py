@@ -186,7 +186,7 @@ def test_grad_cosine_of_a_batch_looks_at_that_many_examples_of_each_client() -> 
     everything = call(GradCosine(gradient="local", batch_size=2), clients, models)
     torch.testing.assert_close(call(GradCosine(gradient="last_batch"), clients, models), everything)
     assert not torch.allclose(batch, everything)
-    with pytest.raises(ConfigError, match=r"cluster_metric.batch_size=0 is not allowed"):
+    with pytest.raises(ConfigError, match=r"GradCosine\.batch_size=0 is not allowed"):
         GradCosine(gradient="last_batch", batch_size=0)
 
 

@@ -126,7 +126,7 @@ def test_transfers_grow_with_the_landmarks() -> None:
     assert Loss(landmarks=10).transfers(100, 10) == (990, 10, 1000)
     assert Loss(landmarks=100).transfers(100, 10) == Loss().transfers(100, 10) == (9900, 100, 9900)
     assert Loss(landmarks=500).transfers(100, 10) == (9900, 100, 9900)
-    with pytest.raises(ConfigError, match=r"cluster_metric\.landmarks=1"):
+    with pytest.raises(ConfigError, match=r"Loss\.landmarks=1"):
         Loss(landmarks=1)
 
 

@@ -119,7 +119,7 @@ def test_more_components_than_clients_is_one_line() -> None:
         distance_of(EDC(num_components=8), drawn(7, 40))
     assert "\n" not in str(error.value)
     assert distance_of(EDC(num_components=7), drawn(7, 40)).shape == (7, 7)
-    with pytest.raises(ConfigError, match=r"cluster_metric\.num_components=0"):
+    with pytest.raises(ConfigError, match=r"EDC\.num_components=0"):
         EDC(num_components=0)
     with pytest.raises(ConfigError, match="at least 3 clients"):
         distance_of(MADC(), drawn(2, 40))

@@ -54,6 +54,7 @@ class LossClusters(Method):
     has_momentum: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         most, fraction = 1 / self.num_clusters, self.restart_fraction
         require(
             fraction is None or (fraction <= most and self.start == "independent"),

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastZero
 from fedclust.solver import Solver
 from fedclust.types import Cost, Round, Served
@@ -39,9 +38,6 @@ class FineTune(Method):
     base: Algorithm
     solver: Solver
     epochs: AtLeastZero = 1
-
-    def __post_init__(self) -> None:
-        require(self.epochs >= 0, "algorithm.epochs", self.epochs, "at least 0")
 
     @property
     def State(self) -> type[Any]:

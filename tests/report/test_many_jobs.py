@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from many_jobs import many_jobs
 
 from fedclust.papers.reports import contents
 from fedclust.report import panels
+from fedclust.report.arms import Arm
 from fedclust.report.figures import draw
 
 
@@ -31,3 +33,21 @@ def test_panels_are_capped_and_the_caption_says_so(
     assert len([axes for axes in figure.axes if axes.lines]) == 10
     captions = {one.name: one.caption for one in draw(tmp_path, report.spec, report.arms)}
     assert captions["accuracy"].endswith(" The first 10 of 12 arms only.")
+
+
+def test_work_grows_with_the_number_of_arms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice as many arms are asked twice as often whether printed numbers may stand beside them."""
+    ask, asked = Arm.comparable.fget, Counter[int]()
+    assert ask is not None
+    number = 0
+
+    def counted(arm: Arm) -> bool:
+        asked[number] += 1
+        return bool(ask(arm))
+
+    monkeypatch.setattr(Arm, "comparable", property(counted))
+    for number in (8, 16):
+        contents(many_jobs(tmp_path / str(number), number))
+    assert 0 < asked[16] <= 2 * asked[8]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from fedclust.papers.reports import contents
 from fedclust.report import figures, style
@@ -276,3 +277,14 @@ def test_versions_that_are_no_mapping_are_not_known(tmp_path: Path, plain: Plain
     (made,) = [t for t in contents(tmp_path).tables if t.name == "made"]
     values = {row[0].text: row[1].text for row in made.rows}
     assert values["fedclust"] == values["commit"] == "not known"
+
+
+def test_titles_of_experiments_say_nothing_that_a_command_can_change(root: Path) -> None:
+    """How many rounds, seeds, clients or federations a report shows follows from its jobs."""
+    counts = re.compile(
+        r"\b(\d+|two|three|four|five|eight|ten|every|all)\b[^,:]*\b"
+        r"(rounds?|seeds?|clients|kinds|angles|federations|method)\b|\bm = "
+    )
+    for file in sorted((root / "conf" / "experiment").rglob("*.yaml")):
+        title = str(yaml.safe_load(file.read_text(encoding="utf-8"))["report"]["title"])
+        assert not counts.search(title), f"{file.stem}: {title}"

@@ -99,7 +99,7 @@ def page(found: Results, pictures: Path, reading: str = "") -> str:
             *_methods(found, shares),
             "## Distances of clients under every shift",
             *_separations(found),
-            *_federations(found, draw),
+            *_flows(found, draw),
             *tail,
         ]
     return _page(parts)
@@ -492,27 +492,26 @@ def _separations(found: Results) -> list[str]:
     ]
 
 
-def _federations(found: Results, draw: Any) -> list[str]:
-    """Distance matrices of every federation, and who moved where in those that shift."""
+def _flows(found: Results, draw: Any) -> list[str]:
+    """Who moved where, in the federations that shift."""
     parts = []
     for one in found.complete:
         stem = one.case.rpartition("/")[2]
         arms = list(one.arms.values())
-        shown = draw(f"{stem}_distances", heatmaps.distances(arms))
-        if arms[0].run.choices.get("scenario") != "static":
-            shown += [
-                line
-                for which, arm in zip(("best", "worst"), _moving(arms), strict=False)
-                for line in draw(f"{stem}_flow_{which}", flow.flow(arm))
-            ]
+        if arms[0].run.choices.get("scenario") == "static":
+            continue
+        shown = [
+            line
+            for which, arm in zip(("best", "worst"), _moving(arms), strict=False)
+            for line in draw(f"{stem}_flow_{which}", flow.flow(arm))
+        ]
         if shown:
             parts += [f"### {one.title[0].upper()}{one.title[1:]}", *shown]
     note = (
-        "Distances: first seed, clients in the order of their groups, then clusters. Flows: which "
-        "clients are in which cluster over rounds, of the method with the best and of the one with "
-        "the worst accuracy among those whose clients move."
+        "Which clients are in which cluster over rounds, of the method with the best and of the "
+        "one with the worst accuracy among those whose clients move."
     )
-    return [note, *parts] if parts else []
+    return ["## Clients that move", note, *parts] if parts else []
 
 
 def _moving(arms: Sequence[Arm]) -> list[Arm]:

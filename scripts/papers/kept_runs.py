@@ -3,10 +3,11 @@
     python -m scripts.papers.kept_runs keep outputs/benchmark-laptop  pack what is done there
     python -m scripts.papers.kept_runs restore outputs/kept           unpack all, as jobs of a sweep
 
-A leaderboard takes hours of computing, on more than one machine and day. The archives hold what a
-report reads of a job; checkpoints and partition tables, most of its size, are left out. A campaign
-does not compute them again: `scripts/papers/campaign.py run --list scripts/papers/benchmark.yaml
---also outputs/kept`. The same jobs give the same bytes.
+A leaderboard takes hours of computing, on more than one machine and day. The archives hold what it
+reads of a job, a tenth of its size: some metrics of every round, and of clients and distances the
+last round and the first seed. A campaign does not compute those jobs again:
+`scripts/papers/campaign.py run --list scripts/papers/benchmark.yaml --also outputs/kept`. The same
+jobs give the same bytes.
 """
 
 from __future__ import annotations
@@ -18,15 +19,23 @@ import lzma
 import re
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import pandas as pd
 
 from fedclust.helpers.errors import DataError, RunFolderError, UserError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
 
 KEPT = Path(__file__).resolve().parents[2] / "docs" / "benchmark" / "runs"
-_LEFT_OUT = ("checkpoints", "partition", ".hydra", ".lock", "report")
+# of a job, beside rounds.csv, clients.parquet and the first seed's distances
+_WHOLE = ("config.yaml", "federation.json", "status.json", "versions.json")
+_METRICS = (
+    *("accuracy", "bytes", "churn", "gradient_steps", "num_clusters", "num_clusters_found"),
+    *("purity", "seconds"),
+)
+_CLIENT = ["seed", "round", "client", "group", "label", "test_count", "correct"]
 _CASE = "case=benchmark_"
 _ENDING = ".tar.xz"
 
@@ -56,13 +65,7 @@ def keep(folder: Path, kept: Path = KEPT) -> list[Path]:
             if name.partition("/")[0] not in jobs
         }
         for name, job in jobs.items():
-            for file in job.rglob("*"):
-                inside = file.relative_to(job)
-                if file.is_file() and inside.parts[0] not in _LEFT_OUT:
-                    data = file.read_bytes()
-                    if file.name == "config.yaml":  # where the data lay says nothing elsewhere
-                        data = re.sub(rb"(?m)^( *root): .*$", rb"\1: data", data)
-                    files[f"{name}/{inside.as_posix()}"] = data
+            files |= {f"{name}/{inside}": data for inside, data in _read_by_a_page(job)}
         packed = _packed(files)
         if not archive.exists() or archive.read_bytes() != packed:
             archive.parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +86,39 @@ def restore(folder: Path, kept: Path = KEPT) -> int:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(data)
     return len(made)
+
+
+def _read_by_a_page(job: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a job, with as much of each as a leaderboard reads."""
+    for name in _WHOLE:
+        if (job / name).is_file():
+            data = (job / name).read_bytes()
+            if name == "config.yaml":  # where the data lay says nothing elsewhere
+                data = re.sub(rb"(?m)^( *root): .*$", rb"\1: data", data)
+            yield name, data
+    head, *rows = (job / "rounds.csv").read_text().splitlines()
+    lines = [head, *map(_short, (row for row in rows if row.split(",")[2] in _METRICS))]
+    yield "rounds.csv", "".join(f"{line}\n" for line in lines).encode()
+    if (job / "clients.parquet").is_file():
+        clients = pd.read_parquet(job / "clients.parquet")
+        last, first = clients["round"].max(), clients["seed"].min()
+        some = clients[(clients["round"] == last) | (clients["seed"] == first)]
+        columns = [name for name in _CLIENT if name in clients]
+        # the archive compresses better, across the jobs
+        yield "clients.parquet", some[columns].to_parquet(index=False, compression=None)
+    arrays = sorted((job / "arrays").glob("seed=*/distance.npy"), key=lambda one: _seed(one.parent))
+    for file in arrays[:1]:
+        yield file.relative_to(job).as_posix(), file.read_bytes()
+
+
+def _seed(folder: Path) -> int:
+    return int(folder.name.removeprefix("seed="))
+
+
+def _short(row: str) -> str:
+    """A row of rounds.csv; of seconds, which no two runs have alike, to a thousandth."""
+    before, _, value = row.rpartition(",")
+    return f"{before},{float(value):.3f}" if before.endswith("seconds") else row
 
 
 def _done(job: Path) -> bool:

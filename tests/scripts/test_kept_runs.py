@@ -5,33 +5,51 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from scripts.papers import kept_runs
 
+SHORT = "seed,round,metric,value\n0,1,accuracy,{}\n0,1,seconds,0.123\n"
+CLIENTS = pd.DataFrame(
+    {
+        "seed": [0, 0, 5, 5],
+        "round": [0, 1, 0, 1],
+        "client": [0] * 4,
+        "group": [1] * 4,
+        "label": [2] * 4,
+        "test_count": [9] * 4,
+        "correct": [7] * 4,
+        "weight": [0.5] * 4,
+    }
+)
+
 
 def job(folder: Path, name: str, state: str = "done", value: str = "1") -> None:
+    rounds = SHORT.format(value).replace("0.123", "0.12345") + "0,1,train_loss,0.5\n"
     files = {
         "status.json": f'{{"state": "{state}"}}',
-        "rounds.csv": f"seed,round,metric,value\n0,1,accuracy,{value}\n",
-        "clients/part-0.csv": "a",
+        "rounds.csv": rounds,
         "checkpoints/latest.json": "{}",
         "partition/seed=0.csv": "b",
+        "arrays/seed=5/distance.npy": "c",
+        "arrays/seed=10/distance.npy": "d",
     }
     for inside, text in files.items():
         (folder / name / inside).parent.mkdir(parents=True, exist_ok=True)
         (folder / name / inside).write_text(text)
+    CLIENTS.to_parquet(folder / name / "clients.parquet")
 
 
 def files_of(folder: Path) -> dict[str, str]:
     return {
         file.relative_to(folder).as_posix(): file.read_text()
         for file in folder.rglob("*")
-        if file.is_file()
+        if file.is_file() and file.suffix != ".parquet"
     }
 
 
-def test_what_is_done_comes_back_without_its_checkpoints(tmp_path: Path) -> None:
+def test_of_what_is_done_comes_back_what_a_page_reads(tmp_path: Path) -> None:
     runs, kept, back = tmp_path / "runs", tmp_path / "kept", tmp_path / "back"
     job(runs, "ifca,case=benchmark_drift")
     job(runs, "local,case=benchmark_drift", state="running")
@@ -41,11 +59,17 @@ def test_what_is_done_comes_back_without_its_checkpoints(tmp_path: Path) -> None
     starting.write_text("")
     assert [one.name for one in kept_runs.keep(runs, kept)] == ["drift.tar.xz", "rotation.tar.xz"]
     assert kept_runs.restore(back, kept) == 2
-    inside = ("clients/part-0.csv", "rounds.csv", "status.json")
-    jobs = ("ifca,case=benchmark_drift", "oracle,case=benchmark_rotation")
-    assert files_of(back) == {
-        f"{name}/{file}": (runs / name / file).read_text() for name in jobs for file in inside
+    inside = {
+        "rounds.csv": SHORT.format("1"),  # no loss, and seconds to a thousandth
+        "status.json": '{"state": "done"}',
+        "arrays/seed=5/distance.npy": "c",  # of the first seed, by number
     }
+    jobs = ("ifca,case=benchmark_drift", "oracle,case=benchmark_rotation")
+    assert files_of(back) == {f"{name}/{file}": inside[file] for name in jobs for file in inside}
+    clients = pd.read_parquet(back / jobs[0] / "clients.parquet")
+    # the first seed whole, and of the other its last round
+    assert clients[["seed", "round"]].to_numpy().tolist() == [[0, 0], [0, 1], [5, 1]]
+    assert "weight" not in clients
     assert kept_runs.keep(runs, kept) == []  # the same jobs, the same bytes
 
 

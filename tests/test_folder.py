@@ -18,8 +18,8 @@ import torch
 from fedclust.client_models import ClientModels
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import atomic_write, sealed_file
+from fedclust.report.changed_files import broken
 from fedclust.report.runs import Run
-from fedclust.report.seals import broken
 from fedclust.runtime.folder import RunFolder, config_hash
 
 CONFIG = {

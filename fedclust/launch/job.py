@@ -203,8 +203,8 @@ class JobRunner:
             from fedclust.config.idle import idle
             from fedclust.config.objects import Objects
             from fedclust.metrics import meaning
+            from fedclust.metrics.meanings import read_meanings
             from fedclust.metrics.summary import objective
-            from fedclust.metrics.told import read_meanings
             from fedclust.runtime.folder import RunFolder
             from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
             from fedclust.runtime.run import data_digests, run

@@ -13,7 +13,7 @@ import numpy as np
 from fedclust.helpers.errors import require
 from fedclust.helpers.files import atomic_write
 from fedclust.metrics import METRICS
-from fedclust.metrics.told import read_meanings
+from fedclust.metrics.meanings import read_meanings
 
 
 def write_summary(folder: Path) -> None:

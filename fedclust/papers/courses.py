@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 from fedclust.papers.statements import NOT_OVER, Statement, judged, matched, unknown
 from fedclust.report.arms import Arm
+from fedclust.report.formats import factor, show
 from fedclust.report.reference import Verdict
-from fedclust.report.wording import factor, show
 
 Values = NDArray[np.float64]
 Rounds = NDArray[np.int64]

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 from fedclust.papers.statements import NOT_OVER, Pair, Statement, judged, matched, unknown
 from fedclust.report.arms import Arm
+from fedclust.report.formats import in_percent, show
 from fedclust.report.reference import Verdict
-from fedclust.report.wording import in_percent, show
 
 
 @dataclass(frozen=True, kw_only=True)

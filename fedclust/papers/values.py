@@ -21,8 +21,8 @@ from fedclust.papers.statements import (
     unknown,
 )
 from fedclust.report.arms import Arm
+from fedclust.report.formats import factor, show
 from fedclust.report.reference import Verdict
-from fedclust.report.wording import factor, show
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fedclust.report.arms import Arm
 from fedclust.report.columns import ARM, Column, over_seeds, per_seed, tabulate
+from fedclust.report.formats import meant
 from fedclust.report.table import Table
-from fedclust.report.wording import meant
 
 _SHARES = {
     "changed_before": "before, %",

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.report.formats import plus_minus
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import plus_minus
 
 
 @dataclass(frozen=True)

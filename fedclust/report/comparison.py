@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
+from fedclust.report.against_best import MARGIN, Standing, silence
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.data import other_data, told_of_tests
-from fedclust.report.scores import Column, in_panels, layout, score_column, standing
+from fedclust.report.formats import factor, in_percent, inside, title
+from fedclust.report.headline import Column, in_panels, layout, score_column, standing
+from fedclust.report.same_data import other_data, told_of_tests
 from fedclust.report.spec import Spec
-from fedclust.report.standings import MARGIN, Standing, silence
+from fedclust.report.statistics.aggregates import improvement, iqm, stratified
 from fedclust.report.statistics.paired import ALPHA
 from fedclust.report.statistics.ranks import (
     LEAST_FEDERATIONS,
@@ -27,9 +29,7 @@ from fedclust.report.statistics.ranks import (
     friedman,
     ranks,
 )
-from fedclust.report.statistics.scores import improvement, iqm, stratified
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import factor, in_percent, inside, title
 
 # what scores of several federations are put on a common scale with; the first of them that ran
 _REFERENCES = ("fedavg", "fedavg default")

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.arms import SEPARATOR, Arm, settings_of
+from fedclust.report.formats import axis, bounds, byte_unit, factor
 from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
-from fedclust.report.wording import axis, bounds, byte_unit, factor
 
 _PER_ROW = 4
 MOST_PANELS = 24

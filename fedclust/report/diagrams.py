@@ -19,11 +19,11 @@ from fedclust.report import style
 from fedclust.report.arms import Arm
 from fedclust.report.comparison import Overall, scale
 from fedclust.report.curves import MOST_LINES
+from fedclust.report.formats import in_percent
 from fedclust.report.relative import BELOW, LACKS, Relative, percent
 from fedclust.report.spec import Spec
+from fedclust.report.statistics.aggregates import profile
 from fedclust.report.statistics.ranks import bars
-from fedclust.report.statistics.scores import profile
-from fedclust.report.wording import in_percent
 
 _LINE = 0.21  # inches of a name
 _BAR = 0.1  # inches of a bar that joins methods

@@ -22,10 +22,10 @@ from fedclust.metrics import meaning
 from fedclust.report import curves, diagrams, flow, heatmaps, panels, style
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.comparison import overall, scale, significance
+from fedclust.report.formats import in_percent, inside, meant
 from fedclust.report.pivot import pivots
 from fedclust.report.relative import explained, relative
 from fedclust.report.spec import AXES, AXES_ALLOWED, Spec
-from fedclust.report.wording import in_percent, inside, meant
 
 _MOST_FLOWS = 8
 _MOST_SETTINGS = 1  # whose single runs are drawn

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fedclust.report import style
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.curves import abscissa, draw_curve, sent_in, set_round_ticks
+from fedclust.report.formats import axis, bounds, factor, title
 from fedclust.report.pivot import Pivot
-from fedclust.report.wording import axis, bounds, factor, title
 
 _PER_ROW = 5
 MOST_PANELS = 20  # of a figure

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.report.against_best import rule, standings
 from fedclust.report.arms import Arm, option
+from fedclust.report.formats import axis, factor, plus_minus
 from fedclust.report.spec import Spec
-from fedclust.report.standings import rule, standings
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import axis, factor, plus_minus
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from omegaconf import OmegaConf
 
 from fedclust.helpers.errors import DataError, RunFolderError, counted, printable
 from fedclust.helpers.files import harmless
-from fedclust.metrics.told import read_meanings
+from fedclust.metrics.meanings import read_meanings
+from fedclust.report.changed_files import broken
 from fedclust.report.pooling import identity
 from fedclust.report.runs import Curve, Run, unreadable
-from fedclust.report.seals import broken
 from fedclust.report.sweep import UNNAMED, Sweep, read_sweep
 
 _COLUMNS = {

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.scores import in_panels, score_column
+from fedclust.report.formats import factor, title
+from fedclust.report.headline import in_panels, score_column
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import factor, title
 
 # what a score is divided by: the first of these that ran, with default settings where there are
 # tuned ones beside them; with one group for all, knowing the groups is FedAvg

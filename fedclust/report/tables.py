@@ -22,12 +22,12 @@ from fedclust.report.columns import (
     per_seed,
     tabulate,
 )
-from fedclust.report.recovery import words
+from fedclust.report.formats import factor, in_bytes, meant, plus_minus, title
+from fedclust.report.group_recovery import words
+from fedclust.report.headline import cell, printed_alone
 from fedclust.report.reference import Printed, Verdict
-from fedclust.report.scores import cell, printed_alone
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import factor, in_bytes, meant, plus_minus, title
 
 Read = Callable[[Arm], NDArray[np.float64]]  # a number per seed [S] of an arm
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import Column, tabulate
+from fedclust.report.formats import in_bytes, show, title
 from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
 from fedclust.report.statistics.target import WINDOW, reached
 from fedclust.report.table import Table
-from fedclust.report.wording import in_bytes, show, title
 
 
 def _whole(value: float) -> str:

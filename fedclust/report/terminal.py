@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from fedclust.report.recovery import words
+from fedclust.report.against_best import rule
+from fedclust.report.formats import factor, in_percent, plus_minus
+from fedclust.report.group_recovery import words
+from fedclust.report.headline import cell, printed_for, score_column, standing, written
 from fedclust.report.reference import Printed
-from fedclust.report.scores import cell, printed_for, score_column, standing, written
-from fedclust.report.standings import rule
 from fedclust.report.table import Table
-from fedclust.report.wording import factor, in_percent, plus_minus
 from fedclust.report.write import Contents
 
 _MOST_LINES = 24  # on the recovery of the groups

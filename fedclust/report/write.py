@@ -13,12 +13,12 @@ import numpy as np
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.arms import Arm, arms, settings_of
-from fedclust.report.banners import banners
 from fedclust.report.changes import changes_table
 from fedclust.report.comparison import comparison_table, overall_table
 from fedclust.report.fairness import fairness_table
 from fedclust.report.federations import class_table, federation_table
 from fedclust.report.figures import Picture, draw
+from fedclust.report.headline import headline
 from fedclust.report.page import Page, Section, render, render_index
 from fedclust.report.pivot import pivot_tables
 from fedclust.report.pooling import pool_seeds
@@ -26,7 +26,6 @@ from fedclust.report.reading import read_runs
 from fedclust.report.reference import Reference
 from fedclust.report.relative import relative_table
 from fedclust.report.runs import Run
-from fedclust.report.scores import headline
 from fedclust.report.settings import made_table, settings_table
 from fedclust.report.spec import Spec
 from fedclust.report.table import Table, in_markdown, one_line
@@ -38,6 +37,7 @@ from fedclust.report.tables import (
     rounds_table,
 )
 from fedclust.report.targets import target_table
+from fedclust.report.warnings import banners
 
 # losses that explode are infinite in a mean; what NumPy has to say of it helps nobody
 _overflowing = np.errstate(over="ignore", invalid="ignore")

@@ -37,8 +37,8 @@ from fedclust.helpers.files import (
     sealed_file,
     sealed_json,
 )
+from fedclust.metrics.meanings import NAME as METRICS_FILE
 from fedclust.metrics.summary import write_summary
-from fedclust.metrics.told import NAME as METRICS_FILE
 from fedclust.runtime.account import USERS, Changes, files_changed_since, write_account
 from fedclust.runtime.checkpoints import ANEW, WAY_OUT, Checkpoint, Checkpoints
 from fedclust.runtime.sources import code_of, data_files

@@ -29,9 +29,9 @@ from fedclust.helpers.ops import on_host
 from fedclust.metrics import OURS, meaning
 from fedclust.metrics.accuracy import accuracy, validation_accuracy
 from fedclust.metrics.after_change import AfterChange
+from fedclust.metrics.meanings import NAME, write_meanings
 from fedclust.metrics.recovery import recovery, share_error, sizes
 from fedclust.metrics.summary import write_summary
-from fedclust.metrics.told import NAME, write_meanings
 from fedclust.runtime.client_table import ROW_GROUP, client_rows, join_parts, write_part
 from fedclust.trackers import Tracker
 from fedclust.types import Cost, Evaluation, Round

@@ -24,10 +24,10 @@ from fedclust.helpers.files import atomic_write, harmless
 from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.figures import Picture, save
+from fedclust.report.formats import axis, factor, title
 from fedclust.report.page import Page, render
 from fedclust.report.statistics.paired import Paired, paired
 from fedclust.report.table import Cell, Table
-from fedclust.report.wording import axis, factor, title
 from fedclust.tuning.record import Trial, best_of, read_texts, seeds_of
 
 _WIDE = 20  # times the smallest value is the largest on a logarithmic axis

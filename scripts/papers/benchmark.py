@@ -32,9 +32,9 @@ from fedclust.helpers.files import atomic_write
 from fedclust.report import diagrams, flow, heatmaps, recovery, style
 from fedclust.report.arms import Arm
 from fedclust.report.comparison import Overall, significance
+from fedclust.report.formats import byte_unit
 from fedclust.report.relative import Relative, explained, percent
-from fedclust.report.statistics.scores import improvement, iqm, stratified
-from fedclust.report.wording import byte_unit
+from fedclust.report.statistics.aggregates import improvement, iqm, stratified
 from scripts.papers.benchmark_runs import EXPERIMENT, KNOWING, Federation, Results, results
 from scripts.papers.collect_results import small
 from scripts.papers.kept_runs import restore

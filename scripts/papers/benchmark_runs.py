@@ -18,15 +18,15 @@ from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
 from fedclust.papers.reports import spec_of
+from fedclust.report.against_best import Standing
 from fedclust.report.arms import Arm, arms
 from fedclust.report.comparison import Overall, overall
+from fedclust.report.headline import score_column, standing
 from fedclust.report.pooling import pool_seeds
 from fedclust.report.reading import read_runs
 from fedclust.report.relative import Relative, relative
 from fedclust.report.runs import Run
-from fedclust.report.scores import score_column, standing
 from fedclust.report.spec import Spec
-from fedclust.report.standings import Standing
 
 EXPERIMENT = "benchmark"
 KNOWING = "oracle"

@@ -19,7 +19,7 @@ from fedclust.papers.claims import within
 from fedclust.papers.orders import EqualUntil, OrderAtEnd, Overtakes
 from fedclust.papers.values import Gain
 from fedclust.report.arms import SEPARATOR
-from fedclust.report.wording import factor
+from fedclust.report.formats import factor
 from scripts.papers.cells import Run, mixing
 
 

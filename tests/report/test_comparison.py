@@ -14,9 +14,9 @@ from rich.console import Console
 from fedclust.helpers.errors import ConfigError
 from fedclust.papers.reports import all_contents, contents, spec_of
 from fedclust.report import diagrams, figures
+from fedclust.report.against_best import rule, standings
 from fedclust.report.comparison import overall
-from fedclust.report.scores import score_column, standing
-from fedclust.report.standings import rule, standings
+from fedclust.report.headline import score_column, standing
 from fedclust.report.table import Table
 from fedclust.report.terminal import print_summary
 from fedclust.report.write import Contents

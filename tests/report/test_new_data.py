@@ -14,13 +14,13 @@ import pytest
 from configs import composed
 
 from fedclust.config.build import build
+from fedclust.report.against_best import standings
 from fedclust.report.arms import Arm, arms
 from fedclust.report.comparison import comparison_table
-from fedclust.report.data import told_of_tests, widening
 from fedclust.report.federations import federation_table
 from fedclust.report.reading import read_runs
+from fedclust.report.same_data import told_of_tests, widening
 from fedclust.report.spec import Spec
-from fedclust.report.standings import standings
 from fedclust.report.statistics.paired import paired
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent

@@ -22,7 +22,7 @@ from fedclust.papers.reports import all_contents, contents, spec_of
 from fedclust.partitions.rotated import Rotated
 from fedclust.report import figures
 from fedclust.report.curves import draw
-from fedclust.report.recovery import words
+from fedclust.report.group_recovery import words
 from fedclust.report.spec import Drawn
 from fedclust.report.write import Contents, make_report
 

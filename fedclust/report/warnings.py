@@ -7,10 +7,10 @@ from pathlib import Path
 
 from fedclust.helpers.errors import counted
 from fedclust.report.arms import Arm
-from fedclust.report.data import other_data
+from fedclust.report.changed_files import broken
 from fedclust.report.reading import left_out
 from fedclust.report.reference import Reference
-from fedclust.report.seals import broken
+from fedclust.report.same_data import other_data
 from fedclust.report.settings import mixed_versions
 
 _EXPLODED = 100  # nats per example; guessing among 62 classes costs 4

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from fedclust.report.statistics import fairness
-from fedclust.report.statistics.scores import improvement, iqm, profile, stratified
+from fedclust.report.statistics.aggregates import improvement, iqm, profile, stratified
 from fedclust.report.statistics.target import reached
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted
+from fedclust.report.against_best import Standing, rule, standings
 from fedclust.report.arms import Arm, seeds_with_values, settings_of
+from fedclust.report.formats import factor, meant, plus_minus, title
 from fedclust.report.reference import Printed
 from fedclust.report.spec import Spec
-from fedclust.report.standings import Standing, rule, standings
 from fedclust.report.table import Cell, Table
 from fedclust.report.unmatched import unmatched
-from fedclust.report.wording import factor, meant, plus_minus, title
 
 # of the scores but the last round's
 _TITLES = {"max": "best over rounds", "validation": "at best validation"}

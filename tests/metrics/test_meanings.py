@@ -11,8 +11,8 @@ import pytest
 import fedclust.metrics as metrics
 from fedclust.helpers.errors import DataError
 from fedclust.metrics import METRICS, document
+from fedclust.metrics.meanings import read_meanings
 from fedclust.metrics.summary import write_summary
-from fedclust.metrics.told import read_meanings
 from fedclust.papers.reports import all_contents, make_report
 from fedclust.report.reading import read_runs
 from fedclust.runtime.recorder import Recorder

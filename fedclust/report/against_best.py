@@ -9,8 +9,8 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from fedclust.metrics import METRICS
+from fedclust.report.formats import factor, in_percent
 from fedclust.report.statistics.paired import ALPHA, Paired, holm, least_p, paired, seeds_needed
-from fedclust.report.wording import factor, in_percent
 
 MARGIN = 0.5  # points of accuracy; a smaller difference is called none
 

@@ -260,6 +260,7 @@ def pretend_cuda(free: int = 8 << 30) -> Iterator[Device]:
     """A device with `free` bytes for what happens inside."""
     with pytest.MonkeyPatch.context() as patch, Device() as device, _Factories(device.waits):
         patch.setattr(kernels, "runs_on", lambda _: False)  # what is launched needs a device
+        patch.setenv("FEDCLUST_KERNELS", "graphs")
         patch.setattr(torch, "load", partial(_load, torch.load))
         patch.setattr(torch.cuda, "CUDAGraph", Graph)
         patch.setattr(torch.cuda, "graph", partial(_capturing, device))

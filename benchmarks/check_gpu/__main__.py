@@ -28,6 +28,7 @@ import torch
 
 from benchmarks.check_gpu import ROOT, worker
 from benchmarks.check_gpu.report import Report
+from fedclust.engines.fused.cuda.measured import FASTER, SLOWER, WRONG, keep
 
 Check = tuple[str, str]
 PROGRAM = (sys.executable, "-m", "benchmarks.check_gpu")
@@ -49,7 +50,7 @@ def all_checks() -> list[Check]:
     """Kind and name of every check, the most important first."""
     from benchmarks.workloads import WORKLOADS
     from fedclust.config.tree import CONF
-    from fedclust.engines.fused.cuda.kernels import KERNELS
+    from fedclust.engines.fused.cuda.measured import KERNELS
 
     def names(group: str) -> list[str]:
         return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
@@ -154,6 +155,10 @@ def main() -> int:
         report = Report(rows, on_gpu=asked.device == "cuda")
         (asked.out / "check-gpu.json").write_text(json.dumps(rows, indent=1) + "\n")
         (asked.out / "check-gpu.md").write_text(report.text())
+    if asked.device == "cuda":  # what decides from now on which paths this card takes
+        found = {path: verdict for path, _, _, verdict in report.verdicts()}
+        told = {path: said for path, said in found.items() if said in (FASTER, SLOWER, WRONG)}
+        keep(torch.device("cuda:0"), told)
     print(report.text())
     return 1 if report.wrong() else 0
 

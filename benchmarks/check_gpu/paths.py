@@ -1,4 +1,4 @@
-"""The fast paths of a GPU: how one is left out, and how it is switched off for good."""
+"""The fast paths of a GPU, and how one is left out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fedclust.engines.fused import FusedEngine, layers, plan
-from fedclust.engines.fused.cuda import kernels, regression
+from fedclust.engines.fused.cuda import measured, regression
 from fedclust.verbs import Engine
 
 
@@ -24,32 +24,18 @@ class FastPath:
 
     Attributes:
         name: in words.
-        off: what to change so that it is off by default.
-        once: what turns it off for one run; empty where nothing does.
+        off: what to change so that it is off; empty where the verdict decides.
     """
 
     name: str
-    off: str
-    once: str = ""
+    off: str = ""
 
 
-_CUDA, _FUSED = "fedclust/engines/fused/cuda", "fedclust/engines/fused"
+_FUSED = "fedclust/engines/fused"
 PATHS = {
-    "graphs": FastPath(
-        name="CUDA graphs of local training",
-        off=f'_BY_DEFAULT = "0" in {_CUDA}/graphs.py',
-        once="FEDCLUST_CUDA_GRAPHS=0",
-    ),
-    "gather": FastPath(
-        name="kernel that gathers examples",
-        off=f'_BY_DEFAULT = "softmax" in {_CUDA}/kernels.py',
-        once="FEDCLUST_TRITON=softmax",
-    ),
-    "softmax": FastPath(
-        name="kernel of softmax regression",
-        off=f'_BY_DEFAULT = "gather" in {_CUDA}/kernels.py',
-        once="FEDCLUST_TRITON=gather",
-    ),
+    "graphs": FastPath(name="CUDA graphs of local training"),
+    "gather": FastPath(name="kernel that gathers examples"),
+    "softmax": FastPath(name="kernel of softmax regression"),
     "span": FastPath(
         name="first layers in the span of the examples",
         off=f"pays in {_FUSED}/span.py gives False on a GPU",
@@ -59,19 +45,14 @@ PATHS = {
         off=f'convolving in {_FUSED}/layers.py gives "row by row" on a GPU',
     ),
 }
-_KERNELS = frozenset(kernels.KERNELS)
 
 
 @contextmanager
 def without(names: Collection[str]) -> Iterator[None]:
     """Some paths are left out, all others are taken, whatever the defaults and the environment."""
-    on = ",".join(sorted(_KERNELS - set(names)))
-    chosen = {
-        "FEDCLUST_CUDA_GRAPHS": "0" if "graphs" in names else "1",
-        "FEDCLUST_TRITON": on or "0",
-    }
+    on = ",".join(path for path in measured.PATHS if path not in names)
     with ExitStack() as stack:
-        stack.enter_context(patch.dict(os.environ, chosen))
+        stack.enter_context(patch.dict(os.environ, {measured.VARIABLE: on or "none"}))
         if "span" in names:
             stack.enter_context(patch.object(plan, "pays", _never))
         if "unfold" in names:

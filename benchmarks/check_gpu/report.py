@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.check_gpu.paths import PATHS
 from benchmarks.check_gpu.projection import WHOLE, projected
+from fedclust.engines.fused.cuda.measured import FASTER, SLOWER, WRONG
 
 Row = Mapping[str, Any]
 _NOISE = 1.02  # a path is faster from this ratio on
@@ -79,11 +80,11 @@ class Report:
         if not self._on_gpu:
             return NO_GPU
         if bad:
-            return "wrong"
+            return WRONG
         if not ratios:
             return "not taken"
         mean = exp(sum(map(log, ratios.values())) / len(ratios))
-        return "right and faster" if mean >= _NOISE else "right and slower"
+        return FASTER if mean >= _NOISE else SLOWER
 
     def text(self) -> str:
         """Everything, in Markdown."""
@@ -118,12 +119,13 @@ class Report:
     def _verdict_table(self) -> str:
         lines = []
         for path, worst, ratios, verdict in self.verdicts():
-            advice = ""
-            if verdict in ("right and slower", "wrong"):
-                once = f"; for one run {PATHS[path].once}" if PATHS[path].once else ""
-                advice = f"off by default: {PATHS[path].off}{once}"
+            path_off, advice = PATHS[path].off, ""
+            if verdict in (SLOWER, WRONG):
+                advice = f"to be switched off: {path_off}" if path_off else "stays off on this card"
+            elif verdict == FASTER and not path_off:
+                advice = "on from now on, on this card"
             lines.append((PATHS[path].name, worst, ratios, verdict, advice))
-        head = ("fast path", "from the CPU", "times as fast with it", "verdict", "to do")
+        head = ("fast path", "from the CPU", "times as fast with it", "verdict", "what follows")
         return "## Verdicts\n\n" + _table(head, lines)
 
     def _workload_table(self) -> str:

@@ -161,7 +161,7 @@ def _compiled(missing: list[str]) -> Rows:
         triton = kernels.version(torch.device("cuda:0"))
         yield "triton", triton or "not used; PyTorch's own operations are"
         if triton is None:
-            missing.append("Triton: faster gathering and softmax on the GPU")
+            missing.append("kernels for this GPU: make check-gpu turns on those that are faster")
 
 
 def _first_line(command: Sequence[str]) -> str:

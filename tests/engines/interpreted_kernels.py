@@ -49,6 +49,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(module, function, call)
 
     monkeypatch.setattr(kernels, "runs_on", lambda _: True)
+    monkeypatch.setenv("FEDCLUST_KERNELS", "all")
     assert kernels.kernel("gather", CPU) is gather
     assert kernels.kernel("softmax", CPU) is launched_softmax
     counted(gather, "rows_into")

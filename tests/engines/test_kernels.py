@@ -165,6 +165,7 @@ def test_regression_is_assembled(
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Kernels may run on the CPU, and none was tried yet."""
+    monkeypatch.setenv("FEDCLUST_KERNELS", "all")
     monkeypatch.setattr(kernels, "runs_on", lambda _: True)
     kernels._tried.cache_clear()
     yield
@@ -205,18 +206,20 @@ def _asked_again() -> Iterator[None]:
 
 
 def test_where_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDCLUST_KERNELS", "gather")
     assert not kernels.runs_on(CPU)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(kernels, "find_spec", lambda _: True)
     assert kernels.runs_on(torch.device("cuda:1"))
     assert not kernels.runs_on(CPU)
-    monkeypatch.setenv("FEDCLUST_TRITON", "0")
+    monkeypatch.setenv("FEDCLUST_KERNELS", "none")
     assert not kernels.runs_on(torch.device("cuda:1"))
 
 
 @pytest.mark.parametrize("missing", ["Triton", "a GPU", "a GPU of this maker"])
 def test_where_they_do_not(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    monkeypatch.setenv("FEDCLUST_KERNELS", "all")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: missing != "a GPU")
     monkeypatch.setattr(torch.version, "cuda", None if missing == "a GPU of this maker" else "13.0")
     monkeypatch.setattr(kernels, "find_spec", lambda _: None if missing == "Triton" else True)

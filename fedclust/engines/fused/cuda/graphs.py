@@ -7,25 +7,23 @@ rate. So the first chunk of a kind runs as usual, the second is captured and che
 usual way, and those after it are replayed. Chunks that never come twice (cohorts of unequal
 clients, a learning rate that decays) cost what they cost without graphs.
 
-FEDCLUST_CUDA_GRAPHS=0 in the environment turns them off, 1 on; `make check-gpu` says whether they
-are right and faster on a machine.
+`measured.py` says whether they are on.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from fedclust.engines.fused.cuda.measured import wanted
 from fedclust.engines.fused.training import Batches
 
 _LOG = logging.getLogger(__name__)
 _MOST_STEPS = 2000  # a graph of more would take long to make and much memory
-_BY_DEFAULT = "1"
 _KINDS = 8  # graphs of a chunk, and kinds it remembers
 
 
@@ -138,4 +136,4 @@ def _agree(found: Tensor, expected: Tensor, start: Tensor) -> bool:
 
 def enabled(device: torch.device) -> bool:
     """Whether graphs are used on a device."""
-    return device.type == "cuda" and os.environ.get("FEDCLUST_CUDA_GRAPHS", _BY_DEFAULT) != "0"
+    return device.type == "cuda" and "graphs" in wanted(device)

@@ -5,15 +5,12 @@ PyTorch's own operations compute the same, to rounding, and are used wherever a 
 without Triton, where compiling fails, and where a kernel gives other numbers on a small example,
 which is tried when a process first asks for it.
 
-FEDCLUST_TRITON=0 in the environment turns them off, 1 on, and a name leaves that kernel alone on;
-`make check-gpu` says whether each is right and faster on a machine.
+`measured.py` says which are on.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Collection
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,20 +18,15 @@ from types import ModuleType
 
 import torch
 
+from fedclust.engines.fused.cuda.measured import KERNELS, wanted
+
 _LOG = logging.getLogger(__name__)
-KERNELS = ("gather", "softmax")
-_BY_DEFAULT = "gather,softmax"
 
 
 def runs_on(device: torch.device) -> bool:
     """Whether kernels may be launched on a device."""
-    return device.type == "cuda" and bool(_wanted()) and _can_be_launched()
-
-
-def _wanted() -> Collection[str]:
-    """The kernels that are on, wherever they can be launched."""
-    named = os.environ.get("FEDCLUST_TRITON", _BY_DEFAULT)
-    return {"0": (), "1": KERNELS}.get(named, named.split(","))
+    on = device.type == "cuda" and bool(set(KERNELS) & set(wanted(device)))
+    return on and _can_be_launched()
 
 
 @cache
@@ -49,7 +41,7 @@ def _can_be_launched() -> bool:
 
 def kernel(name: str, device: torch.device) -> ModuleType | None:
     """The file `name` of this folder; None where PyTorch's operations are to be used."""
-    return _tried(name, device) if name in _wanted() and runs_on(device) else None
+    return _tried(name, device) if name in wanted(device) and runs_on(device) else None
 
 
 def version(device: torch.device) -> str | None:

@@ -62,7 +62,7 @@ def _library(name: str) -> ctypes.CDLL | None:
         + _processor().encode()
         + repr((compiler, _FLAGS, _ATTEMPTS)).encode()
     )
-    kept = _folder() / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.so"
+    kept = folder() / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.so"
     found = _loaded(kept) if _is_whole(kept) else None
     return found or _built(compiler, source, kept)
 
@@ -79,7 +79,7 @@ def sources() -> list[str]:
 
 def means() -> tuple[list[str] | None, Path]:
     """The command that compiles, None where there is none, and where libraries are kept."""
-    return _compiler(), _folder()
+    return _compiler(), folder()
 
 
 def _compiler() -> list[str] | None:
@@ -99,8 +99,8 @@ def _processor() -> str:
     return "\n".join(dict.fromkeys(told)) or f"{platform.machine()} {platform.processor()}"
 
 
-def _folder() -> Path:
-    """Where libraries are kept."""
+def folder() -> Path:
+    """Where libraries and what was measured are kept."""
     cache_home = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache_home) if cache_home else Path.home() / ".cache") / "fedclust"
 

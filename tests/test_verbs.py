@@ -11,6 +11,7 @@ from hydra import compose, initialize_config_dir
 from fedclust import verbs
 from fedclust.config import schema
 from fedclust.config.objects import Objects
+from fedclust.launch.compose import register
 from fedclust.verbs import Method
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -36,7 +37,7 @@ PARTS = [
 
 @pytest.mark.parametrize(("group", "name"), PARTS)
 def test_parts_say_what_they_need_and_send(group: str, name: str) -> None:
-    schema.register()
+    register()
     overrides = [f"{group}={name}", "num_clusters=3"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         part = Objects().make(

@@ -16,6 +16,7 @@ from benchmarks.growth import Watch
 from fedclust.config import schema
 from fedclust.config.build import build
 from fedclust.config.tree import CONF
+from fedclust.launch.compose import register
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.run import run
 
@@ -46,7 +47,7 @@ def check(name: str, device: torch.device, tell: Callable[[dict[str, Any]], None
     from hydra import compose, initialize_config_dir
 
     dry = device.type == "cpu"
-    schema.register()
+    register()
     with (
         tempfile.TemporaryDirectory() as folder,
         initialize_config_dir(str(CONF), version_base="1.3"),

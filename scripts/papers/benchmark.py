@@ -29,7 +29,7 @@ from scipy.stats import kendalltau
 
 from fedclust.helpers.errors import UserError, counted
 from fedclust.helpers.files import atomic_write
-from fedclust.report import diagrams, flow, heatmaps, recovery, style
+from fedclust.report import diagrams, flow, group_recovery, heatmaps, style
 from fedclust.report.arms import Arm
 from fedclust.report.comparison import Overall, significance
 from fedclust.report.formats import byte_unit
@@ -452,15 +452,15 @@ def _groups(found: Results, name: str) -> str:
     for one in found.complete:
         if name not in one.arms:
             continue
-        counts = recovery.verdicts(one.arms[name])
+        counts = group_recovery.verdicts(one.arms[name])
         if not counts:
             continue
         (what, number), total = counts.most_common(1)[0], counts.total()
         often = "" if number == total else f" ({number} of {total} seeds)"
         usual.setdefault(what, []).append(f"{one.title}{often}")
-    if set(usual) <= {recovery.ONE}:
+    if set(usual) <= {group_recovery.ONE}:
         return "One model for all, so there are no clusters." if usual else ""
-    if set(usual) <= {recovery.OWN}:
+    if set(usual) <= {group_recovery.OWN}:
         return "A model for every client, so there are no clusters."
     said = "; ".join(f"{what}: {', '.join(where)}" for what, where in usual.items())
     return f"{said[0].upper()}{said[1:]}."

@@ -14,9 +14,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from fedclust import papers
-from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
+from fedclust.launch.compose import register
 from fedclust.papers.reports import spec_of
 from fedclust.report.against_best import Standing
 from fedclust.report.arms import Arm, arms
@@ -168,7 +168,7 @@ def _about(file: Path) -> str:
 
 
 def _composed(overrides: Sequence[str]) -> dict[str, Any]:
-    schema.register()
+    register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         config = compose("config", overrides=list(overrides), return_hydra_config=True)

@@ -53,6 +53,7 @@ from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.files import atomic_write
+from fedclust.launch.compose import register
 from fedclust.launch.job_folder import job_folder
 from fedclust.runtime.folder import config_hash
 
@@ -167,7 +168,7 @@ def plan(entry: Entry, scale: str = "paper") -> list[Planned]:
     Raises:
         ConfigError, HydraException: if the entry cannot be composed.
     """
-    schema.register()
+    register()
     parse = OverridesParser.create().parse_override
     kept = [o for o in entry.overrides if scale == "paper" or not o.startswith("rounds=")]
     base = [f"experiment={entry.experiment}", *([f"scale={scale}"] if scale != "paper" else [])]

@@ -10,6 +10,7 @@ from hydra import compose, initialize_config_dir
 
 from fedclust.config import schema
 from fedclust.config.objects import Objects
+from fedclust.launch.compose import register
 from fedclust.papers.unsound import SWITCHES, switched_on
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -65,7 +66,7 @@ def test_every_option_is_tried_here() -> None:
 )
 def test_options_exist_and_are_found(choices: tuple[str, ...], options: tuple[str, ...]) -> None:
     published = {s.option: str(s.published).lower() for s in SWITCHES}
-    schema.register()
+    register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         plain = compose("config", overrides=list(choices))
         # without a plus: Hydra refuses an option that no YAML has

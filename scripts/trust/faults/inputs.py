@@ -14,9 +14,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from faults.case import Case, called
-from fedclust.config import schema
 from fedclust.config.objects import GROUPS
 from fedclust.config.tree import CONF
+from fedclust.launch.compose import register
 
 ODD = ("null", "-1", "0", "1e300", ".inf", ".nan", "1000000000000000000000000000000", "abc", "[]")
 HERE = ("digits", "synthetic", "watch")  # data sets that need no file
@@ -213,7 +213,7 @@ def leaves(node: Any, path: str = "") -> Iterator[str]:
 
 def keys() -> list[tuple[str, str]]:
     """Every key of conf/, with the choice that has it; "" for the default choices."""
-    schema.register()
+    register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         found = {("", key) for key in leaves(OmegaConf.to_container(compose("config")))}
     for group in sorted(GROUPS):

@@ -22,6 +22,7 @@ from fedclust.config.job import Job
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import Interrupted, UserError
 from fedclust.helpers.memory import short_of_memory
+from fedclust.launch.compose import register
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
@@ -67,7 +68,7 @@ class Listening(Silent):
 
 def composed(*overrides: str) -> Mapping[str, Any]:
     """The resolved config of a small job."""
-    schema.register()
+    register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = schema.resolve(compose("config", overrides=[*SMALL, *overrides]), {})
     return {**config, "seeds": schema.seed_list(config["seeds"])}

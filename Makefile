@@ -13,7 +13,7 @@ FOR := 3.12
 CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock docs docs-serve benchmark benchmark-pfl benchmark-flower check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock method-lists docs docs-serve benchmark benchmark-pfl benchmark-flower check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -90,6 +90,9 @@ docs: $(DOCS)/.ready  ## the documentation site in site/, without a network
 
 docs-serve: $(DOCS)/.ready  ## the site at http://127.0.0.1:8000, built again after every change
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
+
+method-lists: setup  ## docs/methods.md, comparisons and golden rounds, after a method was added
+	$(BIN)/python -m scripts.docs.methods
 
 lock: setup  ## pin the newest allowed versions
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra hf --extra tune --extra watch pyproject.toml -o requirements.lock

@@ -30,6 +30,7 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
+from fedclust.config import about
 from fedclust.config.tree import CONF
 from fedclust.helpers.files import harmless
 
@@ -39,7 +40,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class SizedFiles(FileConfigSource):
-    """The files of a config tree, without `scales`, and each block of `scales` as a file."""
+    """The files of a config tree without `scales` and `about`, and blocks of `scales` as files."""
 
     @staticmethod
     def scheme() -> str:
@@ -64,6 +65,7 @@ class SizedFiles(FileConfigSource):
         result = super().load_config(config_path)
         if isinstance(result.config, DictConfig):
             result.config.pop(KEY, None)
+            result.config.pop(about.KEY, None)
         return result
 
     def _block(self, config_path: str) -> dict[str, Any] | None:

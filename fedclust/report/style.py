@@ -10,22 +10,12 @@ from typing import Any, cast
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from fedclust.config.about import about
 from fedclust.report.arms import Arm
 
 # Okabe and Ito (2008) without the yellow, which vanishes on white; luminance differs between
 # neighbours
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#444444", "#8C564B")
-# the methods of every colour; those that one figure of the papers compares differ in colour
-_METHODS = (
-    ("lcfl", "flexcfl_inter", "flexcfl_inter5", "fedclust", "fedem", "clove_random"),
-    ("ifca", "ifca_flex", "clove", "pfedme", "fedsoft", "ifca_random"),
-    ("flexcfl", "gradcos", "cfl_gp", "fedgwc", "apfl", "feddrift_eager"),
-    ("fesem", "jgl", "diffnorm", "kmeans_models", "stocfl", "feddrift", "sattler_cfl"),
-    ("cfl_mgd", "flexcfl_rcc", "fesem_mig", "gradcos_batch", "pacfl", "jgl_epochs"),
-    ("oracle", "fedbcd", "ifca_mig", "flexcfl_rac", "ditto", "fedrc"),
-    ("fedavg", "scaffold", "fedper", "fedrep"),
-    ("local", "fedprox", "fedgroup", "flhc", "finetune", "last_local"),
-)
 DASHES: tuple[Any, ...] = (
     "-",
     (0, (5, 1.6)),
@@ -144,15 +134,15 @@ def _places(algorithms: Sequence[str]) -> dict[str, int]:
 
 
 def _is_known(algorithm: str) -> bool:
-    return any(algorithm in methods for methods in _METHODS)
+    return "look" in about(algorithm)
 
 
 def _place(algorithm: str) -> int:
-    """The place of a method in the palette; of one that is not in the list by its name."""
-    for colour, methods in enumerate(_METHODS):
-        if algorithm in methods:
-            return colour + len(PALETTE) * methods.index(algorithm)
-    return zlib.crc32(algorithm.encode()) % 40
+    """The place of a method in the palette: what its file says, else by its name."""
+    if not _is_known(algorithm):
+        return zlib.crc32(algorithm.encode()) % 40
+    colour, turn = about(algorithm)["look"]
+    return int(colour) + len(PALETTE) * int(turn)
 
 
 def group_colour(group: int) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 
 from fedclust.commands.list import experiments
+from fedclust.config.about import KEY
 from fedclust.config.schema import keys
 from fedclust.config.tree import CONF, choices, describe, groups
 
@@ -104,7 +105,8 @@ def _below(
 ) -> Iterator[tuple[str, Option]]:
     """Every option below a node by dotted name, what Hydra reads left out."""
     for key, value in node.value:
-        if key.value in ("_target_", "_partial_") or (key.value == "defaults" and not above):
+        beside = not above and key.value in ("defaults", KEY)
+        if beside or key.value in ("_target_", "_partial_"):
             continue
         name = f"{above}{key.value}"
         if isinstance(value, yaml.MappingNode) and not value.flow_style:

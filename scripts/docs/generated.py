@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 
@@ -28,7 +27,6 @@ def pages() -> dict[str, Callable[[], str]]:
     }
     made["reference/config/index.md"] = top_level
     made["reference/metrics.md"] = metrics
-    made["methods.md"] = methods
     for file, page in PAGES.items():
         if file.endswith(".ipynb"):
             made[page] = lambda file=file: notebook(file)  # type: ignore[misc]
@@ -110,17 +108,6 @@ def metrics() -> str:
         )
         + "\n"
     )
-
-
-def methods() -> str:
-    """The page of the methods: the README's section."""
-    readme = (ROOT / "README.md").read_text()
-    match = re.search(r"^## Methods\n(.*?)(?=^## )", readme, re.MULTILINE | re.DOTALL)
-    assert match is not None, "README.md has no section Methods"
-    text = match[1].strip()
-    more = "Every option: [algorithm](reference/config/algorithm.md). How the papers' numbers came "
-    more += "out: [The papers at full size](results/README.md)."
-    return for_site(f"# Methods\n\n{text}", "README.md", "methods.md") + f"\n\n{more}\n"
 
 
 def notebook(file: str) -> str:

@@ -14,6 +14,7 @@ from configs import composed
 from fronts import Front
 
 from fedclust.config import schema
+from fedclust.config.about import about
 from fedclust.config.build import build
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
@@ -23,6 +24,8 @@ from fedclust.types import Cost, Evaluation, Round
 from fedclust.verbs import Engine
 
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
+# where the defaults would leave the interesting part out of so small a job
+SETTINGS = {name: about(name).get("small", []) for name in ALGORITHMS}
 SCENARIOS = sorted(file.stem for file in (CONF / "scenario").glob("*.yaml"))
 # eight clients in four groups that own different classes, half of them at a time
 SMALL = [
@@ -40,27 +43,6 @@ SMALL = [
     "checkpoint_seconds=3600",
 ]
 
-
-# where the defaults would leave the interesting part out of so small a job
-SETTINGS = {
-    # a body under the head
-    "fedclust": ["model=mlp", "model.hidden=[8]"],
-    # data that change
-    "feddrift": ["scenario=swap_all", "scenario.probability=0.5", "algorithm.merge_delta=0.3"],
-    "feddrift_eager": ["scenario=swap_all", "scenario.probability=0.5"],
-    "fedgwc": ["algorithm.eps=0.3", "algorithm.gamma=4.0", "algorithm.davies_bouldin=10"],
-    "fedper": ["model=mlp", "model.hidden=[8]"],
-    "fedrep": ["model=mlp", "model.hidden=[8]", "algorithm.head_epochs=1"],
-    # six clients form the groups, and two find theirs later
-    "flexcfl": ["num_clusters=3", "algorithm.cold_start.scale=2"],
-    "flexcfl_rac": ["num_clusters=3", "algorithm.cold_start.scale=2"],
-    # at the default all clusters of softmax regression unite
-    "stocfl": ["algorithm.similarity=0.6"],
-    # its pull makes longer steps overshoot
-    "pfedme": ["algorithm.solver.lr=0.05", "algorithm.local_rounds=4"],
-    # softmax regression takes shorter steps than a network
-    "sattler_cfl": ["algorithm.eps1=0.6", "algorithm.eps2=0.1", "algorithm.gamma_max=0.3"],
-}
 # so that things happen within seven rounds
 EVENTFUL = {
     "drift": ["scenario.every=2"],
@@ -76,7 +58,7 @@ EVENTFUL = {
 @functools.cache
 def config_of(algorithm: str, *overrides: str) -> Mapping[str, Any]:
     """The resolved config of a small job."""
-    given = [f"algorithm={algorithm}", *SMALL, *SETTINGS.get(algorithm, []), *overrides]
+    given = [f"algorithm={algorithm}", *SMALL, *SETTINGS[algorithm], *overrides]
     config = composed(*given)
     return {**config, "seeds": schema.seed_list(config["seeds"])}
 

@@ -1,14 +1,17 @@
 """What every algorithm does in its first rounds, kept in golden.json.
 
-    PYTHONPATH=tests python tests/algorithms/golden.py
+    PYTHONPATH=tests python tests/algorithms/golden.py [NAME…]
 
-writes it anew. A change of its numbers is a change of results: say in the commit why it had to be.
+writes it anew, or only the methods named. A change of its numbers is a change of results: say in
+the commit why it had to be.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +46,14 @@ def lines(algorithm: str) -> list[dict[str, Any]]:
     return [line(played[t]) for t in KEPT]
 
 
-def write() -> None:
-    """Write the file anew, one line a round."""
+def write(names: Sequence[str] = ()) -> None:
+    """Write the file anew, one line a round: all methods, or only those named."""
+    kept = json.loads(GOLDEN.read_text()) if names else {}
     blocks = []
     for algorithm in ALGORITHMS:
-        rows = ",\n".join("  " + json.dumps(_rounded(row)) for row in lines(algorithm))
+        made = algorithm in names or algorithm not in kept
+        found = lines(algorithm) if made else kept[algorithm]
+        rows = ",\n".join("  " + json.dumps(_rounded(row)) for row in found)
         blocks.append(f'"{algorithm}": [\n{rows}\n]')
     GOLDEN.write_text("{\n" + ",\n".join(blocks) + "\n}\n")
 
@@ -63,4 +69,4 @@ def _rounded(value: Any) -> Any:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    write()
+    write(sys.argv[1:])

@@ -26,14 +26,13 @@ from planted import (
 )
 from states import dense
 
+from fedclust.config.about import about
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.simulation import fields_of, models_per_client
 from fedclust.types import Cost, Federation, Round, Served
 
 ABSENT = (4, 11)
 NEEDS_GROUPS = {"oracle"}
-# their clients have no cluster before they are sampled for the first time
-JOIN_WHEN_SAMPLED = {"fesem", "fesem_mig", "flexcfl_rcc", "ifca_flex", "ifca_mig"}
 # IFCA may merge groups from any random start, which is a fact about IFCA; see test_ifca.py
 RECOVERING = ("lcfl", "diffnorm", "gradcos", "oracle", "flexcfl", "fedgroup", "flexcfl_rac")
 
@@ -90,7 +89,7 @@ def test_shapes_and_types(name: str) -> None:
         assert served.label.dtype == torch.int64
         assert served.label.max() < len(served.models)
         assert (served.label[list(ABSENT)] == -1).all()
-        if name in JOIN_WHEN_SAMPLED:
+        if about(name).get("joins") == "sampled":
             assert (served.label[sampled] >= 0).all()
         else:
             assert (served.label[rnd.present] >= 0).all()

@@ -15,10 +15,11 @@ import pytest
 import yaml
 
 import fedclust
+from fedclust.config.about import KEYS, about
 from fedclust.config.schema import keys
 from fedclust.config.tree import choices as files_of
 from fedclust.metrics import METRICS
-from scripts.docs import choices, generated, links, nav
+from scripts.docs import choices, generated, links, methods, nav
 from scripts.papers.results import with_score
 
 DOCS = nav.DOCS
@@ -104,8 +105,7 @@ def test_links_of_a_package_index_are_absolute_or_text() -> None:
     assert "![" not in without
     assert "Made by the first command" not in without  # the picture's caption goes with it
     assert "is the method's (statistics)" in " ".join(without.split())
-    assert "[arXiv 2407.09360](https://arxiv.org/abs/2407.09360)" in without
-    assert "`cluster_metric=descriptor cluster_method=dbscan" in without
+    assert "[LCFL](https://arxiv.org/abs/2407.09360)" in without
 
 
 def test_links_in_code_and_anchors_stay() -> None:
@@ -116,10 +116,27 @@ def test_links_in_code_and_anchors_stay() -> None:
     assert moved == "[x](../trust.md#a) y"
 
 
-def test_the_readme_has_a_row_for_every_method_and_the_score() -> None:
+def test_the_lists_of_methods_are_those_of_their_files() -> None:
+    """`make method-lists` writes them anew."""
+    assert methods.PAGE.read_text() == methods.page()
+    for file in methods.COMPARISONS:
+        text = file.read_text()
+        assert methods.completed(text, methods.left_out(text)) == text
+    for name in methods.NAMES:
+        assert KEYS.keys() >= about(name).keys() >= {"paper", "run", "look"}
+
+
+def test_a_comparison_gets_the_methods_it_forgets() -> None:
+    text = methods.COMPARISONS[0].read_text()
+    without = text.replace("ifca,ifca_flex,", "ifca,").replace("ifca, ifca_flex,", "ifca,")
+    made = methods.completed(without, methods.left_out(text))
+    assert "fedrc,fedsoft,pfedme,apfl,ifca_flex\n" in made
+    assert "fedavg, local, ifca_flex]\n" in made
+    assert made.count("ifca_flex") == 2
+
+
+def test_the_readme_has_the_score() -> None:
     readme = (links.ROOT / "README.md").read_text()
-    table = generated.methods()
-    assert [name for name in files_of("algorithm") if f"`{name}`" not in table] == []
     assert "**12 of 3**" in with_score(readme, "x\n**12 of 3**\n")
 
 
@@ -132,7 +149,7 @@ def test_every_choice_and_option_of_a_group_is_on_its_page(group: str) -> None:
             continue
         section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         written = yaml.safe_load(file.read_text())
-        for key in written.keys() - {"_target_", "defaults"}:
+        for key in written.keys() - {"_target_", "defaults", "about"}:
             assert re.search(rf"^\| `{key}[`.]", section, re.M), f"{name} lacks {key}"
         for key, option in choices.options(group, name).items():
             referred = option.default.startswith("${")

@@ -1,0 +1,37 @@
+"""What the file of a method says of it beside its options, below `about` at the file's end.
+
+    about:
+      paper: Gu et al. 2024, [arXiv 2407.09360](https://arxiv.org/abs/2407.09360)
+      run: laptop size
+
+No part of the config: `fedclust.launch.scales` takes it out of what is composed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import yaml
+
+from fedclust.config.tree import CONF
+
+KEY = "about"
+KEYS = {
+    "paper": "who published the method, with a link",
+    "run": "what of the paper has been run, and its limits here",
+    "look": "colour and line in figures, two numbers from 0",
+    "sends": "models sent in T rounds of K of N clients in C clusters, by default options",
+    "small": "options that suit the small jobs of the tests",
+    "joins": "sampled, where a client is served only after its first round",
+}
+
+
+@cache
+def about(algorithm: str) -> Mapping[str, Any]:
+    """What a shipped method's file says by `KEYS`; nothing of other methods."""
+    file = CONF / "algorithm" / f"{algorithm}.yaml"
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    below = text.partition(f"\n{KEY}:\n")[2]
+    return yaml.safe_load(below) or {}

@@ -1,0 +1,108 @@
+"""Lists of the methods, made of their files: docs/methods.md, the comparisons of all methods, and
+the golden rounds of new ones.
+
+    python -m scripts.docs.methods
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from fedclust.commands.list import describe
+from fedclust.config.about import about
+from fedclust.config.tree import CONF
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE, GOLDEN = ROOT / "docs/methods.md", ROOT / "tests/algorithms/golden.json"
+# where all methods stand beside each other, and which do not by what a file says
+_BENCHMARK = CONF / "experiment/benchmark.yaml"
+COMPARISONS = (CONF / "experiment/compare/mnist.yaml", _BENCHMARK)
+JOBS = ROOT / "scripts/papers/benchmark.yaml"  # which lists all but oracle for one federation
+NAMES = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
+_SWEPT = re.compile(r"(?<=algorithm[:=])( ?)((?:\w+,){9,}\w+)")
+_ORDER = re.compile(r"^(  order: \[.*)\]$", re.MULTILINE)
+_HEAD = """# Methods
+
+Every method, by the name that `algorithm=NAME` takes. The last column says what has been run. *Full
+size*: at least one experiment of a paper as published; [the papers at full size](results/README.md)
+has the numbers, and what is missing. *Laptop size*: smaller federations only, in [the
+benchmark](benchmark.md) or in an experiment at `scale=laptop`.
+
+| name | what it is | paper | file | what has been run |
+|---|---|---|---|---|
+"""
+_END = """
+FLUX's clustering (Fenoglio et al. 2025, [arXiv 2511.22305](https://arxiv.org/abs/2511.22305)) is
+`lcfl` with `cluster_metric=descriptor cluster_method=dbscan cluster_method.eps=knee
+cluster_method.min_samples=2`; it is in the tests, and in no comparison that is shown here.
+"""
+
+
+def page() -> str:
+    """The page of the methods, a row for every file."""
+    return _HEAD + "\n".join(map(_row, NAMES)) + "\n" + _END
+
+
+def _row(name: str) -> str:
+    file = CONF / "algorithm" / f"{name}.yaml"
+    what, of = describe(file).replace("|", "\\|"), about(name)
+    what = re.sub(r" \([^()]*\d{4}[^()]*\)$", "", what)  # the paper has a column of its own
+    return f"| `{name}` | {what} | {of['paper']} | {_code(file)} | {of['run']} |"
+
+
+def _code(file: Path) -> str:
+    """Where the class of a method is written."""
+    text = file.read_text()
+    match = re.search(r"^_target_: (\S+)\.\w+", text, re.MULTILINE)
+    if match is None:
+        (parent,) = re.findall(r"^  - (\w+) ", text, re.MULTILINE)
+        return _code(file.with_stem(parent))
+    return f"`{match[1].removeprefix('fedclust.').replace('.', '/')}.py`"
+
+
+def left_out(text: str) -> list[str]:
+    """The methods that a comparison says it leaves out, each with why in brackets."""
+    (told,) = re.findall(r"^# left out: (.*)", text, re.MULTILINE)
+    return re.findall(r"\w+", re.sub(r"\(.*?\)", "", told))
+
+
+def completed(text: str, aside: list[str]) -> str:
+    """A comparison with the methods at the end of its lists that it forgets."""
+
+    def new(listed: list[str]) -> list[str]:
+        return [name for name in NAMES if name not in {*listed, *aside}]
+
+    def swept(match: re.Match[str]) -> str:
+        listed = match[2].split(",")
+        return match[1] + ",".join([*listed, *new(listed)])
+
+    def order(match: re.Match[str]) -> str:
+        return ", ".join([match[1], *new(re.findall(r"\w+", match[1]))]) + "]"
+
+    return _ORDER.sub(order, _SWEPT.sub(swept, text))
+
+
+def main() -> None:
+    """Write all of them."""
+    PAGE.write_text(page())
+    for file in COMPARISONS:
+        text = file.read_text()
+        file.write_text(completed(text, left_out(text)))
+    aside = [*left_out(_BENCHMARK.read_text()), "oracle"]
+    JOBS.write_text(completed(JOBS.read_text(), aside))
+    missing = [name for name in NAMES if name not in json.loads(GOLDEN.read_text())]
+    if missing:
+        subprocess.run(
+            [sys.executable, GOLDEN.with_name("golden.py"), *missing],
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -76,7 +76,6 @@ def test_a_diverged_row_changes_no_other(
     name: str, solver: str, precision: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
-    monkeypatch.setattr("fedclust.engines.fused.plan.in_span", WHERE[where])
     engine = engine_of(name, precision)
     models = starts(engine, 2)
     want = engine.answer(call_of(engine, SOLVERS[solver], models))

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from fedclust.calls import LocalResult, Shards, TrainCall
 from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine
-from fedclust.engines.fused.native import perceptron, rows, softmax
+from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.engines.fused.network import Network
+from fedclust.engines.fused.span import pays
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model, Stack
@@ -45,7 +46,6 @@ def train(
     models, label = starts(engine), labels(len(shards))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
-        patch.setattr("fedclust.engines.fused.plan.in_span", WHERE[where])
         patch.setattr(softmax, "trains", lambda *_: False)
         return engine.answer(
             TrainCall(models, label, shards, solver, solver.lr, slots=slots, anchor=anchor, **more)
@@ -154,7 +154,6 @@ def test_what_is_no_number_stays_none(wrong: float, where: str) -> None:
         engine, solver = FusedEngine(shipped("mlp"), toy_pool((1, 8, 8))), SOLVERS["sgd"]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
-            patch.setattr("fedclust.engines.fused.plan.in_span", WHERE[where])
             label = labels(len(COUNTS))
             return engine.answer(TrainCall(start, label, ragged_shards(COUNTS), solver, 0.05))
 
@@ -191,8 +190,8 @@ def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
     monkeypatch: pytest.MonkeyPatch, job: int
 ) -> None:
     """All rows in the span of their examples, none, or as it pays."""
-    where = [*WHERE.values(), rows.in_span][job % 3]
-    monkeypatch.setattr("fedclust.engines.fused.plan.in_span", where)
+    where = [*WHERE.values(), pays][job % 3]
+    monkeypatch.setattr("fedclust.engines.fused.plan.pays", where)
     model, pool, call = drawn_job(job, LAYERS)
     fast = make_engine("fused", model, pool).answer(call)
     slow = make_engine("loop", model, pool).answer(call)

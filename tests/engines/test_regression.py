@@ -18,9 +18,10 @@ from torch import Tensor
 from fedclust.calls import LocalResult, Rates, Shards, TestCall, TestResult, TrainCall
 from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine
-from fedclust.engines.fused.native import compiled, perceptron, rows, softmax
+from fedclust.engines.fused.native import compiled, perceptron, softmax
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.network import Network
+from fedclust.engines.fused.span import pays
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model, Stack
@@ -62,7 +63,6 @@ def both(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedclust.engines.fused.plan.pays", where)
-        patch.setattr("fedclust.engines.fused.plan.in_span", where)
         fast = train()
         plain(patch)
         return fast, train()
@@ -200,7 +200,7 @@ def test_stragglers(where: str) -> None:
 
 @pytest.mark.parametrize("where", WHERE)
 def test_a_row_without_a_step_keeps_its_bits(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    monkeypatch.setattr("fedclust.engines.fused.plan.in_span", WHERE[where])
+    monkeypatch.setattr("fedclust.engines.fused.plan.pays", WHERE[where])
     engine, shards = FusedEngine(shipped("linear"), toy_pool((1, 8, 8))), ragged_shards((4, 0))
     models = starts(engine)
     found = engine.answer(TrainCall(models, labels(2), shards, SOLVERS["sgd"], 0.05))
@@ -303,8 +303,8 @@ def test_jobs_drawn_at_random_are_those_of_the_plain_engine(
     monkeypatch: pytest.MonkeyPatch, job: int
 ) -> None:
     """All rows in the span of their examples, none, or as it pays."""
-    where = [everywhere, nowhere, rows.in_span][job % 3]
-    monkeypatch.setattr("fedclust.engines.fused.plan.in_span", where)
+    where = [everywhere, nowhere, pays][job % 3]
+    monkeypatch.setattr("fedclust.engines.fused.plan.pays", where)
     model, pool, call = drawn_job(job)
     fast = make_engine("fused", model, pool).answer(call)
     slow = make_engine("loop", model, pool).answer(call)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedclust.calls import Shards, TrainCall
 from fedclust.engines.fused.native import perceptron, softmax
-from fedclust.engines.fused.native.rows import in_span
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
@@ -81,8 +80,8 @@ def plans(
     compiled = None if call.each_step else _compiled(network, pool, frozen)
     layer, spanned = network.first_layer, torch.zeros_like(known.count, dtype=torch.bool)
     if layer is not None and f"{network.first_dense}.weight" not in frozen and pool.view is None:
-        faster, sides = in_span if compiled else pays, (layer.in_features, layer.out_features)
-        spanned = faster(known.count, steps, call.solver.batch_size, *sides)
+        sides = layer.in_features, layer.out_features
+        spanned = pays(known.count, steps, call.solver.batch_size, *sides, compiled is not None)
     everyone = torch.ones_like(spanned)
     ways = {Path.SPAN: spanned, Path.LAYERS: ~spanned}
     penalised = any(field.l2 for field in network.fields.values())

@@ -27,20 +27,31 @@ from fedclust.engines.fused.weights import Weight
 
 # of the multiplications, beyond which the smaller products are not worth their overhead
 _GAIN = 0.8
+_LANES = 16  # numbers of a vector of compiled code
 
 
-def pays(count: Tensor, steps: Tensor, batch: int | None, inputs: int, outputs: int) -> Tensor:
+def pays(
+    count: Tensor,
+    steps: Tensor,
+    batch: int | None,
+    inputs: int,
+    outputs: int,
+    compiled: bool = False,
+) -> Tensor:
     """Which rows train faster in the span of their examples, [C] bool; every row decided by itself.
 
     Args:
         count, steps: [C] int64 examples and local steps.
         batch: examples of a step; None for all.
         inputs, outputs: features of the layer.
+        compiled: whether in compiled code, whose vectors hold outputs, and which computes only
+            half of the products of examples.
     """
-    met = (
-        count if batch is None else count.clamp(max=batch)
-    ) * steps  # examples in all steps together
-    spanned = count * (count * inputs + 2 * inputs * outputs) + met * count * outputs
+    # examples in all steps together
+    met = (count if batch is None else count.clamp(max=batch)) * steps
+    filled = -(-outputs // _LANES) * _LANES if compiled else outputs
+    products = count * inputs // 2 if compiled else count * inputs
+    spanned = count * (products + 2 * inputs * outputs) + met * count * filled
     return (spanned < _GAIN * 2 * met * inputs * outputs) & (count > 0)
 
 

@@ -66,7 +66,7 @@ static void convolve(const Block *j, const Sizes *s, float *x, const vec *w, vec
 }
 
 /* Pixels `from` to `to` of row h of y, whose windows have these rows and columns; `sums` are of the whole image. */
-INLINE void maxima(const Block *j, const Sizes *s, const vec *sums, const vec *bias, float *y, uint8_t *where,
+ALWAYS void maxima(const Block *j, const Sizes *s, const vec *sums, const vec *bias, float *y, uint8_t *where,
                    int64_t h, int64_t from, int64_t to, int64_t rows, int64_t columns) {
   const int64_t v = s->v, n = j->pooled_height * j->pooled_width, all = n * j->outputs, pitch = s->across * v;
   const vec *window = sums + h * j->window_row_stride * pitch + from * j->window_column_stride * v;
@@ -146,7 +146,7 @@ static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, 
 }
 
 /* g from d, the gradient of a maximum, at its place in the window; `alone` if no other window reaches there. */
-INLINE void back_to(vec *g, ivec place, vec d, int64_t rows, int64_t columns, int64_t pitch, int64_t v,
+ALWAYS void back_to(vec *g, ivec place, vec d, int64_t rows, int64_t columns, int64_t pitch, int64_t v,
                     int64_t width, int alone) {
   for (int64_t a = 0; a < rows; a++)
     for (int64_t q = 0; q < columns; q++) {

@@ -4,8 +4,6 @@
 #ifndef CONVOLUTION_PRODUCTS_H
 #define CONVOLUTION_PRODUCTS_H
 
-#include <stdint.h>
-#include <string.h>
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
@@ -28,12 +26,11 @@
 /* of the kernel, likewise, beside N vectors */
 #define MOST_PLACES(N) (N == 1 || (N == 2 && LANES == 16) ? 12 : 6)
 
-typedef float vec __attribute__((vector_size(4 * LANES), may_alias));
+#include "lanes.h"
+
 typedef float loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias)); /* anywhere in memory */
-typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 
-#define INLINE static inline __attribute__((always_inline))
 #define CUT 255 /* in `where`: no place of the window, the ReLU let nothing through */
 
 /* [R, B, C, H, W] in memory; an image is [H, W, C] if `last`, else [C, H, W]. */
@@ -74,8 +71,6 @@ typedef struct {
   int64_t turned, back_turned, padded, where, partial, scratch;
 } Rooms;
 
-static int64_t vectors(int64_t channels) { return (channels + LANES - 1) / LANES; }
-
 /* Sizes that follow from the others: K and its vectors of outputs, the places of a row of the kernel, those of a
    piece of it and their vectors, numbers of a padded image; pixels from a row of sums to the next one; vectors of the
    turned kernel, and of its gradient, before the bias. */
@@ -86,13 +81,11 @@ typedef struct {
 /* The nearest numbers that bfloat16 has. */
 static void round_all(const Block *j, float *x, int64_t count) {
   int32_t *bits = (int32_t *)x;
-  for (int64_t i = 0; j->rounds && i < count; i++) bits[i] = (bits[i] + 0x7fff + ((bits[i] >> 16) & 1)) & -65536;
+  for (int64_t i = 0; j->rounds && i < count; i++) bits[i] = ROUNDED(bits[i]);
 }
 
-INLINE vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask)); }
-
 /* Bytes as numbers of four bytes, which compilers take apart one by one. */
-INLINE ivec widened(const uint8_t *from) {
+ALWAYS ivec widened(const uint8_t *from) {
 #if defined(__AVX512F__)
   return (ivec)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)from));
 #elif defined(__AVX2__)
@@ -104,7 +97,7 @@ INLINE ivec widened(const uint8_t *from) {
 
 /* `count` numbers, `spacing` apart from each other; anything for the others where `room` numbers are there to be
    read, else 0. */
-INLINE vec read(const float *from, int64_t count, int64_t spacing, int64_t room) {
+ALWAYS vec read(const float *from, int64_t count, int64_t spacing, int64_t room) {
   if (spacing == 1 && room >= LANES) return *(const loose *)from;
   vec x = {};
   for (int64_t i = 0; i < LANES && i < count; i++) x[i] = from[i * spacing];
@@ -112,7 +105,7 @@ INLINE vec read(const float *from, int64_t count, int64_t spacing, int64_t room)
 }
 
 /* The reverse; whoever has `room` writes there later. */
-INLINE void write(float *to, vec x, int64_t count, int64_t spacing, int64_t room) {
+ALWAYS void write(float *to, vec x, int64_t count, int64_t spacing, int64_t room) {
   if (spacing == 1 && room >= LANES)
     *(loose *)to = x;
   else
@@ -126,7 +119,7 @@ typedef struct {
 } Grid;
 
 /* to_p[n] = (ADD: +=) sum over k of x_p[places[k]] w[k, n] for P pixels and N vectors. */
-INLINE void tile(const int P, const int N, const int ADD, float *const *to, const float *const *x,
+ALWAYS void tile(const int P, const int N, const int ADD, float *const *to, const float *const *x,
                  const int32_t *places, int64_t k, const vec *w, int64_t v) {
   vec sums[MOST_PIXELS][WIDE];
   for (int p = 0; p < P; p++)
@@ -151,7 +144,7 @@ INLINE void tile(const int P, const int N, const int ADD, float *const *to, cons
 }
 
 /* Size of the next tile, of at most `most`; the last two share what is left, so that none has very few. */
-INLINE int64_t even_part(int64_t left, int64_t most) {
+ALWAYS int64_t even_part(int64_t left, int64_t most) {
   return left >= 2 * most ? most : left > most ? (left + 1) / 2 : left;
 }
 
@@ -202,7 +195,7 @@ static void product(Grid to, Grid x, int64_t rows, int64_t columns, const int32_
 }
 
 /* to[i, n] += sum over pixels of x[p + places[i]] g[p, n] for I places and N vectors. */
-INLINE void gather(const int I, const int N, vec *to, Grid x, const int32_t *places, int64_t rows, int64_t columns,
+ALWAYS void gather(const int I, const int N, vec *to, Grid x, const int32_t *places, int64_t rows, int64_t columns,
                    const vec *g, int64_t v) {
   vec sums[MOST_PLACES(1)][WIDE];
   int64_t at[MOST_PLACES(1)];

@@ -39,7 +39,7 @@
 static const float SCALE[POINTS] = {1 / (NEAR2 * FAR2), OF_NEAR, OF_NEAR, OF_FAR, OF_FAR, 1};
 
 /* A map of n vectors x to others y, `from` and `to` being steps between them; x and y do not overlap. */
-#define MAP(name) INLINE void name(const int n, vec *y, const int64_t to, const vec *x, const int64_t from)
+#define MAP(name) ALWAYS void name(const int n, vec *y, const int64_t to, const vec *x, const int64_t from)
 
 /* n coefficients, two or more, to values: A g and G w but for the scale. */
 MAP(values) {
@@ -123,7 +123,7 @@ static int64_t winograd_space(const Block *j) {
 }
 
 /* Kernels [k, k, each] to values [6, 6, each] where they lie; `each` in vectors. */
-INLINE void kernel_to_values(const int k, vec *w, int64_t each) {
+ALWAYS void kernel_to_values(const int k, vec *w, int64_t each) {
   for (int64_t e = 0; e < each; e++) {
     vec x[SQUARE], y[SQUARE];
     for (int i = 0; i < k * k; i++) x[i] = w[i * each + e];
@@ -140,7 +140,7 @@ static void values_of_kernel(const Block *j, vec *w, int64_t each) {
 }
 
 /* Gradients of the values to those of the kernels, likewise. */
-INLINE void kernel_from_values(const int k, vec *w, int64_t each) {
+ALWAYS void kernel_from_values(const int k, vec *w, int64_t each) {
   for (int64_t e = 0; e < each; e++) {
     vec x[SQUARE], y[SQUARE];
     for (int i = 0; i < SQUARE; i++) x[i] = SCALE[i / POINTS] * SCALE[i % POINTS] * w[i * each + e];
@@ -194,7 +194,7 @@ static void values_to_pixels(const Block *j, float *image, const vec *from, int6
 }
 
 /* Sums [out_height, out_width, v] of some rows of squares from their values. */
-INLINE void values_to_sums(const Block *j, const int m, vec *sums, const vec *from, int64_t pitch, int64_t first,
+ALWAYS void values_to_sums(const Block *j, const int m, vec *sums, const vec *from, int64_t pitch, int64_t first,
                            int64_t last, int64_t across) {
   const int64_t v = vectors(j->outputs), line = j->out_width * v;
   for (int64_t h = first; h < last; h++)
@@ -211,7 +211,7 @@ INLINE void values_to_sums(const Block *j, const int m, vec *sums, const vec *fr
 }
 
 /* Values of the gradients of sums, likewise. */
-INLINE void sums_to_values(const Block *j, const int m, const vec *g, vec *to, int64_t pitch, int64_t first,
+ALWAYS void sums_to_values(const Block *j, const int m, const vec *g, vec *to, int64_t pitch, int64_t first,
                            int64_t last, int64_t across) {
   const int64_t v = vectors(j->outputs), line = j->out_width * v;
   for (int64_t h = first; h < last; h++)

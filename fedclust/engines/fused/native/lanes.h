@@ -1,4 +1,4 @@
-/* Numbers in vectors of 16, and the loss of a batch over them. */
+/* Numbers in vectors of LANES, 16 unless the file says otherwise, and the loss of a batch over them. */
 
 #ifndef LANES_H
 #define LANES_H
@@ -12,13 +12,19 @@
 #include <immintrin.h>
 #endif
 
+#ifndef LANES
 #define LANES 16
+#endif
+#define ALWAYS static inline __attribute__((always_inline))
 typedef float vec __attribute__((vector_size(4 * LANES), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 
 static const float NOTHING = -1e30f; /* logit of a class that does not exist */
 
-static inline vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask)); }
+/* Vectors of so many numbers. */
+static inline int64_t vectors(int64_t numbers) { return (numbers + LANES - 1) / LANES; }
+
+ALWAYS vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) | ((ivec)no & ~mask)); }
 
 /* exp(x) for x <= 0, to 2 units in the last place; 0 below -87. */
 static inline vec exp_of(vec x) {
@@ -83,12 +89,11 @@ static inline double descend(vec *logits, int64_t v, const int64_t *label, const
   return shares ? loss : (loss + log(product)) / (double)size;
 }
 
-/* The nearest numbers that are exact in bfloat16. */
+/* The bits of the nearest number that is exact in bfloat16. */
+#define ROUNDED(bits) (((bits) + 0x7fff + (((bits) >> 16) & 1)) & -65536)
+
 static inline void round_to(vec *to, const vec *from, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    const ivec x = (ivec)from[i];
-    to[i] = (vec)((x + 0x7fff + ((x >> 16) & 1)) & -65536);
-  }
+  for (int64_t i = 0; i < count; i++) to[i] = (vec)ROUNDED((ivec)from[i]);
 }
 
 static inline vec *take(vec **free, int64_t count) {

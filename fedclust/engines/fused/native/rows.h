@@ -41,8 +41,6 @@ typedef struct {
 /* A row of [R, each], NULL of NULL. */
 #define ROW_OF(all, r, each) ((all) ? (all) + (r) * (each) : NULL)
 
-static inline int64_t vectors(int64_t numbers) { return (numbers + LANES - 1) / LANES; }
-
 /* The inputs of an example, to [wide], zeros behind the last. */
 ALWAYS void convert(const Examples *all, int64_t example, float *restrict to, int64_t wide) {
   const int64_t at = (all->image ? all->image[example] : example) * all->width;

@@ -13,8 +13,6 @@ from torch import Tensor
 from fedclust.calls import TrainCall
 from fedclust.pool import Pool
 
-_LANES = 16  # numbers of a vector
-_GAIN = 0.8  # of the multiplications, beyond which the span is not worth its overhead
 _WHOLE = 1 << 40  # examples of a batch, where it is all of a client's
 
 
@@ -70,22 +68,6 @@ def address(x: Tensor | None) -> int | None:
     return x.data_ptr()
 
 
-def in_span(count: Tensor, steps: Tensor, batch: int | None, inputs: int, outputs: int) -> Tensor:
-    """Which rows compiled code trains faster in the span of their examples, [C] bool; see `pays` in
-    `fedclust.engines.fused.span`. Vectors hold outputs there, and only half of the products of
-    examples are computed.
-
-    Args:
-        count, steps: [C] int64 examples and local steps.
-        batch: examples of a step; None for all.
-        inputs, outputs: features of the first layer.
-    """
-    met = (count if batch is None else count.clamp(max=batch)) * steps
-    filled = -(-outputs // _LANES) * _LANES
-    spanned = count * (count * inputs // 2 + 2 * inputs * outputs) + met * count * filled
-    return (spanned < _GAIN * 2 * met * inputs * outputs) & (count > 0)
-
-
 def train_rows(
     code: ctypes.CDLL,
     job: Callable[[Rows], Structure],
@@ -102,7 +84,7 @@ def train_rows(
         pool: all examples.
         call: the training of the rows, those with most steps first.
         steps: int64 [R] local steps.
-        spanned: bool [R] see `in_span`.
+        spanned: bool [R] see `pays` in `span.py`.
 
     Returns:
         Means over the steps, and over the first local epoch, of the batch losses, [R, 2] nats per

@@ -104,7 +104,7 @@ def train_softmax(
         pool: all examples.
         call: the training of the rows, those with most steps first.
         steps: int64 [R] local steps.
-        spanned: bool [R] see `in_span` in `rows.py`.
+        spanned: bool [R] see `pays` in `span.py`.
 
     Raises:
         MemoryError: without room for a row.

@@ -3,9 +3,7 @@
 #ifndef TRANSPOSE_H
 #define TRANSPOSE_H
 
-#include <stdint.h>
-
-#define ALWAYS static inline __attribute__((always_inline))
+#include "lanes.h"
 
 #ifdef __AVX512F__
 #include <immintrin.h>

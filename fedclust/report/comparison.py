@@ -6,7 +6,7 @@ Longer than other files because the two tables and the words below them are read
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 from fedclust.report.against_best import MARGIN, Standing, silence
 from fedclust.report.arms import Arm, settings_of
+from fedclust.report.columns import ARM, Column, tabulate
 from fedclust.report.formats import factor, in_percent, inside, title
-from fedclust.report.headline import Column, in_panels, layout, score_column, standing
+from fedclust.report.headline import in_panels, layout, score_column, standing
 from fedclust.report.same_data import other_data, told_of_tests
 from fedclust.report.spec import Spec
 from fedclust.report.statistics.aggregates import improvement, iqm, stratified
@@ -51,50 +52,32 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     found = standing(arms, column, spec.metric)
     if not any(one.against for one in found.values()):
         return None
-    tested = [one for one in found.values() if one.verdict in ("below", "level")]
     shown = [arm for arm in arms if arm.label in found]
-    heads, rows = (
-        _grid(shown, found, spec) if in_panels(arms) else _rows(shown, found, bool(tested), spec)
-    )
-    records = [_record(arm, found[arm.label]) for arm in shown]
-    return Table(
-        name="comparison",
-        title=f"Comparison: difference to the best arm, {_what(spec, column)}",
-        columns=heads,
-        rows=rows,
-        records=tuple(records),
-        notes=tuple(_notes(spec, arms, list(found.values()))),
-    )
 
+    def of(arm: Arm) -> Standing:
+        return found[arm.label]
 
-def _what(spec: Spec, column: Column) -> str:
+    columns = [
+        ARM,
+        Column(None, of, record=_record),
+        Column("difference", of, lambda one: _difference(one, spec)),
+        Column("95 % interval", of, lambda one: _interval(one, spec)),
+        Column("common seeds", of, lambda one: str(one.against.n) if one.against else "–"),
+    ]
+    if any(one.verdict in ("below", "level") for one in found.values()):
+        columns += [
+            Column("p after Holm", of, lambda one: _p(one) or "–"),
+            Column("verdict", of, lambda one: _WORDS[one.verdict]),
+        ]
     unit = " (points)" if in_percent(spec.metric) else ""
-    name = inside(title(spec.metric))
-    return f"{name}{unit}, {column.title}"
-
-
-def _rows(
-    arms: Sequence[Arm], found: Mapping[str, Standing], tested: bool, spec: Spec
-) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
-    """One federation: a column for each number."""
-    rows = []
-    for arm in arms:
-        one = found[arm.label]
-        cells = [Cell(text=arm.label)]
-        if one.against is None or one.p is None:
-            text = "best" if one.leads else "–"
-            cells += [Cell(text=text, strong=one.leads), Cell(text="–"), Cell(text="–")]
-            p = "–"
-        else:
-            cells += [
-                Cell(text=_signed(one.against.mean, spec), strong=one.leads),
-                Cell(text=_interval(one, spec)),
-                Cell(text=str(one.against.n)),
-            ]
-            p = _small(one.p) if one.verdict != "untold" else "–"
-        rows.append((*cells, *((Cell(text=p), Cell(text=_WORDS[one.verdict])) if tested else ())))
-    more = ("p after Holm", "verdict") if tested else ()
-    return ("arm", "difference", "95 % interval", "common seeds", *more), tuple(rows)
+    what = f"{inside(title(spec.metric))}{unit}, {column.title}"
+    heading = f"Comparison: difference to the best arm, {what}"
+    notes = _notes(spec, arms, list(found.values()))
+    table = tabulate("comparison", heading, columns, shown, notes=notes)
+    if table is None or not in_panels(arms):
+        return table
+    heads, rows = _grid(shown, found, spec)
+    return replace(table, columns=heads, rows=rows)
 
 
 def _grid(
@@ -104,16 +87,25 @@ def _grid(
     cells, counts = {}, []
     for arm in arms:
         one = found[arm.label]
-        text, detail = "best" if one.verdict == "best" else "–", ""
-        if one.against is not None and one.p is not None:
-            text = _signed(one.against.mean, spec)
-            p = f"p {_small(one.p)}" if one.verdict != "untold" else ""
-            detail = "; ".join(filter(None, (_interval(one, spec), p)))
-        cells[arm.label, ""] = Cell(text=text, detail=detail, strong=one.leads)
+        p = f"p {p}" if (p := _p(one)) else ""
+        interval = _interval(one, spec) if one.against else ""
+        detail = "; ".join(filter(None, (interval, p)))
+        cells[arm.label, ""] = replace(_difference(one, spec), detail=detail)
         # the best arm has no common seeds with another one
         number = one.against.n if one.against else 0
         counts.append({"arm": arm.label, "column": "", "n": number})
     return layout(arms, [""], cells, counts)
+
+
+def _difference(one: Standing, spec: Spec) -> Cell:
+    best = "best" if one.leads else "–"
+    text = _signed(one.against.mean, spec) if one.against else best
+    return Cell(text=text, strong=one.leads)
+
+
+def _p(one: Standing) -> str:
+    """The p value after Holm's correction; "" where nothing can be told."""
+    return "" if one.p is None or one.verdict == "untold" else _small(one.p)
 
 
 def _signed(value: float, spec: Spec) -> str:
@@ -122,9 +114,8 @@ def _signed(value: float, spec: Spec) -> str:
 
 
 def _interval(one: Standing, spec: Spec) -> str:
-    assert one.against is not None
-    if np.isnan(one.against.low):
-        return "–" if one.verdict != "untold" else "one seed"
+    if one.against is None or np.isnan(one.against.low):
+        return "one seed" if one.against and one.verdict == "untold" else "–"
     return f"{_signed(one.against.low, spec)} to {_signed(one.against.high, spec)}"
 
 
@@ -132,8 +123,8 @@ def _small(p: float) -> str:
     return "below 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _record(arm: Arm, one: Standing) -> Mapping[str, Any]:
-    record: dict[str, Any] = {"arm": arm.label, "verdict": _WORDS[one.verdict]}
+def _record(one: Standing) -> Mapping[str, Any]:
+    record: dict[str, Any] = {"verdict": _WORDS[one.verdict]}
     if one.against is not None:
         record |= {
             "n": one.against.n,
@@ -281,40 +272,51 @@ def overall_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         sum(map(len, runs)) >= _LEAST_RUNS and min(map(len, runs)) >= _LEAST_SEEDS
         for runs in found.runs.values()
     )
-    heads = ["arm", "mean rank", f"IQM of {scale(spec, found)}"]
-    heads += ["95 % interval"] if intervals else []
-    heads += [f"beats {found.reference}"] if found.reference else []
-    rows, records = [], []
-    for name, rank in zip(found.names, found.ranks.tolist(), strict=True):
-        runs = found.runs[name]
-        values = np.concatenate(runs)
-        middle = float(iqm(values)) if len(values) else np.nan
-        low, high = stratified(runs) if intervals else (np.nan, np.nan)
-        record: dict[str, Any] = {"arm": name, "mean rank": rank, "runs": len(values)}
-        record |= {"IQM": middle} | ({"low": low, "high": high} if intervals else {})
-        strong = tested and rank - best < found.difference
-        cells = [
-            Cell(text=name),
-            Cell(text=f"{rank:.2f}", strong=bool(strong)),
-            Cell(text=_level(middle, spec, found)),
-        ]
-        if intervals:
-            ends = " to ".join(_level(end, spec, found) for end in (low, high))
-            cells.append(Cell(text="–" if name == found.reference else ends))
-        if found.reference:
-            share = improvement(runs, found.runs[found.reference])
-            record["beats reference"] = share
-            cells.append(Cell(text="–" if name == found.reference else f"{100 * share:.0f} %"))
-        rows.append(tuple(cells))
-        records.append(record)
-    return Table(
-        name="overall",
-        title=f"Comparison: over all {len(found.settings)} federations",
-        columns=tuple(heads),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=tuple(_overall_notes(found, intervals)),
-    )
+    columns = [
+        Column("arm", str, record="arm"),
+        Column(
+            "mean rank",
+            dict(zip(found.names, found.ranks.tolist(), strict=True)).__getitem__,
+            lambda rank: Cell(
+                text=f"{rank:.2f}", strong=bool(tested and rank - best < found.difference)
+            ),
+            "mean rank",
+        ),
+        Column(None, lambda name: sum(map(len, found.runs[name])), record="runs"),
+        Column(
+            f"IQM of {scale(spec, found)}",
+            lambda name: float(iqm(np.concatenate(found.runs[name]))),
+            lambda middle: _level(middle, spec, found),
+            "IQM",
+        ),
+    ]
+    if intervals:
+        columns.append(
+            Column(
+                "95 % interval",
+                lambda name: (name, *stratified(found.runs[name])),
+                lambda one: _unless_reference(
+                    found, one[0], " to ".join(_level(end, spec, found) for end in one[1:])
+                ),
+                lambda one: {"low": one[1], "high": one[2]},
+            )
+        )
+    if found.reference:
+        columns.append(
+            Column(
+                f"beats {found.reference}",
+                lambda name: (name, improvement(found.runs[name], found.runs[found.reference])),
+                lambda one: _unless_reference(found, one[0], f"{100 * one[1]:.0f} %"),
+                lambda one: {"beats reference": one[1]},
+            )
+        )
+    heading = f"Comparison: over all {len(found.settings)} federations"
+    notes = _overall_notes(found, intervals)
+    return tabulate("overall", heading, columns, found.names, notes=notes)
+
+
+def _unless_reference(found: Overall, name: str, text: str) -> str:
+    return "–" if name == found.reference else text
 
 
 def _level(value: float, spec: Spec, found: Overall) -> str:

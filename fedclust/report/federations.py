@@ -4,17 +4,19 @@ group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedclust.report.arms import Arm, settings_of
+from fedclust.report.columns import Column, tabulate
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 
 _MOST_CLASS_ROWS = 40  # settings with more (setting, group) rows than this are left out
+_SPLITS = ("train", "validation", "test")
 _QUARTILES = ("first quartile", "median", "third quartile")
 _PRINTED = {  # column → metric in the tables that describe data sets and models
     "clients": "num_devices",
@@ -28,82 +30,75 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
 
     None where no run wrote `federation.json`.
     """
-    rows, records, repeats = [], [], list[str]()
-    names = ["train", "test"]
-    for arm in _one_per_setting(arms):
-        seeds = list(arm.run.federation["seeds"].values())
-        record: dict[str, Any] = {"setting": _title(arm)}
-        record["clients"] = _mean(seeds, "clients")
-        record["groups"] = _mean(seeds, "groups")
-        splits = [split for split in ("train", "validation", "test") if split in seeds[0]]
-        names = max(names, splits, key=len)
-        for split in splits:
-            record[split] = _mean(seeds, split, "total")
-        record["examples"] = sum(record[split] for split in splits)
-        for split in ("train", "test"):
-            for name in ("mean", "std", "min", "max"):
-                record[f"{split} {name}"] = _mean(seeds, split, name)
-        for name in ("mean", "min", "max"):
-            record[f"classes {name}"] = _mean(seeds, "classes", name)
-        record["parameters"] = int(arm.run.federation["parameters"])
-        if all("label_skew" in seed for seed in seeds):  # older runs lack these
-            record["label skew"] = _mean(seeds, "label_skew")
-            for split in ("train", "test"):
-                each = [seed[split]["quartiles"] for seed in seeds]
-                for name, value in zip(_QUARTILES, np.mean(each, axis=0).tolist(), strict=True):
-                    record[f"{split} {name}"] = value
-        repeats += _repeated(record, seeds)
-        records.append(record)
-        examples = _number(spec, arm, "examples", record)
-        rows.append(
-            (
-                Cell(text=record["setting"] or "all"),
-                _number(spec, arm, "clients", record),
-                Cell(text=f"{record['groups']:g}" if record["groups"] else "–"),
-                replace(
-                    examples,
-                    detail="; ".join(
-                        filter(
-                            None,
-                            (
-                                " + ".join(f"{record[split]:,.0f}" for split in splits),
-                                examples.detail,
-                            ),
-                        )
-                    ),
-                ),
-                _spread(record, "train"),
-                _spread(record, "test"),
-                _range(record["classes mean"], record["classes min"], record["classes max"]),
-                Cell(text=f"{record['label skew']:.2f}" if "label skew" in record else "–"),
-                _number(spec, arm, "parameters", record),
-            )
-        )
-    if not rows:
-        return None
-    return Table(
-        name="federation",
-        title="Federation and model",
-        columns=(
-            "setting",
-            "clients",
-            "true groups",
-            f"examples ({' + '.join(names)})",
-            "train per client",
-            "test per client",
-            "classes per client",
+    rows = [(arm, _record(arm)) for arm in _one_per_setting(arms)]
+    splits = max((_splits(record) for _, record in rows), key=len, default=[])
+
+    def number(head: str, column: str) -> Column:
+        return Column(head, lambda row: _number(spec, row[0], column, row[1]), lambda cell: cell)
+
+    def written(head: str, write: Callable[[Mapping[str, Any]], str | Cell]) -> Column:
+        return Column(head, lambda row: row[1], write)
+
+    columns = [
+        Column(None, lambda row: row[1], record=dict),
+        written("setting", lambda record: record["setting"] or "all"),
+        number("clients", "clients"),
+        written("true groups", lambda record: f"{record['groups']:g}" if record["groups"] else "–"),
+        Column(
+            f"examples ({' + '.join(splits)})",
+            lambda row: (row[1], _number(spec, row[0], "examples", row[1])),
+            lambda pair: _by_split(*pair),
+        ),
+        written("train per client", lambda record: _spread(record, "train")),
+        written("test per client", lambda record: _spread(record, "test")),
+        written("classes per client", lambda record: _range(record, "classes")),
+        written(
             "label skew",
-            "parameters",
+            lambda record: f"{record['label skew']:.2f}" if "label skew" in record else "–",
         ),
-        rows=tuple(rows),
-        records=tuple(records),
-        notes=(
-            "Per client: mean ± standard deviation over clients (least to most; quartiles in the "
-            "CSV). Label skew: total variation between the classes of a client's training examples "
-            "and those of all, mean over clients; 0 where all are alike. Means over seeds.",
-            *repeats,
-        ),
+        number("parameters", "parameters"),
+    ]
+    notes = (
+        "Per client: mean ± standard deviation over clients (least to most; quartiles in the "
+        "CSV). Label skew: total variation between the classes of a client's training examples "
+        "and those of all, mean over clients; 0 where all are alike. Means over seeds.",
+        *(line for _, record in rows if (line := _repeated(record))),
     )
+    return tabulate("federation", "Federation and model", columns, rows, notes=notes)
+
+
+def _record(arm: Arm) -> dict[str, Any]:
+    """The numbers of a setting, means over seeds, by the names that the CSV gives them."""
+    seeds = list(arm.run.federation["seeds"].values())
+    record: dict[str, Any] = {"setting": _title(arm)}
+    record |= {name: _mean(seeds, name) for name in ("clients", "groups")}
+    splits = [split for split in _SPLITS if split in seeds[0]]
+    record |= {split: _mean(seeds, split, "total") for split in splits}
+    record["examples"] = sum(record[split] for split in splits)
+    for part in ("train", "test", "classes"):
+        names = ("mean", "min", "max") if part == "classes" else ("mean", "std", "min", "max")
+        record |= {f"{part} {name}": _mean(seeds, part, name) for name in names}
+    record["parameters"] = int(arm.run.federation["parameters"])
+    if all("label_skew" in seed for seed in seeds):  # older runs lack these
+        record["label skew"] = _mean(seeds, "label_skew")
+        for split in ("train", "test"):
+            each = np.mean([seed[split]["quartiles"] for seed in seeds], axis=0).tolist()
+            names = (f"{split} {name}" for name in _QUARTILES)
+            record |= dict(zip(names, each, strict=True))
+    if any(seed.get("repeated") for seed in seeds):  # older runs do not say
+        record["repeated"] = _mean(seeds, "repeated")
+        record["trained and tested"] = _mean(seeds, "trained_and_tested")
+    return record
+
+
+def _splits(record: Mapping[str, Any]) -> list[str]:
+    return [split for split in _SPLITS if split in record]
+
+
+def _by_split(record: Mapping[str, Any], examples: Cell) -> Cell:
+    """The number of examples, with that of every split behind it."""
+    each = " + ".join(f"{record[split]:,.0f}" for split in _splits(record))
+    return replace(examples, detail="; ".join(filter(None, (each, examples.detail))))
 
 
 def class_table(arms: Sequence[Arm]) -> Table | None:
@@ -169,18 +164,16 @@ def _mean(seeds: Sequence[Mapping[str, Any]], *path: str) -> float:
     return float(np.mean(values))
 
 
-def _repeated(record: dict[str, Any], seeds: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line on rows that are owned more than once, whose numbers are put into the record."""
-    if not any(seed.get("repeated") for seed in seeds):  # older runs do not say
-        return []
-    record["repeated"] = _mean(seeds, "repeated")
-    record["trained and tested"] = _mean(seeds, "trained_and_tested")
+def _repeated(record: Mapping[str, Any]) -> str:
+    """A line on rows that are owned more than once; "" where there are none."""
+    if "repeated" not in record:
+        return ""
     where = f"{record['setting']}: " if record["setting"] else ""
-    return [
+    return (
         f"{where}examples are counted for every client that has them: {record['repeated']:,.0f} "
         f"are repeats of another's, and {record['trained and tested']:,.0f} different ones are in "
         "somebody's training and somebody's test set. Means over seeds."
-    ]
+    )
 
 
 def _number(spec: Spec, arm: Arm, column: str, record: Mapping[str, Any]) -> Cell:
@@ -200,7 +193,8 @@ def _spread(record: Mapping[str, Any], split: str) -> Cell:
     return Cell(text=f"{mean:.1f} ± {std:.1f}", detail=f"{least:.0f} to {most:.0f}")
 
 
-def _range(mean: float, least: float, most: float) -> Cell:
+def _range(record: Mapping[str, Any], what: str) -> Cell:
+    mean, least, most = (record[f"{what} {name}"] for name in ("mean", "min", "max"))
     if most <= least:
         return Cell(text=f"{mean:g}")
     return Cell(text=f"{mean:.1f}", detail=f"{least:.3g} to {most:.3g}")

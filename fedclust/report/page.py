@@ -39,21 +39,14 @@ class Page:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class Section(Page):
     """One experiment on the page of several.
 
     Attributes:
-        title: heading.
         link: address of the experiment's own page, relative to this one.
-        subtitle, banners, tables, pictures: see `Page`.
     """
 
-    title: str
     link: str
-    subtitle: str
-    banners: Sequence[str]
-    tables: Sequence[Table]
-    pictures: Sequence[Picture]
 
 
 def render(page: Page) -> str:

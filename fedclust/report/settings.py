@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +16,33 @@ from yaml import YAMLError
 from fedclust.config.schema import is_shown
 from fedclust.helpers.files import harmless
 from fedclust.report.arms import Arm
+from fedclust.report.columns import Column, tabulate
 from fedclust.report.runs import Run
 from fedclust.report.sweep import read_sweep
-from fedclust.report.table import Cell, Table
+from fedclust.report.table import Table
 
 _MOST_NAMES = 8  # of the arms that share a value
 
 
-def settings_table(arms: Sequence[Arm]) -> Table:
+def settings_table(arms: Sequence[Arm]) -> Table | None:
     """Every setting: one value where all arms share it, else the value of every arm."""
     flat = [_flatten({k: v for k, v in arm.run.config.items() if is_shown(k)}) for arm in arms]
-    rows, records = [], []
+    rows = []
     for key in dict.fromkeys(key for one in flat for key in one):
         given = [(arm, one[key]) for arm, one in zip(arms, flat, strict=True) if key in one]
-        text = _shared(given, len(arms))
-        rows.append((Cell(text=key), Cell(text=text)))
-        records.append({"key": key, "value": text})
-    return Table(
-        name="settings",
-        title="Settings",
-        columns=("key", "value"),
-        rows=tuple(rows),
-        records=tuple(records),
-        folded=True,
-    )
+        rows.append((key, _shared(given, len(arms))))
+    return _pairs("settings", "Settings", "key", rows, folded=True)
+
+
+def _pairs(
+    name: str, title: str, head: str, rows: Iterable[tuple[str, str]], *, folded: bool = False
+) -> Table | None:
+    """A table of names and what is said of them."""
+    columns = [
+        Column(head, itemgetter(0), record=head),
+        Column("value", itemgetter(1), record="value"),
+    ]
+    return tabulate(name, title, columns, rows, folded=folded)
 
 
 def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
@@ -64,7 +68,7 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_MOST_NAMES])}{more}"
 
 
-def made_table(folder: Path, arms: Sequence[Arm]) -> Table:
+def made_table(folder: Path, arms: Sequence[Arm]) -> Table | None:
     """What made the numbers: command, version, commit, machine, date and seconds."""
     lines: dict[str, str] = {"command": _command(folder, arms), **_tags(arms)}
     for what in ("fedclust", "commit", "python", "packages", "device", "engine"):
@@ -74,13 +78,7 @@ def made_table(folder: Path, arms: Sequence[Arm]) -> Table:
     lines["computed on"] = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     seconds = sum(float(arm.total("seconds").sum()) for arm in arms)
     lines["computing time"] = f"{seconds:,.1f} seconds of all jobs and seeds"
-    return Table(
-        name="made",
-        title="What made this",
-        columns=("what", "value"),
-        rows=tuple((Cell(text=key), Cell(text=value)) for key, value in lines.items()),
-        records=tuple({"what": key, "value": value} for key, value in lines.items()),
-    )
+    return _pairs("made", "What made this", "what", lines.items())
 
 
 def _tags(arms: Sequence[Arm]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -296,15 +296,25 @@ def sent_in(arms: Sequence[Arm], x: str) -> tuple[float, str]:
     return size, f"sent so far, {unit} per seed"
 
 
-def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
-    """One legend above all panels, in the order of the arms."""
+def drawn_lines(grid: Sequence[Axes]) -> dict[str, Any]:
+    """The line of every label in some panels, in the order in which they were drawn."""
     drawn: dict[str, Any] = {}
     for axes in grid:
-        lines, labels = axes.get_legend_handles_labels()
-        for handle, label in zip(lines, labels, strict=True):
-            drawn.setdefault(label, handle)
-    widest = max(map(len, drawn), default=1)
-    columns = max(1, min(len(drawn), int(figure.get_figwidth() * 13 / (widest + 7))))
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            drawn.setdefault(label, line)
+    return drawn
+
+
+def legend_columns(figure: Figure, labels: Collection[str]) -> int:
+    """How many labels fit beside each other over a figure."""
+    widest = max(map(len, labels), default=1)
+    return max(1, min(len(labels), int(figure.get_figwidth() * 13 / (widest + 7))))
+
+
+def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
+    """One legend above all panels, in the order of the arms."""
+    drawn = drawn_lines(grid)
+    columns = legend_columns(figure, drawn)
     # or a long legend would squeeze the panels
     more = math.ceil(len(drawn) / columns) - _LEGEND_ROWS
     figure.set_figheight(figure.get_figheight() + max(0, more) * _LEGEND_ROW)

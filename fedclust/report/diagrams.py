@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,8 +17,9 @@ from numpy.typing import NDArray
 from fedclust.report import style
 from fedclust.report.arms import Arm
 from fedclust.report.comparison import Overall, scale
-from fedclust.report.curves import MOST_LINES
+from fedclust.report.curves import MOST_LINES, legend_columns
 from fedclust.report.formats import in_percent
+from fedclust.report.panels import FAINT, small_panels
 from fedclust.report.relative import BELOW, LACKS, Relative, percent
 from fedclust.report.spec import Spec
 from fedclust.report.statistics.aggregates import profile
@@ -29,9 +29,7 @@ _LINE = 0.21  # inches of a name
 _BAR = 0.1  # inches of a bar that joins methods
 _LETTER = 0.075  # inches
 _NAMED = 1.9  # inches of the words beside the critical difference
-_PER_ROW = 5
 _LEVELS = 200
-_FAINT: dict[str, Any] = {"color": "#C7CCD4", "linewidth": 0.7, "zorder": 1}
 
 _CELL, _ROW = 0.62, 0.205  # inches of a federation's column and of a method's row
 _NOTE, _NOTE_LINE = 0.062, 0.15  # inches of a letter of its notes, and of a line
@@ -204,24 +202,13 @@ def profiles(spec: Spec, arms: Sequence[Arm], found: Overall) -> Figure | None:
             axes.plot(levels, share, label=name, markevery=_LEVELS // 8, **looks[name])
         axes.set_xlabel(label)
         axes.set_ylabel("runs above the level (%)")
-        columns = max(1, min(len(shares), int(6.4 * 13 / (max(map(len, shares)) + 7))))
-        figure.legend(loc="outside upper left", ncols=columns)
+        figure.legend(loc="outside upper left", ncols=legend_columns(figure, shares))
         return figure
-    wide = _PER_ROW
-    high_ = math.ceil(len(shares) / wide)
-    figure = Figure(figsize=(2.1 * wide + 0.5, 1.65 * high_ + 0.5))
-    grid: list[Axes] = (
-        figure.subplots(high_, wide, squeeze=False, sharex=True, sharey=True).ravel().tolist()
-    )
-    for axes, (name, share) in zip(grid, shares.items(), strict=False):
+    figure, grid = small_panels(list(shares))
+    for axes, (name, share) in zip(grid, shares.items(), strict=True):
         for other in shares.values():
-            axes.plot(levels, other, **_FAINT)
+            axes.plot(levels, other, **FAINT)
         axes.plot(levels, share, **{**looks[name], "marker": ""})
-        axes.set_title(name, fontsize=8)
-    for axes in grid[len(shares) :]:
-        axes.set_axis_off()
-    for axes in grid[max(len(shares) - wide, 0) : len(shares)]:
-        axes.tick_params(labelbottom=True)
     figure.supxlabel(label, fontsize=9)
     figure.supylabel("runs above the level (%)", fontsize=9)
     return figure

@@ -83,8 +83,8 @@ def _record(arm: Arm) -> dict[str, Any]:
         record["label skew"] = _mean(seeds, "label_skew")
         for split in ("train", "test"):
             each = np.mean([seed[split]["quartiles"] for seed in seeds], axis=0).tolist()
-            names = (f"{split} {name}" for name in _QUARTILES)
-            record |= dict(zip(names, each, strict=True))
+            heads = (f"{split} {name}" for name in _QUARTILES)
+            record |= dict(zip(heads, each, strict=True))
     if any(seed.get("repeated") for seed in seeds):  # older runs do not say
         record["repeated"] = _mean(seeds, "repeated")
         record["trained and tested"] = _mean(seeds, "trained_and_tested")

@@ -27,7 +27,7 @@ _PRINTED = ("accuracy", "accuracy_client_mean", "accuracy_last_local")
 
 
 @dataclass(frozen=True)
-class Column:
+class Score:
     """One column of the headline table.
 
     Attributes:
@@ -45,11 +45,11 @@ class Column:
     compared: bool = True
 
 
-def score_column(spec: Spec, arms: Sequence[Arm]) -> Column:
+def score_column(spec: Spec, arms: Sequence[Arm]) -> Score:
     """The column that scores an arm as a whole: its last round, the best over rounds, or the
     round of best validation accuracy.
     """
-    return Column(
+    return Score(
         _TITLES.get(spec.score) or _last_title(arms),
         lambda arm: arm.by_seed(spec.metric, spec.score),
         lambda arm: arm.run.rounds,
@@ -57,7 +57,7 @@ def score_column(spec: Spec, arms: Sequence[Arm]) -> Column:
     )
 
 
-def columns(spec: Spec, arms: Sequence[Arm]) -> list[Column]:
+def columns(spec: Spec, arms: Sequence[Arm]) -> list[Score]:
     """The columns a report has: the rounds that were reached, or the score of the whole run."""
     metric = spec.metric
     score = score_column(spec, arms)
@@ -120,7 +120,7 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
     )
 
 
-def standing(arms: Sequence[Arm], column: Column, metric: str) -> dict[str, Standing]:
+def standing(arms: Sequence[Arm], column: Score, metric: str) -> dict[str, Standing]:
     """Where every arm stands against the best one of its setting, by label.
 
     A score of whole runs is compared among the arms that have ended.
@@ -204,8 +204,8 @@ def _at(arm: Arm, metric: str, iteration: int) -> dict[int, float]:
     return seeds_with_values(curve.seeds, curve.at(iteration - 1)) if curve else {}
 
 
-def _iteration(metric: str, iteration: int) -> Column:
-    return Column(
+def _iteration(metric: str, iteration: int) -> Score:
+    return Score(
         f"round {iteration}",
         lambda arm: _at(arm, metric, iteration),
         lambda arm: iteration,  # noqa: ARG005 - the same for every arm
@@ -218,7 +218,7 @@ def _last_title(arms: Sequence[Arm]) -> str:
     return f"last (round {rounds.pop()})" if len(rounds) == 1 else "last"
 
 
-def printed_for(spec: Spec, arm: Arm, column: Column) -> tuple[str, Printed] | None:
+def printed_for(spec: Spec, arm: Arm, column: Score) -> tuple[str, Printed] | None:
     """The printed number that stands beside an arm's in a table of one column, with its head; where
     the run is of another size, the last one that is printed.
     """
@@ -228,7 +228,7 @@ def printed_for(spec: Spec, arm: Arm, column: Column) -> tuple[str, Printed] | N
     return next(reversed(_aside(spec, arm, [column])), None)
 
 
-def _published(spec: Spec, arm: Arm, column: Column) -> Printed | None:
+def _published(spec: Spec, arm: Arm, column: Score) -> Printed | None:
     if spec.published is None or not column.compared or spec.metric not in _PRINTED:
         return None
     return _looked_up(spec, arm, column.iteration(arm), whole=column.whole)
@@ -244,7 +244,7 @@ def _looked_up(spec: Spec, arm: Arm, iteration: int, *, whole: bool) -> Printed 
     return found
 
 
-def _aside(spec: Spec, arm: Arm, shown: Sequence[Column]) -> list[tuple[str, Printed]]:
+def _aside(spec: Spec, arm: Arm, shown: Sequence[Score]) -> list[tuple[str, Printed]]:
     """The printed numbers of an arm that is not comparable, with the heads they stand below; those
     of rounds that a smaller run does not reach, too.
     """
@@ -310,7 +310,7 @@ def cell(
 
 def _record(
     arm: Arm,
-    column: Column,
+    column: Score,
     metric: str,
     values: NDArray[np.float64],
     printed: Printed | None,

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from fedclust.report import style
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.curves import abscissa, draw_curve, sent_in, set_round_ticks
+from fedclust.report.curves import abscissa, draw_curve, drawn_lines, sent_in, set_round_ticks
 from fedclust.report.formats import axis, bounds, factor, title
 from fedclust.report.pivot import Pivot
 
 _PER_ROW = 5
 MOST_PANELS = 20  # of a figure
-_FAINT: dict[str, Any] = {"color": "#C7CCD4", "linewidth": 0.7, "zorder": 1}
+FAINT: dict[str, Any] = {"color": "#C7CCD4", "linewidth": 0.7, "zorder": 1}
 MOST_BARS = 60
 _DARK = 0.55  # a cell of a heat map from here on has light figures
 
@@ -39,19 +39,13 @@ def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
     settings = settings_of(arms)
     if not names:
         return None
-    wide = min(_PER_ROW, len(names))
-    high = math.ceil(len(names) / wide)
-    above = 0.9 if len(settings) > 1 else 0.5
-    figure = style.Drawing(figsize=(2.1 * wide + 0.5, 1.65 * high + above))
-    grid: list[Axes] = (
-        figure.subplots(high, wide, squeeze=False, sharex=True, sharey=True).ravel().tolist()
-    )
+    figure, grid = small_panels(names, above=0.9 if len(settings) > 1 else 0.5)
     unit, sent = sent_in(arms, x)
     looks = style.looks(arms)
     others = _together(arms, metric, x, unit) if len(settings) == 1 else None
-    for axes, name in zip(grid, names, strict=False):
+    for axes, name in zip(grid, names, strict=True):
         if others is not None:
-            axes.plot(*others, **_FAINT)
+            axes.plot(*others, **FAINT)
         for arm in arms:
             curve = arm.curve(metric)
             if arm.name == name and curve is not None:
@@ -60,28 +54,34 @@ def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
                 )
                 along = abscissa(arm, curve, x, unit)
                 draw_curve(axes, along, curve, metric, {**look, "markersize": 3.2}, arm.setting)
-        axes.set_title(textwrap.fill(name, 26), fontsize=8)
-    for axes in grid[len(names) :]:
-        axes.set_axis_off()
-    for axes in grid[max(len(names) - wide, 0) : len(names)]:  # the lowest of every column
-        axes.tick_params(labelbottom=True)
     if x == "round":
         set_round_ticks(grid[0], arms, metric)
     figure.supxlabel(sent, fontsize=9)
     figure.supylabel(axis(metric), fontsize=9)
     if len(settings) > 1:
-        drawn = dict(
-            pair
-            for axes in grid
-            for pair in zip(*reversed(axes.get_legend_handles_labels()), strict=True)
-        )
-        figure.legend(
-            list(drawn.values()),
-            list(drawn),
-            loc="outside upper left",
-            ncols=min(len(drawn), 4),
-        )
+        drawn = drawn_lines(grid)
+        columns = min(len(drawn), 4)
+        figure.legend(list(drawn.values()), list(drawn), loc="outside upper left", ncols=columns)
     return figure
+
+
+def small_panels(names: Sequence[str], above: float = 0.5) -> tuple[Figure, list[Axes]]:
+    """A figure with a small panel for every name, all with the same axes; `above` are inches for
+    what stands over them.
+    """
+    wide = min(_PER_ROW, len(names))
+    high = math.ceil(len(names) / wide)
+    figure = style.Drawing(figsize=(2.1 * wide + 0.5, 1.65 * high + above))
+    grid: list[Axes] = (
+        figure.subplots(high, wide, squeeze=False, sharex=True, sharey=True).ravel().tolist()
+    )
+    for axes, name in zip(grid, names, strict=False):
+        axes.set_title(textwrap.fill(name, 26), fontsize=8)
+    for axes in grid[len(names) :]:
+        axes.set_axis_off()
+    for axes in grid[max(len(names) - wide, 0) : len(names)]:  # the lowest of every column
+        axes.tick_params(labelbottom=True)
+    return figure, grid[: len(names)]
 
 
 def _together(

@@ -259,19 +259,6 @@ class RunConfig:
 CHOICES: Mapping[str, Part] = {"case": "setting", "experiment": "beside", "hydra": "beside"}
 # what the config of a folder holds besides the keys
 RECORDED = ("choices", "overrides", "search", "hash")
-# where the last version had keys at the top level
-MOVED = {
-    name: f"common.{name}"
-    for name in (
-        "aggregation",
-        "cluster_choice",
-        "release_every",
-        "restart_fraction",
-        "swap_probability",
-        "warmup_participation",
-    )
-}
-GONE = {"lockstep": "the jobs of a sweep run one after the other, or under a hydra/launcher"}
 # where the files of a data set lie does not change what is in them
 _PLACES = {"dataset": ("root", "download")}
 
@@ -452,26 +439,16 @@ def check_known(config: Mapping[str, Any]) -> None:
     """Refuse a top-level key that nothing reads, as `++name=value` adds it.
 
     Raises:
-        ConfigError: naming the key, and where it is now if it has moved.
+        ConfigError: naming the key.
     """
     for name, value in config.items():
-        hint = (
-            moved(name)
-            or did_you_mean(name, SCHEMA)
-            or "there is no such key; `fedclust run --cfg job` shows all"
-        )
+        all_keys = "there is no such key; `fedclust run --cfg job` shows all"
+        hint = did_you_mean(name, SCHEMA) or all_keys
         require(name in SCHEMA, name, value, hint)
         nested = {one.name for one in fields(DataConfig)} if name == "data" else None
         for below in value if nested and isinstance(value, Mapping) else ():
             allowed = f"{name} has the keys {', '.join(sorted(nested or ()))}"
             require(below in (nested or ()), f"{name}.{below}", value[below], allowed)
-
-
-def moved(name: str) -> str:
-    """Where a key of the last version is now, in words; "" for any other."""
-    if name in MOVED:
-        return f"{name} is {MOVED[name]} now"
-    return f"there is no {name} any more: {GONE[name]}" if name in GONE else ""
 
 
 def seed_list(seeds: object) -> list[int]:

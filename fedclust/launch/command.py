@@ -23,7 +23,7 @@ from fedclust.launch.notes import Notes, notes
 from fedclust.launch.surroundings import VARIABLES, FoldersBefore, hydra_of_its_own
 from fedclust.launch.sweep import check_direction, jobs_of, methods
 from fedclust.launch.sweep_report import report_sweep
-from fedclust.launch.unread import for_first_method, refuse_unread, split_hydras, typed_keys
+from fedclust.launch.unread import for_first_method, refuse_unread, typed_keys
 
 
 def launch(
@@ -94,14 +94,13 @@ def _composed_and_run(overrides: list[str], own: Path | None, noted: Notes, mult
     try:
         if many:
             check_direction(config)
-            _, task = split_hydras(overrides)
             launcher = config.hydra.launcher
             with told_elsewhere(launcher, results, noted, runner.num_jobs), explained(launcher):
                 context.callbacks.on_multirun_start(config=config, config_name="config")
                 sweeper = Plugins.instance().instantiate_sweeper(
                     hydra_context=context, task_function=runner, config=config
                 )
-                sweeper.sweep(task)
+                sweeper.sweep(list(config.hydra.overrides.task))
                 context.callbacks.on_multirun_end(config=config, config_name="config")
             report_sweep(results, noted)
         else:

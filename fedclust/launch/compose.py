@@ -70,23 +70,25 @@ def in_mode(
     """The config of one job or of a sweep, as Hydra composes it where the mode is typed too.
 
     Args:
-        composed: what `compose` gave for the overrides; changed in place.
+        composed: what `compose` gave for the overrides, or for the first of several values;
+            changed in place.
         overrides, own: as for `compose`.
         mode: one job, or a sweep.
 
     Raises:
         hydra.errors.HydraException: of one job for several values of a key, or an open choice.
     """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
     if mode is RunMode.RUN:
-        ConfigLoaderImpl.validate_sweep_overrides_legal(
-            OverridesParser.create().parse_overrides(list(overrides)), mode, from_shell=True
-        )
+        ConfigLoaderImpl.validate_sweep_overrides_legal(parsed, mode, from_shell=True)
         choices = composed.hydra.runtime.choices
         if any(OmegaConf.is_missing(choices, group) for group in choices):  # a sweep may leave it
             composed = loader(own).load_configuration("config", list(overrides), mode)
     OmegaConf.set_readonly(composed.hydra, False)
     composed.hydra.mode = mode
     composed.hydra.overrides.hydra.append(f"hydra.mode={mode.name}")
+    task = [one.input_line for one in parsed if not one.is_hydra_override()]
+    composed.hydra.overrides.task = task
     return composed
 
 

@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from fedclust.config.schema import GONE, MOVED, SCHEMA, allowed, moved
+from fedclust.config.schema import SCHEMA, allowed
 from fedclust.config.tree import groups
 from fedclust.helpers.errors import closest, did_you_mean
 from fedclust.helpers.extras import install
@@ -47,9 +47,6 @@ def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclus
         key, values, in_row = several.groups()
         one = f"; {key}=[{values}] is one list, and {key}='{values}' one text" if in_row else ""
         return f"{key}={values} is not allowed: {sweep} runs a job for every value{one}"
-    for old in (*MOVED, *GONE):
-        if re.search(rf"'{old}'|Key {old}\b", line):
-            return f"{line}; {moved(old)}"
     if key := _NO_KEY.search(line):
         return f"there is no key {key[1]}; {_meant_key(key[1], arguments)}"
     return line
@@ -161,12 +158,12 @@ def _meant_among(there: Sequence[str], key: str) -> str:
     if not below and top in groups() and top not in tops:  # a group that only parts choose from
         used = [one for one in there if one.endswith(f".{top}") and not one.startswith("hydra.")]
         return f"did you mean {top}@{used[0]}=…?" if used else "nothing chosen here uses one"
-    if not below and (meant := did_you_mean(top, known)):
-        return meant
     last = key.rpartition(".")[2]
     parent = key.removesuffix(last)
     beside = [one for one in there if one.startswith(parent) and "." not in one[len(parent) :]]
     elsewhere = [one for one in there if one.rpartition(".")[2] == last and one[:6] != "hydra."]
+    if not below and not elsewhere and (meant := did_you_mean(top, known)):
+        return meant
     deeper = [one for one in elsewhere if below and one.startswith(f"{top}.")]
     if len(deeper) == 1:  # partition.base.num_clients for partition.num_clients
         return f"did you mean {deeper[0]}?"

@@ -25,13 +25,6 @@ _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _NAMED = 4  # methods that a line names
 
 
-def split_hydras(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides of Hydra's own part, and those of the job."""
-    parse = OverridesParser.create().parse_override
-    hydras = [one for one in overrides if parse(one).is_hydra_override()]
-    return hydras, [one for one in overrides if one not in hydras]
-
-
 def typed_values(overrides: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Overrides with the key that each sets; of a part, the place where it is put."""
     parse = OverridesParser.create().parse_override

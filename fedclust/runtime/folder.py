@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import torch
 from omegaconf import OmegaConf
 
-from fedclust.config.schema import MOVED, decides_alike, relevant, spelt_as
+from fedclust.config.schema import decides_alike, relevant, spelt_as
 from fedclust.helpers.errors import RunFolderError, counted
 from fedclust.helpers.files import (
     Sealed,
@@ -219,12 +219,6 @@ class RunFolder:
         if whole and decides_alike(there, self.config):
             self.config = spelt_as(self.config, there)
             return
-        old = [name for name in MOVED if name in there] if isinstance(there, dict) else []
-        if old:
-            raise RunFolderError(
-                f"{self.path} was written by an earlier version: {old[0]} is "
-                f"{MOVED[old[0]]} now; {WAY_OUT}"
-            )
         if known is None:
             raise RunFolderError(f"{file} is damaged: its hash, the last line, is gone; {WAY_OUT}")
         if not whole:

@@ -41,11 +41,8 @@ BAD = [
     (["tags.note=first"], "did you mean +tags.note=…?"),
     (["objective=accuracyy"], "objective=accuracyy is not allowed: did you mean accuracy?"),
     (["algorithm._target_=os.system"], "is not allowed: an algorithm of fedclust"),
-    # keys of the last version
-    (["restart_fraction=0.2"], "restart_fraction is common.restart_fraction now"),
-    (["aggregation=by_samples"], "aggregation is common.aggregation now"),
-    (["lockstep=all"], "there is no lockstep any more"),
-    (["+lockstep=all"], "there is no lockstep any more"),
+    (["restart_fraction=0.2"], "did you mean common.restart_fraction?"),
+    (["aggregation=by_samples"], "did you mean common.aggregation?"),
     # no part, or half of one
     (["dataset=123"], "dataset=123 is not allowed: a choice that `fedclust list dataset` shows"),
     (["algorithm=null"], "algorithm=None is not allowed"),

@@ -474,3 +474,5 @@ def test_a_sweep_over_methods_with_an_option_of_theirs_runs_all(
     assert done.status == 0, done.err
     made = {file.parent.name.partition(",")[0] for file in tmp_path.rglob("rounds.csv")}
     assert made == {"ifca", "cfl_mgd"}
+    (kept,) = tmp_path.rglob("multirun.yaml")
+    assert yaml.safe_load(kept.read_text())["hydra"]["overrides"]["task"][-3:] == list(typed)

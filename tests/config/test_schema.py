@@ -12,13 +12,13 @@ from hydra import compose, initialize_config_dir
 from fedclust.commands.run import command
 from fedclust.config import schema
 from fedclust.config.tree import CONF
-from fedclust.helpers.errors import ConfigError, RunFolderError
+from fedclust.helpers.errors import ConfigError
 from fedclust.launch.compose import register
 from fedclust.launch.job_folder import job_folder
 from fedclust.report.arms import Arm, arms
 from fedclust.report.runs import Run
 from fedclust.report.settings import settings_table
-from fedclust.runtime.folder import RunFolder, config_hash
+from fedclust.runtime.folder import config_hash
 
 
 @dataclass
@@ -103,15 +103,6 @@ def test_how_a_job_is_computed_does_not_change_whose_folder_it_is() -> None:
         assert config_hash({**config, **means}) == config_hash(config)
     for other in ({"precision": "bf16"}, {"common": {"restart_fraction": 0.1}}, {"rounds": 21}):
         assert config_hash({**config, **other}) != config_hash(config)
-
-
-def test_a_folder_of_the_last_version_says_what_moved(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("rounds: 3\nrestart_fraction: null\nhash: old\n")
-    moved = (
-        r"an earlier version: restart_fraction is common\.restart_fraction now; delete the folder"
-    )
-    with pytest.raises(RunFolderError, match=moved):
-        RunFolder(tmp_path, composed()).check()
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ BAD = [
     (["objective=accuracyy"], "objective=accuracyy is not allowed: did you mean accuracy?"),
     (["algorithm._target_=os.system"], "is not allowed: an algorithm of fedclust"),
     (["restart_fraction=0.2"], "did you mean common.restart_fraction?"),
-    (["aggregation=by_samples"], "did you mean common.aggregation?"),
+    (["aggregation=by_samples"], "did you mean common.aggregation or algorithm.aggregation?"),
     # no part, or half of one
     (["dataset=123"], "dataset=123 is not allowed: a choice that `fedclust list dataset` shows"),
     (["algorithm=null"], "algorithm=None is not allowed"),
@@ -99,7 +99,7 @@ BAD = [
     (["algorithm.solver.le=0.1"], "did you mean solver.lr?"),
     (
         ["scenario=swap_all", "scenario.swap_probability=1"],
-        "is common.swap_probability now",
+        "did you mean scenario.probability?",
     ),
     (["++foo=3"], "foo=3"),
     (["case=jgl/nope"], "`fedclust list case` shows all"),

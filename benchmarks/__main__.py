@@ -163,6 +163,7 @@ def main() -> None:
         check_environment(options.against)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
+    torch.backends.cudnn.allow_tf32 = False  # in the plain loop, as in the engines
     keep_freed_memory()  # as jobs do
     console, device = (
         Console(width=None if sys.stdout.isatty() else 160),

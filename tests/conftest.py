@@ -23,13 +23,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(autouse=True)
-def _float32() -> Iterator[None]:
-    """A precision that a test chose ends with it; PyTorch's part is the whole process's."""
-    yield
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-
-
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout."""

@@ -250,11 +250,23 @@ def test_every_method_that_averages_reads_one_key(name: str) -> None:
     ("precision", "tf32", "bf16"),
     [("high", True, False), ("bf16", False, True), ("highest", False, False)],
 )
-def test_only_what_is_asked_for_is_rounded(precision: str, tf32: bool, bf16: bool) -> None:
+def test_only_what_is_asked_for_is_rounded(
+    monkeypatch: pytest.MonkeyPatch, precision: str, tf32: bool, bf16: bool
+) -> None:
     engine = build(composed(f"precision={precision}", "rounds=1")).engine
-    assert torch.backends.cuda.matmul.allow_tf32 is tf32
-    assert torch.backends.cudnn.allow_tf32 is tf32
     assert isinstance(engine, FusedEngine)
+    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before, seen = (cudnn.allow_tf32, products.allow_tf32), []
+
+    def answer(*_: object) -> None:
+        seen.append((cudnn.allow_tf32, products.allow_tf32))
+        raise LookupError
+
+    monkeypatch.setattr(engine, "answers", {type(None): answer})
+    with pytest.raises(LookupError):
+        engine.answer(None)  # type: ignore[arg-type]
+    assert seen == [(tf32, tf32)]
+    assert (cudnn.allow_tf32, products.allow_tf32) == before
     assert engine.products.rounds is bf16
 
 

@@ -63,14 +63,9 @@ class _Measured:
 
     @contextmanager
     def _chosen(self) -> Iterator[None]:
-        """Its fast paths and its precision; PyTorch's own setting is the whole process's."""
-        rounded = self.way.precision == "high"
+        """Its fast paths."""
         with without(self.way.left_out):
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounded
-            try:
-                yield
-            finally:
-                torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+            yield
 
     def call(self) -> float:
         """Seconds of one call."""

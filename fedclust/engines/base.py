@@ -4,9 +4,11 @@ front of another treats all calls alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
+import torch
 from torch import Tensor, nn
 
 from fedclust.calls import (
@@ -58,8 +60,10 @@ class Computing(Generic[ModelT]):
 
     Attributes:
         answers: by the kind of a call what answers it, given the engine and the call.
+        tf32: whether an NVIDIA GPU may round factors to TF32 in its answers.
     """
 
+    tf32 = False
     answers: ClassVar[Mapping[type[Call[Any]], Answer]]
 
     def __init__(self, model: ModelT, pool: Pool) -> None:
@@ -72,7 +76,22 @@ class Computing(Generic[ModelT]):
 
     def answer(self, call: Call[R]) -> R:
         """What the call asks for."""
-        return cast(R, self.answers[type(call)](self, call))
+        with _rounding(tf32=self.tf32):
+            return cast(R, self.answers[type(call)](self, call))
+
+
+@contextmanager
+def _rounding(*, tf32: bool) -> Iterator[None]:
+    """PyTorch's setting of float32 products on NVIDIA GPUs, which is the whole process's, as it is
+    to be here and as it was afterwards: by itself PyTorch rounds in convolutions.
+    """
+    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, products.allow_tf32
+    cudnn.allow_tf32 = products.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, products.allow_tf32 = before
 
 
 class InFront:

@@ -38,7 +38,7 @@ def make_engine(
         pool: the examples, on the device to compute on.
         max_rows: rows computed at once, None to choose.
         precision: highest computes in float32; high lets an NVIDIA GPU round factors to TF32, by
-            PyTorch's own settings, which hold for the whole process; bf16 rounds them to bfloat16.
+            PyTorch's own settings; bf16 rounds them to bfloat16.
 
     Raises:
         ConfigError: if a name is unknown, or the engine cannot run the model or the precision.
@@ -48,9 +48,7 @@ def make_engine(
     engine = _engine(name, model, _with_gather(pool), max_rows, precision)
     able = precision != "bf16" or engine.name == "fused"
     require(able, "precision", precision, f"highest or high with engine={engine.name}")
-    # without it engines agree to rounding; PyTorch by itself would take it in convolutions
-    torch.backends.cudnn.allow_tf32 = precision == "high"
-    torch.backends.cuda.matmul.allow_tf32 = precision == "high"
+    engine.tf32 = precision == "high"
     return engine
 
 
@@ -77,7 +75,7 @@ def describe(engine: str, device: torch.device) -> dict[str, Any]:
 
 def _engine(
     name: str, model: nn.Module, pool: Pool, max_rows: int | None, precision: str
-) -> Engine:
+) -> LoopEngine | VmapEngine | FusedEngine:
     if name == "loop":
         return LoopEngine(model, pool)
     reason = obstacle(model)

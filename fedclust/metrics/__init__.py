@@ -174,7 +174,7 @@ _learned: set[str] = set()  # known from a job's folder only
 def document(
     name: str, text: str, unit: str = "", better: Literal["higher", "lower", "neither"] = "neither"
 ) -> None:
-    """Nothing; `name` may be recorded afterwards.
+    """Add a metric, which may be recorded from now on.
 
     Args:
         name: as it will stand in `rounds.csv`.

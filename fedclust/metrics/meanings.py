@@ -1,4 +1,4 @@
-"""What numbers of a user's own mean, kept beside them in a job's folder.
+"""The meanings of a user's own metrics, kept in the job's folder as `metrics.json`.
 
 A method outside the package documents its numbers in its own file, which a report never imports; so
 a run writes `metrics.json` as soon as it records such a number. Runs without any have no such file.
@@ -20,7 +20,7 @@ _TEXT = {"text", "unit", "better"}
 
 
 def write_meanings(folder: Path, names: Collection[str]) -> None:
-    """Nothing; the job's folder also tells what these metrics mean, sorted by name.
+    """Write what these metrics mean into the job's folder, sorted by name.
 
     Args:
         folder: of the job; what it tells already stays where it can be read.
@@ -30,14 +30,14 @@ def write_meanings(folder: Path, names: Collection[str]) -> None:
         there = _read(folder)
     except DataError:
         there = {}
-    told = there | {name: METRICS[name] for name in names if name not in OURS}
-    content = {name: asdict(told[name]) for name in sorted(told)}
-    if told:
+    known = there | {name: METRICS[name] for name in names if name not in OURS}
+    content = {name: asdict(known[name]) for name in sorted(known)}
+    if known:
         atomic_write(folder / NAME, json.dumps(content, indent=2) + "\n")
 
 
 def read_meanings(folder: Path) -> None:
-    """Nothing; the metrics that a job documents are known to this process afterwards.
+    """Add the metrics that a job documents to those this process knows.
 
     Raises:
         DataError: for a file that cannot be read, or a name that this process knows with another
@@ -69,9 +69,9 @@ def _read(folder: Path) -> dict[str, Meaning]:
             and node["better"] in ("higher", "lower", "neither")
             for node in content.values()
         )
-        found = {name: Meaning(**node) for name, node in content.items()} if plain else None
+        meanings = {name: Meaning(**node) for name, node in content.items()} if plain else None
     except (OSError, ValueError, TypeError, AttributeError):
-        found = None
-    if found is None:
+        meanings = None
+    if meanings is None:
         raise DataError(f"{file} cannot be read (it is damaged); delete it and run the job again")
-    return found
+    return meanings

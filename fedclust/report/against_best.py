@@ -64,10 +64,10 @@ def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Ke
     whole = [key for key in means if len(scores[key]) == most]
     best = max(whole, key=lambda key: means[key])
     rivals = [key for key in means if means[key] < means[best] or key not in whole]
-    found = {key: Standing("best", len(rivals)) for key in means}
+    places = {key: Standing("best", len(rivals)) for key in means}
     compared: dict[Key, Paired] = {}
     for key in rivals:
-        found[key] = Standing("untold", len(rivals), lacks=key not in whole)
+        places[key] = Standing("untold", len(rivals), lacks=key not in whole)
         common = [seed for seed in scores[key] if seed in scores[best]]
         gaps = np.array([scores[key][seed] - scores[best][seed] for seed in common])
         gaps = gaps[np.isfinite(gaps)]  # a loss that explodes is infinite
@@ -77,8 +77,8 @@ def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Ke
     for (key, one), p in zip(compared.items(), adjusted.tolist(), strict=True):
         ahead = sign * one.mean > 0  # with fewer seeds than the best
         verdict = "untold" if ahead else _verdict(one, p, len(compared), metric)
-        found[key] = replace(found[key], verdict=verdict, against=one, p=p)
-    return found
+        places[key] = replace(places[key], verdict=verdict, against=one, p=p)
+    return places
 
 
 def _verdict(one: Paired, p: float, comparisons: int, metric: str) -> Verdict:
@@ -88,13 +88,13 @@ def _verdict(one: Paired, p: float, comparisons: int, metric: str) -> Verdict:
     return "below" if p < ALPHA and not small else "level"
 
 
-def rule(found: Sequence[Standing], metric: str) -> list[str]:
+def rule(places: Sequence[Standing], metric: str) -> list[str]:
     """What bold means below a table, in one line; no line where nothing is bold."""
-    told = [one for one in found if one.verdict in ("below", "level")]
-    untold = [one for one in found if one.verdict == "untold"]
-    among = " of those that have all seeds" if any(one.lacks for one in found) else ""
+    decided = [one for one in places if one.verdict in ("below", "level")]
+    untold = [one for one in places if one.verdict == "untold"]
+    among = " of those that have all seeds" if any(one.lacks for one in places) else ""
     lines = []
-    if told:
+    if decided:
         margin = f"less than {MARGIN} points below it or " if in_percent(metric) else ""
         lines.append(
             f"Bold: the best mean{among}, and all that are {margin}not significantly below it "

@@ -178,7 +178,7 @@ def arms(
     for run in runs:
         by_algorithm[_algorithm(run)].append(run)
     options = {
-        algorithm: _told_apart(group, lambda key: not is_setting(key))
+        algorithm: _differing_keys(group, lambda key: not is_setting(key))
         for algorithm, group in by_algorithm.items()
     }
     settings = [_given(run, federation) for run in runs]
@@ -280,22 +280,22 @@ def _federations(runs: Sequence[Run]) -> dict[str, str]:
     """The keys that tell federations apart, with their short names: the case, and what differs
     within one.
     """
-    told = _told_apart(runs, is_setting)
-    if "case" not in told:
-        return told
+    differing = _differing_keys(runs, is_setting)
+    if "case" not in differing:
+        return differing
     by_case: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         by_case[_value(run, "case")].append(run)
     within = {
         key
         for group in by_case.values()
-        for key in told
+        for key in differing
         if len({_value(run, key) for run in group}) > 1
     }
-    return {key: short for key, short in told.items() if key == "case" or key in within}
+    return {key: short for key, short in differing.items() if key == "case" or key in within}
 
 
-def _told_apart(runs: Sequence[Run], wanted: Callable[[str], bool]) -> dict[str, str]:
+def _differing_keys(runs: Sequence[Run], wanted: Callable[[str], bool]) -> dict[str, str]:
     """The overridden keys that are wanted and differ among the runs, each with its shortest clear
     name.
     """

@@ -18,7 +18,7 @@ from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import ARM, Column, tabulate
 from fedclust.report.formats import factor, in_percent, inside, title
 from fedclust.report.headline import in_panels, layout, score_column, standing
-from fedclust.report.same_data import other_data, told_of_tests
+from fedclust.report.same_data import limits_of_tests, other_data
 from fedclust.report.spec import Spec
 from fedclust.report.statistics.aggregates import improvement, iqm, stratified
 from fedclust.report.statistics.paired import ALPHA
@@ -49,13 +49,13 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     None where no two arms of a federation share a seed, or no direction of the metric is better.
     """
     column = score_column(spec, arms)
-    found = standing(arms, column, spec.metric)
-    if not any(one.against for one in found.values()):
+    places = standing(arms, column, spec.metric)
+    if not any(one.against for one in places.values()):
         return None
-    shown = [arm for arm in arms if arm.label in found]
+    shown = [arm for arm in arms if arm.label in places]
 
     def of(arm: Arm) -> Standing:
-        return found[arm.label]
+        return places[arm.label]
 
     columns = [
         ARM,
@@ -64,7 +64,7 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         Column("95 % interval", of, lambda one: _interval(one, spec)),
         Column("common seeds", of, lambda one: str(one.against.n) if one.against else "–"),
     ]
-    if any(one.verdict in ("below", "level") for one in found.values()):
+    if any(one.verdict in ("below", "level") for one in places.values()):
         columns += [
             Column("p after Holm", of, lambda one: _p(one) or "–"),
             Column("verdict", of, lambda one: _WORDS[one.verdict]),
@@ -72,21 +72,21 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     unit = " (points)" if in_percent(spec.metric) else ""
     what = f"{inside(title(spec.metric))}{unit}, {column.title}"
     heading = f"Comparison: difference to the best arm, {what}"
-    notes = _notes(spec, arms, list(found.values()))
+    notes = _notes(spec, arms, list(places.values()))
     table = tabulate("comparison", heading, columns, shown, notes=notes)
     if table is None or not in_panels(arms):
         return table
-    heads, rows = _grid(shown, found, spec)
+    heads, rows = _grid(shown, places, spec)
     return replace(table, columns=heads, rows=rows)
 
 
 def _grid(
-    arms: Sequence[Arm], found: Mapping[str, Standing], spec: Spec
+    arms: Sequence[Arm], places: Mapping[str, Standing], spec: Spec
 ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
     """Several federations: a cell for every arm in each."""
     cells, counts = {}, []
     for arm in arms:
-        one = found[arm.label]
+        one = places[arm.label]
         p = f"p {p}" if (p := _p(one)) else ""
         interval = _interval(one, spec) if one.against else ""
         detail = "; ".join(filter(None, (interval, p)))
@@ -137,7 +137,7 @@ def _record(one: Standing) -> Mapping[str, Any]:
     return record
 
 
-def _notes(spec: Spec, arms: Sequence[Arm], found: Sequence[Standing]) -> list[str]:
+def _notes(spec: Spec, arms: Sequence[Arm], places: Sequence[Standing]) -> list[str]:
     """Every term of the table, and what is missing."""
     where = " of its federation" if len(settings_of(arms)) > 1 else ""
     same = (
@@ -153,9 +153,9 @@ def _notes(spec: Spec, arms: Sequence[Arm], found: Sequence[Standing]) -> list[s
         f"Difference: the arm minus the best arm{where}, mean over the seeds that both have. "
         f"{same} 95 % interval: of the mean difference, by Student's t."
     ]
-    lines += told_of_tests(arms)
-    untold = [one for one in found if one.verdict == "untold"]
-    if len(untold) + sum(one.verdict == "best" for one in found) < len(found):
+    lines += limits_of_tests(arms)
+    untold = [one for one in places if one.verdict == "untold"]
+    if len(untold) + sum(one.verdict == "best" for one in places) < len(places):
         margin = (
             f", or a difference of less than {MARGIN} points" if in_percent(spec.metric) else ""
         )
@@ -263,30 +263,30 @@ def _gains(
 
 def overall_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     """Mean rank, interquartile mean and wins against the reference, over all federations."""
-    found = overall(spec, arms)
-    if found is None:
+    results = overall(spec, arms)
+    if results is None:
         return None
-    best = float(found.ranks.min())
-    tested = np.isfinite(found.difference)
+    best = float(results.ranks.min())
+    tested = np.isfinite(results.difference)
     intervals = all(
         sum(map(len, runs)) >= _LEAST_RUNS and min(map(len, runs)) >= _LEAST_SEEDS
-        for runs in found.runs.values()
+        for runs in results.runs.values()
     )
     columns = [
         Column("arm", str, record="arm"),
         Column(
             "mean rank",
-            dict(zip(found.names, found.ranks.tolist(), strict=True)).__getitem__,
+            dict(zip(results.names, results.ranks.tolist(), strict=True)).__getitem__,
             lambda rank: Cell(
-                text=f"{rank:.2f}", strong=bool(tested and rank - best < found.difference)
+                text=f"{rank:.2f}", strong=bool(tested and rank - best < results.difference)
             ),
             "mean rank",
         ),
-        Column(None, lambda name: sum(map(len, found.runs[name])), record="runs"),
+        Column(None, lambda name: sum(map(len, results.runs[name])), record="runs"),
         Column(
-            f"IQM of {scale(spec, found)}",
-            lambda name: float(iqm(np.concatenate(found.runs[name]))),
-            lambda middle: _level(middle, spec, found),
+            f"IQM of {scale(spec, results)}",
+            lambda name: float(iqm(np.concatenate(results.runs[name]))),
+            lambda middle: _level(middle, spec, results),
             "IQM",
         ),
     ]
@@ -294,46 +294,49 @@ def overall_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         columns.append(
             Column(
                 "95 % interval",
-                lambda name: (name, *stratified(found.runs[name])),
+                lambda name: (name, *stratified(results.runs[name])),
                 lambda one: _unless_reference(
-                    found, one[0], " to ".join(_level(end, spec, found) for end in one[1:])
+                    results, one[0], " to ".join(_level(end, spec, results) for end in one[1:])
                 ),
                 lambda one: {"low": one[1], "high": one[2]},
             )
         )
-    if found.reference:
+    if results.reference:
         columns.append(
             Column(
-                f"beats {found.reference}",
-                lambda name: (name, improvement(found.runs[name], found.runs[found.reference])),
-                lambda one: _unless_reference(found, one[0], f"{100 * one[1]:.0f} %"),
+                f"beats {results.reference}",
+                lambda name: (
+                    name,
+                    improvement(results.runs[name], results.runs[results.reference]),
+                ),
+                lambda one: _unless_reference(results, one[0], f"{100 * one[1]:.0f} %"),
                 lambda one: {"beats reference": one[1]},
             )
         )
-    heading = f"Comparison: over all {len(found.settings)} federations"
-    notes = _overall_notes(found, intervals)
-    return tabulate("overall", heading, columns, found.names, notes=notes)
+    heading = f"Comparison: over all {len(results.settings)} federations"
+    notes = _overall_notes(results, intervals)
+    return tabulate("overall", heading, columns, results.names, notes=notes)
 
 
-def _unless_reference(found: Overall, name: str, text: str) -> str:
-    return "–" if name == found.reference else text
+def _unless_reference(results: Overall, name: str, text: str) -> str:
+    return "–" if name == results.reference else text
 
 
-def _level(value: float, spec: Spec, found: Overall) -> str:
+def _level(value: float, spec: Spec, results: Overall) -> str:
     """A score on the common scale: with its sign where it is a difference."""
-    return _signed(value, spec) if found.reference else f"{value:.2f}"
+    return _signed(value, spec) if results.reference else f"{value:.2f}"
 
 
-def scale(spec: Spec, found: Overall) -> str:
+def scale(spec: Spec, results: Overall) -> str:
     """What the scores of all federations are measured in, in words."""
-    if not found.reference:
+    if not results.reference:
         return title(spec.metric).lower() + (" (%)" if in_percent(spec.metric) else "")
-    return f"{'points ' if in_percent(spec.metric) else ''}above {found.reference}"
+    return f"{'points ' if in_percent(spec.metric) else ''}above {results.reference}"
 
 
-def significance(found: Overall) -> str:
+def significance(results: Overall) -> str:
     """Which mean ranks differ, in words, or what is missing to tell."""
-    k, number = len(found.names), len(found.settings)
+    k, number = len(results.names), len(results.settings)
     if number < LEAST_FEDERATIONS:
         return (
             f"A critical difference of mean ranks needs at least {LEAST_FEDERATIONS} federations; "
@@ -347,26 +350,26 @@ def significance(found: Overall) -> str:
             f"With {k} methods in {number} federations no two mean ranks can differ significantly; "
             f"that takes at least {least} federations."
         )
-    p = friedman(found.means)
+    p = friedman(results.means)
     return (
-        f"Mean ranks differ significantly where they are {found.difference:.2f} or more apart, the "
-        f"critical difference (Nemenyi's test, p < {ALPHA}, {k} methods, {number} federations). "
-        f"If all methods were equally good, ranks as unequal as these would be seen with "
-        f"probability {_small(p)} (Friedman's test)."
+        f"Mean ranks differ significantly where they are {results.difference:.2f} or more apart, "
+        f"the critical difference (Nemenyi's test, p < {ALPHA}, {k} methods, {number} "
+        "federations). If all methods were equally good, ranks as unequal as these would be seen "
+        f"with probability {_small(p)} (Friedman's test)."
     )
 
 
-def _overall_notes(found: Overall, intervals: bool) -> list[str]:
+def _overall_notes(results: Overall, intervals: bool) -> list[str]:
     lines = [
         "Mean rank: the arms of a federation are ranked by their mean over seeds (1 is the best, "
         "equal ones share their mean rank), then averaged over the federations. Federations are "
-        "what is counted; more seeds of one are no further evidence. " + significance(found)
+        "what is counted; more seeds of one are no further evidence. " + significance(results)
     ]
-    if np.isfinite(found.difference):
+    if np.isfinite(results.difference):
         lines[0] += " Bold: not significantly behind the best mean rank."
     runs = (
-        f"its score minus that of {found.reference} in the same seed"
-        if found.reference
+        f"its score minus that of {results.reference} in the same seed"
+        if results.reference
         else "its score"
     )
     lines.append(
@@ -379,14 +382,14 @@ def _overall_notes(found: Overall, intervals: bool) -> list[str]:
             "federation on; with fewer it would be too short."
         )
     )
-    if found.reference:
+    if results.reference:
         lines.append(
-            f"Beats {found.reference}: the share of seeds in which the arm is ahead of it, ties "
+            f"Beats {results.reference}: the share of seeds in which the arm is ahead of it, ties "
             "half, mean over the federations."
         )
-    if found.left_out:
+    if results.left_out:
         lines.append(
             "Not run in every federation and all of its seeds, and left out: "
-            f"{', '.join(found.left_out)}."
+            f"{', '.join(results.left_out)}."
         )
     return lines

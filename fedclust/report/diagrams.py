@@ -38,24 +38,24 @@ _LEAST_SPAN, _MOST_SPAN = 0.05, 0.5  # from 1 to the end of the colours
 _DARK = 0.62  # a colour this far from the middle has light figures
 
 
-def at_a_glance(found: Relative) -> Figure:
+def at_a_glance(relative: Relative) -> Figure:
     """Methods by federations, each cell the share of what knowing the true groups gives.
 
     White is as good as that, orange worse, purple better; equal distances from 1 have equally
     strong colours, and the strongest one stands for the farthest tenth of the cells.
     """
-    shares = found.shares
+    shares = relative.shares
     gaps = np.abs(shares[np.isfinite(shares)] - 1)
     span = float(np.clip(np.quantile(gaps, 0.9), _LEAST_SPAN, _MOST_SPAN))
     high, wide = shares.shape
-    left = max(map(len, found.names)) * _LETTER + 0.15
-    top = max(map(len, found.settings)) * _LETTER * 0.75 + 0.3
+    left = max(map(len, relative.names)) * _LETTER + 0.15
+    top = max(map(len, relative.settings)) * _LETTER * 0.75 + 0.3
     right = 0.95
     width = left + _CELL * wide + right
     notes = [
         "last line: score with the true groups known, the 100 % of its column",
         f"{BELOW} below one model for all"
-        + (f"; {LACKS} seeds that others have are missing" if found.lacks.any() else ""),
+        + (f"; {LACKS} seeds that others have are missing" if relative.lacks.any() else ""),
     ]
     caption = [line for note in notes for line in wrap(note, int(width / _NOTE))]
     below = 0.35 + _NOTE_LINE * len(caption)
@@ -75,18 +75,20 @@ def at_a_glance(found: Relative) -> Figure:
     axes.tick_params(which="both", length=0)
     for side in axes.spines.values():
         side.set_visible(False)
-    axes.set_yticks(range(high), found.names, fontsize=8.5)
-    axes.set_xticks(range(wide), [f"{base:.0f}" for base in found.base], fontsize=8)
+    axes.set_yticks(range(high), relative.names, fontsize=8.5)
+    axes.set_xticks(range(wide), [f"{base:.0f}" for base in relative.base], fontsize=8)
     figure.text(0.1 / width, 0.08 / size[1], "\n".join(caption), fontsize=8, va="bottom")
-    for column, setting in enumerate(found.settings):
+    for column, setting in enumerate(relative.settings):
         axes.text(column - 0.25, -0.75, setting, rotation=40, ha="left", va="bottom", fontsize=8.5)
     for (row, column), share in np.ndenumerate(shares):
         if np.isfinite(share):
-            text = found.said(row, column).replace(" ", "")
+            text = relative.cell_text(row, column).replace(" ", "")
             colour = style.PAPER if abs(share - 1) > _DARK * span else style.INK
             axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour)
     for row in range(high):
-        axes.text(wide - 0.4, row, found.said_mean(row), va="center", fontsize=8, fontweight="bold")
+        axes.text(
+            wide - 0.4, row, relative.mean_text(row), va="center", fontsize=8, fontweight="bold"
+        )
     axes.text(wide - 0.4, -0.75, "mean", va="bottom", fontsize=8, fontweight="bold")
     bar = figure.add_axes(((size[0] - 0.52) / size[0], place[1], 0.1 / size[0], place[3] * 0.5))
     ticks = [1 - span, 1, 1 + span]
@@ -95,23 +97,23 @@ def at_a_glance(found: Relative) -> Figure:
     return figure
 
 
-def critical_difference(found: Overall) -> Figure | None:
+def critical_difference(methods: Overall) -> Figure | None:
     """Methods on a line by their mean rank, the best at the left; bars join those that do not
     differ. None for too few federations or methods.
     """
-    if not found.enough:
+    if not methods.enough:
         return None
-    order = np.argsort(found.ranks, kind="stable")
-    places = found.ranks[order]
-    names = [found.names[i] for i in order]
-    joined = bars(places, found.difference) if np.isfinite(found.difference) else []
+    order = np.argsort(methods.ranks, kind="stable")
+    places = methods.ranks[order]
+    names = [methods.names[i] for i in order]
+    joined = bars(places, methods.difference) if np.isfinite(methods.difference) else []
     half = math.ceil(len(names) / 2)
     above = 0.45 if joined else 0.1  # for the length of the critical difference
     below = 0.12 + _BAR * len(joined) + _LINE * half + 0.1
     inner, room = 4.2, (len(names) - 1) / 4.2  # of the axis; ranks an inch
     margin = max(map(len, names)) * _LETTER + 0.65
     if joined:  # room for what the length is
-        margin = max(margin, min(found.difference / room, inner) + _NAMED - inner)
+        margin = max(margin, min(methods.difference / room, inner) + _NAMED - inner)
     figure = Figure(figsize=(inner + 2 * margin, above + 0.3 + below))
     figure.set_layout_engine("none")  # every place is given here
     height = figure.get_figheight()
@@ -139,7 +141,7 @@ def critical_difference(found: Overall) -> Figure | None:
     base = -0.12 - _BAR * len(joined)
     _names(axes, names, places, half, base)
     if joined:
-        _length(axes, found.difference, low, high, height - below - 0.1)
+        _length(axes, methods.difference, low, high, height - below - 0.1)
     return figure
 
 
@@ -180,12 +182,12 @@ def _length(axes: Axes, difference: float, low: float, high: float, y: float) ->
     )
 
 
-def profiles(spec: Spec, arms: Sequence[Arm], found: Overall) -> Figure | None:
+def profiles(spec: Spec, arms: Sequence[Arm], methods: Overall) -> Figure | None:
     """Performance profiles: the share of runs that score more than a level, over all levels.
 
     One panel for few methods; else a small one for each, with the others in grey.
     """
-    values = {name: np.concatenate(found.runs[name]) for name in found.names}
+    values = {name: np.concatenate(methods.runs[name]) for name in methods.names}
     every = np.concatenate(list(values.values()))
     low, high = float(every.min()), float(every.max())
     if high <= low:
@@ -194,7 +196,7 @@ def profiles(spec: Spec, arms: Sequence[Arm], found: Overall) -> Figure | None:
     levels = np.linspace(low - room, high + room, _LEVELS)
     looks = style.looks(arms)
     shares = {name: 100 * profile(one, levels) for name, one in values.items()}
-    label = f"level: {scale(spec, found)}" if in_percent(spec.metric) else f"level: {spec.metric}"
+    label = f"level: {scale(spec, methods)}" if in_percent(spec.metric) else f"level: {spec.metric}"
     if len(shares) <= MOST_LINES:
         figure = Figure(figsize=(6.4, 3.9))
         axes = figure.subplots()

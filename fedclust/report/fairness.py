@@ -118,8 +118,8 @@ def _by_seed(arm: Arm) -> dict[int, Served]:
 
 
 def _notes(kept: Sequence[str], served: Mapping[str, Mapping[int, Served]]) -> list[str]:
-    said = (f"{name[0].upper()}{name[1:]}: {_MEASURES[name][1]}" for name in kept)
-    lines = [". ".join(said) + ". Each: mean ± std over seeds."]
+    meanings = (f"{name[0].upper()}{name[1:]}: {_MEASURES[name][1]}" for name in kept)
+    lines = [". ".join(meanings) + ". Each: mean ± std over seeds."]
     fewest = min(int(one.count.min()) for own in served.values() for one in own.values())
     if fewest < _COARSE:
         lines.append(

@@ -220,9 +220,9 @@ def _first_only(number: int, most: int) -> str:
 
 
 def _glance(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
-    found = relative(spec, arms)
-    if found is not None:
-        yield "at_a_glance", explained(found), diagrams.at_a_glance(found)
+    shares = relative(spec, arms)
+    if shares is not None:
+        yield "at_a_glance", explained(shares), diagrams.at_a_glance(shares)
 
 
 def _grids(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
@@ -234,26 +234,26 @@ def _grids(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure |
 
 
 def _comparisons(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
-    found = overall(spec, arms)
-    if found is None:
+    methods = overall(spec, arms)
+    if methods is None:
         return
     bars = (
         " Bars join methods whose mean ranks do not differ significantly."
-        if np.isfinite(found.difference)
+        if np.isfinite(methods.difference)
         else ""
     )
     yield (
         "critical_difference",
-        f"Mean rank over {len(found.settings)} federations, 1 is the best.{bars} "
-        f"{significance(found)}",
-        diagrams.critical_difference(found),
+        f"Mean rank over {len(methods.settings)} federations, 1 is the best.{bars} "
+        f"{significance(methods)}",
+        diagrams.critical_difference(methods),
     )
     yield (
         "profiles",
         "Performance profiles: for every level on the horizontal axis, the share of an arm's runs "
-        f"(seeds in all federations) that score above it; measured in {scale(spec, found)}. An arm "
-        "whose line is nowhere below another's is at least as good at every level.",
-        diagrams.profiles(spec, arms, found),
+        f"(seeds in all federations) that score above it; measured in {scale(spec, methods)}. An "
+        "arm whose line is nowhere below another's is at least as good at every level.",
+        diagrams.profiles(spec, arms, methods),
     )
 
 

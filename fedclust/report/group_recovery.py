@@ -22,14 +22,14 @@ def words(arm: Arm) -> str:
 
     Empty where the federation has no groups or no client rows were written.
     """
-    found = verdicts(arm)
-    if not found:
+    counts = verdicts(arm)
+    if not counts:
         return ""
     purity = _listed(arm.last("purity"))
-    if set(found) <= {ONE, OWN, ALONE}:
-        return f"{arm.label}: {' / '.join(found)} (purity {purity})"
-    total = counted(found.total(), "seed")
-    where = ", ".join(f"{what} in {count} of {total}" for what, count in found.most_common())
+    if set(counts) <= {ONE, OWN, ALONE}:
+        return f"{arm.label}: {' / '.join(counts)} (purity {purity})"
+    total = counted(counts.total(), "seed")
+    where = ", ".join(f"{what} in {count} of {total}" for what, count in counts.most_common())
     return f"{arm.label} {where} (purity {purity})"
 
 

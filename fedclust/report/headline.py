@@ -69,8 +69,8 @@ def columns(spec: Spec, arms: Sequence[Arm]) -> list[Score]:
         return [score, replace(last, compared=False)]
     wanted = spec.rounds or ()
     reached = [i for i in wanted if any(_at(arm, metric, i) for arm in arms)]
-    found = [_iteration(metric, i) for i in reached]
-    shown = found if reached and len(reached) == len(wanted) else [*found, score]
+    evaluated = [_iteration(metric, i) for i in reached]
+    shown = evaluated if reached and len(reached) == len(wanted) else [*evaluated, score]
     if in_panels(arms) or not any(arm.curve("validation_accuracy") for arm in arms):
         return shown
     early = score_column(replace(spec, score="validation"), arms)
@@ -126,11 +126,11 @@ def standing(arms: Sequence[Arm], column: Score, metric: str) -> dict[str, Stand
     A score of whole runs is compared among the arms that have ended.
     """
     ended = [arm for arm in arms if arm.finished or not column.whole]
-    found: dict[str, Standing] = {}
+    places: dict[str, Standing] = {}
     for setting in settings_of(ended):
         scores = {a.label: column.values(a) for a in ended if a.setting == setting}
-        found |= standings(scores, metric)
-    return found
+        places |= standings(scores, metric)
+    return places
 
 
 def layout(
@@ -170,10 +170,10 @@ def layout(
         label = labels.get((setting, name))
         if label is None:
             return Cell(text="")
-        found = cells.get((label, head), nothing)
+        own = cells.get((label, head), nothing)
         seen = seeds.get((label, head), 0)  # 0 where a cell compares nothing
         number = "" if alike or not seen else f"{_counted([seen])} seeds"
-        return replace(found, detail="; ".join(filter(None, (found.detail, number))))
+        return replace(own, detail="; ".join(filter(None, (own.detail, number))))
 
     filled = {(arm.setting, head) for arm in arms for head in aside if (arm.label, head) in cells}
     lines = [
@@ -237,11 +237,11 @@ def _published(spec: Spec, arm: Arm, column: Score) -> Printed | None:
 def _looked_up(spec: Spec, arm: Arm, iteration: int, *, whole: bool) -> Printed | None:
     """The number of the table for an arm; of a score over rounds the printed maximum, too."""
     method = arm.base if spec.metric == "accuracy_last_local" else arm.algorithm
-    found = spec.printed(method, arm.cell, iteration, whole=whole)
-    if found is None and whole and spec.score == "max":
+    number = spec.printed(method, arm.cell, iteration, whole=whole)
+    if number is None and whole and spec.score == "max":
         name = "test_acc_max"
         return spec.printed(method, arm.cell, iteration, whole=whole, metric=name)
-    return found
+    return number
 
 
 def _aside(spec: Spec, arm: Arm, shown: Sequence[Score]) -> list[tuple[str, Printed]]:

@@ -118,14 +118,13 @@ def _document(title: str, body: str) -> str:
 
 
 def _header(subtitle: str, banners: Sequence[str]) -> str:
-    said = "".join(f"<p class=banner>{html.escape(text)}</p>\n" for text in banners[:_MOST_BANNERS])
+    lines = [f"<p class=banner>{html.escape(text)}</p>\n" for text in banners]
+    shown = "".join(lines[:_MOST_BANNERS])
     if len(banners) > _MOST_BANNERS:
-        rest = "".join(
-            f"<p class=banner>{html.escape(text)}</p>\n" for text in banners[_MOST_BANNERS:]
-        )
+        rest = "".join(lines[_MOST_BANNERS:])
         more = len(banners) - _MOST_BANNERS
-        said += f"<details>\n<summary>{more} more warnings</summary>\n{rest}</details>\n"
-    return f"<p class=lead>{html.escape(subtitle)}</p>\n{said}"
+        shown += f"<details>\n<summary>{more} more warnings</summary>\n{rest}</details>\n"
+    return f"<p class=lead>{html.escape(subtitle)}</p>\n{shown}"
 
 
 def _section(table: Table, heading: str = "h2", within: str = "") -> str:

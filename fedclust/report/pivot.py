@@ -45,7 +45,7 @@ class Pivot:
 
 def pivots(arms: Sequence[Arm]) -> list[Pivot]:
     """One per method whose arms differ in exactly two options, each with two values or more."""
-    found = []
+    grids = []
     for algorithm in dict.fromkeys(arm.algorithm for arm in arms):
         own = [arm for arm in arms if arm.algorithm == algorithm]
         keys = list(dict.fromkeys(key for arm in own for key in arm.factors))
@@ -58,8 +58,8 @@ def pivots(arms: Sequence[Arm]) -> list[Pivot]:
         down, across = varying
         places = {(arm.factors.get(down, ""), arm.factors.get(across, "")): arm for arm in own}
         if len(places) == len(own) and len(own) > max(len(values[key]) for key in varying):
-            found.append(Pivot(algorithm, down, across, values[down], values[across], places))
-    return found
+            grids.append(Pivot(algorithm, down, across, values[down], values[across], places))
+    return grids
 
 
 def pivot_tables(spec: Spec, arms: Sequence[Arm]) -> list[Table]:
@@ -72,8 +72,8 @@ def pivot_tables(spec: Spec, arms: Sequence[Arm]) -> list[Table]:
         ended = {
             place: arm.by_seed(spec.metric) for place, arm in pivot.arms.items() if arm.finished
         }
-        found = standings(ended, spec.metric)
-        leading = {place for place, one in found.items() if one.leads}
+        places = standings(ended, spec.metric)
+        leading = {place for place, one in places.items() if one.leads}
         rows = []
         for row in pivot.rows:
             cells = [Cell(text=option(pivot.down, row))]
@@ -98,7 +98,7 @@ def pivot_tables(spec: Spec, arms: Sequence[Arm]) -> list[Table]:
                 ),
                 notes=(
                     "Mean ± standard deviation over seeds.",
-                    *rule(list(found.values()), spec.metric),
+                    *rule(list(places.values()), spec.metric),
                 ),
             )
         )

@@ -48,9 +48,9 @@ def read_runs(folder: Path) -> list[Run]:
         raise RunFolderError(
             f"{folder} is not a folder; give the folder of a job or of a sweep, e.g. outputs/<name>"
         )
-    found = job_folders(folder)
+    folders = job_folders(folder)
     runs, reasons = [], []
-    for one in found:
+    for one in folders:
         try:
             run = read_run(one)
         except DataError as error:
@@ -62,7 +62,7 @@ def read_runs(folder: Path) -> list[Run]:
             reasons.append(f"{one.name} {_state(run)}")
             continue
         runs.append(run)
-    alone = found == [folder]  # one job asked for by its own folder is of no other sweep
+    alone = folders == [folder]  # one job asked for by its own folder is of no other sweep
     runs = runs if alone else [run for run in _placed(runs) if run.place >= 0]
     if not runs and reasons:
         raise RunFolderError(f"{folder} holds no job with results: {'; '.join(reasons)}")
@@ -76,12 +76,12 @@ def read_runs(folder: Path) -> list[Run]:
 
 def job_folders(folder: Path) -> list[Path]:
     """The folders at or below `folder` that hold files of a job, sorted."""
-    found = []
+    folders = []
     for where, below, files in os.walk(folder):
         below[:] = [name for name in below if name not in _BELOW]
         if {"config.yaml", "rounds.csv", "status.json"} & set(files):
-            found.append(Path(where))
-    return sorted(found)
+            folders.append(Path(where))
+    return sorted(folders)
 
 
 def left_out(folder: Path, known: Mapping[Path, Run]) -> list[str]:

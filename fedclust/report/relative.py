@@ -53,7 +53,7 @@ class Relative:
         mean: NDArray[np.float64] = self.shares.mean(axis=1)
         return mean
 
-    def said(self, row: int, column: int) -> str:
+    def cell_text(self, row: int, column: int) -> str:
         """A share with its marks; a dash where the method did not run."""
         share = self.shares[row, column]
         below = BELOW if share < self.common[column] else ""
@@ -61,7 +61,7 @@ class Relative:
             filter(None, (percent(share), below + LACKS * bool(self.lacks[row, column])))
         )
 
-    def said_mean(self, row: int) -> str:
+    def mean_text(self, row: int) -> str:
         """The mean of a row, marked where one of its shares lacks seeds."""
         mark = LACKS if self.lacks[row].any() else ""
         return " ".join(filter(None, (percent(self.means[row]), mark)))
@@ -119,32 +119,32 @@ def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
 
 def relative_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     """A row per method, a column per federation; None as for `relative`."""
-    found = relative(spec, arms)
-    if found is None:
+    results = relative(spec, arms)
+    if results is None:
         return None
     rows, records = [], []
     for row, (name, shares, mean) in enumerate(
-        zip(found.names, found.shares, found.means, strict=True)
+        zip(results.names, results.shares, results.means, strict=True)
     ):
         record: dict[str, Any] = {"arm": name, "mean": mean}
-        record |= dict(zip(found.settings, shares.tolist(), strict=True))
+        record |= dict(zip(results.settings, shares.tolist(), strict=True))
         records.append({key: "" if value != value else value for key, value in record.items()})
-        cells = [Cell(text=found.said(row, column)) for column in range(len(shares))]
-        rows.append((Cell(text=name), Cell(text=found.said_mean(row)), *cells))
+        cells = [Cell(text=results.cell_text(row, column)) for column in range(len(shares))]
+        rows.append((Cell(text=name), Cell(text=results.mean_text(row)), *cells))
     return Table(
         name="relative",
         title=f"{title(spec.metric)} in percent of what knowing the true groups gives",
-        columns=("arm", "mean", *found.settings),
+        columns=("arm", "mean", *results.settings),
         rows=tuple(rows),
         records=tuple(records),
-        notes=(explained(found),),
+        notes=(explained(results),),
     )
 
 
-def explained(found: Relative) -> str:
+def explained(results: Relative) -> str:
     """The caption: how the numbers are computed."""
-    others = [s for s, k in zip(found.settings, found.knowing, strict=True) if k not in _ORACLE]
-    with_defaults = ", with default settings," if _ORACLE[1] in found.knowing else ""
+    others = [s for s, k in zip(results.settings, results.knowing, strict=True) if k not in _ORACLE]
+    with_defaults = ", with default settings," if _ORACLE[1] in results.knowing else ""
     without = (
         f" In {' and '.join(others)} there is no oracle; the scores are divided by FedAvg's, which "
         "is the oracle of a single group."
@@ -156,7 +156,7 @@ def explained(found: Relative) -> str:
         "is as good as "
         f"FedAvg inside the true groups.{without} {BELOW}: below FedAvg, one model for all. "
         "Methods by their mean over the federations; those that did not run in all of them last."
-        + (f" {LACKS}: seeds that others have are missing." if found.lacks.any() else "")
+        + (f" {LACKS}: seeds that others have are missing." if results.lacks.any() else "")
     )
 
 

@@ -14,7 +14,7 @@ def other_data(arms: Sequence[Arm]) -> list[str]:
     Compared are the digests that jobs keep of their examples and of the partition of every seed;
     jobs of earlier versions have none.
     """
-    told = []
+    lines = []
     for setting in settings_of(arms):
         met: dict[str, dict[str, list[str]]] = {}  # what → digest → arms
         for arm in arms:
@@ -24,12 +24,12 @@ def other_data(arms: Sequence[Arm]) -> list[str]:
         differing = {what: by for what, by in met.items() if len(by) > 1}
         if differing:
             what, by = next(iter(differing.items()))
-            told.append(
+            lines.append(
                 f"{setting + ': ' if setting else ''}the jobs met different data ({what}): "
                 f"{' | '.join(', '.join(names) for names in by.values())}; differences between "
                 "them may come from the data"
             )
-    return told
+    return lines
 
 
 def widening(arms: Sequence[Arm]) -> dict[str, float]:
@@ -39,7 +39,7 @@ def widening(arms: Sequence[Arm]) -> dict[str, float]:
     Infinite where all n seeds are tested on the same examples. Where they draw them from the same
     rows, √(1 + n · test / training examples): Nadeau and Bengio, Machine Learning 52 (2003).
     """
-    found = {}
+    widths = {}
     for setting in settings_of(arms):
         seeds = {
             seed: one
@@ -55,18 +55,18 @@ def widening(arms: Sequence[Arm]) -> dict[str, float]:
                 sum(float(one[split]["total"]) for one in seeds.values())
                 for split in ("test", "train")
             )
-            found[setting] = math.sqrt(1 + len(seeds) * test / train) if drawn else math.inf
-    return found
+            widths[setting] = math.sqrt(1 + len(seeds) * test / train) if drawn else math.inf
+    return widths
 
 
-def told_of_tests(arms: Sequence[Arm]) -> list[str]:
+def limits_of_tests(arms: Sequence[Arm]) -> list[str]:
     """What intervals and p values over seeds can say of new data, a line for each kind of test."""
-    found = widening(arms)
-    fixed = [setting for setting, width in found.items() if math.isinf(width)]
-    drawn = [setting for setting, width in found.items() if not math.isinf(width)]
+    widening_by_setting = widening(arms)
+    fixed = [setting for setting, width in widening_by_setting.items() if math.isinf(width)]
+    drawn = [setting for setting, width in widening_by_setting.items() if not math.isinf(width)]
 
     def among(some: Sequence[str]) -> str:
-        return f" in {', '.join(some)}" if len(some) < len(found) else ""
+        return f" in {', '.join(some)}" if len(some) < len(widening_by_setting) else ""
 
     lines = []
     if fixed:
@@ -75,7 +75,7 @@ def told_of_tests(arms: Sequence[Arm]) -> list[str]:
             "over training only, and cannot speak of new data."
         )
     if drawn:
-        widths = sorted({f"{found[setting]:.1f}" for setting in drawn}, key=float)
+        widths = sorted({f"{widening_by_setting[setting]:.1f}" for setting in drawn}, key=float)
         lines.append(
             f"Every seed draws its test examples from the same rows{among(drawn)}, so that seeds "
             "err together: p values are too small to speak of new data, and an interval for these "
@@ -87,9 +87,9 @@ def told_of_tests(arms: Sequence[Arm]) -> list[str]:
 
 def _digests(arm: Arm) -> list[tuple[str, str]]:
     """What the jobs of an arm met, with its digest."""
-    found = []
+    digests = []
     for run in arm.run.parts or (arm.run,):
         data = run.federation.get("data")
         if isinstance(data, Mapping):
-            found += [(str(what), str(digest)) for what, digest in data.items()]
-    return found
+            digests += [(str(what), str(digest)) for what, digest in data.items()]
+    return digests

@@ -96,19 +96,19 @@ def _tags(arms: Sequence[Arm]) -> dict[str, str]:
 
 def mixed_versions(arms: Sequence[Arm]) -> list[str]:
     """What a reader must know where not one version computed everything, one line each."""
-    told = []
+    lines = []
     for what in ("fedclust", "commit"):
         given = [(arm, _version(run, what)) for arm in arms for run in arm.run.parts or (arm.run,)]
         if len({value for _, value in given}) > 1:
-            told.append(f"computed by different versions ({what}): {_shared(given, len(given))}")
+            lines.append(f"computed by different versions ({what}): {_shared(given, len(given))}")
     continued = [
         arm.label
         for arm in arms
         if any(run.versions.get("before") for run in arm.run.parts or (arm.run,))
     ]
     if continued:
-        told.append(f"continued by another version than begun: {', '.join(continued)}")
-    return told
+        lines.append(f"continued by another version than begun: {', '.join(continued)}")
+    return lines
 
 
 def _command(folder: Path, arms: Sequence[Arm]) -> str:

@@ -74,11 +74,11 @@ def _print(report: Contents, console: Console) -> None:
     papers = list(dict.fromkeys(one[0] for one in printed.values() if one))
     for head in (*papers, "seeds"):
         grid.add_column(head, justify="right")
-    found = standing(report.arms, column, metric)
+    places = standing(report.arms, column, metric)
     for arm in report.arms:
         score = factor(metric) * np.array(list(arm.by_seed(metric, report.spec.score).values()))
         others = (plus_minus(arm.last(name)) for name in beside)
-        leads = arm.label in found and found[arm.label].leads
+        leads = arm.label in places and places[arm.label].leads
         mark = "* " if leads and not console.is_terminal else ""  # a file has no bold
         text = Text(mark + plus_minus(score), style="bold" if leads else "")
         numbers = dict(filter(None, [printed[arm.label]]))
@@ -87,9 +87,9 @@ def _print(report: Contents, console: Console) -> None:
         grid.add_row(Text(arm.label), *cells)
     console.print(grid)
     console.print(Text("mean ± std over seeds", style="dim"))
-    for line in rule(list(found.values()), metric):
-        told = line if console.is_terminal else line.replace("Bold:", "*:", 1)
-        console.print(Text(told, style="dim"), soft_wrap=True)
+    for line in rule(list(places.values()), metric):
+        marked = line if console.is_terminal else line.replace("Bold:", "*:", 1)
+        console.print(Text(marked, style="dim"), soft_wrap=True)
     _print_claims(report, console)
     lines = list(filter(None, map(words, report.arms)))
     for line in lines[:_MOST_LINES]:

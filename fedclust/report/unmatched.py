@@ -23,15 +23,15 @@ def unmatched(spec: Spec, arms: Sequence[Arm]) -> list[str]:
         "target": [spec.target.arm] if spec.target is not None and spec.target.arm else [],
         "order": [name for name in spec.order if name not in pieces | cases],
     }
-    found = []
+    parts = []
     for key, names in asked.items():
         unknown = [name for name in names if not any(arm.is_called(name) for arm in arms)]
         if unknown:
-            found.append(f"report.{key} names {_listed(unknown)}")
-    if not found:
+            parts.append(f"report.{key} names {_listed(unknown)}")
+    if not parts:
         return []
     known = _listed([arm.name for arm in arms])
-    return [f"No arm here is called so: {'; '.join(found)}. Arms: {known}."]
+    return [f"No arm here is called so: {'; '.join(parts)}. Arms: {known}."]
 
 
 def _listed(names: Sequence[str]) -> str:

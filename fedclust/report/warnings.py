@@ -18,43 +18,43 @@ _EXPLODED = 100  # nats per example; guessing among 62 classes costs 4
 
 def banners(folder: Path, arms: Sequence[Arm], reference: Reference) -> list[str]:
     """Warnings that stand above all numbers of a report, one line each."""
-    told = []
+    lines = []
     for used, meant in dict.fromkeys(
         (arm.run.choices.get("dataset"), arm.stand_in) for arm in arms
     ):
         if meant:
-            told.append(
+            lines.append(
                 f"{used} stands in for {meant} (fetch it with `fedclust data {meant}`): not "
                 "comparable "
                 "with the published numbers"
             )
     smaller = sorted({arm.run.scale for arm in arms} - {"paper"})
     if smaller:
-        told.append(f"scaled run ({', '.join(smaller)}): compare orderings, not values")
+        lines.append(f"scaled run ({', '.join(smaller)}): compare orderings, not values")
     if others := dict.fromkeys(key for arm in arms for key in arm.changed):
-        told.append(f"not the experiment's protocol: {', '.join(others)} on the command line")
+        lines.append(f"not the experiment's protocol: {', '.join(others)} on the command line")
     remarks: dict[str, list[str]] = {}
     for arm in arms:
         for remark in arm.run.status.get("remarks") or ():
             remarks.setdefault(str(remark), []).append(arm.label)
-    for remark, said_of in remarks.items():
-        whose = "" if len(said_of) == len(arms) else f"{', '.join(said_of)}: "
-        told.append(f"{whose}{remark}")
+    for remark, labels in remarks.items():
+        whose = "" if len(labels) == len(arms) else f"{', '.join(labels)}: "
+        lines.append(f"{whose}{remark}")
     for arm in arms:
-        told += _of_arm(arm)
+        lines += _of_arm(arm)
     runs = {run.folder: run for arm in arms for run in arm.run.parts or (arm.run,)}
     for one in runs.values():
         if changed := broken(one):
-            told.append(
+            lines.append(
                 f"{one.folder.name}: {', '.join(changed)} damaged or changed since the job wrote "
                 f"{'it' if len(changed) == 1 else 'them'}; the numbers may not be the job's"
             )
-    told += other_data(arms)
-    told += left_out(folder, runs)
-    told += mixed_versions(arms)
+    lines += other_data(arms)
+    lines += left_out(folder, runs)
+    lines += mixed_versions(arms)
     names = {str(arm.run.config.get("name")) for arm in arms}
     if len(names) > 1:
-        told.append(
+        lines.append(
             f"{len(names)} runs are mixed here ({', '.join(sorted(names))}): report each by itself"
         )
     switches: dict[str, list[str]] = {}
@@ -63,32 +63,32 @@ def banners(folder: Path, arms: Sequence[Arm], reference: Reference) -> list[str
             switches.setdefault(switch, []).append(arm.name)
     for switch, users in switches.items():
         where = "" if len(users) == len(arms) else f" ({', '.join(dict.fromkeys(users))})"
-        told.append(f"as published, not as is sound: {switch}{where}")
-    return told
+        lines.append(f"as published, not as is sound: {switch}{where}")
+    return lines
 
 
 def _of_arm(arm: Arm) -> list[str]:
     """Whether its run has ended, which seeds failed, and a loss that exploded."""
-    told = []
+    lines = []
     state = arm.run.status.get("state", "unknown")
     given = arm.run.status.get("rounds") or arm.run.config.get("rounds")
     planned = counted(given, "round") if isinstance(given, int) else "? rounds"
     if state == "failed":
         error = arm.run.status.get("error") or "no reason recorded"
-        told.append(f"{arm.label} failed after {arm.run.rounds} of {planned}: {error}")
+        lines.append(f"{arm.label} failed after {arm.run.rounds} of {planned}: {error}")
     elif state == "done" and isinstance(given, int) and arm.run.rounds < given:
-        told.append(
+        lines.append(
             f"{arm.label} is done, but its rounds.csv ends after {arm.run.rounds} of {planned}: "
             "delete the folder and run it again"
         )
     elif state != "done":
-        told.append(f"{arm.label} is not finished ({state}, {arm.run.rounds} of {planned})")
-    told += [
+        lines.append(f"{arm.label} is not finished ({state}, {arm.run.rounds} of {planned})")
+    lines += [
         f"{arm.label}: seed {seed} failed and is left out of all numbers: {error}"
         for seed, error in sorted(arm.run.failed.items())
     ]
     if arm.curve("train_loss") and (loss := float(arm.last("train_loss").max())) > _EXPLODED:
-        told.append(
+        lines.append(
             f"{arm.label}: the training loss ends at {loss:.2g}; a smaller solver.lr may help"
         )
-    return told
+    return lines

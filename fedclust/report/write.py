@@ -112,32 +112,32 @@ def contents(folder: Path, reference: Reference) -> Contents:
 def _contents(folder: Path, read: Sequence[Run], reference: Reference) -> Contents:
     runs = pool_seeds(read)
     spec = Spec.of(runs[0].config, reference)
-    found = arms(runs, spec.order, reference.changed)
+    shown = arms(runs, spec.order, reference.changed)
     tables = [
-        headline(spec, found),
-        claims_table(spec, found),
-        *([] if len(settings_of(found)) > 1 else pivot_tables(spec, found)),
-        comparison_table(spec, found),
-        overall_table(spec, found),
-        relative_table(spec, found),
-        target_table(spec, found),
-        fairness_table(found),
-        recovery_table(found)
-        if any(arm.curve("purity") for arm in found)
-        else clusters_table(found),
-        changes_table(found),
-        cost_table(found),
-        rounds_table(spec, found),
-        federation_table(spec, found),
-        class_table(found),
-        settings_table(found),
-        made_table(folder, found),
+        headline(spec, shown),
+        claims_table(spec, shown),
+        *([] if len(settings_of(shown)) > 1 else pivot_tables(spec, shown)),
+        comparison_table(spec, shown),
+        overall_table(spec, shown),
+        relative_table(spec, shown),
+        target_table(spec, shown),
+        fairness_table(shown),
+        recovery_table(shown)
+        if any(arm.curve("purity") for arm in shown)
+        else clusters_table(shown),
+        changes_table(shown),
+        cost_table(shown),
+        rounds_table(spec, shown),
+        federation_table(spec, shown),
+        class_table(shown),
+        settings_table(shown),
+        made_table(folder, shown),
     ]
     return Contents(
         folder=folder,
         spec=spec,
-        arms=found,
-        banners=banners(folder, found, reference),
+        arms=shown,
+        banners=banners(folder, shown, reference),
         tables=[
             replace(
                 table,
@@ -214,20 +214,20 @@ def _write(report: Contents) -> list[Picture]:
     return pictures
 
 
-def _subtitle(found: Sequence[Arm]) -> str:
+def _subtitle(arms: Sequence[Arm]) -> str:
     """What was run: data, partition and model where all arms share them, arms, seeds, rounds."""
     parts = []
-    settings = len(settings_of(found))
+    settings = len(settings_of(arms))
     for group in ("dataset", "partition", "scenario", "model"):
-        values = {arm.run.choices.get(group) for arm in found}
+        values = {arm.run.choices.get(group) for arm in arms}
         value = values.pop() if len(values) == 1 else None
         if value and value != "static":
             parts.append(f"{group} {value}")
-    seeds = sorted({len(arm.run.seeds) for arm in found})
-    rounds = sorted({arm.run.rounds for arm in found})
+    seeds = sorted({len(arm.run.seeds) for arm in arms})
+    rounds = sorted({arm.run.rounds for arm in arms})
     if settings > 1:
         parts.append(f"{settings} settings")
-    parts.append(f"{len(found)} {'arm' if len(found) == 1 else 'arms'}")
+    parts.append(f"{len(arms)} {'arm' if len(arms) == 1 else 'arms'}")
     parts.append(f"{_span(seeds)} {'seed' if seeds == [1] else 'seeds'}")
     parts.append(f"{_span(rounds)} {'round' if rounds == [1] else 'rounds'}")
     return " · ".join(parts)

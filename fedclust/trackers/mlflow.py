@@ -54,9 +54,9 @@ class MLflowTracker:
 
     def _created(self, about: About) -> str:
         """The identity of a new run."""
-        found = self._client.get_experiment_by_name(self._experiment)
+        known = self._client.get_experiment_by_name(self._experiment)
         identity = (
-            found.experiment_id if found else self._client.create_experiment(self._experiment)
+            known.experiment_id if known else self._client.create_experiment(self._experiment)
         )
         tags = {_plain(name): value for name, value in about.tags.items()}
         tags["fedclust.folder"] = str(about.folder.resolve())

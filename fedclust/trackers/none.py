@@ -12,13 +12,13 @@ class NoTracker:
     """Takes numbers and drops them; a tracker of your own overrides what it needs."""
 
     def begin(self, about: About) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def log(self, round: int, values: Mapping[int, Mapping[str, float]]) -> None:  # noqa: A002
-        """Nothing."""
+        """Does nothing."""
 
     def end(self, summary: Mapping[str, float], report: Callable[[], Path]) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""

@@ -19,7 +19,7 @@ from fedclust.report.arms import Arm, arms
 from fedclust.report.comparison import comparison_table
 from fedclust.report.federations import federation_table
 from fedclust.report.reading import read_runs
-from fedclust.report.same_data import told_of_tests, widening
+from fedclust.report.same_data import limits_of_tests, widening
 from fedclust.report.spec import Spec
 from fedclust.report.statistics.paired import paired
 from fedclust.runtime.folder import RunFolder
@@ -83,7 +83,7 @@ def test_a_report_says_what_its_intervals_are_over(tmp_path: Path) -> None:
     fixed = edited(tmp_path, lambda one, first: one.update(tested=first["tested"]))
     assert "over training only, and cannot speak of new data" in told(fixed)
     old = edited(tmp_path, lambda one, _: one.pop("tested"))  # as an earlier version wrote
-    assert told_of_tests(old) == []
+    assert limits_of_tests(old) == []
     table = federation_table(Spec(), old)
     assert table is not None
     assert len(table.notes) == 1

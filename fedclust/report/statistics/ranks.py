@@ -74,9 +74,9 @@ def bars(mean_ranks: NDArray[np.float64], difference: float) -> list[tuple[int, 
     Returns:
         Every largest run of two or more whose ranks span less than `difference`.
     """
-    found: list[tuple[int, int]] = []
+    groups: list[tuple[int, int]] = []
     for first in range(len(mean_ranks)):
         last = int(np.searchsorted(mean_ranks, mean_ranks[first] + difference, side="left")) - 1
-        if last > first and (not found or last > found[-1][1]):
-            found.append((first, last))
-    return found
+        if last > first and (not groups or last > groups[-1][1]):
+            groups.append((first, last))
+    return groups

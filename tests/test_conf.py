@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -46,6 +47,42 @@ def test_every_choice_composes_and_fits_its_class(group: str, name: str) -> None
     Objects().check(config[group], group)
     if group in ("algorithm", "cluster_metric", "partition", "scenario", "solver"):
         assert type(Objects().make(config[group], group)).__module__.startswith("fedclust.")
+
+
+# variants: their first line says what is another
+VARIANTS = {
+    "partition": (
+        *("class_overlap", "class_subsets_emnist", "dirichlet_clients", "dirichlet_label_groups"),
+        "majority_class",
+    )
+}
+OWN_DEFAULTS = [
+    (group, name)
+    for group, name in CHOICES
+    if group not in ("model", "solver") and name not in VARIANTS.get(group, ())
+]
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), OWN_DEFAULTS, ids=["/".join(choice) for choice in OWN_DEFAULTS]
+)
+def test_what_a_choice_writes_is_the_default_of_its_class(group: str, name: str) -> None:
+    assert list(_others(yaml.safe_load((CONF / group / f"{name}.yaml").read_text()), group)) == []
+
+
+def _others(node: Any, key: str) -> Iterator[str]:
+    """Options below a node that are not what their class takes by default; solvers aside."""
+    if not isinstance(node, dict) or node.get("_target_") == "fedclust.solver.Solver":
+        return
+    part = get_object(node["_target_"]) if "_target_" in node else None
+    known = inspect.signature(part).parameters if part is not None else {}
+    for name, value in node.items():
+        yield from _others(value, f"{key}.{name}")
+        default = known[name].default if name in known else inspect.Parameter.empty
+        plain = list(default) if isinstance(default, tuple) else default
+        elsewhere = isinstance(value, dict) or "${" in str(value)
+        if default is not inspect.Parameter.empty and not elsewhere and plain != value:
+            yield f"{key}.{name}={value}, the class has {default}"
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES, ids=["/".join(choice) for choice in CHOICES])

@@ -125,6 +125,13 @@ def test_what_a_users_file_merely_imports_is_none(
         mine.make(node, "tracker")
 
 
+def test_a_module_passes_on_only_the_parts_that_it_says_it_does() -> None:
+    known = Objects().attribute("fedclust.algorithms.shift.ShiftTest", "__name__", "")
+    assert known == "ShiftTest"
+    with pytest.raises(ConfigError, match=r"flexcfl\.ShiftTest is not allowed"):
+        Objects().attribute("fedclust.algorithms.flexcfl.ShiftTest", "__name__", "")
+
+
 def test_a_file_named_like_a_module_does_not_open_that_module(tmp_path: Path) -> None:
     (tmp_path / "subprocess.py").touch()
     with pytest.raises(ConfigError, match=r"_target_=subprocess\.Popen is not allowed"):

@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
@@ -18,10 +20,8 @@ from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch.compose import register
 from fedclust.papers.reports import spec_of
-from fedclust.report.against_best import Standing
+from fedclust.report.against_best import MARGIN
 from fedclust.report.arms import Arm, arms
-from fedclust.report.comparison import Overall, overall
-from fedclust.report.headline import score_column, standing
 from fedclust.report.pooling import pool_seeds
 from fedclust.report.reading import read_runs
 from fedclust.report.relative import Relative, relative
@@ -30,6 +30,8 @@ from fedclust.report.spec import Spec
 
 EXPERIMENT = "benchmark"
 KNOWING = "oracle"
+REFERENCE = "fedavg"
+ALIKE = 0.5  # points between near copies
 _OVER = ("done", "failed")  # states of a job that will not go on
 
 
@@ -97,20 +99,51 @@ class Results:
         return relative(self.spec, self.counted)
 
     @cached_property
-    def competing(self) -> list[Arm]:
-        """Those of methods that are not told the groups."""
-        return [arm for arm in self.counted if arm.algorithm != KNOWING]
+    def helped(self) -> list[str]:
+        """The cases of federations in which knowing the groups is worth something: the oracle leads
+        one model for all by more than `MARGIN` points.
+        """
+        return [
+            one.case
+            for one in self.complete
+            if {KNOWING, REFERENCE} <= one.arms.keys()
+            and 100 * (_mean(one, KNOWING) - _mean(one, REFERENCE)) > MARGIN
+        ]
 
     @cached_property
-    def overall(self) -> Overall | None:
-        """Ranks over the federations; None for one."""
-        return overall(self.spec, self.competing)
+    def families(self) -> Mapping[str, Sequence[str]]:
+        """Methods that are not told the groups and ran in every federation, by the first of their
+        near copies (FedAvg before others): those linked by pairs that are less than `ALIKE` points
+        apart in the same seed, in the mean over seeds and then over federations.
+        """
+        ran = [one.arms for one in self.complete]
+        names = [n for n in ran[0] if n != KNOWING and all(n in arms for arms in ran)]
+        scores = {n: [arms[n].by_seed("accuracy") for arms in ran] for n in names}
+        families: dict[str, list[str]] = {}
+        for name in sorted(names, key=lambda name: name != REFERENCE):
+            kin = [
+                first
+                for first, family in families.items()
+                if any(_gap(scores[name], scores[other]) < ALIKE for other in family)
+            ]
+            joined = [other for first in kin for other in families.pop(first)]
+            families[(joined or [name])[0]] = [*joined, name]
+        return families
 
-    @cached_property
-    def standing(self) -> Mapping[str, Standing]:
-        """Every arm against the best of its federation, by label."""
-        column = score_column(self.spec, self.competing)
-        return standing(self.competing, column, self.spec.metric)
+
+def _mean(one: Federation, name: str) -> float:
+    return float(one.arms[name].last("accuracy").mean())
+
+
+def _gap(left: Sequence[Mapping[int, float]], right: Sequence[Mapping[int, float]]) -> float:
+    """Points between two methods, from their scores by seed in every federation."""
+    gaps = [
+        100 * fmean(abs(own[seed] - other[seed]) for seed in own.keys() & other.keys())
+        if own.keys() & other.keys()
+        else inf
+        for own, other in zip(left, right, strict=True)
+    ]
+    return fmean(gaps)
 
 
 def results(folder: Path) -> Results:

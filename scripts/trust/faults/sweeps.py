@@ -99,6 +99,16 @@ def with_a_bad_job(bad: str, number: int, folder: Path) -> tuple[str, str]:
     return ("refused" if found == alone() else "wrong"), first.err[-300:]
 
 
+def with_an_option(typed: str, folder: Path) -> tuple[str, str]:
+    """A sweep over two methods that both have the option that is typed: both run."""
+    swept = [text for text in SWEEP if not text.startswith("algorithm=")]
+    done = called([*swept, "algorithm=ifca,cfl_mgd", typed], folder)
+    if done.status != 0 or "Traceback" in done.err:
+        return "crashed", done.end
+    jobs = list((folder / "outputs").rglob("summary.csv"))
+    return ("survived" if len(jobs) == 2 else "wrong"), done.end
+
+
 @cache
 def alone() -> list[str]:
     """The results of the sweep's jobs, sorted."""
@@ -207,6 +217,8 @@ def cases(quick: bool) -> Iterator[Case]:
         for number in range(2):
             work = partial(with_a_bad_job, bad, number)
             yield Case("sweep", f"a bad job, {bad} {number}", work)
+    for typed in ("algorithm.restart_fraction=0.1", "+algorithm.restart_fraction=0.1"):
+        yield Case("sweep", f"both methods, {typed}", partial(with_an_option, typed))
     for number in range(2 if quick else 20):
         for hit in (0, 1):
             for signum in (signal.SIGKILL, signal.SIGTERM):

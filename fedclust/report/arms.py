@@ -42,6 +42,11 @@ class Arm:
         return SEPARATOR.join(part for part in (self.name, self.setting) if part)
 
     @property
+    def jobs(self) -> Sequence[Run]:
+        """The single jobs it was joined from, or its only one."""
+        return self.run.parts or (self.run,)
+
+    @property
     def algorithm(self) -> str:
         """The algorithm choice."""
         return self.run.choices.get("algorithm") or self.name

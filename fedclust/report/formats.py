@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,3 +93,10 @@ def plus_minus(values: NDArray[np.float64], digits: int = 2) -> str:
         return "–"
     mean = f"{values.mean():.{digits}f}"
     return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean
+
+
+def listed(names: Collection[str], most: int) -> str:
+    """The first names, once each, and how many more there are."""
+    once = list(dict.fromkeys(names))
+    more = f" and {len(once) - most} more" if len(once) > most else ""
+    return ", ".join(once[:most]) + more

@@ -137,23 +137,21 @@ def _section(table: Table, heading: str = "h2", within: str = "") -> str:
     return f"<section class={table.name} id={name}>\n{inner}</section>\n"
 
 
-def _width(png: bytes) -> int:
-    """The width to show a picture at, in CSS pixels: 80 to the inch of the printed figure."""
-    return int.from_bytes(png[16:20], "big") * 80 // int(RC["savefig.dpi"])
-
-
-def _height(png: bytes) -> int:
-    """The height to show a picture at, in the same pixels."""
-    return int.from_bytes(png[20:24], "big") * 80 // int(RC["savefig.dpi"])
+def _size(png: bytes) -> tuple[int, int]:
+    """Width and height to show a picture at, in CSS pixels: 80 to an inch of the printed figure."""
+    edges = (int.from_bytes(png[place : place + 4], "big") for place in (16, 20))
+    width, height = (edge * 80 // int(RC["savefig.dpi"]) for edge in edges)
+    return width, height
 
 
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.png).decode()
     caption = html.escape(picture.caption)
-    kind = "wide" if _width(picture.png) > _COLUMN else ""
-    kind += " tall" if _height(picture.png) > _TALL * _width(picture.png) else ""
+    width, height = _size(picture.png)
+    kind = "wide" if width > _COLUMN else ""
+    kind += " tall" if height > _TALL * width else ""
     return (
         f'<figure class="{kind.strip()}" id="{html.escape(picture.name)}">\n'
-        f'<img width={_width(picture.png)} alt="{caption}" src="data:image/png;base64,{data}">\n'
+        f'<img width={width} alt="{caption}" src="data:image/png;base64,{data}">\n'
         f"<figcaption>{caption}</figcaption>\n</figure>\n"
     )

@@ -18,6 +18,7 @@ from fedclust.helpers.errors import DataError, RunFolderError, counted, printabl
 from fedclust.helpers.files import harmless
 from fedclust.metrics.meanings import read_meanings
 from fedclust.report.changed_files import broken
+from fedclust.report.formats import listed
 from fedclust.report.pooling import identity
 from fedclust.report.runs import Curve, Run, unreadable
 from fedclust.report.sweep import UNNAMED, Sweep, read_sweep
@@ -135,9 +136,8 @@ def _joined(sweep: Sweep, known: Mapping[Path, Run]) -> list[str]:
     ]
     if not own or not earlier:
         return []
-    more = f" and {len(earlier) - _NAMED} more" if len(earlier) > _NAMED else ""
     jobs = counted(len(earlier), "job")
-    return [f"{jobs} of earlier sweeps of this name: {', '.join(earlier[:_NAMED])}{more}"]
+    return [f"{jobs} of earlier sweeps of this name: {listed(earlier, _NAMED)}"]
 
 
 def read_run(folder: Path) -> Run:

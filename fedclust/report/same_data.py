@@ -45,7 +45,7 @@ def widening(arms: Sequence[Arm]) -> dict[str, float]:
             seed: one
             for arm in arms
             if arm.setting == setting
-            for run in arm.run.parts or (arm.run,)
+            for run in arm.jobs
             for seed, one in run.federation.get("seeds", {}).items()
             if "tested" in one
         }
@@ -88,7 +88,7 @@ def limits_of_tests(arms: Sequence[Arm]) -> list[str]:
 def _digests(arm: Arm) -> list[tuple[str, str]]:
     """What the jobs of an arm met, with its digest."""
     digests = []
-    for run in arm.run.parts or (arm.run,):
+    for run in arm.jobs:
         data = run.federation.get("data")
         if isinstance(data, Mapping):
             digests += [(str(what), str(digest)) for what, digest in data.items()]

@@ -17,6 +17,7 @@ from fedclust.config.schema import is_shown
 from fedclust.helpers.files import harmless
 from fedclust.report.arms import Arm
 from fedclust.report.columns import Column, tabulate
+from fedclust.report.formats import listed
 from fedclust.report.runs import Run
 from fedclust.report.sweep import read_sweep
 from fedclust.report.table import Table
@@ -58,23 +59,17 @@ def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
     parts = []
     for value in values:
         names = list(dict.fromkeys(name for name, v in clear if v == value))
-        parts.append(f"{_some(names)}: {value}")
+        parts.append(f"{listed(names, _MOST_NAMES)}: {value}")
     return "; ".join(parts)
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def made_table(folder: Path, arms: Sequence[Arm]) -> Table | None:
     """What made the numbers: command, version, commit, machine, date and seconds."""
     lines: dict[str, str] = {"command": _command(folder, arms), **_tags(arms)}
     for what in ("fedclust", "commit", "python", "packages", "device", "engine"):
-        given = [(arm, _version(run, what)) for arm in arms for run in arm.run.parts or (arm.run,)]
+        given = [(arm, _version(run, what)) for arm in arms for run in arm.jobs]
         lines["machine" if what == "device" else what] = _shared(given, len(given))
-    dates = sorted({_date(run) for arm in arms for run in arm.run.parts or (arm.run,)})
+    dates = sorted({_date(run) for arm in arms for run in arm.jobs})
     lines["computed on"] = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     seconds = sum(float(arm.total("seconds").sum()) for arm in arms)
     lines["computing time"] = f"{seconds:,.1f} seconds of all jobs and seeds"
@@ -83,9 +78,7 @@ def made_table(folder: Path, arms: Sequence[Arm]) -> Table | None:
 
 def _tags(arms: Sequence[Arm]) -> dict[str, str]:
     """What users have noted with `+tags.NAME=VALUE`, by name."""
-    noted = [
-        (arm, run.config.get("tags") or {}) for arm in arms for run in arm.run.parts or (arm.run,)
-    ]
+    noted = [(arm, run.config.get("tags") or {}) for arm in arms for run in arm.jobs]
     return {
         f"tag {name}": _shared(
             [(arm, str(tags[name])) for arm, tags in noted if name in tags], len(noted)
@@ -98,14 +91,10 @@ def mixed_versions(arms: Sequence[Arm]) -> list[str]:
     """What a reader must know where not one version computed everything, one line each."""
     lines = []
     for what in ("fedclust", "commit"):
-        given = [(arm, _version(run, what)) for arm in arms for run in arm.run.parts or (arm.run,)]
+        given = [(arm, _version(run, what)) for arm in arms for run in arm.jobs]
         if len({value for _, value in given}) > 1:
             lines.append(f"computed by different versions ({what}): {_shared(given, len(given))}")
-    continued = [
-        arm.label
-        for arm in arms
-        if any(run.versions.get("before") for run in arm.run.parts or (arm.run,))
-    ]
+    continued = [arm.label for arm in arms if any(run.versions.get("before") for run in arm.jobs)]
     if continued:
         lines.append(f"continued by another version than begun: {', '.join(continued)}")
     return lines
@@ -125,14 +114,14 @@ def _command(folder: Path, arms: Sequence[Arm]) -> str:
         older = [
             arm.label
             for arm in arms
-            if newest and any(r.folder.resolve() not in newest for r in arm.run.parts or (arm.run,))
+            if newest and any(r.folder.resolve() not in newest for r in arm.jobs)
         ]
     except (OSError, OmegaConfBaseException, YAMLError):
         if len(arms) > 1:
             return "not known (several runs)"
         given, many = [str(text) for text in arms[0].run.config.get("overrides") or ()], []
     typed = shlex.join(["fedclust", "run", *many, *given])
-    return f"{typed}; by a command before it: {_some(older)}" if older else typed
+    return f"{typed}; by a command before it: {listed(older, _MOST_NAMES)}" if older else typed
 
 
 def _version(run: Run, what: str) -> str:

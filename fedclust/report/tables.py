@@ -77,9 +77,6 @@ def recovery_table(arms: Sequence[Arm]) -> Table | None:
 def clusters_table(arms: Sequence[Arm]) -> Table | None:
     """The clusters of a federation without true groups: number, sizes, and how clients move."""
 
-    def churn(arm: Arm) -> NDArray[np.float64]:
-        return per_seed(np.nanmean, _values(arm, "churn"))
-
     columns = [
         ARM,
         _NUMBER_OF_SEEDS,
@@ -87,7 +84,7 @@ def clusters_table(arms: Sequence[Arm]) -> Table | None:
             Column(head, _last(name), lambda v: plus_minus(v, 1), mean_of(name))
             for name, head in _CLUSTERS.items()
         ),
-        Column("mean churn", churn, lambda v: plus_minus(v, 3), mean_of("churn")),
+        Column("mean churn", _means_of("churn"), lambda v: plus_minus(v, 3), mean_of("churn")),
     ]
     notes = [_meanings((*_CLUSTERS, "churn"))]
     title = "Clusters at the end; the federation has no true groups"
@@ -114,6 +111,47 @@ def _bytes(values: NDArray[np.float64]) -> str:
 
 def _seconds(values: NDArray[np.float64]) -> str:
     return f"{values.mean():.1f}" if len(values) else "–"
+
+
+_SHARES = {
+    "changed_before": "before, %",
+    "changed_at_once": "at once, %",
+    "changed_accuracy": "after, %",
+}
+
+
+def changes_table(arms: Sequence[Arm]) -> Table | None:
+    """What the measured changes of a scenario did to every arm; None where there are none.
+
+    Accuracies are means over changes, that after them over all rounds since the first. A change
+    after which no accuracy before it is known, or which another one follows too soon, counts as not
+    recovered.
+    """
+    measured = [arm for arm in arms if arm.curve("changed_clients") is not None]
+    changes, recovered = _number_of("changed_clients"), _number_of("recovery_rounds")
+    columns = [
+        ARM,
+        Column("changes in all seeds", changes, record="changes"),
+        Column(None, recovered, record="recovered"),
+        Column(
+            "clients each", lambda arm: np.nanmean(_values(arm, "changed_clients")), "{:.1f}".format
+        ),
+        *(over_seeds(head, name, _means_of(name), factor=100) for name, head in _SHARES.items()),
+        Column("recovered", lambda arm: f"{recovered(arm)} of {changes(arm)}"),
+        over_seeds("rounds until then", "recovery_rounds", _means_of("recovery_rounds"), 1),
+    ]
+    notes = [_meanings((*_SHARES, "recovery_rounds"))]
+    return tabulate("changes", "Clients whose data changed", columns, measured, notes=notes)
+
+
+def _number_of(metric: str) -> Callable[[Arm], int]:
+    """Reads how many values of a metric an arm has, in all rounds and seeds."""
+    return lambda arm: int((~np.isnan(_values(arm, metric))).sum())
+
+
+def _means_of(metric: str) -> Read:
+    """Reads the mean over rounds [S] of every seed that has any value."""
+    return lambda arm: per_seed(np.nanmean, _values(arm, metric))
 
 
 _COSTS: dict[str, tuple[str, Callable[[NDArray[np.float64]], str]]] = {

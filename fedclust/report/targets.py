@@ -13,8 +13,9 @@ from fedclust.report.columns import Column, tabulate
 from fedclust.report.formats import in_bytes, show, title
 from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
-from fedclust.report.statistics.target import WINDOW, reached
 from fedclust.report.table import Table
+
+WINDOW = 3  # evaluations that a mean must hold the target over
 
 
 def _whole(value: float) -> str:
@@ -133,3 +134,23 @@ def _words(spec: Spec) -> str:
     return (
         f"{part}what {spec.target.arm} has at its end, mean over seeds, as the experiment fixes it"
     )
+
+
+def reached(values: NDArray[np.float64], target: float) -> int | None:
+    """The first evaluation from which the running mean of three stays at or above the target.
+
+    A single lucky evaluation does not count, and nothing is interpolated.
+
+    Args:
+        values: [R] of one run, without NaN.
+        target: in the same unit.
+
+    Returns:
+        The place of the last of the three, or None where the run never gets there for good.
+    """
+    if len(values) < WINDOW:
+        return None
+    means = np.lib.stride_tricks.sliding_window_view(values, WINDOW).mean(axis=1)
+    below = np.flatnonzero(means < target)
+    first = int(below[-1]) + 1 if len(below) else 0
+    return first + WINDOW - 1 if first < len(means) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedclust.report.arms import SEPARATOR, Arm
+from fedclust.report.formats import listed
 from fedclust.report.spec import Spec
 
 _MOST = 8  # names of a kind in a note
@@ -27,15 +28,8 @@ def unmatched(spec: Spec, arms: Sequence[Arm]) -> list[str]:
     for key, names in asked.items():
         unknown = [name for name in names if not any(arm.is_called(name) for arm in arms)]
         if unknown:
-            parts.append(f"report.{key} names {_listed(unknown)}")
+            parts.append(f"report.{key} names {listed(unknown, _MOST)}")
     if not parts:
         return []
-    known = _listed([arm.name for arm in arms])
+    known = listed([arm.name for arm in arms], _MOST)
     return [f"No arm here is called so: {'; '.join(parts)}. Arms: {known}."]
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Names once each, and of many how many more there are."""
-    once = list(dict.fromkeys(names))
-    more = f" and {len(once) - _MOST} more" if len(once) > _MOST else ""
-    return ", ".join(once[:_MOST]) + more

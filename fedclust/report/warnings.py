@@ -42,7 +42,7 @@ def banners(folder: Path, arms: Sequence[Arm], reference: Reference) -> list[str
         lines.append(f"{whose}{remark}")
     for arm in arms:
         lines += _of_arm(arm)
-    runs = {run.folder: run for arm in arms for run in arm.run.parts or (arm.run,)}
+    runs = {run.folder: run for arm in arms for run in arm.jobs}
     for one in runs.values():
         if changed := broken(one):
             lines.append(

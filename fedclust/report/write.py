@@ -13,7 +13,6 @@ import numpy as np
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.arms import Arm, arms, settings_of
-from fedclust.report.changes import changes_table
 from fedclust.report.comparison import comparison_table, overall_table
 from fedclust.report.fairness import fairness_table
 from fedclust.report.federations import class_table, federation_table
@@ -30,6 +29,7 @@ from fedclust.report.settings import made_table, settings_table
 from fedclust.report.spec import Spec
 from fedclust.report.table import Table, in_markdown, one_line
 from fedclust.report.tables import (
+    changes_table,
     claims_table,
     clusters_table,
     cost_table,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedclust.report.arms import arms
-from fedclust.report.changes import changes_table
 from fedclust.report.reading import read_run
+from fedclust.report.tables import changes_table
 from fedclust.runtime.recorder import Recorder
 from fedclust.scenarios.static import Static
 from fedclust.trackers.none import NoTracker

@@ -8,7 +8,7 @@ import scipy.stats
 
 from fedclust.report.statistics import fairness
 from fedclust.report.statistics.aggregates import improvement, iqm, profile, stratified
-from fedclust.report.statistics.target import reached
+from fedclust.report.targets import reached
 
 
 def test_the_interquartile_mean_by_hand() -> None:

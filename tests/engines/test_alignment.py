@@ -103,7 +103,7 @@ def test_blocks_of_clients_do_not_change_what_is_spared(pattern: str) -> None:
     whole = engine.answer(asked)
     decided = PATTERNS[pattern](torch.arange(len(shards)))
     asked = replace(asked, margin=apart(whole.loss, decided))
-    rule = aligning.Along()
+    rule = aligning.AlignRule()
     stacked = StackedModels(engine.network, len(models), models.device, engine.products, rule)
     stacked.parameters.load(models, torch.arange(len(models)), anchor=asked.directions)
     longest = shards.index.shape[1]

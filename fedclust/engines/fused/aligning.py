@@ -32,7 +32,7 @@ def pays(network: Network, longest: int) -> bool:
     return longest <= _MOST and not any(isinstance(layer, IMAGES_ONLY) for layer in network.layers)
 
 
-class Along:
+class AlignRule:
     """A rule that compares the gradients of every client with a direction, `Weight.anchor`, and
     leaves the parameters alone.
 
@@ -98,7 +98,9 @@ def _pairs(x: Tensor) -> Tensor:
     return out
 
 
-def align(models: StackedModels, rule: Along, pool: Pool, call: AlignCall, block: int) -> Alignment:
+def align(
+    models: StackedModels, rule: AlignRule, pool: Pool, call: AlignCall, block: int
+) -> Alignment:
     """Compare the gradients of models for all clients with the models' directions.
 
     Clients whose losses decide end with the forward pass. A block with few others leaves these for

@@ -207,7 +207,7 @@ class Chunk:
         return Span(layer, self.rule, buffers, examples, own_anchor=own_anchor)
 
 
-class Kept(Generic[T]):
+class RoomCache(Generic[T]):
     """Rooms for rows, made when they are asked for and kept for the next chunk of their kind.
 
     Args:

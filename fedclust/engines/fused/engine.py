@@ -29,7 +29,7 @@ from fedclust.calls import (
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.base import Computing
 from fedclust.engines.fused import aligning
-from fedclust.engines.fused.chunk import Chunk, Kept, Task, train
+from fedclust.engines.fused.chunk import Chunk, RoomCache, Task, train
 from fedclust.engines.fused.cuda import regression
 from fedclust.engines.fused.cuda.graphs import enabled
 from fedclust.engines.fused.layers import StackedModels
@@ -40,7 +40,7 @@ from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.row_plan import NO_PADDING, WASTE, WASTE_OF_ONE_CALL, RowPlan
 from fedclust.engines.fused.rules import Accumulate, Rule
 from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk
-from fedclust.engines.fused.tested import Tested
+from fedclust.engines.fused.tested_examples import TestedExamples
 from fedclust.engines.fused.training import add_gradients
 from fedclust.engines.schedule import in_host_memory, schedule
 from fedclust.engines.sums import by_blocks, empty_totals, to_add
@@ -87,7 +87,7 @@ class FusedEngine(Computing[Model]):
         self.network = Network.of(model)
         self._sizes: list[Tensor] = []  # of the batches of every chunk trained last, [R, S]
         self._rows, self.products = RowPlan(self.network, pool, max_rows), Products(precision)
-        self._tested = Tested(pool)
+        self._tested = TestedExamples(pool)
         device = self.pool.x.device
         # a graph is bound to the memory it was made for, so that is kept from call to call
         self._kept = {path: self._chunks(_KEPT) for path in Path if enabled(device)}
@@ -321,7 +321,7 @@ class FusedEngine(Computing[Model]):
         if not shards.index.numel() or not aligning.pays(self.network, shards.index.shape[1]):
             return by_gradients(self, call)
         inner = torch.zeros(len(shards), len(models), dtype=torch.float64, device=models.device)
-        square, rule = torch.zeros_like(inner), aligning.Along()
+        square, rule = torch.zeros_like(inner), aligning.AlignRule()
         loss = models.new_zeros(len(shards), len(models))
 
         def compare(which: Tensor, stacked: StackedModels) -> None:
@@ -398,19 +398,19 @@ class FusedEngine(Computing[Model]):
         self._each_model(models, mix)
         return look.score(mixed, len(shards))
 
-    def _chunks(self, most: int = 0) -> Kept[Chunk]:
+    def _chunks(self, most: int = 0) -> RoomCache[Chunk]:
         """Chunks to train, of which several may keep `most` bytes of parameters."""
         device = self.pool.x.device
-        return Kept(
+        return RoomCache(
             lambda rows, rule, *frozen: Chunk.of(self.network, rows, device, rule, *frozen),
             4 * self.network.num_params,
             most,
         )
 
-    def _models(self, rule: Rule | None = None) -> Kept[StackedModels]:
+    def _models(self, rule: Rule | None = None) -> RoomCache[StackedModels]:
         """Models that look at examples."""
         device = self.pool.x.device
-        return Kept(
+        return RoomCache(
             lambda rows: StackedModels(self.network, rows, device, self.products, rule),
             4 * self.network.num_params,
         )

@@ -56,7 +56,7 @@ def pays(
 
 
 @dataclass(frozen=True)
-class Unforced:
+class NoGradient:
     """What a rule makes of start W_0, anchor A and momentum U_0 when every gradient is 0.
 
     Attributes:
@@ -68,18 +68,18 @@ class Unforced:
     slot: Tensor | None
 
     @classmethod
-    def of(cls, rule: Rule, like: Weight, steps: int) -> Unforced:
+    def of(cls, rule: Rule, like: Weight, steps: int) -> NoGradient:
         """The coefficients for up to `steps` steps of `rule` on a parameter like `like`."""
         return cls(
-            *_unforced(rule, like.decay, like.anchor is not None, like.slot is not None, steps)
+            *_no_gradient(rule, like.decay, like.anchor is not None, like.slot is not None, steps)
         )
 
 
 @lru_cache(maxsize=64)
-def _unforced(
+def _no_gradient(
     rule: Rule, decay: float, anchored: bool, slotted: bool, steps: int
 ) -> tuple[Tensor, Tensor | None]:
-    """See `Unforced`; kept, since most chunks of a run ask for the same."""
+    """See `NoGradient`; kept, since most chunks of a run ask for the same."""
     start, anchor, momentum = torch.eye(3, dtype=torch.float64).unbind()
     weight = Weight(
         value=start.clone(),
@@ -131,7 +131,7 @@ class Span:
         )
         self.gram = room("span.gram", rows, examples, examples)
         self._moving = bool(layer.decay) or layer.anchor is not None or layer.slot is not None
-        self._origins = {0: layer.value}  # by their column in `Unforced`
+        self._origins = {0: layer.value}  # by their column in `NoGradient`
         if layer.anchor is not None and own_anchor:
             self._origins[1] = layer.anchor
         if layer.slot is not None:
@@ -158,10 +158,10 @@ class Span:
         self.coefficients.value.zero_()
         if self.coefficients.slot is not None:
             self.coefficients.slot.zero_()
-        self._unforced = Unforced.of(self.rule, self.layer, steps) if self._moving else None
+        self._no_gradient = NoGradient.of(self.rule, self.layer, steps) if self._moving else None
         self._factors = [{0: 1.0}] * steps
-        if self._unforced is not None:
-            self._factors = [self._by_origin(row) for row in self._unforced.value.tolist()]
+        if self._no_gradient is not None:
+            self._factors = [self._by_origin(row) for row in self._no_gradient.value.tolist()]
 
     def project(self, out: Tensor, spare: Tensor, example: Tensor | None, step: int) -> None:
         """Write what the layer would give at a step if no gradient had moved it.
@@ -205,8 +205,8 @@ class Span:
         """Turn the coefficients into weights and momentum after `steps` [R], the host's, of every
         row.
         """
-        if self._unforced is not None:
-            self._unforce(self._unforced, steps)
+        if self._no_gradient is not None:
+            self._apply_no_gradient(self._no_gradient, steps)
         value, slot = self.layer.value, self.layer.slot
         baddbmm = self.rule.products.baddbmm
         baddbmm(value, self.coefficients.value.mT, self._inputs, value, alpha=-self.rule.lr)
@@ -222,14 +222,14 @@ class Span:
             start, anchor = start + anchor, 0.0
         return {w: f for w, f in enumerate((start, anchor, momentum)) if w in self._origins}
 
-    def _unforce(self, unforced: Unforced, steps: Tensor) -> None:
+    def _apply_no_gradient(self, no_gradient: NoGradient, steps: Tensor) -> None:
         """Make of the layer what it would be after `steps` [R] steps without a gradient."""
         value, slot = self.layer.value, self.layer.slot
-        from_slot = None if unforced.slot is None else unforced.slot[steps]
+        from_slot = None if no_gradient.slot is None else no_gradient.slot[steps]
         # the momentum first where it needs the start, which is overwritten; else the start needs
         # the momentum
         before = None if from_slot is None or not from_slot[:, :2].any() else self._mix(from_slot)
-        self._combine(value, 0, unforced.value[steps])
+        self._combine(value, 0, no_gradient.value[steps])
         if before is not None:
             assert slot is not None
             slot.copy_(before)

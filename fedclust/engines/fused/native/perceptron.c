@@ -177,7 +177,7 @@ typedef struct {
   int64_t v;
 } Start;
 
-static Start start_of(const Job *j, const Room *room, const Unforced *f) {
+static Start start_of(const Job *j, const Room *room, const NoGradient *f) {
   const float *const anchor = j->own_anchor ? j->layer->anchor : NULL;
   return (Start){{(float)(f->value[0] + (anchor ? 0 : f->value[1])), (float)f->value[1], (float)f->value[2]},
                  {room->out[0], anchor ? room->out[1] : NULL, j->layer->slot ? room->out[2] : NULL},
@@ -222,7 +222,7 @@ static void outside_span(const Job *j, const Room *room, int64_t r) {
 }
 
 /* The outputs of all layers of a batch. */
-static void forward(const Job *j, const Room *room, const Unforced *f, int64_t r) {
+static void forward(const Job *j, const Room *room, const NoGradient *f, int64_t r) {
   const int64_t size = room->batch.size;
   for (int64_t l = 0; l < j->layers; l++) {
     const Layer *layer = j->layer + l;
@@ -438,7 +438,7 @@ static int begin_span(const Job *j, const Room *room, int64_t r, int64_t n) {
 }
 
 /* Weights and momentum of layer 0 as they would be if no gradient had moved them. */
-static void unmoved(const Job *j, int64_t r, const Unforced *f) {
+static void unmoved(const Job *j, int64_t r, const NoGradient *f) {
   const Layer *layer = j->layer;
   const int64_t all = layer->outputs * layer->inputs;
   float *weight = layer->weight + r * all, *slot = ROW_OF(layer->slot, r, all);
@@ -467,7 +467,7 @@ static int spread_out(const Job *j, const Room *room, float *to, vec *c, int64_t
 }
 
 /* Weights and momentum of layer 0 from the coefficients. 1, or 0 where there is no memory. */
-static int end_span(const Job *j, const Room *room, const Unforced *f, int64_t r, int64_t n) {
+static int end_span(const Job *j, const Room *room, const NoGradient *f, int64_t r, int64_t n) {
   const Layer *layer = j->layer;
   const Part *part = room->part;
   const int64_t all = layer->outputs * layer->inputs;
@@ -525,7 +525,7 @@ static int row(const Job *j, int64_t r, Room *room) {
   const int64_t v = vectors(j->layer[j->layers - 1].outputs), n = j->of.count[r];
   const int spanned = j->of.spanned[r] != 0;
   vec *logits = room->part[j->layers - 1].z;
-  Unforced f = AT_FIRST;
+  NoGradient f = AT_FIRST;
   Losses losses = {};
   if (begin_row(&j->of, &room->batch, r)) return 1;
   load(j, room, r);
@@ -537,7 +537,7 @@ static int row(const Job *j, int64_t r, Room *room) {
     for (int64_t i = 0; i < size * v; i++) logits[i] += room->filled[i % v];
     add_loss(&j->of, &losses, r, s, size, descend(logits, v, room->batch.label, weights_of(&j->of, &room->batch), size));
     backward(j, room, r);
-    if (spanned) unforced(&f, layer->slot != NULL, j->lr, j->momentum, layer->decay, layer->anchor ? j->pull : 0);
+    if (spanned) no_gradient(&f, layer->slot != NULL, j->lr, j->momentum, layer->decay, layer->anchor ? j->pull : 0);
   }
   tell_losses(&j->of, &losses, r);
   store(j, room, r);

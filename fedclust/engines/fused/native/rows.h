@@ -105,11 +105,11 @@ static inline void tell_losses(const Rows *of, const Losses *losses, int64_t r) 
 /* What a rule makes of weights, anchor and momentum when every gradient is 0: their coefficients. */
 typedef struct {
   double value[3], slot[3];
-} Unforced;
+} NoGradient;
 
-static const Unforced AT_FIRST = {{1, 0, 0}, {0, 0, 1}};
+static const NoGradient AT_FIRST = {{1, 0, 0}, {0, 0, 1}};
 
-static inline void unforced(Unforced *f, int slotted, float lr, float momentum, float decay, float pull) {
+static inline void no_gradient(NoGradient *f, int slotted, float lr, float momentum, float decay, float pull) {
   for (int i = 0; i < 3; i++) {
     const double own = decay * f->value[i] - (i == 1 ? pull : 0);
     if (slotted) f->slot[i] = momentum * f->slot[i] + own;

@@ -242,7 +242,7 @@ static void begin_span(const Job *j, const Room *room, int64_t n, int64_t v, int
     for (int i = 0; i < count; i++) room->z[(e + i) * v + w] = -j->lr * acc[i];                 \
   }
 
-static void forward_in_span(const Job *j, const Room *room, const Unforced *f, int64_t n, int64_t v, int64_t size) {
+static void forward_in_span(const Job *j, const Room *room, const NoGradient *f, int64_t n, int64_t v, int64_t size) {
   for (int64_t w = 0; w < v; w++) {
     int64_t e = 0;
     IN_SPAN(10)
@@ -272,7 +272,7 @@ static void backward_in_span(const Job *j, const Room *room, int64_t n, int64_t 
 }
 
 /* Weights and momentum from the coefficients. */
-static void end_span(const Job *j, const Room *room, const Unforced *f, int64_t n, int64_t v, int64_t wide) {
+static void end_span(const Job *j, const Room *room, const NoGradient *f, int64_t n, int64_t v, int64_t wide) {
   vec *w = (vec *)room->w[0], *a = (vec *)room->w[1], *u = (vec *)room->w[2];
   for (int64_t i = 0; i < j->classes * wide / LANES; i++) {
     const vec start = w[i], anchor = j->anchor ? a[i] : (vec){}, slot = j->slot ? u[i] : (vec){};
@@ -355,7 +355,7 @@ static void store(const Job *j, const Room *room, int64_t r, int64_t v, int64_t 
 static void row(const Job *j, int64_t r, Room *room) {
   const int64_t n = j->of.count[r], o = j->classes, v = vectors(o), wide = vectors(j->of.all.width) * LANES;
   const int kept = resident(j, r, wide), spanned = j->of.spanned[r] != 0;
-  Unforced f = AT_FIRST;
+  NoGradient f = AT_FIRST;
   Losses losses = {};
   if (begin_row(&j->of, &room->batch, r)) return;
   load(j, room, r, kept, v, wide);
@@ -376,7 +376,7 @@ static void row(const Job *j, int64_t r, Room *room) {
     add_loss(&j->of, &losses, r, s, size, descend(room->z, v, room->batch.label, weights_of(&j->of, &room->batch), size));
     if (spanned) { /* z as it is: it is no factor yet */
       backward_in_span(j, room, n, v, size);
-      unforced(&f, j->slot != NULL, j->lr, j->momentum, j->decay, j->pull);
+      no_gradient(&f, j->slot != NULL, j->lr, j->momentum, j->decay, j->pull);
     }
     if (j->rounds) round_to(room->z, room->z, size * v);
     if (!spanned) backward(j, room, v, wide, size);

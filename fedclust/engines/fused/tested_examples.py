@@ -35,7 +35,7 @@ class _Asked:
         return all(a is b or torch.equal(a, b) for a, b in pairs)
 
 
-class Tested:
+class TestedExamples:
     """The examples of the last test, by the model that looks at them; see `Grouped`.
 
     On a CPU the examples are kept as models see them, where they take no more than 256 MiB and are

@@ -148,8 +148,8 @@ def _launched(
     except HYDRAS as error:
         raise ConfigError(explained(error, typed, "fedclust.sweep")) from error
     except YAMLError as error:
-        said = " ".join(str(error).split())
-        raise ConfigError(f"a config file cannot be read: {said}") from error
+        words = " ".join(str(error).split())
+        raise ConfigError(f"a config file cannot be read: {words}") from error
 
 
 def _path(name: str, given: object) -> Path:
@@ -177,11 +177,11 @@ class Result:
         """Read a folder; see `load`."""
         from fedclust.papers.reports import all_contents
 
-        found = all_contents(folder)
-        if len(found) > 1:
-            inside = ", ".join(str(one.folder) for one in found)
+        experiments = all_contents(folder)
+        if len(experiments) > 1:
+            inside = ", ".join(str(one.folder) for one in experiments)
             raise RunFolderError(f"{folder} holds several experiments; load one of {inside}")
-        return cls(found[0])
+        return cls(experiments[0])
 
     @property
     def arms(self) -> list[str]:

@@ -123,8 +123,8 @@ def candidates(line: str) -> list[tuple[str, str]]:
     return _beginning(word, free.get(command, iter(())))
 
 
-def _beginning(word: str, found: Candidates) -> list[tuple[str, str]]:
-    return sorted({one: about for one, about in found if one.startswith(word)}.items())
+def _beginning(word: str, words: Candidates) -> list[tuple[str, str]]:
+    return sorted({one: about for one, about in words if one.startswith(word)}.items())
 
 
 def _run(given: Sequence[str], word: str) -> Candidates:
@@ -198,11 +198,11 @@ def _values(key: str, overrides: Sequence[str], own: Path | None) -> Candidates:
 def _comments(node: Any, last: str, own: Path | None) -> Iterator[str]:
     """What files of the config tree say of a key of a node: those with the same `_target_`."""
     target = node.get("_target_") if isinstance(node, dict) else None
-    told = re.compile(rf"^\s*{re.escape(last)}:[^#\n]*#(.*)", re.MULTILINE)
+    comment = re.compile(rf"^\s*{re.escape(last)}:[^#\n]*#(.*)", re.MULTILINE)
     for file in (file for root in roots(own) for file in sorted(root.rglob("*.yaml"))):
         text = file.read_text(encoding="utf-8")
         if file == CONF / "config.yaml" or (target and f"_target_: {target}\n" in text):
-            yield from told.findall(text)
+            yield from comment.findall(text)
 
 
 def alternatives(comment: str) -> list[str]:

@@ -59,12 +59,12 @@ def command(arguments: Sequence[str]) -> None:
 
 def downloadable() -> dict[str, Path]:
     """The data sets that can be downloaded, each with its config file."""
-    found = choices("dataset").items()
+    known = choices("dataset").items()
     # others that have `download` name what is to be downloaded themselves
     both = ("root: ${data.root} ", "download: ${data.download}")
     return {
         name: file
-        for name, file in found
+        for name, file in known
         if all(one in file.read_text(encoding="utf-8") for one in both)
     }
 

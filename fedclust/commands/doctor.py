@@ -93,8 +93,8 @@ def _machine() -> Rows:
     if "SC_PHYS_PAGES" in os.sysconf_names:
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         yield "memory", readable(size)
-    here = Path.cwd()
-    yield "free disk", f"{readable(shutil.disk_usage(here).free)} in {here}, for outputs/"
+    folder = Path.cwd()
+    yield "free disk", f"{readable(shutil.disk_usage(folder).free)} in {folder}, for outputs/"
 
 
 def _devices(missing: list[str]) -> Rows:
@@ -167,10 +167,10 @@ def _compiled(missing: list[str]) -> Rows:
 def _first_line(command: Sequence[str]) -> str:
     """What a program says first, with its path."""
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{command[0]}: {error}"
-    return f"{command[0]}: {said.stdout.strip().splitlines()[0] if said.stdout else 'silent'}"
+    return f"{command[0]}: {done.stdout.strip().splitlines()[0] if done.stdout else 'silent'}"
 
 
 def _data_sets(missing: list[str]) -> Rows:

@@ -146,13 +146,13 @@ def _readers(root: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 def _references(node: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
     """The keys below `common` that a node refers to, and where."""
-    found = []
+    readers = []
     for key, value in node.items():
         if isinstance(value, Mapping):
-            found += [(name, (str(key), *path)) for name, path in _references(value)]
+            readers += [(name, (str(key), *path)) for name, path in _references(value)]
         elif isinstance(value, str) and value.startswith("${common.") and value.endswith("}"):
-            found.append((value.removeprefix("${common.").removesuffix("}"), (str(key),)))
-    return found
+            readers.append((value.removeprefix("${common.").removesuffix("}"), (str(key),)))
+    return readers
 
 
 def _computing(

@@ -165,8 +165,8 @@ class Objects:
         except UserError:
             raise
         except Exception as error:  # a user's code can raise anything
-            said = " ".join(str(error).split())
-            raise ConfigError(f"{key}: {type(error).__name__}: {said}") from error
+            words = " ".join(str(error).split())
+            raise ConfigError(f"{key}: {type(error).__name__}: {words}") from error
 
     def _locate(self, target: object, key: str, wanted: Any) -> Any:
         """The part that a target names.
@@ -193,17 +193,17 @@ class Objects:
             holder = vars(import_module(module))
         except Exception as error:  # importing a user's file can raise anything
             require(not own, f"{key}._target_", target, what)
-            said = " ".join(str(error).split())
-            raise ConfigError(f"{key}._target_={target} cannot be imported: {said}") from error
-        found = holder.get(name)
+            words = " ".join(str(error).split())
+            raise ConfigError(f"{key}._target_={target} cannot be imported: {words}") from error
+        part = holder.get(name)
         if own:  # a module may pass on a part that has moved, so that its old address stays
-            declared = _is_declared(found, module, name) or name in holder.get("__all__", ())
+            declared = _is_declared(part, module, name) or name in holder.get("__all__", ())
         else:
-            declared = _is_declared(found, module, name) and (
+            declared = _is_declared(part, module, name) and (
                 self._is_from_users(module) or _is_plug_in(module)
             )
-        require(declared and _fits(found, wanted, own), f"{key}._target_", target, what)
-        return found
+        require(declared and _fits(part, wanted, own), f"{key}._target_", target, what)
+        return part
 
     def _is_users(self, module: str) -> bool:
         """Whether the user's folder has such a module."""
@@ -267,8 +267,8 @@ def _is_of(part: Any, group: str, own: bool) -> bool:
     if getattr(part, "_is_protocol", False):
         return False
     # a class itself can be called, whatever its objects can
-    found = {name for one in part.__mro__ for name in vars(one)}
-    return found >= set(GROUPS[group].verbs) or (not own and "__getattr__" in found)
+    names = {name for one in part.__mro__ for name in vars(one)}
+    return names >= set(GROUPS[group].verbs) or (not own and "__getattr__" in names)
 
 
 def _check_names(part: Any, given: Mapping[str, Any], key: str) -> None:

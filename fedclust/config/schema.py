@@ -332,8 +332,8 @@ def spelt_as(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, A
     taken = {name: other[name] for name in relevant(other)}
     for name, places in _PLACES.items():
         if isinstance(taken.get(name), Mapping):  # where the files lie now
-            here = {key: config[name][key] for key in places if key in config[name]}
-            taken[name] = {**taken[name], **here}
+            places_now = {key: config[name][key] for key in places if key in config[name]}
+            taken[name] = {**taken[name], **places_now}
     return {**config, **taken}
 
 

@@ -41,13 +41,13 @@ def choices(group: str, own: Path | None = None) -> dict[str, Path]:
     """The file of every choice of a group by name; where two trees have one, Hydra takes the
     first's.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for root in roots(own):
         for file in sorted((root / group).rglob("*.yaml")):
             name = str(file.relative_to(root / group).with_suffix(""))
             if name == printable(name):
-                found.setdefault(name, file)
-    return dict(sorted(found.items()))
+                files.setdefault(name, file)
+    return dict(sorted(files.items()))
 
 
 def describe(file: Path) -> str:

@@ -49,8 +49,8 @@ def versions(device: torch.device, engine: str, max_rows: int | None) -> dict[st
 def processor() -> str:
     """The processor's name."""
     cpuinfo = Path("/proc/cpuinfo")
-    told = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
-    named = re.search(r"model name\s*: (.*)", told)
+    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
+    named = re.search(r"model name\s*: (.*)", text)
     return named[1] if named else platform.processor() or platform.machine()
 
 

@@ -101,10 +101,10 @@ def without_user_dir(arguments: Sequence[str]) -> list[str]:
 def _config_dir(arguments: Sequence[str]) -> list[tuple[int, int]]:
     """Where --config-dir stands among the arguments, and over how many of them."""
     flags = ("--config-dir", "-cd")
-    found = []
+    places = []
     for place, argument in enumerate(arguments):
         if argument in flags and place + 1 < len(arguments):
-            found.append((place, 2))
+            places.append((place, 2))
         elif argument.startswith(tuple(flag + "=" for flag in flags)):
-            found.append((place, 1))
-    return found
+            places.append((place, 1))
+    return places

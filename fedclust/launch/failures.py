@@ -149,9 +149,9 @@ def in_a_line(error: Exception, folder: Path | None) -> str:
         error: the exception.
         folder: the user's files.
     """
-    said = " ".join(f"{type(error).__name__}: {error}".split())
+    line = " ".join(f"{type(error).__name__}: {error}".split())
     own = _own(traceback.extract_tb(error.__traceback__), folder)
-    return f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}: {said}" if own else said
+    return f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}: {line}" if own else line
 
 
 def _own(frames: traceback.StackSummary, folder: Path | None) -> list[traceback.FrameSummary]:

@@ -41,8 +41,8 @@ def explained(error: Exception, arguments: Sequence[str], sweep: str = "`fedclus
     if own := _OWN.search(line):  # what `${oc.env:…}` and the like have said themselves
         return own[1]
     for explain in (_no_choice, _wrong_kind, _unquoted):
-        if said := explain(line, arguments):
-            return said
+        if words := explain(line, arguments):
+            return words
     if several := _SEVERAL.search(line):
         key, values, in_row = several.groups()
         one = f"; {key}=[{values}] is one list, and {key}='{values}' one text" if in_row else ""
@@ -108,26 +108,26 @@ def _no_choice(line: str, arguments: Sequence[str]) -> str:
     """What to say of a choice that a group does not have; "" where the line is of something
     else.
     """
-    found = re.search(r"Could not find '([^']+)'", line)
-    if found is None:
+    choice = re.search(r"Could not find '([^']+)'", line)
+    if choice is None:
         return ""
-    parts = found[1].split("/")
+    parts = choice[1].split("/")
     group = "/".join(parts[: 2 if parts[0] == "hydra" else 1])
-    name = found[1].removeprefix(f"{group}/")
-    if found[1] in _EXTRA_OF:
-        extra = _EXTRA_OF[found[1]]
-        return f"there is no {found[1]} here: {install(extra)} brings it"
+    name = choice[1].removeprefix(f"{group}/")
+    if choice[1] in _EXTRA_OF:
+        extra = _EXTRA_OF[choice[1]]
+        return f"there is no {choice[1]} here: {install(extra)} brings it"
     known = list(names_of(group, user_dir(arguments)))
     inside = [one for one in known if one.startswith(f"{name}/")]
     if inside:
-        return f"there is no {found[1]}; there are {', '.join(inside)}"
+        return f"there is no {choice[1]}; there are {', '.join(inside)}"
     meant = did_you_mean(name, known)
     rest = (
         f"it has {', '.join(known)}"
         if parts[0] == "hydra"
         else f"`fedclust list {group}` shows all"
     )
-    return f"there is no {found[1]}; {meant and meant + ' '}{rest}"
+    return f"there is no {choice[1]}; {meant and meant + ' '}{rest}"
 
 
 def _keys_but(key: str, arguments: Sequence[str]) -> list[str]:

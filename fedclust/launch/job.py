@@ -294,8 +294,8 @@ def _hand_over(tracker: Tracker, folder: Path, progress: Progress) -> None:
     try:
         tracker.end(over_seeds(folder), report)
     except Exception as error:  # a tracker's own, of whatever kind
-        said = " ".join(str(error).split())
-        progress.warn(f"the tracker did not take the results: {type(error).__name__}: {said}")
+        words = " ".join(str(error).split())
+        progress.warn(f"the tracker did not take the results: {type(error).__name__}: {words}")
 
 
 def _title(choices: Mapping[str, Any], resolved: Mapping[str, Any]) -> str:

@@ -149,15 +149,15 @@ def _readers(key: str, config: DictConfig, own: Path | None) -> set[str]:
 def _of_file(file: Path) -> frozenset[str]:
     """What a method's file refers to, with the files that it begins from."""
     node = yaml.safe_load(harmless(file).read_text(encoding="utf-8")) or {}
-    found = set(_references(node))
+    read = set(_references(node))
     for entry in node.get("defaults", ()):
         parent = file.parent / f"{entry}.yaml"
         if isinstance(entry, Mapping):  # such as /cluster_method@method: kmeans
             ((group, choice),) = entry.items()
             parent = CONF / group.partition("@")[0].strip("/") / f"{choice}.yaml"
         if parent.is_file():
-            found |= _of_file(parent)
-    return frozenset(found)
+            read |= _of_file(parent)
+    return frozenset(read)
 
 
 def _references(node: Any) -> Iterator[str]:
@@ -171,12 +171,12 @@ def _references(node: Any) -> Iterator[str]:
 
 def _closure(read: Iterable[str], plain: Mapping[Any, Any]) -> set[str]:
     """The keys that are read, with those that what stands there refers to."""
-    found, new = set[str](), set(read)
+    closed, new = set[str](), set(read)
     while new:
-        found |= new
+        closed |= new
         nodes = [_at(plain, key) for key in new]
-        new = {one for node in nodes for one in _references(node)} - found
-    return found
+        new = {one for node in nodes for one in _references(node)} - closed
+    return closed
 
 
 def _at(plain: Any, key: str) -> Any:

@@ -30,7 +30,7 @@ from fedclust.helpers.errors import (
 from fedclust.launch.arguments import user_dir, without_user_dir
 from fedclust.launch.checks import check_choices, check_form, check_scale
 from fedclust.launch.compose import compose
-from fedclust.launch.failures import TOLD, tell_traceback
+from fedclust.launch.failures import TOLD, in_a_line, tell_traceback
 from fedclust.launch.guard import check_hydra
 from fedclust.launch.job_folder import job_folder
 from fedclust.launch.scales import parsed
@@ -386,7 +386,7 @@ class _Search:
             UserError, Interrupted: as a job.
             DivergedError: when every trial has failed.
         """
-        from fedclust.commands.batches import Batches
+        from fedclust.tuning.batches import Batches
         from fedclust.tuning.record import (
             best_of,
             read_trials,
@@ -408,6 +408,8 @@ class _Search:
                 rounds=self.rounds,
                 own=self.own,
                 console=console,
+                fatal=TOLD,
+                in_a_line=in_a_line,
             )
 
             def following() -> int:

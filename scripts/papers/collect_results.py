@@ -31,7 +31,7 @@ import yaml
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedclust.helpers.errors import UserError
+from fedclust.helpers.errors import UserError, require
 from fedclust.helpers.files import atomic_write
 from fedclust.launch.job_folder import job_folder
 from fedclust.papers.published import table
@@ -159,7 +159,7 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     in `folder`: a paper's table may be run seed by seed, on more than one machine.
 
     Raises:
-        UserError: when the folder holds no job.
+        UserError: when the folder holds no job, or one that code which nobody committed has run.
     """
     runs = [run for run in read_runs(folder) if _is_finished(run, scale)]
     if not runs:
@@ -168,8 +168,11 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
     target = to / "runs" / str(runs[0].config["name"])
     index = {row["file"]: row for row in _read(target / "jobs.csv")}
     before, now = {row["case"] for row in index.values()}, set[str]()
-    for arm in found:
-        row, lines = describe(arm), seed_rows(arm)
+    described = [(describe(arm), seed_rows(arm)) for arm in found]
+    for row, _ in described:
+        made = row["commit"]
+        require("-dirty" not in made, f"{folder}: {row['file']}", made, "a run of committed code")
+    for row, lines in described:
         before_it = index.get(row["file"])
         if before_it is not None and _is_the_same(before_it, row):
             old_lines = _read(target / row["file"])

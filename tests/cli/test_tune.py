@@ -18,13 +18,13 @@ from omegaconf import DictConfig
 
 from fedclust.__main__ import main
 from fedclust.calls import SumCall, Sums
-from fedclust.commands.watching import Watching
 from fedclust.datasets.digits import Digits
 from fedclust.engines.fused import FusedEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch import checks
 from fedclust.launch.compose import compose
 from fedclust.launch.surroundings import hydra_of_its_own
+from fedclust.tuning.trial_progress import TrialProgress
 from fedclust.types import Dataset
 
 TINY = (
@@ -88,7 +88,7 @@ def test_a_search_leaves_its_trials_and_the_best(found: Path) -> None:
     assert not (job / "checkpoints").exists()
 
 
-class Killed(Watching):
+class Killed(TrialProgress):
     """Sends the signal to end in the middle of the third trial."""
 
     def round(self, t: int, values: Mapping[str, float]) -> None:
@@ -102,7 +102,7 @@ def test_after_a_kill_and_with_other_test_labels_the_trials_are_the_same(
     fedclust: Callable[..., Any], found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("fedclust.commands.batches.Watching", Killed)
+        patch.setattr("fedclust.tuning.batches.TrialProgress", Killed)
         done = fedclust(*SEARCH)
     assert done.status == 143
     assert (
@@ -139,7 +139,7 @@ def numbers_of(where: Path) -> dict[str, pd.Series[float]]:
 @pytest.fixture
 def one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where memory does not hold all trials of a batch."""
-    monkeypatch.setattr("fedclust.commands.batches._fit", lambda begun: len(begun) < 2)
+    monkeypatch.setattr("fedclust.tuning.batches._fit", lambda begun: len(begun) < 2)
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_a_batch_is_one_computation_for_every_engine(
     together = numbers_of(tmp_path)
     shutil.rmtree(tmp_path / FOLDER)
     with monkeypatch.context() as patch:
-        patch.setattr("fedclust.commands.batches._fit", lambda begun: len(begun) < 2)
+        patch.setattr("fedclust.tuning.batches._fit", lambda begun: len(begun) < 2)
         assert fedclust(*fast).status == 0
     for name, values in numbers_of(tmp_path).items():
         pd.testing.assert_series_equal(values, together[name], rtol=1e-4, atol=1e-5)
@@ -192,7 +192,7 @@ def test_after_a_kill_between_batches_the_trials_are_the_same(
     whole, numbers = trials_of(tmp_path).read_bytes(), numbers_of(tmp_path)
     shutil.rmtree(tmp_path / FOLDER)
 
-    class Later(Watching):
+    class Later(TrialProgress):
         """Sends the signal to end when the second batch begins."""
 
         def start(self, folder: Path, first: int, rounds: int) -> None:
@@ -201,7 +201,7 @@ def test_after_a_kill_between_batches_the_trials_are_the_same(
             super().start(folder, first, rounds)
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedclust.commands.batches.Watching", Later)
+        patch.setattr("fedclust.tuning.batches.TrialProgress", Later)
         assert fedclust(*many).status == 143
     assert len(pd.read_csv(trials_of(tmp_path))) == 8
     again = fedclust(*many)

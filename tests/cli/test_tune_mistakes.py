@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from fedclust.commands.watching import Company
+from fedclust.tuning.trial_progress import BatchProgress
 
 TINY = (
     *("partition=iid", "partition.num_clients=4", "model=linear", "rounds=2", "threads=1"),
@@ -172,7 +172,7 @@ def test_a_key_that_is_typed_twice_has_the_last_value(
 def test_trials_that_run_together_are_told_of_as_one_job(tmp_path: Path) -> None:
     out = StringIO()
     console = Console(file=out, width=200)
-    company = Company(
+    company = BatchProgress(
         "m, trials 1 to 2", console, folder=tmp_path, first=0, rounds=2, is_shown=True
     )
     company.join(0, 0)

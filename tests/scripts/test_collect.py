@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedclust.helpers.errors import UserError
 from scripts.papers import collect_results
 from scripts.papers.collect_results import collect_runs
 
@@ -133,6 +134,16 @@ def test_only_finished_jobs_of_the_scale_are_collected(
     write_job(tmp_path / "runs" / "a", [0], scale={"name": unfit.get("scale", "paper")})
     (tmp_path / "runs" / "a" / "status.json").write_text(json.dumps({"state": unfit["state"]}))
     assert collect_runs(tmp_path / "runs", tmp_path / "docs", "paper") is None
+    assert not (tmp_path / "docs").exists()
+
+
+def test_a_run_of_a_modified_tree_is_not_collected(tmp_path: Path) -> None:
+    write_job(tmp_path / "runs" / "a", [0])
+    (tmp_path / "runs" / "a" / "campaign.json").write_text(
+        json.dumps({"commit": "abc-dirty", "command": ""})
+    )
+    with pytest.raises(UserError, match=r"=abc-dirty is not allowed: a run of committed code"):
+        collect_runs(tmp_path / "runs", tmp_path / "docs", "paper")
     assert not (tmp_path / "docs").exists()
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Console
 
-from fedclust.commands.watching import Company, Watching
 from fedclust.config.build import build
 from fedclust.config.job import Job
 from fedclust.engines.lockstep import Lockstep
@@ -24,7 +23,6 @@ from fedclust.helpers.errors import (
     counted,
 )
 from fedclust.helpers.memory import short_of_memory
-from fedclust.launch.failures import TOLD, in_a_line
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits
 from fedclust.runtime.run import needs, run
@@ -32,6 +30,7 @@ from fedclust.runtime.signals import Signals
 from fedclust.tuning.record import Trial, curve_of, drop_files, spent
 from fedclust.tuning.search import Proposal
 from fedclust.tuning.space import Value
+from fedclust.tuning.trial_progress import BatchProgress, TrialProgress
 
 _Begun = tuple[Proposal, Job, RunFolder]
 
@@ -50,6 +49,8 @@ class Batches:
         rounds: of a complete trial.
         own: the folder given with --config-dir.
         console: where to tell.
+        fatal: errors of a trial that end the search.
+        in_a_line: any other error in words, from it and `own`.
     """
 
     def __init__(
@@ -62,7 +63,10 @@ class Batches:
         rounds: int,
         own: Path | None,
         console: Console,
+        fatal: tuple[type[BaseException], ...],
+        in_a_line: Callable[[Exception, Path | None], str],
     ) -> None:
+        self._fatal, self._in_a_line = fatal, in_a_line
         self._folder, self._resolved, self._own = folder, resolved, own
         self._metric, self._rounds, self._console = metric, rounds, console
         self._title = title
@@ -83,7 +87,7 @@ class Batches:
                 try:
                     begun.append(self._begin(one))
                 except (ConfigError, DivergedError) as failure:
-                    ends[one.number] = _allowed(one, failure)
+                    ends[one.number] = self._allowed(one, failure)
         with Signals() as signals:
             for some in [begun] if _fit(begun) else [[one] for one in begun]:
                 ends |= self._together(some, signals)
@@ -116,16 +120,16 @@ class Batches:
         if not begun:
             return {}
         assert self._lockstep is not None
-        company = self._company(begun)
+        shown = self._progress(begun)
         work = {}
         for proposal, job, folder in begun:
-            watching = Watching(proposal, self._metric, job, self._console, company)
-            work[proposal.number] = partial(run, job, folder, watching, signals)
+            progress = TrialProgress(proposal, self._metric, job, self._console, shown)
+            work[proposal.number] = partial(run, job, folder, progress, signals)
         ends: dict[int, Exception | None] = {}
         try:
             with short_of_memory("a batch of trials was computed"):
                 turns = self._lockstep.map(work)
-        except TOLD:
+        except self._fatal:
             raise
         except Exception as error:  # in a call that several may share: whose it is shows alone
             if len(begun) == 1:
@@ -134,20 +138,20 @@ class Batches:
                 ends |= self._together([one], signals)
             return ends
         finally:
-            company.stop()
+            shown.stop()
         for proposal, _, folder in begun:
             outcome = turns[proposal.number].outcome
-            ends[proposal.number] = _allowed(proposal, outcome) if outcome else _failed(folder)
+            ends[proposal.number] = self._allowed(proposal, outcome) if outcome else _failed(folder)
         return ends
 
-    def _company(self, begun: Sequence[_Begun]) -> Company:
+    def _progress(self, begun: Sequence[_Begun]) -> BatchProgress:
         """What a person sees of jobs that run together."""
         numbers = [proposal.number + 1 for proposal, _, _ in begun]
         last = f"s {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f" {numbers[0]}"
         _, job, folder = begun[0]
         sizes = f"{counted(len(job.federations), 'seed')}, {counted(self._rounds, 'round')}"
         first = min(int(one.status.get("rounds_done", 0)) for _, _, one in begun)
-        return Company(
+        return BatchProgress(
             f"{self._title}, trial{last}, {sizes}",
             self._console,
             folder=self._folder,
@@ -181,26 +185,25 @@ class Batches:
         """Why a trial failed, in one line."""
         if isinstance(error, ConfigError | DivergedError):
             return " ".join(str(error).split())
-        return in_a_line(error, self._own)
+        return self._in_a_line(error, self._own)
+
+    def _allowed(self, proposal: Proposal, error: Exception) -> Exception:
+        """An error that only ends the trial, such as a mistake in a user's method.
+
+        Raises:
+            Exception: the error, where it ends the search: nothing can be tried that differs from a
+                default that is refused, and files or memory fail every trial.
+        """
+        if isinstance(error, Enough | DivergedError):
+            return error
+        if isinstance(error, ConfigError) and proposal.number:
+            return error
+        if isinstance(error, self._fatal):
+            raise error
+        return error
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:03d}"
-
-
-def _allowed(proposal: Proposal, error: Exception) -> Exception:
-    """An error that only ends the trial, such as a mistake in a user's method.
-
-    Raises:
-        Exception: the error, where it ends the search: nothing can be tried that differs from a
-            default that is refused, and files or memory fail every trial.
-    """
-    if isinstance(error, Enough | DivergedError):
-        return error
-    if isinstance(error, ConfigError) and proposal.number:
-        return error
-    if isinstance(error, TOLD):
-        raise error
-    return error
 
 
 def _failed(folder: RunFolder) -> DivergedError | None:

@@ -1,6 +1,4 @@
-"""Looks at a trial while it runs, and ends it where it has no hope; tells of those that run
-together.
-"""
+"""Progress of the trials of a batch: shown as one job's, and a hopeless trial is ended."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from fedclust.tuning.record import curve_of
 from fedclust.tuning.search import Proposal
 
 
-class Company:
+class BatchProgress:
     """What a person sees of trials that run together: as of one job, that is in a round until all
     of them have ended it.
 
@@ -70,7 +68,7 @@ class Company:
         self._shown.stop()
 
 
-class Watching(Aside):
+class TrialProgress(Aside):
     """Reports every evaluated round to the search.
 
     Args:
@@ -78,19 +76,19 @@ class Watching(Aside):
         metric: what is looked at.
         job: which runs.
         console: where warnings go.
-        company: the trials that run with it.
+        batch: the trials that run with it.
     """
 
     def __init__(
-        self, proposal: Proposal, metric: str, job: Job, console: Console, company: Company
+        self, proposal: Proposal, metric: str, job: Job, console: Console, batch: BatchProgress
     ) -> None:
         super().__init__(f"trial {proposal.number + 1}", console)
         self._proposal, self._metric, self._job = proposal, metric, job
-        self._company = company
+        self._batch = batch
 
     def start(self, folder: Path, first: int, rounds: int) -> None:  # noqa: ARG002
         """A trial that is continued is judged by all of its rounds."""
-        self._company.join(self._proposal.number, first)
+        self._batch.join(self._proposal.number, first)
         for t, value in curve_of(folder, self._metric).items():
             if t < first:
                 self._proposal.is_hopeless(t, value)
@@ -101,7 +99,7 @@ class Watching(Aside):
         Raises:
             Enough: in that case.
         """
-        self._company.round(self._proposal.number, t)
+        self._batch.round(self._proposal.number, t)
         last = t == self._job.rounds - 1
         if last or not self._job.is_evaluated(t) or self._metric not in values:
             return
@@ -110,8 +108,8 @@ class Watching(Aside):
 
     def finishing(self, t: int, saved: int, left: float | None, signum: int) -> None:
         """See `fedclust.runtime.progress.Progress.finishing`."""
-        self._company.finishing(t, saved, left, signum)
+        self._batch.finishing(t, saved, left, signum)
 
     def stop(self) -> None:
         """See `fedclust.runtime.progress.Progress.stop`."""
-        self._company.leave(self._proposal.number)
+        self._batch.leave(self._proposal.number)

@@ -37,7 +37,7 @@ class Agglomerative(CountOrAuto):
     threshold: Positive | None = None
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
-        """See `fedclust.verbs.ClusterMethod`."""
+        """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
 
         def split(k: int) -> Any:

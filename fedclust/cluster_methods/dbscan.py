@@ -48,7 +48,7 @@ class Dbscan(Ranged):
         )
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
-        """See `fedclust.verbs.ClusterMethod`."""
+        """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
         eps = knee(matrix) if self.eps == "knee" else self.eps
         if eps is None:

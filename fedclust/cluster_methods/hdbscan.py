@@ -33,11 +33,7 @@ class Hdbscan(Ranged):
     num_clusters: ClassVar[None] = None
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
-        """See `fedclust.verbs.ClusterMethod`.
-
-        Raises:
-            ConfigError: if there are fewer clients than min_samples.
-        """
+        """Raises `ConfigError` if there are fewer clients than `min_samples`."""
         matrix = as_matrix(distance)
         name = "min_cluster_size" if self.min_samples is None else "min_samples"
         samples = self.min_samples or self.min_cluster_size

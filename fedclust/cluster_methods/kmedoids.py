@@ -42,7 +42,7 @@ class KMedoids(CountOrAuto):
     max_iter: AtLeastOne = 300
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """See `fedclust.verbs.ClusterMethod`."""
+        """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
 
         def split(k: int) -> Labels:

@@ -59,7 +59,7 @@ class KMedoidsSklearnExtra(CountOrAuto):
         _estimator()
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """See `fedclust.verbs.ClusterMethod`."""
+        """Labels [C] from distances [C, C]."""
         matrix, estimator = as_matrix(distance), _estimator()
 
         def split(k: int) -> Any:

@@ -29,7 +29,7 @@ class Spectral(CountOrAuto):
     """
 
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
-        """See `fedclust.verbs.ClusterMethod`."""
+        """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
         affinity = _affinity(matrix)
 

@@ -369,7 +369,8 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
             notes.append(
                 f"“paper”: the number printed in {paper}, {table}, then measured minus printed. ✓: "
                 "in the 95 % interval of one more run, or of the difference of two means where the "
-                "paper prints a spread, at most 2 points; of a single seed within 1 point."
+                "paper prints a spread, at most 2 points; of a single seed within 1 point; and "
+                "what rounds to the printed number."
             )
         if not all(arm.comparable for arm in arms):
             notes.append(

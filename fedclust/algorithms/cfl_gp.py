@@ -133,9 +133,9 @@ class CFLGP(Method):
             return state, cost
         place = reduced(profile[ids], self.num_components or k)
         method = at_most(self.method, k)
-        found = method(distances(place, place), rnd.stream("clustering")).to(ids.device)
-        label = state.label.index_copy(0, ids, renumbered(found, state.label[ids], k))
-        notes = {"num_clusters_found": int(found.max()) + 1}
+        labels = method(distances(place, place), rnd.stream("clustering")).to(ids.device)
+        label = state.label.index_copy(0, ids, renumbered(labels, state.label[ids], k))
+        notes = {"num_clusters_found": int(labels.max()) + 1}
         return replace(state, label=label), replace(cost, notes=notes)
 
 

@@ -102,11 +102,11 @@ class CLoVE(Method):
             label, asked = join_cheapest(state.models, state.label, cohort, clients)
             telling = Cost(models_down=asked, scalars_up=asked // k)
         elif self.first_round == "random" and rnd.t == 0:
-            found = random_groups(cohort, k, rnd)
-            label, telling = state.label.index_copy(0, cohort, found), Cost()
+            chosen = random_groups(cohort, k, rnd)
+            label, telling = state.label.index_copy(0, cohort, chosen), Cost()
         else:
-            found = self._groups(clients.loss(state.models, cohort), rnd)
-            label = state.label.index_copy(0, cohort, found)
+            chosen = self._groups(clients.loss(state.models, cohort), rnd)
+            label = state.label.index_copy(0, cohort, chosen)
             # the model a client trains is one of those it was sent
             telling = Cost(models_down=(k - 1) * len(cohort), scalars_up=k * len(cohort))
         models, _, cost = train_and_average(

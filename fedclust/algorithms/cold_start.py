@@ -28,7 +28,7 @@ ShiftDistance = Literal["label_freq_l1", "label_count_l1", "released"]
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """What a group cold start found.
+    """The result of a group cold start.
 
     Attributes:
         models: [K, P] mean pre-trained model of the members.
@@ -95,13 +95,13 @@ class ColdStart(Ranged):
             distance = self.metric(clients, local.params, base, ids, rnd)
             label = self.method(distance, rnd.stream("clustering"))
             arrays = {"distance": distance}
-        found = int(label.max()) + 1
-        models = cluster_mean(local.params, label, empty=base.repeat(found, 1))
+        num_groups = int(label.max()) + 1
+        models = cluster_mean(local.params, label, empty=base.repeat(num_groups, 1))
         cost = Cost(
             models_down=len(ids),
             models_up=len(ids),
             gradient_steps=int(local.steps.sum()),
-            notes={"num_clusters_found": found},
+            notes={"num_clusters_found": num_groups},
             arrays=arrays,
         )
         return Groups(models=models, ids=ids, label=label, local=local, cost=cost)

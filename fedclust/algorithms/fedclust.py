@@ -86,13 +86,13 @@ class FedClust(Method):
         distance = distances(sent, sent)
         # a matrix product need not be symmetric to the last bit
         distance = distance.maximum(distance.T).fill_diagonal_(0)
-        found = self.method(distance, rnd.stream("clustering"))
-        k, label = int(found.max()) + 1, torch.full_like(rnd.fed.group, -1)
+        labels = self.method(distance, rnd.stream("clustering"))
+        k, label = int(labels.max()) + 1, torch.full_like(rnd.fed.group, -1)
         uploaded = ClientModels.alike(torch.zeros_like(sent[:1]), len(label))
         state = self.State(
             start=start,
             models=start.repeat(k, 1),
-            label=label.index_copy(0, ids, found),
+            label=label.index_copy(0, ids, labels),
             uploaded=uploaded.replaced(ids, sent),
         )
         notes, arrays = {"num_clusters_found": k}, {"distance": distance}
@@ -123,8 +123,8 @@ class FedClust(Method):
         if not len(new):
             return state, Cost()
         sent, cost = self._upload(state.start, new, clients)
-        found = nearest_members(distances(sent, state.uploaded[old]), state.label[old])
-        label = state.label.index_copy(0, new, found)
+        labels = nearest_members(distances(sent, state.uploaded[old]), state.label[old])
+        label = state.label.index_copy(0, new, labels)
         uploaded = state.uploaded.replaced(new, sent)
         return replace(state, label=label, uploaded=uploaded), cost
 

@@ -71,7 +71,7 @@ class InterGroup(Ranged):
         return moved / (1 + weight.sum(1, keepdim=True)) if self.normalize else moved
 
     def cost(self, models: Tensor, params: Tensor | None, label: Tensor) -> Cost:
-        """What an exchange cost, and eq. (3), which is of the models that a round ends with.
+        """The cost of an exchange, with eq. (3) of the models that a round ends with.
 
         Args:
             models: [K, P] after the exchange.
@@ -201,8 +201,8 @@ def join(
     if joining == "random":
         at_random = rnd.stream("join").keys(new).remainder(len(direction))
         after, looking = after.index_copy(0, new, at_random), moving
-    found, steps = nearest(clients, base, direction, looking, solver)
-    after = after.index_copy(0, looking, found)
+    groups_found, steps = nearest(clients, base, direction, looking, solver)
+    after = after.index_copy(0, looking, groups_found)
     # whoever keeps the directions since it joined looks for its group without another transfer
     sent_to = len(new) if joining == "direction" else len(moving)
     cost = Cost(

@@ -181,7 +181,7 @@ class JGL(Method):
         return score.add_(self.gradient_weight * likeness), loss
 
     def _scale(self, rnd: Round) -> Tensor:
-        """What turns a mean over the mini-batch into `loss_reduction`, [C, 1]."""
+        """The factor from a mean over the mini-batch to `loss_reduction`, [C, 1]."""
         size = rnd.fed.train.count[rnd.cohort].unsqueeze(1)
         if self.loss_reduction == "mean":
             return torch.ones_like(size)

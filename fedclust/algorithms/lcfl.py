@@ -149,8 +149,8 @@ class LCFL(Method):
         )
         state = _keep(state, ids, params)
         assert state.local is not None
-        found, k, cost = clustered(self.metric, self.method, state.local, server, clients, rnd)
-        state = replace(state, models=server.repeat(k, 1), label=found, local=None)
+        labels, k, cost = clustered(self.metric, self.method, state.local, server, clients, rnd)
+        state = replace(state, models=server.repeat(k, 1), label=labels, local=None)
         return state, covering.plus(cost)
 
     def train_clusters(

@@ -132,7 +132,7 @@ class PACFL(Method):
 
 
 def _sending(signature: Tensor) -> Cost:
-    """What it costs clients to send their vectors [C, d, p], those that are there."""
+    """The cost of sending vectors [C, d, p], those that are not 0."""
     numbers = signature.shape[1] * int(dimensions(signature).sum())
     return Cost(floats_up=numbers, notes={"signature_bytes": 4 * numbers})
 

@@ -181,6 +181,6 @@ def bipartition(similarity: Tensor, how: Bipartition) -> tuple[Tensor, float]:
     distance = np.maximum(distance, distance.T)  # a product need not be symmetric to the last bit
     np.fill_diagonal(distance, 0)
     tree = linkage(squareform(distance), "single" if how == "optimal" else "complete")
-    found = cut_tree(tree, 2).squeeze(1)
-    side = torch.from_numpy(found != found[0]).to(similarity.device)
+    cut = cut_tree(tree, 2).squeeze(1)
+    side = torch.from_numpy(cut != cut[0]).to(similarity.device)
     return side, float(similarity[~side][:, side].max())

@@ -1,4 +1,4 @@
-"""Who takes part, and federated averaging inside clusters: the steps that most methods share.
+"""Steps that most methods share: who takes part, and federated averaging inside clusters.
 
 Everywhere a client that has not arrived has the label -1: nobody serves it yet.
 """
@@ -129,7 +129,7 @@ def train_and_average(
 
 
 def cost_of(result: MeanResult, label: Tensor, ids: Tensor, rnd: Round) -> Cost:
-    """What a round of federated averaging cost, with its training losses, and the discrepancy where
+    """The cost of a round of federated averaging, with training losses, and the discrepancy where
     the participants' models were kept.
 
     Args:

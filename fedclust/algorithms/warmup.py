@@ -36,7 +36,7 @@ Mode = Literal["federated", "local"]
 
 @dataclass(frozen=True, kw_only=True)
 class Warmup(Ranged):
-    """What happens before the clustering.
+    """Training before the clustering.
 
     Attributes:
         mode: `federated` rounds of FedAvg, or `local` training alone.
@@ -61,7 +61,7 @@ class Warmup(Ranged):
     own_start: Annotated[bool, OnlyWith("mode", "local")] = True
 
     def remark(self, rounds: int) -> str:
-        """What to tell of a run of `rounds` rounds that ends before its clustering, or empty."""
+        """A remark on a run of `rounds` rounds that ends before its clustering, or empty."""
         if self.mode == "local" or rounds > self.rounds:
             return ""
         shorter = f", or a shorter warm-up with algorithm.warmup.rounds={rounds - 1}"

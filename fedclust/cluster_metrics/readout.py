@@ -1,4 +1,4 @@
-"""What reaches a model's last layer, read off losses, so that every engine can answer."""
+"""Inputs of a model's last layer, read off losses, so that every engine can answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def last_width(clients: Clients) -> int:
 def projections(
     model: Tensor, directions: Tensor, ids: Tensor, clients: Clients, rnd: Round
 ) -> Tensor:
-    """What every training example puts into the last layer, along given directions, [C, n, d].
+    """Inputs of the last layer for every training example, along given directions, [C, n, d].
 
     A last layer that gives class c the logit 100 and all others -r h has, for an example of another
     class, the loss 100 + r h + log(1 + (Y - 1) exp(-100 - r h)), which is 100 + r h to rounding as

@@ -63,8 +63,8 @@ def clustered(
     # picking rows copies them: up to 1.5 GB that the usual case can do without
     models = local[ids]
     distance = metric(clients, models, server, ids, rnd)
-    found = method(distance, rnd.stream("clustering"))
-    num_clusters = int(found.max()) + 1
+    labels = method(distance, rnd.stream("clustering"))
+    num_clusters = int(labels.max()) + 1
     down, up, numbers = metric.transfers(len(ids), rnd.fed.pool.num_classes)
     cost = Cost(
         models_down=down,
@@ -74,5 +74,5 @@ def clustered(
         notes={"num_clusters_found": num_clusters},
         arrays={"distance": distance},
     )
-    label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, found)
+    label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, labels)
     return label, num_clusters, cost

@@ -1,4 +1,4 @@
-"""What IFCA and CFL-MGD share: K models, and every client in the cluster of least loss."""
+"""Base of IFCA and CFL-MGD: K models, and every client in the cluster of least loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What methods share whose clients are mixtures of clusters."""
+"""Steps of methods whose clients are mixtures of clusters."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def fitting_shares(models: Tensor, ids: Tensor, clients: Clients, rnd: Round) ->
 
 
 def mixture_notes(share: Tensor) -> dict[str, float]:
-    """What to keep of the participants' shares [C, K]: their entropy, and the least one's mean."""
+    """Notes on the participants' shares [C, K]: their entropy, and the least one's mean."""
     entropy = torch.special.entr(share).sum(1).mean()
     return {"mixture_entropy": float(entropy), "least_share": float(share.mean(0).min())}
 
 
 def drawn(probability: Tensor, size: int, rnd: Round) -> Tensor:
-    """What clients weigh in the plain mean of `size` of them, drawn for every cluster by itself.
+    """Weights of clients in the plain mean of `size` of them, drawn for every cluster by itself.
 
     Args:
         probability: [A, K], columns that sum to 1.

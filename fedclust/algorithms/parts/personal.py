@@ -1,4 +1,4 @@
-"""What methods with a model per client share: who has one, and who is served which."""
+"""Base of methods with a model per client: who has one, and who is served which."""
 
 from __future__ import annotations
 

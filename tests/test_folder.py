@@ -649,7 +649,7 @@ def test_a_kill_while_a_config_is_renewed_leaves_no_false_seal(
     def damaged() -> list[str]:
         return broken(Run(path, {}, {}, {}))
 
-    for module in ("folder", "checkpoints", "account"):
+    for module in ("folder", "checkpoints", "versions"):
         monkeypatch.setattr(f"fedclust.runtime.{module}.atomic_write", write)
     with suppress(KeyboardInterrupt):
         renew()

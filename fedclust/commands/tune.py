@@ -474,7 +474,7 @@ class _Search:
         Raises:
             ConfigError: for values that no job may have.
         """
-        from fedclust.runtime.onlooker import NO_TRACKER
+        from fedclust.runtime.other_ranks import NO_TRACKER
 
         given = [f"{key}={written(value)}" for key, value in values.items()]
         resolved = schema.resolve(

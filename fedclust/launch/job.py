@@ -206,14 +206,14 @@ class JobRunner:
             from fedclust.metrics.meanings import read_meanings
             from fedclust.metrics.summary import objective
             from fedclust.runtime.folder import RunFolder
-            from fedclust.runtime.onlooker import NO_TRACKER, SeenFolder
+            from fedclust.runtime.other_ranks import NO_TRACKER, ReadFolder
             from fedclust.runtime.run import data_digests, run
 
             afterwards.callback(torch.set_num_threads, torch.get_num_threads())
             ranks = here()
             if not ranks.leads:
                 resolved["tracker"] = NO_TRACKER
-            folder = (RunFolder if ranks.leads else SeenFolder)(path, resolved, self.own)
+            folder = (RunFolder if ranks.leads else ReadFolder)(path, resolved, self.own)
             folder.check()
             if request.number is not None:
                 save_jobs(self.notes, request.sweep)

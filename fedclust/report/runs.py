@@ -113,7 +113,7 @@ class Run:
 
     @cached_property
     def versions(self) -> Mapping[str, Any]:
-        """What computed it, see `fedclust.runtime.account`; empty where that is not known."""
+        """What computed it, see `fedclust.runtime.versions`; empty where that is not known."""
         try:
             content = json.loads(
                 harmless(self.folder / "versions.json").read_text(encoding="utf-8")

@@ -39,9 +39,9 @@ from fedclust.helpers.files import (
 )
 from fedclust.metrics.meanings import NAME as METRICS_FILE
 from fedclust.metrics.summary import write_summary
-from fedclust.runtime.account import USERS, Changes, files_changed_since, write_account
 from fedclust.runtime.checkpoints import ANEW, WAY_OUT, Checkpoint, Checkpoints
-from fedclust.runtime.sources import code_of, data_files
+from fedclust.runtime.inputs import code_of, data_files
+from fedclust.runtime.versions import USERS, Changes, files_changed_since, write_versions
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -308,7 +308,7 @@ class RunFolder:
             self._checkpoints.unseal(file.name)
             self._files[file.name] = _written(file, renewed)
         users = {} if self.user_dir is None else {USERS: code_of(self.config, self.user_dir)}
-        self.changes = write_account(self.path / "versions.json", {**versions, **users})
+        self.changes = write_versions(self.path / "versions.json", {**versions, **users})
         return True
 
     def _take_lock(self) -> None:

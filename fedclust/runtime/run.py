@@ -32,7 +32,7 @@ from fedclust.helpers.garbage import searched_as_usual
 from fedclust.helpers.memory import readable, short_of_memory
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits, keep_freed_memory
-from fedclust.runtime.onlooker import NoRecorder
+from fedclust.runtime.other_ranks import NoRecorder
 from fedclust.runtime.progress import Progress
 from fedclust.runtime.recorder import Recorder
 from fedclust.runtime.signals import Signals

@@ -19,7 +19,7 @@ from fedclust.config.build import build
 from fedclust.helpers.distributed import Ranks, here
 from fedclust.helpers.errors import Interrupted
 from fedclust.runtime.folder import RunFolder
-from fedclust.runtime.onlooker import SeenFolder
+from fedclust.runtime.other_ranks import ReadFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
 
@@ -39,7 +39,7 @@ def play(
     ranks: Ranks, config: Mapping[str, Any], folder: Path, interrupted: int | None = None
 ) -> str:
     """Run a job on one of the ranks; where rank `interrupted` gets a signal, how the job ends."""
-    kind = RunFolder if ranks.leads else SeenFolder
+    kind = RunFolder if ranks.leads else ReadFolder
     progress = Interrupting() if ranks.rank == interrupted else Silent()
     try:
         with ranks.together():

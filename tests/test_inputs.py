@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedclust.runtime.sources import code_of, data_files
+from fedclust.runtime.inputs import code_of, data_files
 
 
 def test_code_is_what_parts_are_made_of_and_what_that_imports(tmp_path: Path) -> None:

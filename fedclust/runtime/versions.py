@@ -1,4 +1,4 @@
-"""What computes a job, as versions.json tells it: packages, commit, device, a user's own files."""
+"""versions.json: packages, commit, device and a user's own files that compute a job."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ USERS = "user_files"  # digests of the files of a user's own that a job uses, by
 
 
 class Changes(NamedTuple):
-    """What is another now than it was.
+    """Entries that differ from those of the process before.
 
     Attributes:
-        means: packages, machine and the like, in words; empty if nothing.
+        means: packages, machine and the like, in words; empty if none differs.
         files: of a user's own, by their paths in the folder given with --config-dir.
     """
 
@@ -24,15 +24,12 @@ class Changes(NamedTuple):
     files: tuple[str, ...] = ()
 
 
-def write_account(file: Path, content: Mapping[str, Any]) -> Changes:
-    """Write what computes the job now, and what did before where that was something else.
+def write_versions(file: Path, content: Mapping[str, Any]) -> Changes:
+    """Write what computes the job now; earlier entries that differ are kept below `before`.
 
     Args:
-        file: where; what it says already is of the processes before.
+        file: versions.json, with the entries of the processes before.
         content: JSON-able.
-
-    Returns:
-        What is another now.
     """
     before = _read(file)
     earlier = before.pop("before", [])
@@ -48,10 +45,10 @@ def write_account(file: Path, content: Mapping[str, Any]) -> Changes:
 
 
 def files_changed_since(file: Path, now: Mapping[str, str]) -> tuple[str, ...]:
-    """The files of a user's own that are others than an account says; none where it says nothing.
+    """The files of a user's own that differ from those of versions.json; none where it is missing.
 
     Args:
-        file: the account.
+        file: versions.json.
         now: their digests, by name.
     """
     return _changed_files(_read(file), now)
@@ -66,7 +63,7 @@ def _changed_files(before: Mapping[str, Any], now: Mapping[str, str]) -> tuple[s
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """What an account says; nothing where it cannot be read, for a job can do without."""
+    """The entries; none where the file cannot be read, for a job can do without."""
     try:
         content = json.loads(harmless(file).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -75,9 +72,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _changed_means(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between two accounts of what computes a job, a user's files apart; their numbers
-    of ranks may differ.
-    """
+    """Entries that differ, a user's files and the number of ranks apart."""
     flat, flat_now = ({**one, **one.get("packages", {})} for one in (before, now))
     keys = [key for key in {**flat, **flat_now} if key not in ("packages", "ranks", USERS)]
     return ", ".join(

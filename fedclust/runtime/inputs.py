@@ -1,4 +1,4 @@
-"""What a job reads that its config only names: the code of its own parts, and files of data."""
+"""Digests of files that a config names: a user's own code, and files of data."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
 from fedclust.engines import simulated
 from fedclust.engines.fused import FusedEngine
-from fedclust.launch.scales import scales_of
+from fedclust.launch.scales import COSTS, scales_of
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
@@ -157,7 +157,8 @@ def test_an_algorithm_is_one_node_of_a_config() -> None:
 
 def _scaled(kind: str, name: str, scale: str) -> dict[str, Any]:
     """An experiment or a case of a scale: what its file says in what the paper's size is."""
-    node = scales_of(CONF / kind / f"{name}.yaml")[scale] or {}
+    node = {**(scales_of(CONF / kind / f"{name}.yaml")[scale] or {})}
+    node.pop(COSTS, None)
     if "defaults" in node:
         return composed(f"{kind}={name}", f"scale={scale}")
     config = unresolved(f"{kind}={name}")
@@ -179,6 +180,16 @@ def test_every_scaled_experiment_or_case_changes_sizes_only(
         targets = [c[group].get("_target_") for c in (paper, small)]
         assert targets[0] == targets[1]
         assert set(paper[group]) == set(small[group]), f"{name} at {scale} adds keys to {group}"
+
+
+@pytest.mark.parametrize(
+    "name", [name for kind, name, scale in SCALED if scale == "laptop" and kind == "experiment"]
+)
+def test_a_laptop_can_hold_what_is_made_for_it(name: str) -> None:
+    costs = scales_of(CONF / "experiment" / f"{name}.yaml")["laptop"][COSTS]
+    assert set(costs) == {"hours", "gigabytes"}
+    assert costs["hours"] > 0
+    assert 0.4 < costs["gigabytes"] < 3  # PyTorch alone takes 0.4
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from fedclust.config.tree import choices, describe, groups
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.helpers.files import harmless
 from fedclust.launch.arguments import user_dir, without_user_dir
+from fedclust.launch.scales import COSTS, scales_of
 from fedclust.launch.sweep import num_jobs
 
 
@@ -36,7 +37,7 @@ def command(arguments: Sequence[str]) -> None:
     for group in named or known:
         files = choices(group, own)
         if group == "experiment" and named:
-            show(console, group, ("experiment", "jobs", "what"), experiments(files))
+            show(console, group, ("experiment", "jobs", "scale=laptop", "what"), experiments(files))
         else:
             show(console, group, ("", ""), [(name, describe(file)) for name, file in files.items()])
 
@@ -77,7 +78,7 @@ def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequ
 
 
 def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
-    """Of every experiment the name, number of jobs, and what it is."""
+    """Of every experiment the name, number of jobs, what the laptop scale costs, and what it is."""
     import yaml
 
     rows: list[tuple[str, ...]] = []
@@ -87,5 +88,12 @@ def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
             Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
         )
         sweeper = ((node or {}).get("hydra") or {}).get("sweeper") or {}
-        rows.append((name, str(num_jobs(sweeper.get("params") or {})), describe(file)))
+        jobs = str(num_jobs(sweeper.get("params") or {}))
+        rows.append((name, jobs, laptop_costs(file), describe(file)))
     return rows
+
+
+def laptop_costs(file: Path) -> str:
+    """Hours of one core and memory of an experiment at scale=laptop, "" where nobody says."""
+    costs = (scales_of(file).get("laptop") or {}).get(COSTS)
+    return f"{costs['hours']:g} h, {costs['gigabytes']:g} GB" if costs else ""

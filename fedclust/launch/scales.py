@@ -3,6 +3,7 @@ files.
 
     scales:
       laptop: # 120 clients, 3 seeds
+        costs: {hours: 0.5, gigabytes: 1.2} # of one core for all jobs; of memory for the largest
         seeds: 3
 
 `scale=laptop` puts that block over the experiment and below what is typed, as a file
@@ -35,6 +36,7 @@ from fedclust.config.tree import CONF
 from fedclust.helpers.files import harmless
 
 KEY = "scales"
+COSTS = "costs"  # of a block: what was measured of it, for `fedclust list experiment`
 _VIRTUAL = "scaled"  # the folder that is not there
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -74,7 +76,8 @@ class SizedFiles(FileConfigSource):
         if len(parts) < 4 or parts[0] != _VIRTUAL:
             return None
         file = Path(self.path, *parts[1:-1]).with_suffix(".yaml")
-        return scales_of(file).get(parts[-1])
+        block = scales_of(file).get(parts[-1])
+        return block and {key: value for key, value in block.items() if key != COSTS}
 
 
 def scales_of(file: Path) -> dict[str, Any]:

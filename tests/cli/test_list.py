@@ -61,7 +61,11 @@ def test_a_users_own_experiment_is_listed_with_its_jobs(
     folder.mkdir(parents=True)
     sweep = "hydra: {sweeper: {params: {solver.lr: '0.1,0.2'}}}\n"
     (folder / "tiny.yaml").write_text("# @package _global_\n# a tiny one\nrounds: 2\n" + sweep)
+    scales = "scales:\n  laptop: # 1 round\n    costs: {hours: 0.25, gigabytes: 2}\n    rounds: 1\n"
+    (folder / "small.yaml").write_text(f"# @package _global_\n# a small one\n{sweep}\n{scales}")
     done = fedclust("list", "experiment", "--config-dir", "mine")
     assert done.status == 0, done.err  # type: ignore[attr-defined]
     line = next(line for line in done.out.splitlines() if "a tiny one" in line)  # type: ignore[attr-defined]
     assert line.split() == ["tiny", "2", "a", "tiny", "one"]
+    line = next(line for line in done.out.splitlines() if "a small one" in line)  # type: ignore[attr-defined]
+    assert line.split() == ["small", "2", "0.25", "h,", "2", "GB", "a", "small", "one"]

@@ -452,7 +452,7 @@ def test_an_experiment_of_ones_own_has_scales_too(
     file = tmp_path / "own" / "experiment" / "mine.yaml"
     file.parent.mkdir(parents=True)
     sweep = "hydra: {mode: MULTIRUN, sweeper: {params: {algorithm: fedavg}}}"
-    scales = "scales:\n  laptop: # one round\n    rounds: 1"
+    scales = "scales:\n  laptop: # one round\n    costs: {hours: 1, gigabytes: 1}\n    rounds: 1"
     file.write_text(f"# @package _global_\n# x\nname: mine${{scale.folder}}\n{sweep}\n{scales}\n")
     own = f"--config-dir={tmp_path / 'own'}"
     tiny = [one for one in TINY if not one.startswith("rounds")]

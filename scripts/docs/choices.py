@@ -183,9 +183,12 @@ def page(group: str) -> str:
     files = choices(group)
     parts = [f"# {group}", _sentence(about(group)), _how_to_choose(group)]
     if group in SETTINGS:
-        jobs = {name: number for name, number, _ in experiments(files)}
+        jobs = {name: (number, laptop) for name, number, laptop, _ in experiments(files)}
         for name, file in files.items():
-            many = f"{jobs[name]} jobs" if group == "experiment" else ""
+            many = ""
+            if group == "experiment":
+                number, laptop = jobs[name]
+                many = f"{number} jobs" + (f"; `scale=laptop` takes {laptop}" if laptop else "")
             parts += [f"## {name}", _sentence(describe(file)), many, _commands(file), _source(file)]
     else:
         rows = [

@@ -75,11 +75,10 @@ def _write(file: Path, words: Sequence[str]) -> None:
         words: of the jobs to run; none for all.
     """
     from digits_jobs import ALGORITHMS, SETTINGS, SMALL
-    from rich.console import Console
 
     import fedclust
+    from fedclust.__main__ import main as command  # its place is that of every version
     from fedclust.helpers.errors import DivergedError
-    from fedclust.launch.sweep_report import report
 
     digests = {}
     for engine in ENGINES:
@@ -95,7 +94,7 @@ def _write(file: Path, words: Sequence[str]) -> None:
                 except (fedclust.UserError, DivergedError) as error:  # that is a result as well
                     digests[name] = str(error)
             if (folder := Path("outputs", f"{federation}-{engine}")).is_dir():
-                report(folder, Console(quiet=True))
+                command(["report", str(folder)])
     for one in sorted(Path("outputs").rglob("*")):
         if one.is_file() and one.name != "made.csv" and (content := "".join(_content(one))):
             digests[str(one)] = hashlib.sha256(content.encode()).hexdigest()

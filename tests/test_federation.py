@@ -39,11 +39,11 @@ class Fixed:
         return train, test, torch.full((len(self.train),), -1)
 
 
-class Made(TorchDispatchMode):
+class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps every tensor that is made while it is active."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tensors: list[torch.Tensor] = []
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:

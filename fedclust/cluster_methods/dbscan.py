@@ -30,7 +30,8 @@ class Dbscan(Ranged):
             of the distance matrix, as the LCFL code does. With k clusters of one size that
             percentile lies above the share 1 / k of pairs inside clusters, so it tends to merge the
             nearest of them. `knee`, as in the code of FLUX (arXiv:2511.22305): where the sorted
-            distances to the nearest neighbour turn upwards, see `knee`.
+            distances to the nearest neighbour turn upwards, see `knee`; that code multiplies it by
+            `eps_scaling`, which is 1 in its config.
         min_samples: neighbours, itself included, that make a client a core of a cluster.
     """
 

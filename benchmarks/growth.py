@@ -31,6 +31,8 @@ from benchmarks.workloads import synthetic_pool
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.cluster_metrics.loss import Loss
 from fedclust.config.job import Job
+from fedclust.core.solver import Solver
+from fedclust.core.types import Federation, Split
 from fedclust.engines import make_engine
 from fedclust.engines.clients import SeedClients
 from fedclust.helpers.rng import Stream
@@ -39,9 +41,7 @@ from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
 from fedclust.scenarios.static import Static
-from fedclust.solver import Solver
 from fedclust.trackers.none import NoTracker
-from fedclust.types import Federation, Split
 
 _EXAMPLES, _TESTS, _POOL = 20, 2, 20_000
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedclust.types import Pool
+from fedclust.core.types import Pool
 
 
 def train(

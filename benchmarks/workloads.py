@@ -18,7 +18,10 @@ from torch import Tensor, nn
 from benchmarks import plain
 from benchmarks.against.task import Task, layers_of
 from benchmarks.machine import cache_bytes
-from fedclust.calls import LossCall, Shards, SumCall, TrainCall
+from fedclust.core.calls import LossCall, Shards, SumCall, TrainCall
+from fedclust.core.solver import Solver
+from fedclust.core.types import Pool
+from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
 from fedclust.helpers.ops import mean_of
 from fedclust.helpers.rng import Stream
@@ -27,9 +30,6 @@ from fedclust.models.flops import forward_flops, step_flops
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model, Stack
-from fedclust.solver import Solver
-from fedclust.types import Pool
-from fedclust.verbs import Engine
 
 _MNIST, _CIFAR, _CLASSES = (1, 28, 28), (3, 32, 32), 10
 

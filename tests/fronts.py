@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Round
+from fedclust.core.verbs import Engine
 from fedclust.engines.clients import SeedClients
 from fedclust.helpers.rng import Stream
 from fedclust.models.params import Layout
-from fedclust.types import Round
-from fedclust.verbs import Engine
 
 
 @dataclass

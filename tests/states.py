@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fedclust.client_models import ClientModels
+from fedclust.core.client_models import ClientModels
 
 
 def dense(state: Mapping[str, Any]) -> dict[str, Any]:

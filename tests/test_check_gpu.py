@@ -20,7 +20,7 @@ from benchmarks.check_gpu.paths import without
 from benchmarks.check_gpu.projection import projected
 from benchmarks.check_gpu.report import NO_GPU, Report
 from benchmarks.workloads import Training, Workload
-from fedclust.calls import LocalResult, Sums
+from fedclust.core.calls import LocalResult, Sums
 from fedclust.engines.fused import layers, plan
 from fedclust.engines.fused.cuda import graphs, measured
 from fedclust.models.cnn import cnn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedclust.types import ClientModels
+from fedclust.core.types import ClientModels
 
 CLIENTS, PARAMS = 7, 3
 EVERYBODY = torch.arange(CLIENTS)

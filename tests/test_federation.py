@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedclust.core.federation import build, describe, digest, label_histogram, summary
+from fedclust.core.types import Dataset, Federation, Pool, Split
+from fedclust.core.validation import redrawn
 from fedclust.datasets.digits import Digits
-from fedclust.federation import build, describe, digest, label_histogram, summary
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.iid import IID
 from fedclust.partitions.power_law import PowerLaw
 from fedclust.partitions.rotated import Rotated
-from fedclust.types import Dataset, Federation, Pool, Split
-from fedclust.validation import redrawn
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedclust.client_models import ClientModels
+from fedclust.core.client_models import ClientModels
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import atomic_write, sealed_file
 from fedclust.report.changed_files import broken

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.ifca import IFCA
-from fedclust.calls import LossCall
+from fedclust.core.calls import LossCall
+from fedclust.core.solver import Solver
+from fedclust.core.types import Federation, Pool, Round, Split
 from fedclust.engines import make_engine
 from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.fused import FusedEngine
@@ -18,8 +20,6 @@ from fedclust.engines.lockstep import Lockstep
 from fedclust.models.mlp import mlp
 from fedclust.runtime.simulation import Simulation, fields_of
 from fedclust.scenarios.static import Static
-from fedclust.solver import Solver
-from fedclust.types import Federation, Pool, Round, Split
 
 CLIENTS = 6
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
 from fedclust.helpers.errors import ConfigError, RunFolderError
 from fedclust.runtime.recorder import Recorder
 from fedclust.trackers.none import NoTracker
-from fedclust.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
 
 SEEDS = (0, 3)
 CLIENTS = 6

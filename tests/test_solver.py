@@ -10,8 +10,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from fedclust.core.solver import Solver
 from fedclust.helpers.errors import ConfigError
-from fedclust.solver import Solver
 
 CONF = sorted((Path(__file__).parents[1] / "conf" / "solver").glob("*.yaml"))
 

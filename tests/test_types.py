@@ -8,8 +8,8 @@ import pytest
 import torch
 from pretend_cuda import CUDA, pretend_cuda
 
+from fedclust.core.types import Cost, Federation, Pool, Round, Split
 from fedclust.helpers.ops import on_host
-from fedclust.types import Cost, Federation, Pool, Round, Split
 
 
 def pool() -> Pool:

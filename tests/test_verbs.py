@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from fedclust import verbs
 from fedclust.config import schema
 from fedclust.config.objects import Objects
+from fedclust.core import verbs
+from fedclust.core.verbs import Method
 from fedclust.launch.compose import register
-from fedclust.verbs import Method
 
 CONF = Path(__file__).parents[1] / "conf"
 

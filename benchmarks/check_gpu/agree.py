@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedclust.calls import Alignment, LocalResult, Sums, TestResult
+from fedclust.core.calls import Alignment, LocalResult, Sums, TestResult
 
 # of the way that training has gone: float32 in another order, and rounded factors
 LIMITS = {"highest": 0.01, "high": 0.05, "bf16": 0.15}

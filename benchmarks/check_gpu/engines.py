@@ -14,11 +14,11 @@ import torch
 
 from benchmarks.check_gpu.agree import LIMITS, apart
 from benchmarks.check_gpu.paths import taken, without
-from fedclust.calls import AlignCall, GradCall, LossCall, Shards, TestCall, TrainCall
 from fedclust.config.tree import CONF
+from fedclust.core.calls import AlignCall, GradCall, LossCall, Shards, TestCall, TrainCall
+from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine
-from fedclust.verbs import Engine
 
 MODELS = tuple(sorted(path.stem for path in (CONF / "model").glob("*.yaml")))
 # engine, precision, fast paths that are left out

@@ -13,9 +13,9 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine, layers, plan
 from fedclust.engines.fused.cuda import measured, regression
-from fedclust.verbs import Engine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,12 +27,12 @@ import torch
 
 from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, average, zeros
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Fraction
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,12 +31,12 @@ from torch import Tensor
 from fedclust.algorithms.parts.descent import descend
 from fedclust.algorithms.parts.loss_clusters import LossClusters
 from fedclust.algorithms.steps import Aggregation, average, train_and_average, weights
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
+from fedclust.core.types import Cost, Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean, cluster_sum
-from fedclust.types import Cost, Round
-from fedclust.verbs import Clients
 
 MomentumGradient = Literal["current", "lagged"]
 Owner = Literal["cluster", "client"]

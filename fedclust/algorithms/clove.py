@@ -41,11 +41,11 @@ from fedclust.algorithms.steps import (
     random_groups,
     train_and_average,
 )
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, ClusterMethod, Method
 from fedclust.helpers.ops import cluster_sum, distances
 from fedclust.helpers.ranges import AtLeastOne
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, ClusterMethod, Method
 
 LossTransform = Literal["identity", "square_root"]
 FirstRound = Literal["loss", "random"]

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data, zeros
-from fedclust.calls import LocalResult
-from fedclust.federation import label_histogram
+from fedclust.core.calls import LocalResult
+from fedclust.core.federation import label_histogram
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round
+from fedclust.core.verbs import Clients, ClusterMethod, ClusterMetric
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean
 from fedclust.helpers.ranges import AtLeastOne, NonNegative, Ranged
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round
-from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
 
 Grouping = Literal["clustered", "random_centres"]
 ShiftDistance = Literal["label_freq_l1", "label_count_l1", "released"]

@@ -19,10 +19,10 @@ import torch
 
 from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, train_and_average, zeros
-from fedclust.calls import LocalWork
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round
-from fedclust.verbs import Clients
+from fedclust.core.calls import LocalWork
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round
+from fedclust.core.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import arrived, clients_with_data, zeros
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.ops import cluster_mean
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 ServedModel = Literal["global", "personal"]
 

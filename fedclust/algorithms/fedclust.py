@@ -31,12 +31,12 @@ from fedclust.algorithms.steps import (
     train_and_average,
     zeros,
 )
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients, ClusterMethod, Method
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import distances
 from fedclust.helpers.ranges import AtLeastOne
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients, ClusterMethod, Method
 
 
 @dataclass(frozen=True, kw_only=True)

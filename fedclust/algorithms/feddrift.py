@@ -30,13 +30,13 @@ from torch import Tensor
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.parts.uniting import unite
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, Method, Scenario
 from fedclust.helpers.effects import IfDataChange, OnlyWithout
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean, one_hot
 from fedclust.helpers.ranges import AtLeastOne, Probability
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, Method, Scenario
 
 FirstModels = Literal["apart", "together"]
 Opening = Literal["each", "one"]

@@ -27,11 +27,11 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.mixtures import mixture_notes, real_examples, shares
 from fedclust.algorithms.steps import Aggregation, average, clients_with_data
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.ranges import AtLeastOne
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)

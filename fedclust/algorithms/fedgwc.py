@@ -32,13 +32,13 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.steps import Aggregation, arrived, average, clients_with_data
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, Method, Scenario
 from fedclust.helpers.errors import counted
 from fedclust.helpers.ranges import NonNegative, Positive
 from fedclust.helpers.rng import Stream
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, Method, Scenario
 
 _LEAST_VARIANCE = 1e-16
 _MOST_PARTS = 4

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import Aggregation, arrived, weights, zeros
-from fedclust.calls import LocalResult
+from fedclust.core.calls import LocalResult
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean, on_host
 from fedclust.helpers.ranges import AtLeastOne
 from fedclust.models.params import Layout
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,10 +25,10 @@ from typing import Any, Literal
 from torch import Tensor
 
 from fedclust.algorithms.fedem import FedEM
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients
 from fedclust.helpers.ops import one_hot
 from fedclust.helpers.ranges import Positive
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
 
 Prediction = Literal["mixture", "heaviest"]
 

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.fedper import FedPer
-from fedclust.calls import LocalResult, LocalWork
+from fedclust.core.calls import LocalResult, LocalWork
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.ranges import AtLeastOne
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)

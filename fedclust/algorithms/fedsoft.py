@@ -30,11 +30,11 @@ from torch.nn.functional import normalize
 from fedclust.algorithms.parts.mixtures import drawn, fitting_shares, mixture_notes
 from fedclust.algorithms.parts.personal import serve_personal
 from fedclust.algorithms.steps import clients_with_data
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.steps import FlexAggregation, arrived, average
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.effects import IfDataChange, OnlyWith
 from fedclust.helpers.ops import distances
 from fedclust.helpers.ranges import AtLeastOne
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 FirstAssignment = Literal["init_model", "kmeans_pretrained"]
 

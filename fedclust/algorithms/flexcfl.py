@@ -31,12 +31,12 @@ from torch import Tensor
 
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average, zeros
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.effects import IfDataChange, OnlyWith, OnlyWithout
 from fedclust.helpers.ops import cosine, discrepancy
 from fedclust.helpers.ranges import AtLeastOne, NonNegative, Ranged
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 GroupInit = Literal["pretrained_mean", "common"]
 Joining = Literal["direction", "random"]

@@ -14,9 +14,9 @@ from torch import Tensor
 from fedclust.algorithms.cold_start import ShiftTest
 from fedclust.algorithms.ifca import IFCA
 from fedclust.algorithms.steps import arrived
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients
 from fedclust.helpers.effects import IfDataChange, OnlyWith
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,11 +39,11 @@ from fedclust.algorithms.steps import (
     zeros,
 )
 from fedclust.algorithms.warmup import Warmup
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients, ClusterMethod, ClusterMetric, Method
 from fedclust.helpers.ops import on_host
 from fedclust.helpers.ranges import Fraction
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients, ClusterMethod, ClusterMetric, Method
 
 Divisor = Literal["participants", "planned"]
 

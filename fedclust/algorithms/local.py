@@ -13,9 +13,9 @@ from typing import Literal
 import torch
 
 from fedclust.algorithms.steps import arrived, clients_with_data
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients, Method
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 
 Participants = Literal["all", "cohort"]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedclust.algorithms.steps import Aggregation, arrived, train_and_average
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.errors import require
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,11 +32,11 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.clustering import distance_tables, nearest_members
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, ClusterMethod, Method
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, ClusterMethod, Method
 
 Angle = Literal["smallest", "sum"]
 _BLOCK = 2**21  # pairs of vectors in one piece of work

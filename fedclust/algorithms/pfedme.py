@@ -32,14 +32,14 @@ import torch
 
 from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, weights, zeros
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Split
+from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean
 from fedclust.helpers.ranges import AtLeastOne, Positive, Range
 from fedclust.helpers.rng import permutations
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Split
-from fedclust.verbs import Clients
 
 Mix = Annotated[float, Range(0, 10, open_low=True)]
 

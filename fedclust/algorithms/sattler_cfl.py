@@ -32,11 +32,11 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.steps import Aggregation, arrived, average, clients_with_data, weights
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.ops import cluster_mean, cosine
 from fedclust.helpers.ranges import AtLeastOne, BelowOne, NonNegative
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 Bipartition = Literal["optimal", "complete"]
 

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import arrived, zeros
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import on_host
 from fedclust.helpers.ranges import Positive
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 
 @dataclass(frozen=True, kw_only=True)

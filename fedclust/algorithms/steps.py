@@ -10,11 +10,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedclust.calls import LocalResult, LocalWork, MeanResult
+from fedclust.core.calls import LocalResult, LocalWork, MeanResult
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.ops import discrepancy, on_host
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round
-from fedclust.verbs import Clients
 
 Aggregation = Literal["uniform", "by_samples"]
 FlexAggregation = Literal["uniform", "by_samples", "first_client"]

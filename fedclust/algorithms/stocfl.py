@@ -23,12 +23,12 @@ from torch import Tensor
 
 from fedclust.algorithms.parts.uniting import linked, unite
 from fedclust.algorithms.steps import Aggregation, arrived, average, train_and_average, zeros
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.ops import cluster_mean, cosine
 from fedclust.helpers.ranges import NonNegative, Range
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 Direction = Literal["participants", "members"]
 

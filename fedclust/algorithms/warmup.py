@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data, zeros
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import counted
 from fedclust.helpers.ranges import AtLeastOne, Fraction, Ranged
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round
-from fedclust.verbs import Clients
 
 Mode = Literal["federated", "local"]
 

@@ -25,12 +25,12 @@ import torch
 from torch import Tensor
 
 from fedclust.cluster_metrics.readout import last_width, projections
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import distances, one_hot
 from fedclust.helpers.ranges import AtLeastOne
 from fedclust.helpers.rng import Stream
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)

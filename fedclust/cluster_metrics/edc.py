@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import DivergedError, require
 from fedclust.helpers.ops import gram, leading_coordinates
 from fedclust.helpers.ranges import AtLeastOne, Ranged
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 _TINY_NORM = 1e-12  # below this an update has no direction
 

@@ -14,11 +14,11 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ops import cosine
 from fedclust.helpers.ranges import AtLeastOne, Ranged
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 Where = Literal["common", "local", "last_batch"]
 

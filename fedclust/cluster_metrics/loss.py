@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Round, Split
+from fedclust.core.verbs import Clients
 from fedclust.helpers.ranges import AtLeastTwo, Ranged
-from fedclust.types import Round, Split
-from fedclust.verbs import Clients
 
 Data = Literal["train", "train_and_test"]
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import gram
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 _TINY_NORM = 1e-12  # below this an update has no direction
 

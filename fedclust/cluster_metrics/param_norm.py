@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.ops import distances
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import require
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 # nats: far above what is read, so that only the class that has it counts in the sum of exponentials
 _SURE = 100.0

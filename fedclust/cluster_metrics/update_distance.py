@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.ops import distances, gram
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 Norm = Literal["l1", "l2", "cosine"]
 _TINY_NORM = 1e-12  # below this an update has no direction

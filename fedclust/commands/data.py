@@ -12,7 +12,7 @@ from fedclust.config.tree import choices, describe
 from fedclust.helpers.errors import ConfigError, UserError, did_you_mean
 
 if TYPE_CHECKING:  # what lists imports no PyTorch
-    from fedclust.types import Dataset
+    from fedclust.core.types import Dataset
 
 _ROOT = "--root"
 

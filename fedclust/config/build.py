@@ -10,20 +10,20 @@ from typing import Any
 import torch
 import yaml
 
-from fedclust import federation
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.config.schema import check_keys, objective_of, seed_list
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
+from fedclust.core import federation
+from fedclust.core.types import Dataset, Federation
+from fedclust.core.verbs import Engine, Partition
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import require
 from fedclust.metrics import meaning
 from fedclust.metrics.recovery import OF_GROUPS
-from fedclust.types import Dataset, Federation
-from fedclust.verbs import Engine, Partition
 
 _SHARED = ("solver", "cluster_metric", "cluster_method")  # algorithms refer to them
 

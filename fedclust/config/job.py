@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from fedclust.core.types import Federation
+from fedclust.core.verbs import Algorithm, Engine, Scenario
 from fedclust.trackers import Tracker
-from fedclust.types import Federation
-from fedclust.verbs import Algorithm, Engine, Scenario
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -229,8 +229,10 @@ def parts(group: str) -> Iterator[str]:
     for file in sorted(start.rglob("[!_]*.py")) if "__path__" in vars(root) else ():
         names.append(".".join([package, *file.relative_to(start).with_suffix("").parts]))
     for name in names:
+        passed_on = vars(root).get("__all__", ()) if name == package else ()
         for attribute, value in vars(import_module(name)).items():
-            if _is_declared(value, name, attribute) and _fits(value, group, own=True):
+            declared = _is_declared(value, name, attribute) or attribute in passed_on
+            if declared and _fits(value, group, own=True):
                 yield f"{name}.{attribute}"
 
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset
 from fedclust.helpers.errors import DataError
-from fedclust.types import Dataset
 
 T = TypeVar("T")
 

@@ -9,11 +9,11 @@ import torch
 import torchvision
 from torch import Tensor
 
+from fedclust.core.types import Dataset
 from fedclust.datasets.checks import checked, fetch, read
 from fedclust.datasets.normalise import WORDS, affine, check_word
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.helpers.ranges import Side
-from fedclust.types import Dataset
 
 # channel statistics of the 50,000 training images, as LCFL's simulator has them
 MEAN = (0.49139968, 0.48215827, 0.44653124)

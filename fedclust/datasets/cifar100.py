@@ -8,12 +8,12 @@ from typing import Literal
 
 import torch
 
+from fedclust.core.types import Dataset
 from fedclust.datasets.checks import checked
 from fedclust.datasets.cifar10 import arrays
 from fedclust.datasets.normalise import WORDS, affine, check_word
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.helpers.ranges import Side
-from fedclust.types import Dataset
 
 # channel statistics of the 50,000 training images
 MEAN = (0.50707516, 0.48654887, 0.44091784)

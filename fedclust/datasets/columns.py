@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset
+from fedclust.core.validation import drawn_test
 from fedclust.datasets.checks import TOO_SMALL, checked, vanishing
 from fedclust.datasets.normalise import affine, unchanged
 from fedclust.helpers.errors import DataError, require
-from fedclust.types import Dataset
-from fedclust.validation import drawn_test
 
 Array = npt.NDArray[Any]
 _SHOWN = 8  # names that a message lists

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
 from fedclust.datasets.columns import Columns, Drawn, check_parts, parted, shown
 from fedclust.datasets.normalise import check_word
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.ranges import BelowOne, Seed
-from fedclust.types import Dataset
 
 _PARTS = ("train", "test")
 _USUAL = r"-?(0|[1-9]\d{0,14})(\.\d+)?"  # numbers as they are usually written

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedclust.types import Dataset
+from fedclust.core.types import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedclust.core.types import Dataset
 from fedclust.datasets.checks import checked
 from fedclust.datasets.idx import load_idx
 from fedclust.datasets.normalise import affine, check_word
 from fedclust.helpers.errors import require
-from fedclust.types import Dataset
 
 NUM_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedclust.core.types import Dataset
 from fedclust.datasets.checks import checked
 from fedclust.datasets.idx import load_idx
 from fedclust.datasets.normalise import affine, check_word
-from fedclust.types import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)

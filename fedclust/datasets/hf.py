@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
 from fedclust.datasets.columns import Columns, Drawn, check_parts, parted
 from fedclust.datasets.extra import installed
@@ -26,7 +27,6 @@ from fedclust.datasets.normalise import WORDS, check_word
 from fedclust.datasets.pictures import picture
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import BelowOne, Seed, Side
-from fedclust.types import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,12 +12,12 @@ import torch
 import torchvision
 from torch import Tensor
 
+from fedclust.core.types import Dataset
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.normalise import affine, check_word
 from fedclust.datasets.pictures import picture
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import Side
-from fedclust.types import Dataset
 
 _KINDS = (*torchvision.datasets.folder.IMG_EXTENSIONS, ".gif", ".avif")
 

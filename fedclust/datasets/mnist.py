@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
+from fedclust.core.types import Dataset
 from fedclust.datasets.checks import checked
 from fedclust.datasets.idx import load_idx
 from fedclust.datasets.normalise import affine, check_word
-from fedclust.types import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)

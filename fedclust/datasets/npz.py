@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset
 from fedclust.datasets.checks import TOO_SMALL, checked, read, vanishing
 from fedclust.datasets.normalise import WORDS, affine, check_word, unchanged
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import Side
-from fedclust.types import Dataset
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 _SHOWN = 5  # absent classes

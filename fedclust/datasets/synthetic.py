@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedclust.core.types import Dataset
 from fedclust.helpers.effects import Never
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Clients, NonNegative, Seed
 from fedclust.helpers.rng import Stream
-from fedclust.types import Dataset
 
 DIMENSION, NUM_CLASSES = 60, 10
 _SMALLEST = 50  # examples every device has

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedclust.core.types import Dataset
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.extra import installed
 from fedclust.datasets.normalise import affine
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import AtLeastOne, BelowOne, InnerFraction
-from fedclust.types import Dataset
 
 _CHANNELS = 6
 _NEEDED = {  # what the file is made of; a pickle may name anything else too

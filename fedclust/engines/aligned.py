@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from fedclust.calls import AlignCall, Alignment, GradCall, LossCall
+from fedclust.core.calls import AlignCall, Alignment, GradCall, LossCall
+from fedclust.core.verbs import Engine
 from fedclust.helpers.ops import inner_products
-from fedclust.verbs import Engine
 
 _AT_ONCE = 64 << 20  # numbers of the gradients that are there at a time
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from fedclust.calls import (
+from fedclust.core.calls import (
     AlignCall,
     Call,
     GradCall,
@@ -21,13 +21,13 @@ from fedclust.calls import (
     TestCall,
     TrainCall,
 )
+from fedclust.core.pool import Pool
+from fedclust.core.verbs import Engine
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream
 from fedclust.models.foreign import Runnable
 from fedclust.models.params import Layout, layout
-from fedclust.pool import Pool
-from fedclust.verbs import Engine
 
 R = TypeVar("R")
 ModelT = TypeVar("ModelT", bound=Runnable)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedclust.core.pool import Pool
+from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.native import compiled, gather
@@ -16,8 +18,6 @@ from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import require
 from fedclust.models.sequence import Model
-from fedclust.pool import Pool
-from fedclust.verbs import Engine
 
 ENGINES = ("auto", "fused", "vmap", "loop")
 _PRECISIONS = ("highest", "high", "bf16")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedclust.calls import (
+from fedclust.core.calls import (
     PLAIN,
     AlignCall,
     Alignment,
@@ -22,13 +22,13 @@ from fedclust.calls import (
     SumCall,
     TestCall,
 )
+from fedclust.core.solver import Solver
+from fedclust.core.types import Evaluation, Round, Served, Split
+from fedclust.core.verbs import Engine
 from fedclust.helpers.errors import DivergedError
 from fedclust.helpers.ops import mean_of
 from fedclust.helpers.rng import Stream, permutations
 from fedclust.models.params import Layout
-from fedclust.solver import Solver
-from fedclust.types import Evaluation, Round, Served, Split
-from fedclust.verbs import Engine
 
 
 def shards_of(split: Split, ids: Tensor, rnd: Round, purpose: str) -> Shards:

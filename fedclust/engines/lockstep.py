@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from greenlet import getcurrent, greenlet
 
-from fedclust.calls import Call, split
+from fedclust.core.calls import Call, split
 from fedclust.engines.base import InFront
 from fedclust.helpers.meter import meter
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedclust.calls import (
+from fedclust.core.calls import (
     GradCall,
     LocalResult,
     LossCall,
@@ -22,12 +22,12 @@ from fedclust.calls import (
     TestResult,
     TrainCall,
 )
+from fedclust.core.pool import Pool
 from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.schedule import Schedule, schedule
 from fedclust.helpers.meter import meter
 from fedclust.models.foreign import Runnable, adopt
 from fedclust.models.params import unflatten
-from fedclust.pool import Pool
 
 _BLOCK = 1000  # examples of one forward pass outside training, which bounds its memory
 

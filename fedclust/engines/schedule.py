@@ -8,10 +8,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedclust.calls import Shards
+from fedclust.core.calls import Shards
+from fedclust.core.solver import Solver
 from fedclust.helpers.ops import on_host
 from fedclust.helpers.rng import fold, permutations
-from fedclust.solver import Solver
 
 
 @dataclass(frozen=True, kw_only=True)

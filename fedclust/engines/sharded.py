@@ -11,11 +11,11 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from fedclust.calls import Call, GradSumCall, SumCall, on_rows, tensors_of
+from fedclust.core.calls import Call, GradSumCall, SumCall, on_rows, tensors_of
+from fedclust.core.verbs import Engine
 from fedclust.engines.base import InFront
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.distributed import Ranks
-from fedclust.verbs import Engine
 
 R = TypeVar("R")
 

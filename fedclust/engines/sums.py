@@ -14,10 +14,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedclust.calls import GradSumCall, GradSums, SumCall, Sums
+from fedclust.core.calls import GradSumCall, GradSums, SumCall, Sums
+from fedclust.core.verbs import Engine
 from fedclust.engines.fused.native import adding
 from fedclust.helpers.ops import add_to_clusters, check_labels, check_weights, on_host
-from fedclust.verbs import Engine
 
 # parameters of a block: many chunks of a CPU, and enough rows to fill a GPU
 _BLOCK_CPU, _BLOCK_CUDA = 2**25, 2**29

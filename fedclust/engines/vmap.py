@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, grad_and_value, vmap
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
-from fedclust.calls import (
+from fedclust.core.calls import (
     GradCall,
     LocalResult,
     LossCall,
@@ -24,12 +24,12 @@ from fedclust.calls import (
     TestResult,
     TrainCall,
 )
+from fedclust.core.pool import Pool
 from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.schedule import schedule
 from fedclust.models.foreign import Runnable, adopt
 from fedclust.models.params import flatten, unflatten
-from fedclust.pool import Pool
 
 _EXAMPLES = 4096  # examples every model meets in one pass of the loss table
 _WIDTH = 256  # examples per row in one pass of gradient and evaluation

@@ -118,9 +118,11 @@ def check_report(resolved: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: naming the key below `report`.
     """
-    from fedclust.papers.reports import spec_of  # costs a tenth of a second
+    # costs a tenth of a second
+    from fedclust import papers
+    from fedclust.report.spec import Spec
 
-    spec_of(resolved)
+    Spec.of(resolved, papers)
 
 
 def check_scale(chosen: Mapping[str, Any], node: Any, own: Path | None) -> None:

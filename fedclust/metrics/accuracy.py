@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedclust.types import Evaluation, Round
+from fedclust.core.types import Evaluation, Round
 
 
 def accuracy(evaluation: Evaluation, rnd: Round) -> dict[str, float]:  # noqa: ARG001 - a Metric

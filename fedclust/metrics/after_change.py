@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedclust.types import Evaluation, Round
+from fedclust.core.types import Evaluation, Round
 
 WITHIN = 0.01  # of the accuracy before a change counts as recovered
 _ROUNDING = 1e-9  # 0.87 is within 0.01 of 0.88, whatever the floats' difference says

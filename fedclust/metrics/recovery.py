@@ -11,9 +11,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.federation import concept_shares
+from fedclust.core.federation import concept_shares
+from fedclust.core.types import Evaluation, Round
 from fedclust.metrics.contingency import contingency
-from fedclust.types import Evaluation, Round
 
 OF_GROUPS = ("purity", "ari", "nmi", "matched_accuracy")  # absent without true groups
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastZero, Clients, Positive
@@ -33,7 +34,6 @@ from fedclust.partitions.cut import (
     too_few,
 )
 from fedclust.partitions.shares import equal_shares, solved_shares
-from fedclust.types import Dataset, Pool, Split
 
 
 @dataclass(frozen=True, kw_only=True)

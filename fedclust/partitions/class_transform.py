@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastZero, Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
 from fedclust.partitions.transform import changes_of, transformed
-from fedclust.types import Dataset, Pool, Split
-from fedclust.verbs import Partition
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,10 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import UserError, require
 from fedclust.helpers.rng import Stream
-from fedclust.types import Dataset, Pool, Split
-from fedclust.verbs import Partition
 
 Assignment = Literal["balanced", "in_order", "uniform"]
 

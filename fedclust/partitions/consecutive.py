@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Clients, InnerFraction
 from fedclust.helpers.rng import Stream
@@ -20,7 +21,6 @@ from fedclust.partitions.cut import (
     plain_pool,
     too_few,
 )
-from fedclust.types import Dataset, Pool, Split
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import ConfigError, DataError, require
-from fedclust.types import Dataset, Pool, Split
 
 Rows = npt.NDArray[np.int64]
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.helpers.ranges import AtLeastOne, Clients, Positive
 from fedclust.helpers.rng import Stream
@@ -28,7 +29,6 @@ from fedclust.partitions.cut import (
     too_few,
 )
 from fedclust.partitions.shares import equal_shares
-from fedclust.types import Dataset, Pool, Split
 
 _TRIES = 100
 

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Clients, Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import Rows, check_clients, check_test, labels, plain_pool
-from fedclust.types import Dataset, Pool, Split
 
 
 @dataclass(frozen=True, kw_only=True)

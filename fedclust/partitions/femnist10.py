@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastZero, Clients
 from fedclust.helpers.rng import Stream
@@ -32,7 +33,6 @@ from fedclust.partitions.cut import (
     shuffled_classes,
     too_few,
 )
-from fedclust.types import Dataset, Pool, Split
 
 _CLASSES, _OWNED = 10, 3
 # of EMNIST byclass, whose classes are the ten digits, A to Z, then a to z; the published file holds

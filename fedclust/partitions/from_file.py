@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedclust.federation import read_table
+from fedclust.core.federation import read_table
+from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.rng import Stream
-from fedclust.types import Dataset, Pool, Split
-from fedclust.verbs import Partition
 
 
 @dataclass(frozen=True, kw_only=True)

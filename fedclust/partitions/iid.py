@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Clients
 from fedclust.helpers.rng import Stream
@@ -24,7 +25,6 @@ from fedclust.partitions.cut import (
     too_few,
 )
 from fedclust.partitions.power_law import class_counts
-from fedclust.types import Dataset, Pool, Split
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastTwo, AtLeastZero, Range, Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
-from fedclust.types import Dataset, Pool, Split
-from fedclust.verbs import Partition
 
 Maps = Literal["fedrc", "feddrift4", "clove", "random", "pool"]
 Concepts = Annotated[int, Range(2, 1000)]

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Clients, Fraction
 from fedclust.helpers.rng import Stream
@@ -23,7 +24,6 @@ from fedclust.partitions.cut import (
     shuffled_classes,
     too_few,
 )
-from fedclust.types import Dataset, Pool, Split
 
 
 @dataclass(frozen=True, kw_only=True)

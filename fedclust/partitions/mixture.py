@@ -13,12 +13,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Positive, Probability
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import ConceptPartition, base_pool, of_base
-from fedclust.types import Dataset, Pool, Split
 
 _EXACT = 1e-6  # what shares may miss 1 by
 
@@ -28,7 +28,7 @@ class Mixture:
     """Of a client's n examples, round(n pi_g) are under concept g, by largest remainders; training
     and test alike.
 
-    An example occurs once, under one concept. `fedclust.federation.concept_shares` gives the shares
+    An example occurs once, under one concept. `federation.concept_shares` gives the shares
     of a federation. Group of a client: its largest share, the first of equal ones; purity then
     speaks of that share only, `share_error` of all.
 

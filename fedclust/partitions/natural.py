@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import ConfigError, DataError, require
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.cut import grouped, hold_out, labels, no_group, plain_pool, too_few
-from fedclust.types import Dataset, Pool, Split
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Clients, Range
 from fedclust.helpers.rng import Stream
@@ -29,7 +30,6 @@ from fedclust.partitions.cut import (
     shuffled_classes,
     too_few,
 )
-from fedclust.types import Dataset, Pool, Split
 
 _FIRST = 10  # images every client has, spread evenly over its classes
 

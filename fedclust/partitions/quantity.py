@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.verbs import Partition
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import AtLeastOne, Positive
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import base_pool, of_base
 from fedclust.partitions.cut import Rows, consecutive, too_few
 from fedclust.partitions.mixture import counts_of
-from fedclust.types import Dataset, Pool, Split
-from fedclust.verbs import Partition
 
 _LEAST, _MOST = 50, 1000  # examples of the lognormal law
 

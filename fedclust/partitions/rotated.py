@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Clients
 from fedclust.helpers.rng import Stream
@@ -22,7 +23,6 @@ from fedclust.partitions.cut import (
     even,
     too_few,
 )
-from fedclust.types import Dataset, Pool, Split
 
 
 @dataclass(frozen=True, kw_only=True)

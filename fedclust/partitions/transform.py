@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Pool, Split
+from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
 from fedclust.partitions.image_changes import Change, changed_into, parsed
-from fedclust.types import Dataset, Pool, Split
-from fedclust.verbs import Partition
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,7 +142,7 @@ class Run:
 
     @cached_property
     def federation(self) -> Mapping[str, Any]:
-        """What the run wrote about its federation, see `fedclust.federation.summary`; may be
+        """What the run wrote about its federation, see `fedclust.core.federation.summary`; may be
         empty.
         """
         path = self.folder / "federation.json"

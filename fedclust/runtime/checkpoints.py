@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from fedclust.client_models import ClientModels
+from fedclust.core.client_models import ClientModels
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import (
     Sealed,

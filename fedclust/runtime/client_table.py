@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from fedclust.federation import column
+from fedclust.core.federation import column
+from fedclust.core.types import Evaluation, Round
 from fedclust.helpers.files import Sealed, atomic_write, new_digest
-from fedclust.types import Evaluation, Round
 
 CLIENTS = pa.schema(
     [

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from fedclust.core.types import Evaluation, Round
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.recorder import Recorder
-from fedclust.types import Evaluation, Round
 
 NO_TRACKER = {"_target_": "fedclust.trackers.none.NoTracker"}
 

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
+from fedclust.core.types import Cost, Evaluation, Round
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import Sealed, atomic_write, new_digest, replacing, sync_folder
 from fedclust.helpers.ops import on_host
@@ -34,7 +35,6 @@ from fedclust.metrics.recovery import recovery, share_error, sizes
 from fedclust.metrics.summary import write_summary
 from fedclust.runtime.client_table import ROW_GROUP, client_rows, join_parts, write_part
 from fedclust.trackers import Tracker
-from fedclust.types import Cost, Evaluation, Round
 
 _BLOCK = 1 << 20  # bytes read at once
 HEADER = b"seed,round,metric,value\n"

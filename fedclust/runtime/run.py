@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.config.job import Job
+from fedclust.core.federation import digest, pool_digest, summary, write_table
+from fedclust.core.types import Federation
 from fedclust.engines import simulated
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.sums import rows_at_once
-from fedclust.federation import digest, pool_digest, summary, write_table
 from fedclust.helpers.distributed import Ranks, here
 from fedclust.helpers.errors import (
     DivergedError,
@@ -43,7 +44,6 @@ from fedclust.runtime.simulation import (
     models_per_client,
 )
 from fedclust.trackers import About
-from fedclust.types import Federation
 
 
 def run(job: Job, folder: RunFolder, progress: Progress, signals: Signals | None = None) -> None:

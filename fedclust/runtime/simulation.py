@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from fedclust.config.job import Job
+from fedclust.core.types import ClientModels, Cost, Evaluation, Federation, Round, Served, Split
+from fedclust.core.verbs import Algorithm
 from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import METRICS
-from fedclust.types import ClientModels, Cost, Evaluation, Federation, Round, Served, Split
-from fedclust.verbs import Algorithm
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import counted, require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, AtLeastZero
 from fedclust.helpers.rng import Stream, fold
 from fedclust.scenarios.sampling import Sampling
-from fedclust.types import Federation, Round, Split
 
 Table = Literal[
     "feddrift_a",

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Fraction
 from fedclust.helpers.rng import Stream, fold
 from fedclust.scenarios.sampling import Sampling
-from fedclust.types import Federation, Round, Split
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Federation, Round
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction
 from fedclust.helpers.rng import Stream
 from fedclust.scenarios.sampling import Sampling
-from fedclust.types import Federation, Round
 
 
 @dataclass(frozen=True, kw_only=True)

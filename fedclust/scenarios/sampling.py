@@ -10,9 +10,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Federation, Round
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Fraction
-from fedclust.types import Federation, Round
 
 Selection = Literal["random", "round_robin_first"]
 Change = Callable[[Round, Tensor], Round]

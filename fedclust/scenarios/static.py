@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from fedclust.core.types import Federation, Round
 from fedclust.scenarios.sampling import Sampling
-from fedclust.types import Federation, Round
 
 
 @dataclass(frozen=True, kw_only=True)

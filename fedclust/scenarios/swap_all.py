@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from fedclust.core.types import Federation, Round
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Probability
 from fedclust.scenarios.sampling import Sampling
 from fedclust.scenarios.swaps import check_probability, chosen, exchanged, matched
-from fedclust.types import Federation, Round
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Federation, Round
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Probability
 from fedclust.scenarios.sampling import Sampling
@@ -26,7 +27,6 @@ from fedclust.scenarios.swaps import (
     is_swappable,
     matched,
 )
-from fedclust.types import Federation, Round
 
 
 @dataclass(frozen=True, kw_only=True)

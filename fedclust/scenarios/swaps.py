@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import require
 from fedclust.helpers.rng import uniform
-from fedclust.types import Federation, Round, Split
 
 
 def check_probability(probability: float) -> None:

@@ -19,9 +19,9 @@ from fedclust.config.build import build
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.config.tree import CONF
+from fedclust.core.types import Cost, Evaluation, Round
+from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
-from fedclust.types import Cost, Evaluation, Round
-from fedclust.verbs import Engine
 
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
 # where the defaults would leave the interesting part out of so small a job

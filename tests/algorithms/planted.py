@@ -17,13 +17,13 @@ from states import dense
 from fedclust.algorithms.fedper import FedPer
 from fedclust.config.objects import Objects
 from fedclust.config.tree import CONF
+from fedclust.core.types import ClientModels, Cost, Federation, Pool, Round, Split
+from fedclust.core.verbs import Algorithm, Engine
 from fedclust.engines.fused import FusedEngine
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
 from fedclust.runtime.simulation import fields_of, restored
 from fedclust.scenarios.static import Static
-from fedclust.types import ClientModels, Cost, Federation, Pool, Round, Split
-from fedclust.verbs import Algorithm, Engine
 
 ALGORITHMS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
 CLIENTS, GROUPS, CLASSES, FEATURES = 12, 3, 3, 6

@@ -27,9 +27,9 @@ from planted import (
 from states import dense
 
 from fedclust.config.about import about
+from fedclust.core.types import Cost, Federation, Round, Served
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.simulation import fields_of, models_per_client
-from fedclust.types import Cost, Federation, Round, Served
 
 ABSENT = (4, 11)
 NEEDS_GROUPS = {"oracle"}

@@ -33,12 +33,12 @@ from fedclust.algorithms.oracle import Oracle
 from fedclust.algorithms.pacfl import PACFL
 from fedclust.algorithms.steps import average, first_of_cluster
 from fedclust.algorithms.warmup import Warmup
-from fedclust.calls import LocalResult
 from fedclust.cluster_methods.kmeans import KMeans
 from fedclust.cluster_metrics.param_norm import ParamNorm
+from fedclust.core.calls import LocalResult
+from fedclust.core.types import Federation
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.simulation import fields_of
-from fedclust.types import Federation
 
 
 def test_average_by_hand() -> None:

@@ -23,7 +23,7 @@ from planted import (
 from torch import Tensor
 
 from fedclust.algorithms.cfl_mgd import shared_momenta
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 

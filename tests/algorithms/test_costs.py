@@ -14,7 +14,8 @@ from fronts import Front
 from planted import CLIENTS, GROUPS, configured, engine_for, federation, rounds_of, simulate
 from torch import Tensor
 
-from fedclust.calls import (
+from fedclust.config.about import about
+from fedclust.core.calls import (
     GradCall,
     LocalResult,
     LossCall,
@@ -22,7 +23,8 @@ from fedclust.calls import (
     TestResult,
     TrainCall,
 )
-from fedclust.config.about import about
+from fedclust.core.types import Cost, Federation, Pool, Round, Split
+from fedclust.core.verbs import Algorithm
 from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.rng import Stream, uniform
@@ -30,8 +32,6 @@ from fedclust.models.params import Layout
 from fedclust.runtime.simulation import Simulation
 from fedclust.scenarios.static import Static
 from fedclust.scenarios.swap_all import SwapAll
-from fedclust.types import Cost, Federation, Pool, Round, Split
-from fedclust.verbs import Algorithm
 
 N, K, T, C = CLIENTS, CLIENTS // 2, 7, GROUPS
 W = 5  # rounds of FedAvg before the one-shot methods cluster

@@ -18,11 +18,11 @@ from states import assert_same_bits
 from torch import Tensor
 
 from fedclust.config.build import Job, build
+from fedclust.core.verbs import Method
 from fedclust.helpers.errors import ConfigError, RunFolderError
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
-from fedclust.verbs import Method
 
 CONFIG = {**config_of("lcfl"), "checkpoint_seconds": 0.0}
 

@@ -10,9 +10,9 @@ import torch
 from planted import CLIENTS, LR, STEPS, configured, engine_for, federation, rounds_of, simulate
 from torch import Tensor
 
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import ConfigError
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 FULL = ("solver.batch_size=null", "solver.epochs=1")
 

@@ -22,11 +22,11 @@ from planted import (
 )
 
 from fedclust.algorithms.parts.clustering import nearest_members
+from fedclust.core.types import Split
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import distances
 from fedclust.models.mlp import mlp
-from fedclust.types import Split
 
 HIDDEN = 8
 BODY, HEAD = (FEATURES + 1) * HIDDEN, (HIDDEN + 1) * CLASSES

@@ -26,10 +26,10 @@ from fedclust.algorithms.feddrift import (
     opened,
     training_hits,
 )
+from fedclust.core.types import Federation, Round
 from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.static import Static
 from fedclust.scenarios.swap_all import SwapAll
-from fedclust.types import Federation, Round
 
 NOBODY = torch.zeros(CLIENTS, dtype=torch.bool)
 

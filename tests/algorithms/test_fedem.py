@@ -11,11 +11,11 @@ import torch
 from fronts import Front
 from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
 
+from fedclust.core.types import Federation, Pool, Split
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
-from fedclust.types import Federation, Pool, Split
 
 EVERYBODY = torch.arange(CLIENTS)
 FULL = ("solver.batch_size=null", "solver.epochs=1")

@@ -20,7 +20,7 @@ from planted import (
 )
 
 from fedclust.algorithms.fedgwc import affinity, communities, rewards
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream

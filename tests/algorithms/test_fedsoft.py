@@ -10,8 +10,8 @@ import torch
 from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
 
 from fedclust.algorithms.parts.mixtures import drawn
+from fedclust.core.types import Federation
 from fedclust.helpers.errors import ConfigError
-from fedclust.types import Federation
 
 EVERYBODY = torch.arange(CLIENTS)
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedclust.algorithms.jgl import occupied
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import cluster_mean
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 BATCH = 12
 REST = "algorithm.empty_cluster=none"

@@ -23,8 +23,8 @@ from toy_engine import SOLVER, ToyEngine, toy_federation, toy_round
 
 from fedclust.algorithms.pacfl import PACFL, principal_angles, principal_vectors, signatures
 from fedclust.cluster_methods.agglomerative import Agglomerative
+from fedclust.core.types import Federation
 from fedclust.helpers.errors import ConfigError
-from fedclust.types import Federation
 
 
 def planted_subspaces(noise: float = 0.05) -> Federation:

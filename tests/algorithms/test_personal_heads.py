@@ -8,7 +8,7 @@ import pytest
 import torch
 from planted import CLIENTS, configured, engine_for, federation, rounds_of, simulate
 
-from fedclust.calls import LocalWork
+from fedclust.core.calls import LocalWork
 from fedclust.helpers.errors import ConfigError
 
 NAMES = ["fedper", "fedrep"]

@@ -9,8 +9,8 @@ import torch
 from planted import CLIENTS, LR, configured, engine_for, federation, rounds_of, simulate
 
 from fedclust.algorithms.pfedme import with_one_batch
+from fedclust.core.types import Federation
 from fedclust.helpers.errors import ConfigError
-from fedclust.types import Federation
 
 EVERYBODY = torch.arange(CLIENTS)
 FULL = ("solver.batch_size=null", "solver.epochs=1")

@@ -15,14 +15,14 @@ from digits_jobs import config_of, job_of
 from torch import Tensor
 
 from fedclust.algorithms.wrappers.finetune import FineTune
+from fedclust.core.types import ClientModels, Cost, Served
+from fedclust.core.verbs import Method
 from fedclust.engines import sums
 from fedclust.helpers.errors import ConfigError, MemoryShort
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import check_memory, needs, run, short_of_disk
 from fedclust.scenarios.newcomers import Newcomers
-from fedclust.types import ClientModels, Cost, Served
-from fedclust.verbs import Method
 
 CONFIG = config_of("fedavg")
 

@@ -11,13 +11,13 @@ import torch
 from fronts import Front
 from planted import configured, partition_of
 
-from fedclust import federation
+from fedclust.core import federation
+from fedclust.core.types import Federation
 from fedclust.datasets.mnist import MNIST
 from fedclust.engines import make_engine
 from fedclust.models.mlp import mlp
 from fedclust.partitions.rotated import Rotated
 from fedclust.scenarios.static import Static
-from fedclust.types import Federation
 
 
 @pytest.fixture(scope="module")

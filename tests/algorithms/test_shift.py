@@ -11,8 +11,8 @@ from scipy.stats import wasserstein_distance
 from toy_engine import toy_federation, toy_round
 
 from fedclust.algorithms.cold_start import ShiftTest
+from fedclust.core.types import Round
 from fedclust.helpers.errors import ConfigError
-from fedclust.types import Round
 
 REFERENCE = torch.tensor([[6, 4, 0, 0, 0, 10]])  # examples of five labels, and n_i
 READINGS: list[Any] = ["label_freq_l1", "label_count_l1", "released"]

@@ -22,10 +22,13 @@ from fedclust.config.build import build
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.config.schema import objective_of
+from fedclust.core.federation import build as federate
+from fedclust.core.federation import digest, summary, write_table
+from fedclust.core.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
+from fedclust.core.validation import cut
+from fedclust.core.verbs import Clients
 from fedclust.datasets.digits import Digits
 from fedclust.engines import make_engine
-from fedclust.federation import build as federate
-from fedclust.federation import digest, summary, write_table
 from fedclust.helpers.errors import ConfigError
 from fedclust.metrics.accuracy import validation_accuracy
 from fedclust.partitions.from_file import FromFile
@@ -37,9 +40,6 @@ from fedclust.runtime.run import run
 from fedclust.scenarios.drift import Drift
 from fedclust.scenarios.swap_all import SwapAll
 from fedclust.scenarios.swap_part import SwapPart
-from fedclust.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
-from fedclust.validation import cut
-from fedclust.verbs import Clients
 
 OWN = ["validation_accuracy", "validation_loss"]
 
@@ -265,7 +265,7 @@ def test_only_the_evaluator_names_them() -> None:
     users = {
         str(file.relative_to(package))
         for file in package.rglob("*.py")
-        if ".validation" in file.read_text().replace("fedclust.validation", "")
+        if ".validation" in file.read_text().replace("fedclust.core.validation", "")
     }
     assert users == {
         "types.py",

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import PLAIN, LocalResult, LocalWork, MeanResult
+from fedclust.core.calls import PLAIN, LocalResult, LocalWork, MeanResult
+from fedclust.core.solver import Solver
+from fedclust.core.types import Federation, Pool, Round, Split
 from fedclust.helpers.rng import Stream
 from fedclust.scenarios.static import Static
-from fedclust.solver import Solver
-from fedclust.types import Federation, Pool, Round, Split
 
 SOLVER = Solver(lr=0.1)
 

@@ -144,7 +144,7 @@ USER_ALGORITHM = '''
 """FedAvg that keeps every other round for itself."""
 from dataclasses import dataclass
 from fedclust.algorithms.fedavg import FedAvg
-from fedclust.types import Cost
+from fedclust.core.types import Cost
 
 @dataclass(frozen=True, kw_only=True)
 class Lazy(FedAvg):

@@ -17,7 +17,8 @@ import yaml
 from omegaconf import DictConfig
 
 from fedclust.__main__ import main
-from fedclust.calls import SumCall, Sums
+from fedclust.core.calls import SumCall, Sums
+from fedclust.core.types import Dataset
 from fedclust.datasets.digits import Digits
 from fedclust.engines.fused import FusedEngine
 from fedclust.helpers.errors import ConfigError
@@ -25,7 +26,6 @@ from fedclust.launch import checks
 from fedclust.launch.compose import compose
 from fedclust.launch.surroundings import hydra_of_its_own
 from fedclust.tuning.trial_progress import TrialProgress
-from fedclust.types import Dataset
 
 TINY = (
     *("partition=iid", "partition.num_clients=4", "model=linear", "rounds=3", "progress=false"),

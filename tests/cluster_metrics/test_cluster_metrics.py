@@ -16,11 +16,11 @@ from fedclust.cluster_metrics.loss import Loss
 from fedclust.cluster_metrics.loss_cross import LossCross
 from fedclust.cluster_metrics.madc import MADC
 from fedclust.cluster_metrics.param_norm import ParamNorm
+from fedclust.core.types import Federation, Pool, Split
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
-from fedclust.types import Federation, Pool, Split
 
 METRICS: list[Any] = [
     Loss(),

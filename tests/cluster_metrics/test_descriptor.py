@@ -13,12 +13,12 @@ from torch import Tensor
 from fedclust.cluster_methods.dbscan import Dbscan, knee
 from fedclust.cluster_metrics.descriptor import Descriptor, moments, orthonormal, scaled
 from fedclust.cluster_metrics.readout import last_width, projections
+from fedclust.core.types import Federation, Pool, Split
 from fedclust.engines import make_engine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
-from fedclust.types import Federation, Pool, Split
 
 SIZES = (39, 60, 44, 52, 48, 55)
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from fedclust.cluster_methods.kmedoids import KMedoids
 from fedclust.cluster_metrics.loss import Loss
 from fedclust.cluster_metrics.update_distance import UpdateDistance
+from fedclust.core.types import Federation, Pool, Round, Split
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.scenarios.static import Static
-from fedclust.types import Federation, Pool, Round, Split
 
 
 @dataclass

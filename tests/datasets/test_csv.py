@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from fedclust.config.build import federate
+from fedclust.core.federation import build, digest, write_table
+from fedclust.core.types import Dataset, Federation, Pool, Split
+from fedclust.core.verbs import Partition
 from fedclust.datasets.csv import Csv
-from fedclust.federation import build, digest, write_table
 from fedclust.helpers.errors import ConfigError, DataError, UserError
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.dirichlet import DirichletLabels
@@ -20,8 +22,6 @@ from fedclust.partitions.from_file import FromFile
 from fedclust.partitions.iid import IID
 from fedclust.partitions.label_map import LabelMap
 from fedclust.partitions.natural import Natural
-from fedclust.types import Dataset, Federation, Pool, Split
-from fedclust.verbs import Partition
 
 TABLE = """age,label,height,who,land,part
 1,yes,10,b,north,train

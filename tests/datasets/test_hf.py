@@ -13,8 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
+from fedclust.core.federation import build
 from fedclust.datasets.hf import HuggingFace
-from fedclust.federation import build
 from fedclust.helpers.errors import ConfigError, DataError, UserError
 from fedclust.partitions.natural import Natural
 

@@ -14,9 +14,9 @@ import yaml
 
 from fedclust.config.objects import Objects
 from fedclust.config.tree import CONF
+from fedclust.core.types import Dataset
 from fedclust.datasets.columns import Columns
 from fedclust.helpers.errors import DataError, UserError
-from fedclust.types import Dataset
 
 ODD = (None, -1, 0, 0.5, 1e300, float("inf"), float("nan"), 10**30, "abc", "", "a\nb", "x", True)
 ODD_LISTS: tuple[Any, ...] = ([], ["x"], [1], [None], ["x", "x"], {"a": 1})

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedclust.core.federation import build
+from fedclust.core.types import Dataset, Pool
 from fedclust.datasets.npz import Npz
 from fedclust.datasets.view import View, view_of
-from fedclust.federation import build
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.iid import IID
 from fedclust.partitions.rotated import Rotated
-from fedclust.types import Dataset, Pool
 
 PLAIN = View(crop=4, standardise=False, augment="none")
 FULL = View(crop=4, standardise=True, augment="crop_flip_contrast")

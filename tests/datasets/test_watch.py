@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedclust.core.federation import build
 from fedclust.datasets.watch import Watch
-from fedclust.federation import build
 from fedclust.helpers.errors import ConfigError, DataError
 from fedclust.partitions.natural import Natural
 

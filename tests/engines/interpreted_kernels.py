@@ -20,7 +20,9 @@ from test_regression import WHERE, plain
 from test_span import TERMS, assert_same
 from torch import Tensor, nn
 
-from fedclust.calls import LocalResult, Shards, TrainCall
+from fedclust.core.calls import LocalResult, Shards, TrainCall
+from fedclust.core.solver import Solver
+from fedclust.core.types import Pool
 from fedclust.engines.fused import FusedEngine, products
 from fedclust.engines.fused.cuda import gather, kernels, regression
 from fedclust.engines.fused.cuda import softmax as launched_softmax
@@ -28,8 +30,6 @@ from fedclust.engines.fused.native import perceptron
 from fedclust.engines.fused.network import Network
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
-from fedclust.solver import Solver
-from fedclust.types import Pool
 
 CPU = torch.device("cpu")
 

@@ -9,12 +9,12 @@ import torch
 from engine_toys import labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
-from fedclust.calls import AlignCall, GradCall, LossCall
+from fedclust.core.calls import AlignCall, GradCall, LossCall
+from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine, aligning
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
-from fedclust.verbs import Engine
 
 ENGINES = {"loop": LoopEngine, "vmap": VmapEngine, "fused": FusedEngine}
 MODELS = ["linear", "mlp128", "mlp200", "cnn_femnist_tiny"]

@@ -10,15 +10,15 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
-from fedclust.calls import GradCall, TrainCall
+from fedclust.core.calls import GradCall, TrainCall
+from fedclust.core.solver import Solver
+from fedclust.core.types import Pool
+from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.models.sequence import Model
-from fedclust.solver import Solver
-from fedclust.types import Pool
-from fedclust.verbs import Engine
 
 ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
     "loop": LoopEngine,

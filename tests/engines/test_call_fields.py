@@ -11,13 +11,13 @@ from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, start
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedclust.calls import LossCall, TestCall, TrainCall
+from fedclust.core.calls import LossCall, TestCall, TrainCall
+from fedclust.core.types import Pool
+from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.models.sequence import Model
-from fedclust.types import Pool
-from fedclust.verbs import Engine
 
 FAST: dict[str, Callable[[Model, Pool], Engine]] = {"vmap": VmapEngine, "fused": FusedEngine}
 MODELS = ["linear", "mlp128", "cnn_femnist_tiny", "flex_mnist_cnn"]

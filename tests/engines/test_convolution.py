@@ -15,13 +15,13 @@ from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, start
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedclust.calls import GradCall, Shards, TrainCall
+from fedclust.core.calls import GradCall, Shards, TrainCall
+from fedclust.core.types import Pool
 from fedclust.engines.fused import FusedEngine, layers
 from fedclust.engines.fused.native import compiled, convolution
 from fedclust.engines.fused.native.geometry import Block
 from fedclust.engines.fused.network import Network
 from fedclust.models.sequence import Model
-from fedclust.types import Pool
 
 # more channels than vectors hold, fewer, and neither; windows that overlap, leave pixels over or
 # reach out

@@ -20,15 +20,15 @@ from engine_toys import (
 )
 from torch import Tensor
 
-from fedclust.calls import GradCall, LossCall, TestCall, TrainCall
+from fedclust.core.calls import GradCall, LossCall, TestCall, TrainCall
+from fedclust.core.types import Pool
+from fedclust.core.verbs import Engine
 from fedclust.datasets.view import View
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.models.params import Layout, unflatten
 from fedclust.models.sequence import Model
-from fedclust.types import Pool
-from fedclust.verbs import Engine
 
 ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {"vmap": VmapEngine, "fused": FusedEngine}
 DIFFERENT_KINDS = ["linear", "mlp128", "cnn_femnist_tiny", "flex_mnist_cnn"]

@@ -10,16 +10,16 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor, nn
 
-from fedclust.calls import GradCall, LossCall, Shards, TestCall, TrainCall
+from fedclust.core.calls import GradCall, LossCall, Shards, TestCall, TrainCall
+from fedclust.core.pool import Pool
+from fedclust.core.solver import Solver
+from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine, chunk, layers, tested, training
 from fedclust.engines.fused.native import convolution, perceptron
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.models.sequence import Model
-from fedclust.pool import Pool
-from fedclust.solver import Solver
-from fedclust.verbs import Engine
 
 # every option of every layer that the shipped models leave at its usual value
 ODD = {

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedclust.core.pool import Pool
 from fedclust.engines.fused.native import gather
 from fedclust.engines.fused.native.compiled import library
-from fedclust.pool import Pool
 
 
 @pytest.mark.parametrize("threads", [1, 2])

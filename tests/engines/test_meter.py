@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 from engine_toys import RAGGED, SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 
-from fedclust.calls import GradCall, LossCall, TrainCall
+from fedclust.core.calls import GradCall, LossCall, TrainCall
+from fedclust.core.types import Pool
+from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.meter import Meter, meter
 from fedclust.models.sequence import Model
-from fedclust.types import Pool
-from fedclust.verbs import Engine
 
 ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
     "loop": LoopEngine,

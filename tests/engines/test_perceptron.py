@@ -12,7 +12,9 @@ from test_regression import WHERE, drawn_job
 from test_span import TERMS, assert_same
 from torch import Tensor, nn
 
-from fedclust.calls import LocalResult, Shards, TrainCall
+from fedclust.core.calls import LocalResult, Shards, TrainCall
+from fedclust.core.solver import Solver
+from fedclust.core.types import Pool
 from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.native import perceptron, softmax
@@ -21,8 +23,6 @@ from fedclust.engines.fused.span import pays
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model, Stack
-from fedclust.solver import Solver
-from fedclust.types import Pool
 
 COUNTS = (3, 7, 0, 1, 12, 10)
 LAYERS = ([1], [17], [20, 9], [130])

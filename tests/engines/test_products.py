@@ -12,7 +12,7 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
-from fedclust.calls import TrainCall
+from fedclust.core.calls import TrainCall
 from fedclust.engines.fused import FusedEngine, layers, products
 from fedclust.engines.fused.products import Products, onednn_pays
 

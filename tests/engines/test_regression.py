@@ -15,7 +15,9 @@ from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts,
 from test_span import TERMS, assert_same, everywhere, nowhere
 from torch import Tensor
 
-from fedclust.calls import LocalResult, Rates, Shards, TestCall, TestResult, TrainCall
+from fedclust.core.calls import LocalResult, Rates, Shards, TestCall, TestResult, TrainCall
+from fedclust.core.solver import Solver
+from fedclust.core.types import Pool
 from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.native import compiled, perceptron, softmax
@@ -25,8 +27,6 @@ from fedclust.engines.fused.span import pays
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model, Stack
-from fedclust.solver import Solver
-from fedclust.types import Pool
 
 WHERE = {"spanned": everywhere, "as it stands": nowhere}
 

@@ -15,7 +15,7 @@ from engine_toys import (
     toy_pool,
 )
 
-from fedclust.calls import GradCall, LossCall, TestCall, TrainCall
+from fedclust.core.calls import GradCall, LossCall, TestCall, TrainCall
 from fedclust.engines import make_engine
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine

@@ -12,11 +12,11 @@ from torch import Tensor
 from two_ranks import Pair
 
 import fedclust.engines.sharded
-from fedclust.calls import GradCall, GradSumCall, LossCall, SumCall, Sums, TestCall, TrainCall
+from fedclust.core.calls import GradCall, GradSumCall, LossCall, SumCall, Sums, TestCall, TrainCall
+from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import Sharded, deal, fingerprint, sharded
 from fedclust.helpers.distributed import Ranks
-from fedclust.verbs import Engine
 
 ENGINES = ["loop", "vmap", "fused"]
 # more rows than ranks, an empty row, one row for two ranks, none at all

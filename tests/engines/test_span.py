@@ -10,7 +10,8 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts, terms, toy_pool
 from torch import Tensor, nn
 
-from fedclust.calls import LocalResult, Shards, TrainCall
+from fedclust.core.calls import LocalResult, Shards, TrainCall
+from fedclust.core.solver import Solver
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
@@ -18,7 +19,6 @@ from fedclust.engines.fused.rules import Descent, HeavyBall
 from fedclust.engines.fused.span import NoGradient, pays
 from fedclust.engines.fused.weights import Weight
 from fedclust.models.sequence import Model
-from fedclust.solver import Solver
 
 
 def everywhere(count: Tensor, *_: object) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
-from fedclust.calls import (
+from fedclust.core.calls import (
     GradCall,
     GradSumCall,
     GradSums,
@@ -18,11 +18,11 @@ from fedclust.calls import (
     Sums,
     TrainCall,
 )
+from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine, sums
 from fedclust.engines.fused.native import adding
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.ops import add_to_clusters, cluster_sum
-from fedclust.verbs import Engine
 
 ENGINES = ["loop", "vmap", "fused"]
 COUNTS = (3, 7, 0, 1, 12, 5, 5, 9)

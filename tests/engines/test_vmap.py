@@ -9,7 +9,7 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, toy_pool
 from torch import Tensor
 
-from fedclust.calls import GradCall, LossCall, TestCall, TrainCall
+from fedclust.core.calls import GradCall, LossCall, TestCall, TrainCall
 from fedclust.engines import vmap
 from fedclust.engines.vmap import VmapEngine
 

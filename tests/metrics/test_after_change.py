@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedclust.core.types import Evaluation, Federation, Pool, Round, Served, Split
 from fedclust.metrics import METRICS
 from fedclust.metrics.after_change import AfterChange
 from fedclust.metrics.recovery import share_error
 from fedclust.scenarios.static import Static
-from fedclust.types import Evaluation, Federation, Pool, Round, Served, Split
 
 CLIENTS = 4
 

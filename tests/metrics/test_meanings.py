@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedclust.metrics as metrics
+from fedclust.core.types import Cost
 from fedclust.helpers.errors import DataError
 from fedclust.metrics import METRICS, document
 from fedclust.metrics.meanings import read_meanings
@@ -17,7 +18,6 @@ from fedclust.papers.reports import all_contents, make_report
 from fedclust.report.reading import read_runs
 from fedclust.runtime.recorder import Recorder
 from fedclust.trackers.none import NoTracker
-from fedclust.types import Cost
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from torch import Tensor
 
+from fedclust.core.types import Evaluation, Federation, Pool, Round, Served, Split
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ops import discrepancy
 from fedclust.metrics import METRICS, document, meaning
@@ -17,7 +18,6 @@ from fedclust.metrics.accuracy import accuracy
 from fedclust.metrics.contingency import contingency
 from fedclust.metrics.recovery import recovery, sizes
 from fedclust.scenarios.static import Static
-from fedclust.types import Evaluation, Federation, Pool, Round, Served, Split
 
 
 def case(

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedclust.calls import LossCall, Shards, TrainCall
+from fedclust.core.calls import LossCall, Shards, TrainCall
+from fedclust.core.solver import Solver
+from fedclust.core.types import Pool
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.models.foreign import Foreign, adopt
 from fedclust.models.mlp import mlp
-from fedclust.solver import Solver
-from fedclust.types import Pool
 
 
 class Residual(nn.Module):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fedclust.types import Dataset
+from fedclust.core.types import Dataset
 
 
 def _fake(

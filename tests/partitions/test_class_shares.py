@@ -11,12 +11,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fedclust.federation import build, label_histogram
+from fedclust.core.federation import build, label_histogram
+from fedclust.core.types import Dataset
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.class_shares import ClassShares, dirichlet
 from fedclust.partitions.class_subsets import ClassSubsets
 from fedclust.partitions.majority_class import MajorityClass
-from fedclust.types import Dataset
 
 CONF = Path(__file__).parents[2] / "conf" / "partition"
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 import yaml
 
+from fedclust.core.federation import build, label_histogram
+from fedclust.core.types import Dataset
 from fedclust.datasets.mnist import MNIST
-from fedclust.federation import build, label_histogram
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.class_subsets import ClassSubsets
 from fedclust.partitions.shares import equal_shares, solved_shares
-from fedclust.types import Dataset
 
 A, B, C, D = (
     [0, 1, 2, 3, 4, 5, 6, 8],

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fedclust.federation import build
+from fedclust.core.federation import build
+from fedclust.core.types import Dataset
 from fedclust.helpers.errors import DataError
 from fedclust.partitions.consecutive import Consecutive
 from fedclust.partitions.transform import Transform
-from fedclust.types import Dataset
 
 
 def test_pieces_have_the_published_sizes(mnist_sized: Dataset) -> None:

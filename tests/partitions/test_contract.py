@@ -12,8 +12,10 @@ import torch
 from configs import composed
 from hydra.utils import instantiate
 
+from fedclust.core.federation import build, digest
+from fedclust.core.types import Dataset
+from fedclust.core.verbs import Partition
 from fedclust.datasets.synthetic import Synthetic
-from fedclust.federation import build, digest
 from fedclust.helpers.errors import UserError
 from fedclust.partitions.class_subsets import ClassSubsets
 from fedclust.partitions.consecutive import Consecutive
@@ -24,8 +26,6 @@ from fedclust.partitions.iid import IID
 from fedclust.partitions.majority_class import MajorityClass
 from fedclust.partitions.power_law import PowerLaw
 from fedclust.partitions.rotated import Rotated
-from fedclust.types import Dataset
-from fedclust.verbs import Partition
 
 CONF = Path(__file__).parents[2] / "conf" / "partition"
 # what suits 2000 training and 400 test examples of ten classes; a partition without an entry has

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedclust.federation import build, label_histogram
+from fedclust.core.federation import build, label_histogram
+from fedclust.core.types import Dataset
 from fedclust.helpers.errors import UserError
 from fedclust.partitions.dirichlet import DirichletLabels
 from fedclust.partitions.dirichlet_balanced import BalancedDirichlet
 from fedclust.partitions.dirichlet_classes import ClassDirichlet
 from fedclust.partitions.dirichlet_clients import ClientDirichlet
 from fedclust.partitions.dirichlet_label_groups import LabelGroupDirichlet
-from fedclust.types import Dataset
 
 FORMS = [DirichletLabels, BalancedDirichlet, ClientDirichlet, LabelGroupDirichlet]
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedclust.core.federation import build, digest
+from fedclust.core.types import Dataset
 from fedclust.datasets.fashion_mnist import FashionMNIST
-from fedclust.federation import build, digest
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.ditto import Ditto
-from fedclust.types import Dataset
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedclust.core.federation import build, label_histogram
+from fedclust.core.types import Dataset, Federation
 from fedclust.datasets.mnist import MNIST
-from fedclust.federation import build, label_histogram
 from fedclust.helpers.errors import ConfigError, DataError
 from fedclust.partitions.femnist10 import Femnist10
-from fedclust.types import Dataset, Federation
 
 
 @pytest.fixture(scope="module")

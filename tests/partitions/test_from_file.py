@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 import torch
 
-from fedclust.federation import build, digest, read_table, write_table
+from fedclust.core.federation import build, digest, read_table, write_table
+from fedclust.core.types import Dataset
+from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import DataError, UserError
 from fedclust.partitions.femnist10 import Femnist10
 from fedclust.partitions.from_file import FromFile
 from fedclust.partitions.iid import IID
 from fedclust.partitions.rotated import Rotated
-from fedclust.types import Dataset
-from fedclust.verbs import Partition
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])

@@ -4,13 +4,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedclust.core.federation import build, label_histogram
+from fedclust.core.types import Dataset
 from fedclust.datasets.synthetic import Synthetic
-from fedclust.federation import build, label_histogram
 from fedclust.helpers.errors import ConfigError, DataError
 from fedclust.partitions.dirichlet import DirichletLabels
 from fedclust.partitions.iid import IID
 from fedclust.partitions.natural import Natural
-from fedclust.types import Dataset
 
 
 def test_iid_gives_everything_away_evenly(mnist_sized: Dataset) -> None:

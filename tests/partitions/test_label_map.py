@@ -9,12 +9,12 @@ from math import factorial
 import pytest
 import torch
 
-from fedclust.federation import build, label_histogram
+from fedclust.core.federation import build, label_histogram
+from fedclust.core.types import Dataset
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.class_subsets import ClassSubsets
 from fedclust.partitions.iid import IID
 from fedclust.partitions.label_map import LabelMap
-from fedclust.types import Dataset
 
 
 def table(dataset: Dataset, **options: object) -> list[list[int]]:

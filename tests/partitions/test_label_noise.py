@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fedclust.federation import build, pool_digest
+from fedclust.core.federation import build, pool_digest
+from fedclust.core.types import Dataset, Federation
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.iid import IID
 from fedclust.partitions.label_map import LabelMap
 from fedclust.partitions.label_noise import LabelNoise
 from fedclust.scenarios.drift import Drift
-from fedclust.types import Dataset, Federation
 
 RATES = (0.0, 0.3, 0.6)
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedclust.federation import build, concept_shares
+from fedclust.core.federation import build, concept_shares
+from fedclust.core.types import Dataset
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.dirichlet import DirichletLabels
 from fedclust.partitions.iid import IID
 from fedclust.partitions.label_map import LabelMap
 from fedclust.partitions.mixture import Mixture, counts_of
-from fedclust.types import Dataset
 
 TWO = [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]]
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedclust.core.federation import build
+from fedclust.core.types import Dataset, Federation
 from fedclust.datasets.mnist import MNIST
-from fedclust.federation import build
 from fedclust.helpers.errors import ConfigError, DataError
 from fedclust.partitions.iid import IID
 from fedclust.partitions.power_law import PowerLaw, class_counts
-from fedclust.types import Dataset, Federation
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedclust.federation import build
+from fedclust.core.federation import build
+from fedclust.core.types import Dataset
 from fedclust.helpers.errors import DataError
 from fedclust.partitions.dirichlet import DirichletLabels
 from fedclust.partitions.iid import IID
 from fedclust.partitions.label_map import LabelMap
 from fedclust.partitions.quantity import Quantity
-from fedclust.types import Dataset
 
 
 def test_all_examples_are_dealt_out_again_within_the_groups(fake: Callable[..., Dataset]) -> None:

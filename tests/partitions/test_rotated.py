@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedclust.core.federation import build
+from fedclust.core.types import Dataset
 from fedclust.datasets.mnist import MNIST
-from fedclust.federation import build
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.rotated import Rotated
-from fedclust.types import Dataset
 
 
 @pytest.mark.parametrize(

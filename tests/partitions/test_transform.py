@@ -13,7 +13,8 @@ import torch
 from corruption_values import SIDE, VALUES, changed, pictures, severities, values
 from PIL import Image
 
-from fedclust.federation import build, pool_digest
+from fedclust.core.federation import build, pool_digest
+from fedclust.core.types import Dataset
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.class_transform import ClassTransform
 from fedclust.partitions.corruptions import (
@@ -30,7 +31,6 @@ from fedclust.partitions.iid import IID
 from fedclust.partitions.label_map import LabelMap
 from fedclust.partitions.rotated import Rotated
 from fedclust.partitions.transform import Transform
-from fedclust.types import Dataset
 
 DEFINED = [(n, c) for n in sorted(CORRUPTIONS) for c in SIDE if severities(n, c)]
 # whose published severities trade one thing against another, or that meet the waves in step

@@ -14,9 +14,9 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fedclust.core.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
 from fedclust.runtime.recorder import Recorder
 from fedclust.trackers.none import NoTracker
-from fedclust.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
 
 NUM_PARAMS = 1000
 TESTED = 50  # test examples per client

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedclust.core.types import Evaluation, Federation, Pool, Served, Split
 from fedclust.report.arms import arms
 from fedclust.report.reading import read_run
 from fedclust.report.tables import changes_table
 from fedclust.runtime.recorder import Recorder
 from fedclust.scenarios.static import Static
 from fedclust.trackers.none import NoTracker
-from fedclust.types import Evaluation, Federation, Pool, Served, Split
 
 CLIENTS = 8
 

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 import torch
 
+from fedclust.core.federation import build, summary
 from fedclust.datasets.digits import Digits
-from fedclust.federation import build, summary
 from fedclust.helpers.errors import ConfigError
 from fedclust.papers.reports import all_contents, contents, spec_of
 from fedclust.partitions.rotated import Rotated

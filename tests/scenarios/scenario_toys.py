@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedclust.types import Federation, Pool, Round, Split
-from fedclust.verbs import Scenario
+from fedclust.core.types import Federation, Pool, Round, Split
+from fedclust.core.verbs import Scenario
 
 CLASSES = 6
 

@@ -9,9 +9,9 @@ import torch
 from scenario_toys import federation, play
 from torch import Tensor
 
+from fedclust.core.types import Federation, Pool, Split
 from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.drift import Drift
-from fedclust.types import Federation, Pool, Split
 
 
 def bank(num_clients: int = 10, concepts: int = 4, train: int = 12, test: int = 3) -> Federation:

@@ -11,10 +11,10 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from scenario_toys import federation, numbers, play
 
+from fedclust.core.verbs import Scenario
 from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.newcomers import Newcomers
 from fedclust.scenarios.static import Static
-from fedclust.verbs import Scenario
 
 CONF = Path(__file__).parents[2] / "conf" / "scenario"
 SCENARIOS = sorted(file.stem for file in CONF.glob("*.yaml"))

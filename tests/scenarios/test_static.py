@@ -7,9 +7,9 @@ from itertools import islice
 import pytest
 import torch
 
+from fedclust.core.types import Federation, Pool, Split
 from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.static import Static
-from fedclust.types import Federation, Pool, Split
 
 
 def federation(num_clients: int = 20, empty: tuple[int, ...] = ()) -> Federation:

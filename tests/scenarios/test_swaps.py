@@ -11,11 +11,11 @@ import pytest
 import torch
 from scenario_toys import CLASSES, federation, labels_of, play, rows_of
 
+from fedclust.core.types import Federation
 from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.swap_all import SwapAll
 from fedclust.scenarios.swap_part import SwapPart
 from fedclust.scenarios.swaps import draw_labels, exchanged, exchanged_labels, is_swappable
-from fedclust.types import Federation
 
 BOTH = [SwapAll(probability=0.5), SwapPart(probability=0.5)]
 

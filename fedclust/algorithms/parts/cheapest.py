@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data
-from fedclust.types import Round, Served
-from fedclust.verbs import Clients
+from fedclust.core.types import Round, Served
+from fedclust.core.verbs import Clients
 
 ClusterChoice = Literal["train_loss", "test_loss"]
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import clients_with_data
+from fedclust.core.types import ClientModels, Cost, Round
+from fedclust.core.verbs import Clients, ClusterMethod, ClusterMetric
 from fedclust.helpers.errors import counted, require
-from fedclust.types import ClientModels, Cost, Round
-from fedclust.verbs import Clients, ClusterMethod, ClusterMetric
 
 
 def check_size(metric: ClusterMetric, method: ClusterMethod, num_clients: int) -> None:

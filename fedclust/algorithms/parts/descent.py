@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedclust.core.solver import Solver
+from fedclust.core.types import Round
 from fedclust.helpers.errors import require
-from fedclust.solver import Solver
-from fedclust.types import Round
 
 Averaging = Literal["model", "gradient"]
 Denominator = Literal["all", "participants", "cluster"]

@@ -13,12 +13,12 @@ from torch import Tensor
 from fedclust.algorithms.parts.cheapest import ClusterChoice, serve_cheapest
 from fedclust.algorithms.parts.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.steps import zeros
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Fraction
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Clients, Method
 
 Start = Literal["independent", "shared", "kmeans++"]
 _MAX_DRAWS = 100

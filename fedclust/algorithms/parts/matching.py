@@ -13,8 +13,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from fedclust.core.verbs import ClusterMethod
 from fedclust.helpers.errors import require
-from fedclust.verbs import ClusterMethod
 
 
 def at_most(method: Any, num_clusters: int) -> ClusterMethod:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Round
+from fedclust.core.verbs import Clients
 from fedclust.helpers.ops import one_hot
-from fedclust.types import Round
-from fedclust.verbs import Clients
 
 
 def real_examples(ids: Tensor, rnd: Round, width: int) -> Tensor:

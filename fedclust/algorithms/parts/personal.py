@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.steps import arrived
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Clients, Method
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Clients, Method
 
 
 def serve_personal(personal: ClientModels, trained: Tensor, others: Served, rnd: Round) -> Served:

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
 from fedclust.helpers.ranges import AtLeastZero
-from fedclust.solver import Solver
-from fedclust.types import Cost, Round, Served
-from fedclust.verbs import Algorithm, Clients, Method, Scenario
 
 
 @dataclass(frozen=True, kw_only=True)

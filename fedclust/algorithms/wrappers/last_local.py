@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedclust.calls import PLAIN, LocalResult, LocalWork, MeanResult
-from fedclust.solver import Solver
-from fedclust.types import ClientModels, Cost, Round, Served
-from fedclust.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.core.calls import PLAIN, LocalResult, LocalWork, MeanResult
+from fedclust.core.solver import Solver
+from fedclust.core.types import ClientModels, Cost, Round, Served
+from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedclust.calls import AlignCall, Alignment
+from fedclust.core.calls import AlignCall, Alignment
+from fedclust.core.pool import Pool
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.network import IMAGES_ONLY, Network
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.training import carry_back
 from fedclust.engines.fused.weights import Field, Weight
-from fedclust.pool import Pool
 
 _PRODUCTS = Products()  # directions are not rounded, whatever the precision of training
 _FEW = 0.5  # of a block; what is carried forward twice costs less than the gradients of the rest

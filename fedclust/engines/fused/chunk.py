@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import TrainCall
+from fedclust.core.calls import TrainCall
+from fedclust.core.pool import Pool
 from fedclust.engines.fused.cuda import graphs, regression
 from fedclust.engines.fused.cuda.graphs import Graphs
 from fedclust.engines.fused.layers import StackedModels
@@ -20,7 +21,6 @@ from fedclust.engines.fused.span import Span
 from fedclust.engines.fused.training import Batches, anchor_of, descend, first_of
 from fedclust.engines.schedule import Schedule
 from fedclust.helpers.meter import meter
-from fedclust.pool import Pool
 
 T = TypeVar("T")
 

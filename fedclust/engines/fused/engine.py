@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import (
+from fedclust.core.calls import (
     AlignCall,
     Alignment,
     GradCall,
@@ -26,6 +26,7 @@ from fedclust.calls import (
     TestResult,
     TrainCall,
 )
+from fedclust.core.pool import Pool
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.base import Computing
 from fedclust.engines.fused import aligning
@@ -47,7 +48,6 @@ from fedclust.engines.sums import by_blocks, empty_totals, to_add
 from fedclust.helpers.errors import require
 from fedclust.helpers.meter import meter
 from fedclust.models.sequence import Model
-from fedclust.pool import Pool
 
 _KEPT = 1 << 30  # bytes of parameters of training on a GPU that stay between calls
 

@@ -9,14 +9,14 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from fedclust.calls import Shards, TrainCall
+from fedclust.core.calls import Shards, TrainCall
+from fedclust.core.pool import Pool
 from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.fused.span import pays
 from fedclust.engines.fused.weights import Weight
-from fedclust.pool import Pool
 
 # network, weights, rule, pool, call, local steps [R], in the span [R] -> losses, as `chunk.train`
 Compiled = Callable[

@@ -10,9 +10,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from fedclust.core.pool import Pool
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.fused.network import Network
-from fedclust.pool import Pool
 
 _BLOCK_CPU = 64 << 20  # bytes of the widest activation of one block
 _BLOCK_CUDA = 1 << 30

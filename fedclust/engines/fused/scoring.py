@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedclust.calls import Shards, TestResult
+from fedclust.core.calls import Shards, TestResult
+from fedclust.core.pool import Pool
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.helpers.meter import meter
-from fedclust.pool import Pool
 
 _AT_ONCE = 1024  # examples converted at once, which stay in the cache
 

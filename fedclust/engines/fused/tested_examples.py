@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedclust.calls import Shards
+from fedclust.core.calls import Shards
+from fedclust.core.pool import Pool
 from fedclust.engines.fused.scoring import Grouped
-from fedclust.pool import Pool
 
 _MOST = 256 << 20  # bytes of converted examples that stay between tests
 # examples of a model: with fewer, models by themselves take longer than the conversion

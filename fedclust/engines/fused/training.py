@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedclust.calls import TrainCall
+from fedclust.core.calls import TrainCall
+from fedclust.core.pool import Pool
 from fedclust.engines.fused.layers import Buffers, Frame, StackedModels
 from fedclust.engines.fused.native import batches as compiled
 from fedclust.engines.schedule import Schedule
-from fedclust.pool import Pool
 
 # bytes of a chunk's converted examples; beyond it every batch is converted by itself
 _RESIDENT = 256 << 20

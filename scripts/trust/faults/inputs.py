@@ -25,8 +25,8 @@ HUGE = "1000000000000000000000000000000"
 METHOD = """
 from dataclasses import dataclass
 import torch
-from fedclust.types import Cost, Served
-from fedclust.verbs import Method
+from fedclust.core.types import Cost, Served
+from fedclust.core.verbs import Method
 {before}
 @dataclass(frozen=True, kw_only=True)
 class Mine(Method):

@@ -13,14 +13,14 @@ from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
 
 from torch import Tensor, nn
 
-from fedclust.calls import TrainCall
+from fedclust.core.calls import TrainCall
+from fedclust.core.pool import Pool
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.native.rows import Examples, Rows, address, as_stored, train_rows
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.fused.weights import Weight
-from fedclust.pool import Pool
 
 
 class _Layer(Structure):

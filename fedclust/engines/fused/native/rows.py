@@ -10,8 +10,8 @@ from ctypes import Structure, c_int64, c_void_p
 import torch
 from torch import Tensor
 
-from fedclust.calls import TrainCall
-from fedclust.pool import Pool
+from fedclust.core.calls import TrainCall
+from fedclust.core.pool import Pool
 
 _WHOLE = 1 << 40  # examples of a batch, where it is all of a client's
 

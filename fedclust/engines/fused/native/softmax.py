@@ -15,7 +15,8 @@ from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
 import torch
 from torch import Tensor
 
-from fedclust.calls import TestCall, TestResult, TrainCall
+from fedclust.core.calls import TestCall, TestResult, TrainCall
+from fedclust.core.pool import Pool
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.fused.native.rows import (
@@ -31,7 +32,6 @@ from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.fused.weights import Weight
-from fedclust.pool import Pool
 
 
 class _Job(Structure):

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.weak import WeakIdKeyDictionary
 
+from fedclust.core.solver import Solver
 from fedclust.helpers.ops import cluster_mean
-from fedclust.solver import Solver
 
 # what indexes of several calls were merged into, by the first of them
 _merged: MutableMapping[Tensor, tuple[list[weakref.ref[Tensor]], Tensor]] = WeakIdKeyDictionary()

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Split
 from fedclust.helpers.errors import counted, require
 from fedclust.helpers.rng import Stream, fold, uniform
-from fedclust.types import Dataset, Split
 
 
 def drawn_test(owner: Tensor | None, size: int, share: float, seed: int) -> Tensor:

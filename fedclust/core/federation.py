@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedclust.core.types import Dataset, Federation, Pool, Split
+from fedclust.core.validation import cut, redrawn
+from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.rng import Stream
-from fedclust.types import Dataset, Federation, Pool, Split
-from fedclust.validation import cut, redrawn
-from fedclust.verbs import Partition
 
 if TYPE_CHECKING:
     import pandas as pd

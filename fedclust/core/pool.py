@@ -57,7 +57,7 @@ class Pool:
             example r under concept g.
         in_order: whether the rows are the dataset's examples, those for training first, each under
             every concept in turn, and no table names them: then a seed may draw test examples of
-            its own, see `fedclust.federation.build`.
+            its own, see `fedclust.core.federation.build`.
     """
 
     x: Tensor
@@ -106,7 +106,7 @@ class Pool:
 
         Args:
             index: [R, B] int64 rows of the pool.
-            key: [R] int64 randomness of every row of the call, see `fedclust.calls.Shards`.
+            key: [R] int64 randomness of every row of the call, see `fedclust.core.calls.Shards`.
             step: 0-based local step.
         """
         if self.view is None or not self.view.changes:

@@ -1,0 +1,1 @@
+"""The vocabulary: data types, requests, interfaces; imports nothing but models and helpers."""

@@ -1,0 +1,335 @@
+"""The nouns everything else is written in; the verbs are in `fedclust.verbs`.
+
+Symbols used in every shape comment: M clients in the federation, C rows of one call (usually the
+cohort), K models or clusters, P parameters of one model, N examples in the pool, n longest client
+of the call, t the 0-based round. A `client` is an id in [0, M), a `row` a position in [0, C);
+neither is ever stored as the other. A `label` is a cluster index, a `group` the true one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedclust.core.client_models import ClientModels as ClientModels
+from fedclust.core.pool import Pool as Pool
+from fedclust.core.pool import View
+from fedclust.helpers.rng import Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Arrays as a file holds them; knows nothing of clients.
+
+    Attributes:
+        name: what reports call it.
+        x_train, x_test: [N, *shape] uint8 (images, channels first) or float32 (features).
+        y_train, y_test: [N] int64 in [0, num_classes).
+        num_classes: number of classes.
+        scale, shift: float32, broadcastable to `shape`; a model sees `x * scale + shift`.
+        owner: [N_train] int64 natural client of every training example, in [0, M); None where there
+            are no natural clients.
+        test_owner: [N_test] int64 natural client of every test example; None where nobody owns
+            them.
+        group: [M] int64 true group of every natural client; None where there are no groups.
+        view: what a model sees of an image besides; None for all of it as it is.
+        test_share: where every seed draws test examples of its own, their share of each natural
+            client's, or of all examples; None where they are the same for all seeds.
+    """
+
+    name: str
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    num_classes: int
+    scale: Tensor
+    shift: Tensor
+    owner: Tensor | None = None
+    test_owner: Tensor | None = None
+    group: Tensor | None = None
+    view: View | None = None
+    test_share: float | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one stored example."""
+        return tuple(self.x_train.shape[1:])
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which pool rows each client owns, without padding: client i has `index[start[i]:start[i +
+    1]]`.
+
+    Attributes:
+        index: [total] int32 pool rows, client after client.
+        start: [M + 1] int64 offsets into `index`.
+    """
+
+    index: Tensor
+    start: Tensor
+    # who was taken last, and what: every test takes the same clients; a split that is made from
+    # this one begins without
+    _taken: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _counted: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, rows: list[Tensor]) -> Split:
+        """The split in which client i owns the pool rows `rows[i]`."""
+        count = torch.tensor([0] + [len(r) for r in rows], dtype=torch.int64)
+        index = (
+            torch.cat([r.to(torch.int32) for r in rows])
+            if rows
+            else torch.empty(0, dtype=torch.int32)
+        )
+        return cls(index, count.cumsum(0))
+
+    @property
+    def count(self) -> Tensor:
+        """[M] int64 examples of every client."""
+        return self.start.diff()
+
+    def of_client(self, client: int) -> Tensor:
+        """Pool rows of one client, [count] int64."""
+        return self.index[int(self.start[client]) : int(self.start[client + 1])].long()
+
+    def owner_and_place(self) -> tuple[Tensor, Tensor]:
+        """The client of every row of `index`, and the row's place among its rows, [total] int64
+        each.
+        """
+        clients = torch.arange(len(self.start) - 1, device=self.start.device)
+        owner = torch.repeat_interleave(clients, self.count, output_size=len(self.index))
+        return owner, torch.arange(len(owner), device=owner.device) - self.start[owner]
+
+    def take(self, clients: Tensor) -> tuple[Tensor, Tensor]:
+        """Padded pool rows of some clients: index [C, n] int64, 0 past the count, and count [C]
+        int64. Nobody writes to them: those taken last are kept, on a CPU.
+        """
+        kept = self._taken
+        if kept and torch.equal(kept["clients"], clients):
+            return kept["index"], kept["count"]
+        count = self.count[clients]
+        longest = int(count.max()) if len(count) else 0
+        index = self._padded(clients, longest)
+        if not clients.is_cuda:  # there the comparison would make the host wait
+            kept.update(clients=clients.clone(), index=index, count=count)
+        return index, count
+
+    def _padded(self, clients: Tensor, longest: int) -> Tensor:
+        """Pool rows of some clients, [C, longest] int64, 0 past their count."""
+        start, end = self.start[clients], self.start[clients + 1]
+        if not clients.is_cuda:  # row by row, which takes a tenth of the time of what follows
+            padded = torch.zeros(len(clients), longest, dtype=torch.int64)
+            owned, bounds = self.index.numpy(), zip(start.tolist(), end.tolist(), strict=True)
+            for row, (first, past) in zip(padded.numpy(), bounds, strict=True):
+                row[: past - first] = owned[first:past]
+            return padded
+        position = torch.arange(longest, device=clients.device)
+        inside = position < (end - start).unsqueeze(1)
+        where = (start.unsqueeze(1) + position).masked_fill(~inside, 0)
+        return self.index[where].long().masked_fill(~inside, 0)
+
+    def classes(self, y: Tensor, num_classes: int, at_once: int = 1 << 16) -> Tensor:
+        """Examples of every class for every client, [M, Y] int64.
+
+        Nobody writes to them: they are kept, as a method may ask in every round and data seldom
+        change.
+
+        Args:
+            y: [N] int64 classes of the pool.
+            num_classes: Y.
+            at_once: examples that are looked at together.
+        """
+        kept = self._counted
+        if kept.get("y") is y and kept["classes"].shape[1] == num_classes:
+            return kept["classes"]
+        clients = len(self.start) - 1
+        counts = torch.zeros(clients * num_classes, dtype=torch.int64, device=self.start.device)
+        owner = torch.repeat_interleave(self.count, output_size=len(self.index))
+        for first in range(0, len(owner), at_once):
+            some = slice(first, first + at_once)
+            cell = owner[some] * num_classes + y[self.index[some].long()]
+            counts.scatter_add_(0, cell, torch.ones_like(cell))
+        kept.update(y=y, classes=counts.view(clients, num_classes))
+        return kept["classes"]
+
+    def to(self, device: torch.device) -> Split:
+        """The split on another device."""
+        return Split(self.index.to(device), self.start.to(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Federation:
+    """Who owns what.
+
+    Attributes:
+        pool: the examples.
+        train, test: rows of the pool per client.
+        group: [M] int64 true group of every client, or -1 where there is none.
+        validation: rows to choose a hyper-parameter or a round by, which nobody trains on; None
+            without them, and in all that an algorithm sees.
+    """
+
+    pool: Pool
+    train: Split
+    test: Split
+    group: Tensor
+    validation: Split | None = None
+
+    @property
+    def num_clients(self) -> int:
+        """M."""
+        return len(self.group)
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The splits there are, by name."""
+        there = {"train": self.train, "test": self.test}
+        return there if self.validation is None else {**there, "validation": self.validation}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """All that an algorithm may know of round t, identical for every algorithm.
+
+    Attributes:
+        t: 0-based round.
+        seed: the run's seed.
+        fed: the data as they are now.
+        cohort: [C] int64 clients sampled this round, sorted.
+        present: [M] bool, who has arrived.
+        shifted: [M] bool, whose data changed at the start of this round.
+        work: [M] float32 in (0, 1], the fraction of its local steps a client manages in this round.
+        dropped: [M] bool, who drops out of this round if sampled.
+        share: the fraction of the clients with data that is sampled, before anybody drops out.
+        is_change: whether a change begins here from which the clients' recovery is measured: what
+            is served is then tested once more, before this round trains. None in scenarios whose
+            changes are not measured.
+    """
+
+    t: int
+    seed: int
+    fed: Federation
+    cohort: Tensor
+    present: Tensor
+    shifted: Tensor
+    work: Tensor
+    dropped: Tensor
+    share: float = 1.0
+    is_change: bool | None = None
+
+    def stream(self, purpose: str, *identities: int) -> Stream:
+        """Randomness of this round for one purpose."""
+        return Stream.of(self.seed, purpose, self.t, *identities)
+
+    def sample(self, count: int, among: Tensor) -> Tensor:
+        """`count` of the clients `among` [A] without replacement, without those that drop out,
+        sorted.
+
+        One priority per client and round decides, so the draw of a larger count contains that of a
+        smaller one, and every algorithm that asks for the same clients gets the same ones.
+        """
+        priority = (self.stream("cohort").keys(among) >> 1).argsort(stable=True)
+        return self.staying(among[priority[:count]]).sort().values
+
+    def staying(self, clients: Tensor) -> Tensor:
+        """Those of `clients` [A] that do not drop out; where all would, the first one stays."""
+        left = clients[~self.dropped[clients]]
+        return left if len(left) else clients[:1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """Which model, or mixture of models, each client uses now.
+
+    Attributes:
+        models: [K, P].
+        label: [M] int64 in [0, K), or -1 where nobody serves the client yet; of a mixture the
+            heaviest model, which purity and its relatives are about.
+        weight: [M, K] float32 shares of the models in every client's mixture, whose class
+            probabilities are averaged with them; None where each client uses one model.
+    """
+
+    models: Tensor
+    label: Tensor
+    weight: Tensor | None = None
+
+    @classmethod
+    def mixture(cls, models: Tensor, weight: Tensor, served: Tensor) -> Served:
+        """Mixtures for the clients `served` [M] bool; ties go to the smallest index."""
+        return cls(models=models, label=weight.argmax(1).where(served, -1), weight=weight)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Test results per client; clients without label or test data count nothing.
+
+    Attributes:
+        served: what was evaluated.
+        loss_sum: [M] float64 summed test loss, nats.
+        correct: [M] int64 correctly classified test examples.
+        count: [M] int64 test examples evaluated, 0 where the label is -1.
+    """
+
+    served: Served
+    loss_sum: Tensor
+    correct: Tensor
+    count: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one call of an algorithm cost and what is worth keeping of it.
+
+    Attributes:
+        models_down, models_up: model transfers from and to clients.
+        floats_down, floats_up: numbers sent besides whole models, such as the head of a model or a
+            descriptor of the data.
+        scalars_up: single numbers that clients send, such as losses, or the cluster a client has
+            chosen. Not those the server could know anyway: how many examples a client has, or what
+            follows from a model it has sent. Single numbers to clients are not counted.
+        gradient_steps: local steps of all clients.
+        forward_passes: (model, client) pairs whose loss on the client's training data, or on a
+            batch of them, was computed apart from local training. Algorithms leave it to the
+            engine, which counts.
+        backward_passes: likewise gradients, also those a server takes its step with.
+        train_loss: mean over the cohort of the local training loss, nats per example; NaN where
+            unknown.
+        notes: further numbers by metric name, e.g. discrepancy.
+        arrays: arrays to keep beside the run by name, e.g. the distance matrix.
+    """
+
+    models_down: int = 0
+    models_up: int = 0
+    floats_down: int = 0
+    floats_up: int = 0
+    scalars_up: int = 0
+    gradient_steps: int = 0
+    forward_passes: int = 0
+    backward_passes: int = 0
+    train_loss: float = float("nan")
+    notes: Mapping[str, float] = field(default_factory=dict)
+    arrays: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def plus(self, other: Cost) -> Cost:
+        """What both cost; training loss, notes and arrays are those of `other` where it has
+        them.
+        """
+        return Cost(
+            models_down=self.models_down + other.models_down,
+            models_up=self.models_up + other.models_up,
+            floats_down=self.floats_down + other.floats_down,
+            floats_up=self.floats_up + other.floats_up,
+            scalars_up=self.scalars_up + other.scalars_up,
+            gradient_steps=self.gradient_steps + other.gradient_steps,
+            forward_passes=self.forward_passes + other.forward_passes,
+            backward_passes=self.backward_passes + other.backward_passes,
+            train_loss=self.train_loss if math.isnan(other.train_loss) else other.train_loss,
+            notes={**self.notes, **other.notes},
+            arrays={**self.arrays, **other.arrays},
+        )

@@ -1,4 +1,4 @@
-"""What the folder of a job is called, and which folder a user keeps their own files in."""
+"""The name of a job's folder, from its overrides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Which clients take part in a round: what all scenarios share."""
+"""Which clients take part in a round: what all scenarios share.
+
+A method may draw cohorts of its own from the share of clients that this one takes: those that
+sample inside every cluster do (`fedclust.algorithms.lcfl.cluster_cohorts`).
+"""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def command(arguments: Sequence[str]) -> None:
         shown = "--cfg" if given.cfg else "--info"
         raise ConfigError(f"fedclust run: {shown} shows the config of one job: leave out -m")
     if given.cfg or given.info or given.hydra_help:
-        show(arguments, folder)
+        show(given, folder)
         return
     try:
         launch(given.overrides, folder, multirun=given.multirun)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-import hydra
+from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
-from omegaconf import DictConfig
 
-from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, did_you_mean
+from fedclust.launch.scales import search_path
 from fedclust.launch.surroundings import hydra_of_its_own
 
 
@@ -36,21 +34,23 @@ def parsed_flags(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(list(arguments))
 
 
-def show(arguments: Sequence[str], own: Path | None) -> None:
+def show(given: argparse.Namespace, own: Path | None) -> None:
     """Let Hydra print what --cfg, --info or --hydra-help asks for.
 
     Args:
-        arguments: as typed.
+        given: what `parsed_flags` has read.
         own: the folder given with --config-dir.
+
+    Raises:
+        ConfigError: if there is no such folder.
+        hydra.errors.HydraException: for a config that cannot be composed.
     """
-    given, sys.argv = sys.argv, ["fedclust run", *arguments]
-    try:
-        with hydra_of_its_own(own, arguments):
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(_no_job)()
-    finally:
-        sys.argv = given
-
-
-def _no_job(config: DictConfig) -> None:
-    """What Hydra would run; these flags show a config only."""
-    raise AssertionError(config)
+    with hydra_of_its_own(own, given.overrides):
+        # hydra.main would read the user's files without their scales
+        shown = Hydra.create_main_hydra2("fedclust", search_path(own))
+        if given.hydra_help:
+            shown.hydra_help("config", get_args_parser(), given)
+        elif given.cfg:
+            shown.show_cfg("config", given.overrides, given.cfg, given.package, given.resolve)
+        else:
+            shown.show_info(given.info, "config", given.overrides)

@@ -128,6 +128,19 @@ def test_the_config_can_be_shown(fedclust: Callable[..., Any], tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_config_of_a_users_own_experiment_can_be_shown_at_every_scale(
+    fedclust: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine" / "experiment" / "small.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("# @package _global_\nrounds: 5\nscales:\n  laptop: {rounds: 2}\n")
+    for scale, rounds in (("paper", 5), ("laptop", 2)):
+        asked = ("experiment=small", f"scale={scale}", "--cfg", "job")
+        shown = fedclust("run", "--config-dir", "mine", *asked)
+        assert shown.status == 0, shown.err
+        assert yaml.safe_load(shown.out)["rounds"] == rounds
+
+
 @pytest.mark.parametrize("group", ["algorithm", "dataset", "partition", "model", "experiment"])
 def test_list_describes_every_choice(fedclust: Callable[..., Any], root: Path, group: str) -> None:
     done = fedclust("list", group)

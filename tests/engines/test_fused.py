@@ -14,7 +14,7 @@ from fedclust.core.calls import GradCall, LossCall, Shards, TestCall, TrainCall
 from fedclust.core.pool import Pool
 from fedclust.core.solver import Solver
 from fedclust.core.verbs import Engine
-from fedclust.engines.fused import FusedEngine, chunk, layers, tested, training
+from fedclust.engines.fused import FusedEngine, chunk, layers, tested_examples, training
 from fedclust.engines.fused.native import convolution, perceptron
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
@@ -444,7 +444,7 @@ def _taken(event: torch.autograd.profiler_util.FunctionEvent) -> int:
 
 def test_what_tests_look_at_is_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And anew once they or their models change, with the bits of an engine that knows nothing."""
-    monkeypatch.setattr(tested, "_LEAST", 1)
+    monkeypatch.setattr(tested_examples, "_LEAST", 1)
     engine, shards = FusedEngine(shipped("mlp128"), toy_pool((1, 8, 8))), ragged_shards()
     models, label = starts(engine), labels(len(shards))
     calls = []
@@ -472,7 +472,7 @@ def test_what_tests_look_at_is_converted_once(monkeypatch: pytest.MonkeyPatch) -
     assert looked(TestCall(models, labels(len(shards), 2), shards)) > 0
     fewer = shards.take(torch.tensor([0, 1, 4]))
     assert looked(TestCall(models, label[:3], fewer)) > 0
-    monkeypatch.setattr(tested, "_MOST", 0)
+    monkeypatch.setattr(tested_examples, "_MOST", 0)
     assert [looked(same) > 0 for _ in range(3)] == [True] * 3
 
 

@@ -294,27 +294,45 @@ def test_every_method_that_averages_reads_one_key(name: str) -> None:
     assert composed(f"algorithm={name}")["common"]["aggregation"] == "by_samples"
 
 
+@pytest.fixture
+def set_by_others() -> Iterator[list[Any]]:
+    """PyTorch's kinds of products, with settings under their newer names: `allow_tf32` raises."""
+    cudnn: Any = torch.backends.cudnn
+    products = [cudnn.conv, cudnn.rnn, torch.backends.cuda.matmul]
+    before = [product.fp32_precision for product in products]
+    for product, precision in zip(products, ("ieee", "tf32", "tf32"), strict=True):
+        product.fp32_precision = precision
+    yield products
+    for product, precision in zip(products, before, strict=True):
+        product.fp32_precision = precision
+
+
 @pytest.mark.parametrize(
     ("precision", "tf32", "bf16"),
     [("high", True, False), ("bf16", False, True), ("highest", False, False)],
 )
 def test_only_what_is_asked_for_is_rounded(
-    monkeypatch: pytest.MonkeyPatch, precision: str, tf32: bool, bf16: bool
+    monkeypatch: pytest.MonkeyPatch,
+    set_by_others: list[Any],
+    precision: str,
+    tf32: bool,
+    bf16: bool,
 ) -> None:
     engine = build(composed(f"precision={precision}", "rounds=1")).engine
     assert isinstance(engine, FusedEngine)
-    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    before, seen = (cudnn.allow_tf32, products.allow_tf32), []
+    products, seen = set_by_others, []
+    before = [product.fp32_precision for product in products]
+    assert before == ["ieee", "tf32", "tf32"]
 
     def answer(*_: object) -> None:
-        seen.append((cudnn.allow_tf32, products.allow_tf32))
+        seen.append([product.fp32_precision for product in products])
         raise LookupError
 
     monkeypatch.setattr(engine, "answers", {type(None): answer})
     with pytest.raises(LookupError):
         engine.answer(None)  # type: ignore[arg-type]
-    assert seen == [(tf32, tf32)]
-    assert (cudnn.allow_tf32, products.allow_tf32) == before
+    assert seen == [["tf32" if tf32 else "ieee"] * 3]
+    assert [product.fp32_precision for product in products] == before
     assert engine.products.rounds is bf16
 
 

@@ -82,16 +82,21 @@ class Computing(Generic[ModelT]):
 
 @contextmanager
 def _rounding(*, tf32: bool) -> Iterator[None]:
-    """PyTorch's setting of float32 products on NVIDIA GPUs, which is the whole process's, as it is
-    to be here and as it was afterwards: by itself PyTorch rounds in convolutions.
+    """PyTorch's settings of float32 products on NVIDIA GPUs, which are the whole process's, as they
+    are to be here and as they were afterwards: by itself PyTorch rounds in convolutions.
+
+    They are read by their names of today: `allow_tf32` raises where somebody has set those.
     """
-    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, products.allow_tf32
-    cudnn.allow_tf32 = products.allow_tf32 = tf32
+    cudnn: Any = torch.backends.cudnn
+    products = (cudnn.conv, cudnn.rnn, torch.backends.cuda.matmul)
+    before = [product.fp32_precision for product in products]
+    for product in products:
+        product.fp32_precision = "tf32" if tf32 else "ieee"
     try:
         yield
     finally:
-        cudnn.allow_tf32, products.allow_tf32 = before
+        for product, precision in zip(products, before, strict=True):
+            product.fp32_precision = precision
 
 
 class InFront:

@@ -8,6 +8,8 @@ import pytest
 import torch
 from pretend_cuda import CUDA, pretend_cuda
 
+import fedclust.types
+from fedclust.core import types as core
 from fedclust.core.types import Cost, Federation, Pool, Round, Split
 from fedclust.helpers.ops import on_host
 
@@ -177,3 +179,22 @@ def test_costs_add_up_and_the_later_loss_and_notes_count() -> None:
     assert both.train_loss == 2.0
     assert both.notes == {"a": 2, "b": 3}
     assert first.plus(Cost(train_loss=0.5)).train_loss == 0.5
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ClientModels",
+        "Cost",
+        "Dataset",
+        "Evaluation",
+        "Federation",
+        "Pool",
+        "Round",
+        "Served",
+        "Split",
+    ],
+)
+def test_parts_of_ones_own_find_every_data_type_in_one_place(name: str) -> None:
+    assert name in fedclust.types.__all__
+    assert getattr(fedclust.types, name) is getattr(core, name)

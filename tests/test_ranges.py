@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import InitVar, dataclass, field, fields
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
+from fedclust.cluster_metrics.descriptor import Descriptor
+from fedclust.cluster_metrics.update_distance import UpdateDistance
+from fedclust.config.objects import parts
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import ConfigError
-from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Fraction, Ranged
+from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Fraction, Ranged, hints_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,3 +54,35 @@ def test_what_it_does_not_allow_is_one_line(wrong: dict[str, Any], message: str)
     with pytest.raises(ConfigError) as error:
         Part(**wrong)
     assert str(error.value) == message
+
+
+def test_what_is_set_later_is_not_looked_for() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Later(Base):
+        factor: InitVar[AtLeastOne]
+        twice: AtLeastOne = field(init=False)
+        elsewhere: ClassVar[AtLeastOne]
+
+        def __post_init__(self, factor: int) -> None:
+            super().__post_init__()
+            object.__setattr__(self, "twice", 2 * factor)
+
+    assert Later(share=1, factor=3).twice == 6
+    with pytest.raises(ConfigError, match=r"Later\.share=0 is not allowed"):
+        Later(share=0, factor=3)
+
+
+@pytest.mark.parametrize("group", ["algorithm", "cluster_metric", "cluster_method"])
+def test_methods_metrics_and_clusterings_with_options_are_checked(group: str) -> None:
+    for address in parts(group):
+        module, name = address.rsplit(".", 1)
+        part = getattr(import_module(module), name)
+        options = {one.name for one in fields(part) if one.init} & hints_of(part).keys()
+        assert issubclass(part, Ranged) or not options, address
+
+
+def test_a_metric_made_in_python_refuses_what_it_does_not_have() -> None:
+    with pytest.raises(ConfigError, match=r"UpdateDistance\.norm=l3 is not allowed: one of"):
+        UpdateDistance(norm="l3")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"Descriptor\.directions=0 is not allowed: a number in"):
+        Descriptor(directions=0)

@@ -29,12 +29,12 @@ from fedclust.core.types import Round
 from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import require
 from fedclust.helpers.ops import distances, one_hot
-from fedclust.helpers.ranges import AtLeastOne
+from fedclust.helpers.ranges import AtLeastOne, Ranged
 from fedclust.helpers.rng import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
-class Descriptor:
+class Descriptor(Ranged):
     """d(i, j) = ||z_i - z_j||, z the clients' scaled descriptors.
 
     Attributes:

@@ -11,13 +11,14 @@ from torch import Tensor
 from fedclust.core.types import Round
 from fedclust.core.verbs import Clients
 from fedclust.helpers.ops import distances, gram
+from fedclust.helpers.ranges import Ranged
 
 Norm = Literal["l1", "l2", "cosine"]
 _TINY_NORM = 1e-12  # below this an update has no direction
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateDistance:
+class UpdateDistance(Ranged):
     """d(i, j) = ||u_i - u_j||, or 1 - cos(u_i, u_j), of the updates u_i = v_i - w of the common
     model w.
 

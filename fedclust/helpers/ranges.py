@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any
 
@@ -75,7 +75,10 @@ def hints_of(part: Any) -> dict[str, Any]:
 def _allowed(part: type) -> dict[str, tuple[Range | None, tuple[str, ...]]]:
     """The range of every argument that is a number, and the choices of one that is text."""
     allowed = {}
+    given = {one.name for one in fields(part) if one.init}  # what else it has may be set later
     for name, hint in hints_of(part).items():
+        if name not in given:
+            continue
         inside = list(_inside(hint))
         ranges = [one for one in inside if isinstance(one, Range)]
         choices = () if str in inside else tuple(one for one in inside if isinstance(one, str))

@@ -5,8 +5,7 @@ round is rewarded; a matrix keeps the rewards that clients had beside each other
 settled, clients that see the others alike form a new cluster, and so on inside of it. It sees how
 hard the clients' data are: groups that are equally hard get equal rewards. A cluster splits into
 as many parts as it takes rounds until all took part, at most: with more than half of the clients in
-a round it is FedAvg. More in
-`fedclust.algorithms.fedgwc`.
+a round it is FedAvg.
 
 Differs from the released code (davedleo/FedGWC):
 - One cohort is drawn from all clients; the code draws as many from every cluster. A participant

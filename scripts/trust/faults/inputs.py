@@ -172,8 +172,8 @@ BY_HAND: Sequence[tuple[str, ...]] = (
     ("name=",),
     # code from elsewhere
     ("tracker._target_=os.system",),
-    ("tracker._target_=fedclust.engines.fused.compiled._runs",),
-    ("algorithm._target_=fedclust.folder.torch.load",),
+    ("tracker._target_=fedclust.engines.fused.native.compiled._runs",),
+    ("algorithm._target_=fedclust.runtime.folder.torch.load",),
     ("algorithm._target_=shutil.copyfile",),
     ("model._target_=fedclust.models.mlp.nn.Linear",),
     ("hydra.callbacks.mine._target_=os.system", "+hydra.callbacks.mine.command=ls"),

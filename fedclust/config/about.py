@@ -28,6 +28,12 @@ KEYS = {
 }
 
 
+def is_told(file: Mapping[Any, Any]) -> bool:
+    """Whether the content of a method's file has such a block, and not an option of that name."""
+    block = file.get(KEY)
+    return isinstance(block, Mapping) and KEYS.keys() >= block.keys()
+
+
 @cache
 def about(algorithm: str) -> Mapping[str, Any]:
     """What a shipped method's file says by `KEYS`; nothing of other methods."""

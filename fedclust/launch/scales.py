@@ -42,7 +42,9 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class SizedFiles(FileConfigSource):
-    """The files of a config tree without `scales` and `about`, and blocks of `scales` as files."""
+    """The files of a config tree without `scales` and the `about` of methods, and each block of
+    `scales` as a file.
+    """
 
     @staticmethod
     def scheme() -> str:
@@ -67,7 +69,8 @@ class SizedFiles(FileConfigSource):
         result = super().load_config(config_path)
         if isinstance(result.config, DictConfig):
             result.config.pop(KEY, None)
-            result.config.pop(about.KEY, None)
+            if config_path.startswith("algorithm/") and about.is_told(result.config):
+                result.config.pop(about.KEY)
         return result
 
     def _block(self, config_path: str) -> dict[str, Any] | None:

@@ -58,3 +58,23 @@ def test_a_choice_that_a_sweep_leaves_open_is_asked_for_by_a_job(tmp_path: Path)
         composed = compose(["experiment=open"], tmp_path)
         with pytest.raises(ConfigCompositionException, match="You must specify 'dataset'"):
             in_mode(composed, ["experiment=open"], tmp_path, RunMode.RUN)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "stays"),
+    [
+        ("algorithm/mine.yaml", "about: {run: laptop size, look: [1, 2]}", False),
+        ("algorithm/mine.yaml", "about: {runs: laptop size}", True),
+        ("algorithm/mine.yaml", "about: 5", True),
+        ("algorithm/mine.yaml", "about: ???", True),
+        ("dataset/mine.yaml", "about: {run: laptop size}", True),
+    ],
+)
+def test_only_what_describes_a_method_is_taken_out(
+    file: str, text: str, stays: bool, tmp_path: Path
+) -> None:
+    group = file.partition("/")[0]
+    (tmp_path / group).mkdir()
+    (tmp_path / file).write_text(f"_target_: mine.Mine\n{text}\n")
+    node = compose([f"{group}=mine"], tmp_path)[group]
+    assert list(node) == ["_target_", *(["about"] if stays else [])]

@@ -20,6 +20,7 @@ from configs import NODES as GROUPS
 from configs import chosen, composed, names, unresolved, with_algorithm
 from hydra.utils import get_object
 
+from fedclust.config.about import KEYS, about
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
 from fedclust.config.schema import resolve
@@ -61,6 +62,11 @@ OWN_DEFAULTS = [
     for group, name in CHOICES
     if group not in ("model", "solver") and name not in VARIANTS.get(group, ())
 ]
+
+
+@pytest.mark.parametrize("name", names("algorithm"))
+def test_a_method_says_its_paper_what_has_been_run_and_its_line(name: str) -> None:
+    assert KEYS.keys() >= about(name).keys() >= {"paper", "run", "look"}
 
 
 @pytest.mark.parametrize(

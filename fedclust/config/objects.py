@@ -46,7 +46,7 @@ GROUPS: Mapping[str, Group] = {
     "scenario": Group("fedclust.scenarios", ("rounds",)),
     "model": Group("fedclust.models", ()),
     "algorithm": Group("fedclust.algorithms", ("init", "round", "serve")),
-    "cluster_metric": Group("fedclust.cluster_metrics", ("__call__",)),
+    "cluster_metric": Group("fedclust.cluster_metrics", ("__call__", "transfers")),
     "cluster_method": Group("fedclust.cluster_methods", ("__call__",)),
     "solver": Group("fedclust.solver", ("rate",)),
     "tracker": Group("fedclust.trackers", ("begin", "log", "end", "close")),

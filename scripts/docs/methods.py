@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from fedclust.commands.list import describe
-from fedclust.config.about import about
+from fedclust.config.about import KEYS, about
 from fedclust.config.tree import CONF
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -51,6 +51,8 @@ def page() -> str:
 def _row(name: str) -> str:
     file = CONF / "algorithm" / f"{name}.yaml"
     what, of = describe(file).replace("|", "\\|"), about(name)
+    if missing := {"paper", "run", "look"} - of.keys():
+        raise SystemExit(f"{file}: about.{min(missing)} is missing: {KEYS[min(missing)]}")
     what = re.sub(r" \([^()]*\d{4}[^()]*\)$", "", what)  # the paper has a column of its own
     return f"| `{name}` | {what} | {of['paper']} | {_code(file)} | {of['run']} |"
 

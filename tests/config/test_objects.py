@@ -94,6 +94,9 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Objects:
         "        self.depth = depth\n"
         "class NoSink:\n"
         "    pass\n"
+        "class NoTransfers:\n"
+        "    def __call__(self, clients, models, common, ids, rnd):\n"
+        "        return models @ models.T\n"
         "def made():\n"
         "    raise ZeroDivisionError('by hand')\n"
     )
@@ -123,6 +126,11 @@ def test_what_a_users_file_merely_imports_is_none(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         mine.make(node, "tracker")
+
+
+def test_a_metric_that_does_not_say_what_it_sends_is_none(mine: Objects) -> None:
+    with pytest.raises(ConfigError, match=r"_target_=my_parts.NoTransfers is not allowed"):
+        mine.make({"_target_": "my_parts.NoTransfers"}, "cluster_metric")
 
 
 def test_a_module_passes_on_only_the_parts_that_it_says_it_does() -> None:

@@ -268,8 +268,8 @@ def test_only_the_evaluator_names_them() -> None:
         if ".validation" in file.read_text().replace("fedclust.core.validation", "")
     }
     assert users == {
-        "types.py",
-        "federation.py",  # files and digests
+        "core/types.py",
+        "core/federation.py",  # files and digests
         "runtime/run.py",
         "runtime/simulation.py",
     }

@@ -105,7 +105,7 @@ def test_heavy_ball() -> None:
     slots = torch.stack(
         [torch.ones(loop.layout.num_params), 0.01 * torch.ones(loop.layout.num_params)]
     )
-    got = loop.answer(TrainCall(models, torch.tensor([1]), shards, solver, 0.2, slots))
+    got = loop.answer(TrainCall(models, torch.tensor([1]), shards, solver, 0.2, slots=slots))
     w, u = models[1], slots[1]
     for _ in range(3):
         u = 0.7 * u + softmax_regression(loop, w, shards.index[0])[1].float()
@@ -120,7 +120,9 @@ def test_momentum_without_slots_starts_at_zero() -> None:
     models, label = starts(loop), labels(len(shards))
     how = SOLVERS["momentum"]
     fresh = loop.answer(TrainCall(models, label, shards, how, how.lr))
-    given = loop.answer(TrainCall(models, label, shards, how, how.lr, torch.zeros_like(models)))
+    given = loop.answer(
+        TrainCall(models, label, shards, how, how.lr, slots=torch.zeros_like(models))
+    )
     assert torch.equal(fresh.params, given.params)
     assert fresh.slots is not None
     assert given.slots is not None
@@ -134,7 +136,7 @@ def test_momentum_continues_where_it_stopped() -> None:
     once, twice = (Solver(lr=0.1, batch_size=None, epochs=e, momentum=0.9) for e in (1, 2))
     half = loop.answer(TrainCall(models, first, shards, once, 0.1))
     assert half.slots is not None
-    full = loop.answer(TrainCall(half.params, first, shards, once, 0.1, half.slots))
+    full = loop.answer(TrainCall(half.params, first, shards, once, 0.1, slots=half.slots))
     assert torch.equal(
         full.params, loop.answer(TrainCall(models, first, shards, twice, 0.1)).params
     )

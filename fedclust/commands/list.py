@@ -95,5 +95,11 @@ def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
 
 def laptop_costs(file: Path) -> str:
     """Hours of one core and memory of an experiment at scale=laptop, "" where nobody says."""
-    costs = (scales_of(file).get("laptop") or {}).get(COSTS)
-    return f"{costs['hours']:g} h, {costs['gigabytes']:g} GB" if costs else ""
+    costs = scales_of(file).get("laptop", {}).get(COSTS)
+    if not costs:
+        return ""
+    given = costs if isinstance(costs, dict) else {}
+    hours, memory = given.get("hours"), given.get("gigabytes")
+    fits = isinstance(hours, int | float) and isinstance(memory, int | float)
+    require(fits, f"{file}: {COSTS}", costs, "two numbers, as in {hours: 0.5, gigabytes: 1.2}")
+    return f"{hours:g} h, {memory:g} GB"

@@ -33,6 +33,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedclust.config import about
 from fedclust.config.tree import CONF
+from fedclust.helpers.errors import require
 from fedclust.helpers.files import harmless
 
 KEY = "scales"
@@ -84,7 +85,11 @@ class SizedFiles(FileConfigSource):
 
 
 def scales_of(file: Path) -> dict[str, Any]:
-    """The blocks of an experiment's or a case's file by the name of the scale."""
+    """The blocks of an experiment's or a case's file by the name of the scale.
+
+    Raises:
+        ConfigError: for what is no mapping of scales to mappings, naming the file.
+    """
     if not file.is_file():
         return {}
     stat = file.stat()
@@ -96,7 +101,10 @@ def _read(file: Path, changed: int, size: int) -> dict[str, Any]:
     del changed, size  # a file that is edited between two runs of a notebook is read anew
     text = harmless(file).read_text(encoding="utf-8")
     node = yaml.load(text, Loader=_LOADER) if f"\n{KEY}:" in text else None
-    return (node.get(KEY) or {}) if isinstance(node, dict) else {}
+    blocks = (node.get(KEY) or {}) if isinstance(node, dict) else {}
+    fits = isinstance(blocks, dict) and all(isinstance(one, dict) for one in blocks.values())
+    require(fits, f"{file}: {KEY}", blocks, "of every scale the keys that it sets")
+    return blocks
 
 
 class _InFront(SearchPathPlugin):

@@ -69,3 +69,29 @@ def test_a_users_own_experiment_is_listed_with_its_jobs(
     assert line.split() == ["tiny", "2", "a", "tiny", "one"]
     line = next(line for line in done.out.splitlines() if "a small one" in line)  # type: ignore[attr-defined]
     assert line.split() == ["small", "2", "0.25", "h,", "2", "GB", "a", "small", "one"]
+
+
+@pytest.mark.parametrize(
+    ("scales", "wrong"),
+    [
+        ("[laptop]", "scales=['laptop'] is not allowed"),
+        ("{laptop: 3}", "scales={'laptop': 3} is not allowed"),
+        ("{laptop: null}", "scales={'laptop': None} is not allowed"),
+        ("{laptop: {rounds: 1, costs: {hours: 1}}}", "costs={'hours': 1} is not allowed"),
+        ("{laptop: {rounds: 1, costs: 1}}", "costs=1 is not allowed"),
+    ],
+)
+def test_scales_of_a_wrong_form_are_one_line(
+    fedclust: Callable[..., object], tmp_path: Path, scales: str, wrong: str
+) -> None:
+    file = tmp_path / "mine" / "experiment" / "small.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"# @package _global_\n# a small one\nrounds: 2\nscales: {scales}\n")
+    done = fedclust("list", "experiment", "--config-dir", "mine")
+    assert done.status == 2  # type: ignore[attr-defined]
+    assert done.err.count("\n") == 1  # type: ignore[attr-defined]
+    assert f"{file}: {wrong}" in done.err  # type: ignore[attr-defined]
+    if wrong.startswith("scales"):
+        shown = fedclust("run", "--config-dir", "mine", "experiment=small", "scale=laptop")
+        assert shown.status == 2  # type: ignore[attr-defined]
+        assert f"{file}: {wrong}" in shown.err  # type: ignore[attr-defined]

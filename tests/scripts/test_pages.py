@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import fedclust
+import fedclust.types
 from fedclust.config.about import KEYS, about
 from fedclust.config.schema import keys
 from fedclust.config.tree import choices as files_of
@@ -179,6 +179,12 @@ def test_options_have_their_own_defaults_and_the_comments_of_where_they_come_fro
     assert missing["alpha"].default == "0.5"
     pfedme = choices.options("algorithm", "pfedme")
     assert pfedme["solver.weight_decay"].comment.startswith(">= 0, coefficient of the parameters")
+
+
+@pytest.mark.parametrize("name", fedclust.types.__all__)
+def test_the_reference_has_every_type_that_own_parts_import(name: str) -> None:
+    page = (links.ROOT / "docs" / "reference" / "types.md").read_text()
+    assert re.search(rf"\b{name}\b", page)
 
 
 def test_every_key_and_metric_is_in_the_reference() -> None:

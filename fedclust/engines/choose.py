@@ -11,7 +11,7 @@ from torch import nn
 from fedclust.core.pool import Pool
 from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine
-from fedclust.engines.fused.cuda import kernels
+from fedclust.engines.fused.cuda import kernels, measured
 from fedclust.engines.fused.native import compiled, gather
 from fedclust.engines.fused.network import obstacle
 from fedclust.engines.loop import LoopEngine
@@ -63,13 +63,15 @@ def simulated(precision: str, device: torch.device) -> str:
 
 
 def describe(engine: str, device: torch.device) -> dict[str, Any]:
-    """What computes on a device: the engine's name, whether C is compiled, and Triton's version
-    where its kernels are used.
+    """What computes on a device: the engine's name, whether C is compiled, Triton's version where
+    its kernels are used, and the fast paths of a GPU that are on.
     """
+    on = measured.wanted(device) if device.type == "cuda" else ()
     return {
         "engine": engine,
         "compiled": compiled.available(),
         "triton": kernels.version(device),
+        "kernels": ",".join(path for path in measured.PATHS if path in on) or None,
     }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedclust.engines import choose, describe
 from fedclust.engines.fused.cuda import graphs, kernels, measured
 from fedclust.helpers.errors import ConfigError
 
@@ -40,6 +41,19 @@ def test_a_path_is_on_where_it_was_measured(card: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "one")
     monkeypatch.setattr(torch, "__version__", "9.9")
     assert not measured.wanted(CUDA)
+    assert card.is_file()
+
+
+def test_what_computed_a_job_names_the_paths_that_are_on(
+    card: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a job would go on with other kernels, which a later verdict put on, without a word."""
+    monkeypatch.setattr(choose.compiled, "available", lambda: True)  # nothing is compiled here
+    assert describe("fused", CUDA)["kernels"] is None
+    measured.keep(CUDA, {"graphs": "right and faster", "gather": "right and slower"})
+    assert describe("fused", CUDA)["kernels"] == "graphs"
+    monkeypatch.setenv(measured.VARIABLE, "all")
+    assert describe("fused", CPU)["kernels"] is None
     assert card.is_file()
 
 

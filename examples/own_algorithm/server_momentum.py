@@ -39,6 +39,7 @@ class ServerMomentum(Method):
         velocity: Tensor
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(0 <= self.beta < 1, "algorithm.beta", self.beta, "in [0, 1)")
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:

@@ -44,10 +44,12 @@ def test_what_an_annotation_allows_is_taken(right: dict[str, Any]) -> None:
     [
         ({"share": 0}, "Part.share=0 is not allowed: a number in (0, 1]"),
         ({"share": float("nan")}, "Part.share=nan is not allowed: a number in (0, 1]"),
-        ({"count": 0}, "Part.count=0 is not allowed: a number in [1, 1,000,000,000]"),
+        ({"count": 0}, "Part.count=0 is not allowed: an integer in [1, 1,000,000,000]"),
+        ({"count": 2.5}, "Part.count=2.5 is not allowed: an integer in [1, 1,000,000,000]"),
+        ({"count": None}, "Part.count=None is not allowed: an integer in [1, 1,000,000,000]"),
         ({"count": "many"}, "Part.count=many is not allowed: one of auto"),
-        ({"sizes": 1}, "Part.sizes=1 is not allowed: a number in [2, 1,000,000,000]"),
-        ({"label": -1}, "Part.label=-1 is not allowed: a number in [1, 1,000,000,000]"),
+        ({"sizes": 1}, "Part.sizes=1 is not allowed: an integer in [2, 1,000,000,000]"),
+        ({"label": -1}, "Part.label=-1 is not allowed: an integer in [1, 1,000,000,000]"),
     ],
 )
 def test_what_it_does_not_allow_is_one_line(wrong: dict[str, Any], message: str) -> None:
@@ -84,5 +86,5 @@ def test_methods_metrics_and_clusterings_with_options_are_checked(group: str) ->
 def test_a_metric_made_in_python_refuses_what_it_does_not_have() -> None:
     with pytest.raises(ConfigError, match=r"UpdateDistance\.norm=l3 is not allowed: one of"):
         UpdateDistance(norm="l3")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"Descriptor\.directions=0 is not allowed: a number in"):
+    with pytest.raises(ConfigError, match=r"Descriptor\.directions=0 is not allowed: an integer in"):
         Descriptor(directions=0)

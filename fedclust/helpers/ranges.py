@@ -54,12 +54,16 @@ class Ranged:
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for the first number or choice that its annotation does not allow."""
-        for name, (numbers, choices) in _allowed(type(self)).items():  # type: ignore[arg-type]
+        for name, (numbers, choices, kinds) in _allowed(type(self)).items():  # type: ignore[arg-type]
             value, key = getattr(self, name), f"{type(self).__name__}.{name}"
             if isinstance(value, str):
                 require(not choices or value in choices, key, value, f"one of {', '.join(choices)}")
-            elif isinstance(value, int | float) and numbers is not None:
-                require(numbers.holds(value), key, value, f"a number {numbers.words}")
+            elif numbers is not None and (value is None or isinstance(value, int | float)):
+                whole = int in kinds and float not in kinds
+                fits = type(None) in kinds if value is None else numbers.holds(value)
+                fits = fits and not (whole and isinstance(value, float))
+                what = "an integer" if whole else "a number"
+                require(fits, key, value, f"{what} {numbers.words}")
 
 
 def hints_of(part: Any) -> dict[str, Any]:
@@ -72,8 +76,10 @@ def hints_of(part: Any) -> dict[str, Any]:
 
 
 @cache
-def _allowed(part: type) -> dict[str, tuple[Range | None, tuple[str, ...]]]:
-    """The range of every argument that is a number, and the choices of one that is text."""
+def _allowed(part: type) -> dict[str, tuple[Range | None, tuple[str, ...], tuple[Any, ...]]]:
+    """The range of every argument that is a number, the choices of one that is text, and the
+    types that its annotation names.
+    """
     allowed = {}
     given = {one.name for one in fields(part) if one.init}  # what else it has may be set later
     for name, hint in hints_of(part).items():
@@ -82,7 +88,8 @@ def _allowed(part: type) -> dict[str, tuple[Range | None, tuple[str, ...]]]:
         inside = list(_inside(hint))
         ranges = [one for one in inside if isinstance(one, Range)]
         choices = () if str in inside else tuple(one for one in inside if isinstance(one, str))
-        allowed[name] = (ranges[0] if ranges else None, choices)
+        kinds = tuple(one for one in inside if inspect.isclass(one))
+        allowed[name] = (ranges[0] if ranges else None, choices, kinds)
     return allowed
 
 

@@ -86,5 +86,5 @@ def test_methods_metrics_and_clusterings_with_options_are_checked(group: str) ->
 def test_a_metric_made_in_python_refuses_what_it_does_not_have() -> None:
     with pytest.raises(ConfigError, match=r"UpdateDistance\.norm=l3 is not allowed: one of"):
         UpdateDistance(norm="l3")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"Descriptor\.directions=0 is not allowed: an integer in"):
+    with pytest.raises(ConfigError, match=r"Descriptor\.directions=0 is not allowed: an integer"):
         Descriptor(directions=0)

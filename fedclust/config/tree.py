@@ -1,6 +1,7 @@
 """The config tree and the examples: inside an installed package, or beside it in a checkout.
 
-A tree has a folder per group and a file per choice; a user's own tree stands in front of ours.
+A tree has a folder per group and a file per choice. A user's own tree has names of its own, except
+for search spaces, of which the user's comes first.
 """
 
 from __future__ import annotations

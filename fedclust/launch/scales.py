@@ -121,11 +121,26 @@ def address(tree: Path) -> str:
 
 
 def search_path(own: Path | None) -> ConfigSearchPath:
-    """Where Hydra looks for files: our tree, behind a user's own."""
+    """Where Hydra looks for files: our tree, then a user's own.
+
+    Raises:
+        ConfigError: if a file of the user's has the name of one of ours, which Hydra would read in
+            its place.
+    """
     path = create_config_search_path(str(CONF))
     if own is not None:
+        for name in _choices():
+            what = "another name: fedclust has a choice of this one"
+            require(not (own / name).is_file(), "--config-dir", own / name, what)
         path.prepend(provider="command-line", path=address(own), anchor="schema")
     return path
+
+
+@cache
+def _choices() -> list[Path]:
+    """The files of our groups; a user's search spaces are read before ours of the same name."""
+    files = (file.relative_to(CONF) for file in CONF.glob("*/**/*.yaml"))
+    return [file for file in files if file.parts[0] != "space"]
 
 
 def parsed(texts: Iterable[str], own: Path | None = None) -> list[Override]:

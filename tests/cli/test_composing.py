@@ -10,8 +10,10 @@ from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from fedclust.helpers.errors import ConfigError
 from fedclust.launch.compose import compose, in_mode, loader
 from fedclust.launch.guard import check_hydra
+from fedclust.launch.scales import search_path
 from fedclust.launch.surroundings import hydra_of_its_own
 
 
@@ -47,6 +49,16 @@ def test_a_config_with_values_added_is_the_one_hydra_composes(
 def test_several_values_are_refused_of_one_job() -> None:
     with pytest.raises(ConfigCompositionException, match="Ambiguous value for argument"):
         _both(["rounds=1,2"], RunMode.RUN)
+
+
+def test_a_file_of_ones_own_with_the_name_of_one_of_ours_is_refused(tmp_path: Path) -> None:
+    for name in ("solver/sgd.yaml", "space/ditto.yaml"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("lr: 0.777\n")
+    with pytest.raises(ConfigError, match=r"solver/sgd\.yaml is not allowed: another name"):
+        search_path(tmp_path)
+    (tmp_path / "solver/sgd.yaml").rename(tmp_path / "solver/mine.yaml")
+    assert len(search_path(tmp_path).get_path()) == len(search_path(None).get_path()) + 1
 
 
 def test_a_choice_that_a_sweep_leaves_open_is_asked_for_by_a_job(tmp_path: Path) -> None:

@@ -1,0 +1,211 @@
+"""The JSON files of LEAF (Caldas et al., arXiv 1812.01097): users with examples of their own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedclust.core.types import Dataset
+from fedclust.datasets.checks import checked, read
+from fedclust.datasets.normalise import affine, check_word, unchanged
+from fedclust.datasets.pictures import picture
+from fedclust.helpers.errors import DataError, require
+from fedclust.helpers.ranges import AtLeastTwo, Ranged, Side
+
+_KEYS = ("users", "num_samples", "user_data")
+_Users = dict[str, tuple[list[Any], list[Any]]]  # inputs and labels of every user
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf(Ranged):
+    """Users are natural clients, numbered in the sorted order of their names.
+
+    Inputs are lists of numbers (FEMNIST, Synthetic) or names of pictures (CelebA). Text
+    (Shakespeare, Sent140) needs models of tokens, and is refused.
+
+    Attributes:
+        path: folder with `train/` and `test/`, each with JSON files; without `test/`,
+            partition=natural cuts a test set of every user.
+        side: of square images: flat pixels become [1, side, side], pictures are resized to
+            [3, side, side]; None leaves numbers as they are.
+        images: folder of the pictures whose names are the inputs; None where these are numbers.
+        classes: None where all classes have training examples; else labels are 0, 1, … below
+            it.
+        normalise: none, or mean_std (per feature, or per channel of an image), of the training
+            examples; pictures are divided by 255 with none, too.
+    """
+
+    path: str
+    side: Side | None = None
+    images: str | None = None
+    classes: AtLeastTwo | None = None
+    normalise: str = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_word(self.normalise, ("none", "mean_std"))
+        allowed = "a number of pixels with dataset.images, since pictures differ in size"
+        require(self.images is None or self.side is not None, "dataset.side", self.side, allowed)
+
+    def load(self) -> Dataset:
+        """The arrays: [N, F] or [N, 1, side, side] float32, or pictures as uint8.
+
+        Raises:
+            DataError: a folder or file is missing or not as LEAF writes it; text; a label that no
+                training example has.
+        """
+        folder = Path(self.path)
+        train, test = _users(folder / "train"), {}
+        if (folder / "test").exists():
+            test = _users(folder / "test")
+        names = sorted(train.keys() | test.keys())
+        x_train, y_train, owner = self._arrays(folder / "train", train, names)
+        if sum(len(y) for _, y in test.values()):
+            x_test, y_test, test_owner = self._arrays(folder / "test", test, names)
+        else:
+            x_test, y_test, test_owner = x_train[:0], y_train[:0], None
+        codes, tests, count = self._classes(folder, y_train, y_test)
+        word = "unit" if self.normalise == "none" and self.images is not None else self.normalise
+        scale, shift = unchanged(x_train) if word == "none" else affine(word, x_train)
+        return checked(
+            Dataset(
+                name=folder.name,
+                x_train=x_train,
+                y_train=codes,
+                x_test=x_test,
+                y_test=tests,
+                num_classes=count,
+                scale=scale,
+                shift=shift,
+                owner=owner,
+                test_owner=test_owner,
+            )
+        )
+
+    def _arrays(
+        self, folder: Path, users: _Users, names: list[str]
+    ) -> tuple[Tensor, npt.NDArray[Any], Tensor]:
+        """Inputs, labels and natural client of all examples of a folder, user after user."""
+        rows = [(name, one) for name in names if name in users for one in users[name][0]]
+        labels = [y for name in names if name in users for y in users[name][1]]
+        if not rows:
+            raise DataError(f"leaf: {folder} has no examples: give files with some")
+        place = {name: i for i, name in enumerate(names)}
+        owner = torch.tensor([place[name] for name, _ in rows])
+        return self._inputs(folder, rows), np.asarray(labels), owner
+
+    def _inputs(self, folder: Path, rows: list[tuple[str, Any]]) -> Tensor:
+        words = next((one for _, one in rows if _has_text(one)), None)
+        if self.images is not None:
+            return self._pictures(Path(self.images), [one for _, one in rows])
+        if words is not None:
+            shown = " ".join(str(words).split())[:40]
+            raise DataError(
+                f"leaf: {folder} has text as inputs ({shown}): there are no models of text yet; "
+                "names of pictures need dataset.images, the folder that holds them"
+            )
+        flat = read("leaf", folder, lambda: _flat([one for _, one in rows]), key="dataset.path")
+        width = len(flat[0])
+        odd = next((i for i, one in enumerate(flat) if len(one) != width), None)
+        if odd is not None:
+            raise DataError(
+                f"leaf: {folder} has inputs of {width} numbers, but {len(flat[odd])} in one of "
+                f"user {rows[odd][0]}: all must be of one length"
+            )
+        x = torch.from_numpy(np.stack(flat))
+        if self.side is None:
+            return x
+        allowed = f"inputs of {self.side**2} numbers, and {folder} has {width} in each"
+        require(width == self.side**2, "dataset.side", self.side, allowed)
+        return x.view(-1, 1, self.side, self.side)
+
+    def _pictures(self, folder: Path, files: list[Any]) -> Tensor:
+        odd = next((one for one in files if not isinstance(one, str)), None)
+        allowed = "null, since the inputs are numbers and not names of pictures"
+        require(odd is None, "dataset.images", self.images, allowed)
+        images = [
+            read("leaf", file, partial(picture, str(file), self.side, False), key="dataset.images")
+            for file in (folder / one for one in files)
+        ]
+        return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
+
+    def _classes(
+        self, folder: Path, train: npt.NDArray[Any], test: npt.NDArray[Any]
+    ) -> tuple[Tensor, Tensor, int]:
+        """Labels of training and test examples, and the number of classes."""
+        for labels in (train, test):
+            whole = labels.ndim == 1 and (
+                labels.dtype.kind in "iub"
+                or (labels.dtype.kind == "f" and bool((labels == np.floor(labels)).all()))
+            )
+            if labels.size and not whole:
+                raise DataError(f"leaf: {folder} has labels that are not whole numbers")
+        if self.classes is not None:
+            codes = [torch.from_numpy(labels.astype(np.int64)) for labels in (train, test)]
+            return codes[0], codes[1], self.classes  # `checked` looks at their range
+        known, codes_train = np.unique(train, return_inverse=True)
+        unseen = np.setdiff1d(test, known)
+        if unseen.size:
+            raise DataError(
+                f"leaf: {folder} has test examples of class {unseen[0]}, which no training example "
+                "has: dataset.classes says how many there are"
+            )
+        codes_test = np.searchsorted(known, test)
+        return torch.from_numpy(codes_train), torch.from_numpy(codes_test), len(known)
+
+
+def _flat(inputs: list[Any]) -> list[npt.NDArray[np.float32]]:
+    """The numbers of every input, one after the other."""
+    return [np.asarray(one, dtype=np.float32).reshape(-1) for one in inputs]
+
+
+def _json(file: Path) -> Any:
+    return json.loads(file.read_bytes())
+
+
+def _has_text(one: Any) -> bool:
+    """Whether an input is a word, or a list that begins with one."""
+    return isinstance(one, str) or (isinstance(one, list) and bool(one) and _has_text(one[0]))
+
+
+def _users(folder: Path) -> _Users:
+    """The users of all JSON files of a folder.
+
+    Raises:
+        DataError: there is no such folder or file, a file is not as LEAF writes it, or a user
+            stands in two.
+    """
+    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    if not files:
+        raise DataError(
+            f"leaf: {folder} holds no JSON file: set dataset.path to a folder with train/ and "
+            "test/, as LEAF's preprocess.sh writes data/"
+        )
+    found: _Users = {}
+    for file in files:
+        one = read("leaf", file, partial(_json, file), key="dataset.path")
+        lacking = [key for key in _KEYS if not isinstance(one, dict) or key not in one]
+        if lacking:
+            raise DataError(f"leaf: {file} lacks {', '.join(lacking)}: LEAF's files have all")
+        if len(one["users"]) != len(one["num_samples"]):
+            raise DataError(f"leaf: {file} has not one entry of num_samples for each of users")
+        for user, count in zip(one["users"], one["num_samples"], strict=True):
+            data = one["user_data"].get(user)
+            sizes = [len(data[key]) for key in ("x", "y") if data and key in data]
+            if sizes != [count, count]:
+                raise DataError(
+                    f"leaf: {file} has user {user} with num_samples {count}, but x and y of "
+                    f"{' and '.join(map(str, sizes)) or 'none'}: all must agree"
+                )
+            if user in found:
+                raise DataError(f"leaf: user {user} stands twice below {folder}: once is needed")
+            found[user] = (data["x"], data["y"])
+    return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.commands import COMMANDS
-from fedclust.commands.data import downloadable
+from fedclust.commands.data import known
 from fedclust.config import schema
 from fedclust.config.tree import CONF, EXAMPLES, describe, groups, roots
 from fedclust.helpers.errors import ConfigError, did_you_mean
@@ -116,7 +116,7 @@ def candidates(line: str) -> list[tuple[str, str]]:
     own = user_dir(given)
     free = {
         "list": ((group, "") for group in groups(own)),
-        "data": ((name, describe(file)) for name, file in downloadable().items()),
+        "data": iter(known().items()),
         "example": ((folder.name, "") for folder in sorted(EXAMPLES.glob("*/"))),
         "completion": ((shell, "") for shell in SHELLS),
     }

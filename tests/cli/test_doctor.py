@@ -45,6 +45,25 @@ def test_data_are_read_where_they_lie(fedclust: Callable[..., object], data_root
     assert done.out == f"mnist: 60000 + 10000 examples in {data_root}\n"  # type: ignore[attr-defined]
 
 
+def test_a_natural_federation_is_made_of_a_folder(
+    fedclust: Callable[..., object], data_root: Path, tmp_path: Path
+) -> None:
+    folder = data_root / "natural" / "heart_disease"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    words = ("data", "heart_disease", "--root", str(tmp_path), "--from")
+    done = fedclust(*words, str(folder))
+    assert f"CC BY 4.0) in {tmp_path}/natural/heart_disease.csv\n" in done.out  # type: ignore[attr-defined]
+    for more, says in (
+        ([], "--from needs a folder"),
+        ([str(tmp_path), "mnist"], "and given is heart_disease, mnist"),
+        ([str(tmp_path / "x")], "x is no folder: --from needs one that exists"),
+    ):
+        done = fedclust(*words, *more)
+        assert done.status == 2  # type: ignore[attr-defined]
+        assert says in done.err  # type: ignore[attr-defined]
+
+
 def test_a_download_that_fails_is_one_line(
     fedclust: Callable[..., object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ EVENTFUL = {
     "drift": ["scenario.every=2"],
     "incremental": ["scenario.every=2"],
     "newcomers": ["scenario.fraction=0.4", "scenario.arrive_at=[2,6]"],
+    "periods": ["scenario.column=20", "scenario.every=2", "scenario.train=all"],
     "static": [],
     "swap_all": ["scenario.probability=0.5"],
     "swap_part": ["scenario.probability=0.5"],

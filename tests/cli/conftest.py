@@ -13,6 +13,8 @@ import pytest
 import torchvision
 
 from fedclust.__main__ import main
+from fedclust.datasets.publishers import FOLDER as NATURAL
+from fedclust.datasets.publishers import PUBLISHERS, bring
 
 
 @dataclass
@@ -55,7 +57,10 @@ def every_data_root(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -
     """
     root = tmp_path_factory.mktemp("data")
     for folder in data_root.iterdir():
-        if folder.name != "EMNIST":
+        if folder.name == NATURAL:
+            for name in PUBLISHERS:
+                bring(name, root, folder / name)
+        elif folder.name != "EMNIST":
             (root / folder.name).symlink_to(folder)
     letters = root / "EMNIST" / "raw"
     letters.mkdir(parents=True)

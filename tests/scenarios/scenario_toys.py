@@ -27,7 +27,8 @@ def federation(
 ) -> Federation:
     """Client i owns train + i % 5 training and `test` test examples, group i % 3.
 
-    The pool holds every example under two concepts; clients begin with concept 0.
+    The pool holds every example under two concepts; clients begin with concept 0. An example's
+    inputs are its number and one of four periods.
 
     Args:
         num_clients: M.
@@ -48,7 +49,8 @@ def federation(
         splits.append(Split.of(rows))
     y = torch.cat(labels).repeat_interleave(2)
     one, zero = torch.ones(1), torch.zeros(1)
-    x = torch.arange(len(y)).float().unsqueeze(1)
+    number = torch.arange(len(y))
+    x = torch.stack([number, number // 2 % 4], 1).float()
     pool = Pool(x=x, y=y, scale=one, shift=zero, num_classes=CLASSES, concepts=2)
     return Federation(
         pool=pool, train=splits[0], test=splits[1], group=torch.arange(num_clients) % 3

@@ -21,7 +21,8 @@ SCENARIOS = sorted(file.stem for file in CONF.glob("*.yaml"))
 
 
 def configured(name: str, **options: object) -> Scenario:
-    node = OmegaConf.merge(OmegaConf.load(CONF / f"{name}.yaml"), options)
+    of_toys = {"column": 1} if name == "periods" else {}
+    node = OmegaConf.merge(OmegaConf.load(CONF / f"{name}.yaml"), of_toys, options)
     whole = OmegaConf.merge(
         OmegaConf.load(CONF.parent / "config.yaml"),
         {"participation": 0.3, "clients_per_round": None, "scenario": node},

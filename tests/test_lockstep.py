@@ -64,7 +64,7 @@ class Doubling(Computing[Any]):
     def test(self, call: TestCall) -> TestResult:
         self.calls.append(("test", len(call.shards)))
         loss_sum = call.models[call.label].sum(1).double()
-        return TestResult(loss_sum=loss_sum, correct=call.shards.count)
+        return TestResult(loss_sum=loss_sum, sums=call.shards.count[:, None].double())
 
     answers: ClassVar = by_rows(train, loss, grad, test)
 
@@ -101,7 +101,7 @@ def test_calls_that_meet_are_merged_and_results_go_back_to_their_seed() -> None:
         assert params.tolist() == [[12.0 * seed] * 2, [2.0 * seed + 7] * 2]
         assert table.tolist() == [[2.0 * seed * seed] * 2]
         assert loss_sum.tolist() == [2.0 * seed]
-        assert correct.tolist() == [2]
+        assert correct.tolist() == [[2]]
 
 
 def test_everything_is_computed_on_the_calling_thread() -> None:

@@ -62,7 +62,10 @@ def evaluate(recorder: Recorder, seed: int, t: int, label: Tensor) -> dict[str, 
     served = Served(models=torch.zeros(2, 4), label=label)
     correct = (count * 0.1 * (t % 10)).round().long()
     return recorder.evaluate(
-        rnd, Evaluation(served=served, loss_sum=count * (0.1 + t), correct=correct, count=count)
+        rnd,
+        Evaluation(
+            served=served, loss_sum=count * (0.1 + t), sums=correct[:, None].double(), count=count
+        ),
     )
 
 

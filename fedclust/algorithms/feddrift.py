@@ -19,6 +19,7 @@ Differs from the released code (microsoft/FedDrift):
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -80,7 +81,8 @@ class FedDrift(Method):
             models: [K, P].
             used: [K] int64 round in which a client trained the model last, -1 for none.
             label: [M] int64 model, -1 for clients without one.
-            best: [M] float64 accuracy of the best model when the step began, 0 before.
+            best: [M] float64 accuracy of the best model when the step began, -inf before; of
+                another task what `Task.merit` says.
         """
 
         models: Tensor
@@ -106,7 +108,7 @@ class FedDrift(Method):
         require(most is None or most >= count, "algorithm.max_models", most, allowed)
         models = clients.init(rnd.stream("init"), 1).repeat(count, 1)
         own = torch.arange(len(ids), device=ids.device) % count
-        best = torch.zeros_like(label, dtype=torch.float64)
+        best = torch.full_like(label, -torch.inf, dtype=torch.float64)
         used, label = torch.full_like(own[:count], -1), label.index_copy(0, ids, own)
         return self.State(models=models, used=used, label=label, best=best), Cost()
 
@@ -135,13 +137,14 @@ class FedDrift(Method):
         """The best model for everybody, merged ones, and new ones for new concepts."""
         ids = clients_with_data(rnd)
         hits, count = training_hits(state.models, ids, clients, rnd), rnd.fed.train.count[ids]
-        best, choice = (hits / count.unsqueeze(1)).max(1)
+        best, choice = rnd.fed.pool.task.merit(hits, count.unsqueeze(1)).max(1)
         new = state.best[ids] - best > self.delta  # never in the first step
         copies = state.models[choice[new]][: None if self.opening == "each" else 1]
         models, used, label = state.models, state.used, state.label.index_copy(0, ids, choice)
         if self.merge_delta is not None and not bool(new.all()):
             data = ids[~new], hits[~new], count[~new]
-            models, used, label = merged(models, used, label, *data, self.merge_delta, self.linkage)
+            how = rnd.fed.pool.task.merit, self.merge_delta, self.linkage
+            models, used, label = merged(models, used, label, *data, *how)
         most = self.max_models or rnd.fed.num_clients
         models, used, label = opened(models, used, label, ids[new], copies, most)
         # each tries all models and says how good they are
@@ -152,7 +155,8 @@ class FedDrift(Method):
 
 
 def training_hits(models: Tensor, ids: Tensor, clients: Clients, rnd: Round) -> Tensor:
-    """Correct training examples of every model [K, P] for every one of `ids` [A], [A, K] float64.
+    """What a test of every model [K, P] on the training examples of every one of `ids` [A] adds
+    up, [A, K, S] float64; of classification the correct ones.
 
     A test whose examples are the training ones; it looks at no test data.
     """
@@ -160,8 +164,8 @@ def training_hits(models: Tensor, ids: Tensor, clients: Clients, rnd: Round) -> 
     label, hits = torch.full_like(rnd.fed.group, -1), list[Tensor]()
     for model in range(len(models)):
         label[ids] = model
-        hits.append(here.evaluate(Served(models=models, label=label.clone())).correct[ids])
-    return torch.stack(hits, 1).double()
+        hits.append(here.evaluate(Served(models=models, label=label.clone())).sums[ids])
+    return torch.stack(hits, 1)
 
 
 def model_distances(accuracy: Tensor) -> Tensor:
@@ -200,6 +204,7 @@ def merged(
     ids: Tensor,
     hits: Tensor,
     count: Tensor,
+    merit: Callable[[Tensor, Tensor], Tensor],
     most: float,
     how: Linkage,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -211,12 +216,14 @@ def merged(
     Args:
         models, used, label: [K, P], [K] and [M] before.
         ids: [A] the clients whose data decide.
-        hits, count: [A, K] correct examples of every model, and [A] examples.
+        hits, count: [A, K, S] what a test of every model adds up, and [A] examples.
+        merit: of the task.
         most, how: see `merged_models`.
     """
     here, place = label[ids].unique(return_inverse=True)  # type: ignore[no-untyped-call]
     member = one_hot(place, len(here)).double()  # [A, J]
-    accuracy = (member.T @ hits[:, here] / (member.T @ count.double()).unsqueeze(1)).T
+    added = torch.einsum("aj,aks->jks", member, hits[:, here])
+    accuracy = merit(added, (member.T @ count.double()).unsqueeze(1)).T
     part = merged_models(model_distances(accuracy), most, how)
     after, kept = unite(label, here, part, len(models), len(models))
     now = here.index_copy(0, place, after[ids])  # [J] the new number of every model

@@ -243,11 +243,11 @@ class TestResult(NamedTuple):
 
     Attributes:
         loss_sum: [C] float64 summed loss, nats.
-        correct: [C] int64 correctly classified examples.
+        sums: [C, S] float64 what the task adds up, see `fedclust.core.task.Task.sums`.
     """
 
     loss_sum: Tensor
-    correct: Tensor
+    sums: Tensor
 
 
 TestResult.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test

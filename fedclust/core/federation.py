@@ -80,7 +80,7 @@ def build(
         )
     if not validation:
         return fed
-    train, held_out = cut(fed.train, pool.y, validation, seed)
+    train, held_out = cut(fed.train, pool.strata, validation, seed)
     return replace(fed, train=train, validation=held_out)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from fedclust.core.task import Classification, Task
 
 Gather = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], None]
 """Writes x[index] * scale + shift to the last of (x, index, scale, shift, out)."""
@@ -46,9 +48,9 @@ class Pool:
 
     Attributes:
         x: [images, *shape] uint8 or float32; N of them unless `image` says otherwise.
-        y: [N] int64.
+        y: [N] int64, or what the targets of its task are: [N, T].
         scale, shift: float32, broadcastable to `shape`.
-        num_classes: number of classes.
+        num_classes: number of classes, or T.
         view: what a model sees of an image besides; None for all of it as it is.
         gather: takes the place of PyTorch's operations in `inputs_into`; None for these.
         image: [N] int64 place in `x` of every row's image, so that rows can share one; None where
@@ -58,6 +60,7 @@ class Pool:
         in_order: whether the rows are the dataset's examples, those for training first, each under
             every concept in turn, and no table names them: then a seed may draw test examples of
             its own, see `fedclust.core.federation.build`.
+        task: what is predicted.
     """
 
     x: Tensor
@@ -70,6 +73,18 @@ class Pool:
     image: Tensor | None = None
     concepts: int = 1
     in_order: bool = False
+    task: Task = field(default_factory=Classification)
+
+    @property
+    def num_sums(self) -> int:
+        """S, the sums of a test."""
+        return len(self.task.sum_names(self.num_classes))
+
+    @property
+    def strata(self) -> Tensor:
+        """[N] int64 by what a part of the examples is drawn evenly: the class, or one for all."""
+        classes = self.task.targets == "classes"
+        return self.y if classes else self.y.new_zeros(len(self.y), dtype=torch.int64)
 
     def images(self, index: Tensor) -> Tensor:
         """Place in `x` of the images of the rows `index` [...] int64."""
@@ -124,4 +139,5 @@ class Pool:
             scale=self.scale.to(device),
             shift=self.shift.to(device),
             image=None if self.image is None else self.image.to(device),
+            task=self.task.to(device),
         )

@@ -28,8 +28,9 @@ class Dataset:
     Attributes:
         name: what reports call it.
         x_train, x_test: [N, *shape] uint8 (images, channels first) or float32 (features).
-        y_train, y_test: [N] int64 in [0, num_classes).
-        num_classes: number of classes.
+        y_train, y_test: [N] int64 in [0, num_classes); of other tasks [N, T] uint8 flags or
+            float32 numbers.
+        num_classes: number of classes, or T.
         scale, shift: float32, broadcastable to `shape`; a model sees `x * scale + shift`.
         owner: [N_train] int64 natural client of every training example, in [0, M); None where there
             are no natural clients.
@@ -272,13 +273,13 @@ class Evaluation:
     Attributes:
         served: what was evaluated.
         loss_sum: [M] float64 summed test loss, nats.
-        correct: [M] int64 correctly classified test examples.
+        sums: [M, S] float64 what the task adds up, such as correctly classified test examples.
         count: [M] int64 test examples evaluated, 0 where the label is -1.
     """
 
     served: Served
     loss_sum: Tensor
-    correct: Tensor
+    sums: Tensor
     count: Tensor
 
 

@@ -269,10 +269,11 @@ class SeedClients:
         if must_be_finite:
             _check_finite(result.loss_sum, "test", ids, self.rnd)
         blank = torch.zeros(fed.num_clients, dtype=torch.int64, device=ids.device)
+        none = blank.to(torch.float64)
         return Evaluation(
             served=served,
-            loss_sum=blank.to(torch.float64).index_copy(0, ids, result.loss_sum),
-            correct=blank.index_copy(0, ids, result.correct),
+            loss_sum=none.index_copy(0, ids, result.loss_sum),
+            sums=none.new_zeros(len(none), result.sums.shape[1]).index_copy(0, ids, result.sums),
             count=blank.index_copy(0, ids, shards.count),
         )
 

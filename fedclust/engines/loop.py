@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fedclust.core.calls import (
     GradCall,
@@ -111,10 +109,10 @@ class LoopEngine(Computing[Runnable]):
             logits = model(x, {layer: mask[0] for layer, mask in masks.items()})
             y = self.pool.y[index]
             if call.example_weight is None:
-                loss = F.cross_entropy(logits, y)
+                loss = self.pool.task.loss(logits, y, "mean")
             else:
                 weight = call.example_weight[row, position]
-                loss = (weight * F.cross_entropy(logits, y, reduction="none")).mean()
+                loss = (weight * self.pool.task.loss(logits, y)).mean()
             sgd.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             for name, value in model.named_parameters():
@@ -152,7 +150,7 @@ class LoopEngine(Computing[Runnable]):
             model = self._load(models[k])
             for row in range(len(shards)):
                 for x, y in self._blocks(shards, row):
-                    out[row, k] += F.cross_entropy(model(x), y, reduction="sum")
+                    out[row, k] += self.pool.task.loss(model(x), y, "sum")
             meter.add(1)
         return out / shards.count.clamp(min=1).unsqueeze(1)
 
@@ -162,10 +160,7 @@ class LoopEngine(Computing[Runnable]):
         for k in range(len(models)):
             model = self._load(models[k])
             for row in range(len(shards)):
-                values = [
-                    F.cross_entropy(model(x), y, reduction="none")
-                    for x, y in self._blocks(shards, row)
-                ]
+                values = [self.pool.task.loss(model(x), y) for x, y in self._blocks(shards, row)]
                 if values:
                     out[row, : int(shards.count[row]), k] = torch.cat(values)
         return out
@@ -178,7 +173,7 @@ class LoopEngine(Computing[Runnable]):
             model = self._load(call.models[call.label[row]])
             parameters = list(model.parameters())
             for x, y in self._blocks(shards, row):
-                loss = F.cross_entropy(model(x), y, reduction="sum")
+                loss = self.pool.task.loss(model(x), y, "sum")
                 parts = torch.autograd.grad(loss, parameters)
                 out[row] += torch.cat([part.flatten() for part in parts])
             meter.add(1)
@@ -189,22 +184,23 @@ class LoopEngine(Computing[Runnable]):
         """Test results of models[label[i]], or of a mixture, on row i."""
         shards, device = call.shards, call.models.device
         loss_sum = torch.zeros(len(shards), dtype=torch.float64, device=device)
-        correct = torch.zeros(len(shards), dtype=torch.int64, device=device)
+        task = self.pool.task
+        sums = loss_sum.new_zeros(len(shards), self.pool.num_sums)
         for row in range(len(shards)):
             for x, y in self._blocks(shards, row):
                 if call.weight is None:
-                    scores = self._load(call.models[call.label[row]])(x)
-                    losses = F.cross_entropy(scores, y, reduction="none")
+                    outputs = self._load(call.models[call.label[row]])(x)
+                    losses = task.loss(outputs, y)
                 else:
-                    # in logs: a probability below 1e-38 would be 0, and its loss infinite
-                    scores = torch.full((len(y), self.pool.num_classes), -inf, device=device)
-                    for share, model in zip(call.weight[row].log(), call.models, strict=True):
-                        scores = scores.logaddexp(share + self._load(model)(x).log_softmax(1))
-                    losses = F.nll_loss(scores, y, reduction="none")
+                    mixed = None
+                    for share, model in zip(call.weight[row], call.models, strict=True):
+                        mixed = task.mix(mixed, self._load(model)(x), share)
+                    assert mixed is not None
+                    outputs, losses = task.settle(mixed, y)
                 loss_sum[row] += losses.sum(dtype=torch.float64)
-                correct[row] += (scores.argmax(1) == y).sum()
+                sums[row] += task.sums(outputs, y).sum(0, dtype=torch.float64)
             meter.add(1)
-        return TestResult(loss_sum=loss_sum, correct=correct)
+        return TestResult(loss_sum=loss_sum, sums=sums)
 
     answers: ClassVar = by_rows(train, loss, grad, test)
 
@@ -217,7 +213,7 @@ class LoopEngine(Computing[Runnable]):
         return model
 
     def _blocks(self, shards: Shards, row: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs and classes of one row's examples, at most `_BLOCK` at a time."""
+        """Inputs and targets of one row's examples, at most `_BLOCK` at a time."""
         count = int(shards.count[row])
         for first in range(0, count, _BLOCK):
             index = shards.index[row, first : min(first + _BLOCK, count)]

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, grad_and_value, vmap
-from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
 from fedclust.core.calls import (
@@ -163,10 +162,10 @@ class VmapEngine(Computing[Runnable]):
             part = _cut(shards, rows)
             sums = torch.zeros(len(rows), len(models), dtype=torch.float64, device=models.device)
             for index, real in _blocks(part, width):
-                x, y = self.pool.inputs(index).flatten(0, 1), self.pool.y[index].flatten()
+                x, y = self.pool.inputs(index).flatten(0, 1), self.pool.y[index].flatten(0, 1)
                 for first in range(0, len(models), at_once):
                     group = unflatten(models[first : first + at_once], self.layout)
-                    values, _ = many(group, x, y)  # [k, R * b]
+                    values = many(group, x, y)  # [k, R * b]
                     values = values.view(-1, *real.shape).masked_fill(~real, 0)
                     sums[:, first : first + at_once] += values.sum(2, dtype=torch.float64).T
             out[rows] = sums
@@ -184,10 +183,10 @@ class VmapEngine(Computing[Runnable]):
         def work(rows: Tensor) -> None:
             begin = 0
             for index, real in _blocks(_cut(shards, rows), width):
-                x, y = self.pool.inputs(index).flatten(0, 1), self.pool.y[index].flatten()
+                x, y = self.pool.inputs(index).flatten(0, 1), self.pool.y[index].flatten(0, 1)
                 for first in range(0, len(models), at_once):
                     group = unflatten(models[first : first + at_once], self.layout)
-                    values, _ = many(group, x, y)  # [k, R * b]
+                    values = many(group, x, y)  # [k, R * b]
                     values = values.view(-1, *real.shape).masked_fill(~real, 0).permute(1, 2, 0)
                     k, b = slice(first, first + at_once), slice(begin, begin + real.shape[1])
                     out[rows, b, k] = values
@@ -221,60 +220,60 @@ class VmapEngine(Computing[Runnable]):
         """Test results of models[label[i]], or of a mixture, on row i."""
         models, shards = call.models, call.shards
         loss_sum = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
-        correct = torch.zeros(len(shards), dtype=torch.int64, device=models.device)
-        each = _over_rows(self._losses)
-        width = max(1, min(shards.index.shape[1], _WIDTH))
+        total = loss_sum.new_zeros(len(shards), self.pool.num_sums)
+        each, width = _over_rows(self._tested), max(1, min(shards.index.shape[1], _WIDTH))
 
         def work(rows: Tensor) -> None:
             part = _cut(shards, rows)
-            sums, right = loss_sum.new_zeros(len(rows)), correct.new_zeros(len(rows))
             for index, real in _blocks(part, width):
                 x, y = self.pool.inputs(index), self.pool.y[index]
                 if call.weight is None:
                     params = unflatten(models[call.label[rows]], self.layout)
-                    values, hits = each(params, x, y)
+                    values, sums = each(params, x, y)
                 else:
-                    values, hits = self._mixed(models, call.weight[rows], x, y)
-                sums += values.masked_fill(~real, 0).sum(1, dtype=torch.float64)
-                right += (hits & real).sum(1)
-            loss_sum[rows], correct[rows] = sums, right
+                    values, sums = self._mixed(models, call.weight[rows], x, y)
+                loss_sum[rows] += values.masked_fill(~real, 0).sum(1, dtype=torch.float64)
+                sums = sums.masked_fill(~real.unsqueeze(2), 0)
+                total[rows] += sums.sum(1, dtype=torch.float64)
 
         each_chunk(shards.count, self._rows(width), work)
-        return TestResult(loss_sum=loss_sum, correct=correct)
+        return TestResult(loss_sum=loss_sum, sums=total)
 
     answers: ClassVar = by_rows(train, loss, grad, test)
 
     def _mixed(self, models: Tensor, weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and whether the prediction is right, [R, b] each, of mixtures.
+        """Losses [R, b] and what a test adds up [R, b, S], of mixtures.
 
         Args:
             models: [K, P].
             weight: [R, K] shares of the models.
             x: [R, b, *shape] inputs.
-            y: [R, b] int64 classes.
+            y: [R, b] or [R, b, T] targets.
         """
-        mixed = torch.full((*y.shape, self.pool.num_classes), -math.inf, device=x.device)
-        share = weight.log()
-        for k, model in enumerate(models):
+        task, mixed, size = self.pool.task, None, y.shape[:2]
+        for share, model in zip(weight.T, models, strict=True):
             params = unflatten(model, self.layout)
-            logits = functional_call(self.model, params, (x.flatten(0, 1),))
-            logp = logits.log_softmax(1).view_as(mixed)
-            mixed = mixed.logaddexp(share[:, k, None, None] + logp)
-        losses = F.nll_loss(mixed.flatten(0, 1), y.flatten(), reduction="none")
-        return losses.view(y.shape), mixed.argmax(2) == y
+            outputs = functional_call(self.model, params, (x.flatten(0, 1),))
+            mixed = task.mix(mixed, outputs.view(*size, -1), share[:, None, None])
+        assert mixed is not None
+        y = y.flatten(0, 1)
+        outputs, losses = task.settle(mixed.flatten(0, 1), y)
+        return losses.view(size), task.sums(outputs, y).view(*size, -1)
 
-    def _losses(
-        self, params: _Named, x: Tensor, y: Tensor, masks: _Masks | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Loss and whether the prediction is right, of one model on x [B, *shape]: [B] each."""
-        logits = functional_call(self.model, params, (x, masks))
-        return F.cross_entropy(logits, y, reduction="none"), logits.argmax(1) == y
+    def _tested(self, params: _Named, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses [B] and what a test adds up [B, S], of one model on x [B, *shape]."""
+        outputs = functional_call(self.model, params, (x,))
+        return self.pool.task.loss(outputs, y), self.pool.task.sums(outputs, y)
+
+    def _losses(self, params: _Named, x: Tensor, y: Tensor, masks: _Masks | None = None) -> Tensor:
+        """Losses [B] of one model on x [B, *shape]."""
+        return self.pool.task.loss(functional_call(self.model, params, (x, masks)), y)
 
     def _mean_loss(
         self, params: _Named, x: Tensor, y: Tensor, size: Tensor, masks: _Masks, weight: _Named
     ) -> Tensor:
         """Mean loss, weighted if so asked, of one model on the first `size` examples of a batch."""
-        values, _ = self._losses(params, x, y, masks or None)
+        values = self._losses(params, x, y, masks or None)
         if weight:
             values = values * weight["example"]
         real = torch.arange(len(y), device=y.device) < size
@@ -282,7 +281,7 @@ class VmapEngine(Computing[Runnable]):
 
     def _masked_sum(self, params: _Named, x: Tensor, y: Tensor, real: Tensor) -> Tensor:
         """Summed loss of one model on the `real` [B] examples of a padded batch."""
-        values, _ = self._losses(params, x, y)
+        values = self._losses(params, x, y)
         return torch.where(real, values, 0).sum()
 
     def _rows(self, batch: int) -> int:

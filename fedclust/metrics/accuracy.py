@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
+import math
+
+from torch import Tensor
+
+from fedclust.core.task import Task
 from fedclust.core.types import Evaluation, Round
 
 
-def accuracy(evaluation: Evaluation, rnd: Round) -> dict[str, float]:  # noqa: ARG001 - a Metric
-    """Pooled accuracy, client-mean accuracy, pooled test loss, and the share of clients that are
-    served.
+def accuracy(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
+    """The scores of the task over all test examples, the mean over clients of the headline, pooled
+    test loss, and the share of clients that are served.
 
-    accuracy = sum_i correct_i / sum_i |T_i|; accuracy_client_mean = mean_i correct_i / |T_i| over
-    the clients that were tested. The first three are absent where nobody was tested.
+    Of classification accuracy = sum_i correct_i / sum_i |T_i|, and accuracy_client_mean = mean_i
+    correct_i / |T_i| over the clients that were tested. All but the last are absent where nobody
+    was tested; a score that is not defined is absent too, and so is a client without one in a mean.
     """
-    count = evaluation.count.cpu()
-    correct = evaluation.correct.cpu().double()
-    tested = count > 0
+    count, sums = evaluation.count.cpu(), evaluation.sums.cpu()
+    task, tested = rnd.fed.pool.task, count > 0
     served = evaluation.served.label.cpu() >= 0
     values = {"served": float(served.double().mean())}
     if not bool(tested.any()):
         return values
-    total = float(count[tested].sum())
-    return values | {
-        "accuracy": float(correct[tested].sum()) / total,
-        "accuracy_client_mean": float((correct[tested] / count[tested]).mean()),
-        "test_loss": float(evaluation.loss_sum.cpu().double()[tested].sum()) / total,
-    }
+    total = count[tested].sum()
+    own = task.headline(sums[tested], count[tested])
+    return (
+        values
+        | _pooled(task, sums[tested], total)
+        | _known({f"{task.score.name}_client_mean": float(own[~own.isnan()].mean())})
+        | {"test_loss": float(evaluation.loss_sum.cpu().double()[tested].sum()) / float(total)}
+    )
 
 
-def validation_accuracy(validation: Evaluation) -> dict[str, float]:
-    """Pooled accuracy and loss on the validation examples; nothing where nobody is served.
+def validation_accuracy(validation: Evaluation, task: Task) -> dict[str, float]:
+    """The scores of the task and the loss on the validation examples; nothing where nobody is
+    served.
 
-    validation_accuracy = sum_i correct_i / sum_i |V_i|; validation_loss likewise, nats per example.
+    Of classification validation_accuracy = sum_i correct_i / sum_i |V_i|; validation_loss likewise,
+    nats per example.
 
     Args:
         validation: of what is served, on the validation examples.
+        task: what is predicted.
     """
-    total = int(validation.count.sum())
+    total = validation.count.sum()
     if not total:
         return {}
-    return {
-        "validation_accuracy": int(validation.correct.sum()) / total,
-        "validation_loss": float(validation.loss_sum.sum()) / total,
+    values = _pooled(task, validation.sums, total)
+    return {f"validation_{name}": value for name, value in values.items()} | {
+        "validation_loss": float(validation.loss_sum.sum()) / int(total),
     }
+
+
+def _pooled(task: Task, sums: Tensor, total: Tensor) -> dict[str, float]:
+    """The scores of some clients [M, S] together, by name."""
+    return _known({name: float(x) for name, x in task.scores(sums.sum(0), total).items()})
+
+
+def _known(values: dict[str, float]) -> dict[str, float]:
+    """Those that are defined."""
+    return {name: value for name, value in values.items() if not math.isnan(value)}

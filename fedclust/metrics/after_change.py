@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedclust.core.types import Evaluation, Round
 
-WITHIN = 0.01  # of the accuracy before a change counts as recovered
+WITHIN = 0.01  # of the accuracy before a change counts as recovered; of an error, that part of it
 _ROUNDING = 1e-9  # 0.87 is within 0.01 of 0.88, whatever the floats' difference says
 
 
@@ -25,13 +25,13 @@ class AfterChange:
     """What must be remembered of one seed.
 
     Attributes:
-        correct, count: [M] int64 of the last evaluation; empty before the first one.
+        sums, count: [M, S] and [M] of the last evaluation; empty before the first one.
         changed: [M] bool, whose data changed last; empty before the first change.
         level: their accuracy before; infinite where it is unknown, or once it is reached again.
         since: the round of the change.
     """
 
-    correct: Tensor
+    sums: Tensor
     count: Tensor
     changed: Tensor
     level: float = math.inf
@@ -41,13 +41,13 @@ class AfterChange:
     def nothing(cls) -> AfterChange:
         """Before the first round."""
         empty = torch.zeros(0, dtype=torch.int64)
-        return cls(empty, empty, empty.to(torch.bool))
+        return cls(empty.double(), empty, empty.to(torch.bool))
 
     @classmethod
     def of(cls, kept: Mapping[str, Tensor]) -> AfterChange:
         """What `state` returned."""
         return cls(
-            kept["correct"].cpu(),
+            kept["sums"].cpu() if "sums" in kept else kept["correct"].cpu().double().unsqueeze(1),
             kept["count"].cpu(),
             kept["changed"].cpu(),
             float(kept["level"]),
@@ -57,7 +57,7 @@ class AfterChange:
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint must keep."""
         return {
-            "correct": self.correct,
+            "sums": self.sums,
             "count": self.count,
             "changed": self.changed,
             "level": torch.tensor(self.level, dtype=torch.float64),
@@ -72,28 +72,32 @@ class AfterChange:
             untrained: the test results of what is served before the round trains, on its data.
         """
         self.changed, self.since = rnd.shifted.cpu(), rnd.t
-        before = _accuracy(self.correct, self.count, self.changed)
+        before = _score(rnd, self.sums, self.count, self.changed)
         self.level = math.inf if before is None else before
-        at_once = _accuracy(untrained.correct.cpu(), untrained.count.cpu(), self.changed)
+        at_once = _score(rnd, untrained.sums.cpu(), untrained.count.cpu(), self.changed)
         values = {"changed_before": before, "changed_at_once": at_once}
         known = {name: value for name, value in values.items() if value is not None}
         return {"changed_clients": float(self.changed.sum()), **known}
 
     def evaluated(self, rnd: Round, evaluation: Evaluation) -> dict[str, float]:
         """The numbers of an evaluation since the first change."""
-        self.correct, self.count = evaluation.correct.cpu(), evaluation.count.cpu()
-        now = _accuracy(self.correct, self.count, self.changed)
+        self.sums, self.count = evaluation.sums.cpu(), evaluation.count.cpu()
+        now = _score(rnd, self.sums, self.count, self.changed)
         if now is None:
             return {}
         values = {"changed_accuracy": now}
-        if self.level - now <= WITHIN + _ROUNDING:
+        score = rnd.fed.pool.task.score
+        fallen = self.level - now if score.better == "higher" else now - self.level
+        room = WITHIN * (1 if score.unit == "fraction" else abs(self.level))
+        if not math.isinf(self.level) and fallen <= room + _ROUNDING:
             values["recovery_rounds"] = float(rnd.t - self.since + 1)
             self.level = math.inf  # once per change
         return values
 
 
-def _accuracy(correct: Tensor, count: Tensor, clients: Tensor) -> float | None:
-    """Correct test examples of some clients [M] bool / their number; None where there are none."""
+def _score(rnd: Round, sums: Tensor, count: Tensor, clients: Tensor) -> float | None:
+    """The headline of some clients [M] bool together; None where there is none."""
     if not len(clients) or not len(count) or not int(count[clients].sum()):
         return None
-    return int(correct[clients].sum()) / int(count[clients].sum())
+    found = float(rnd.fed.pool.task.headline(sums[clients].sum(0), count[clients].sum()))
+    return None if math.isnan(found) else found

@@ -24,7 +24,6 @@ CLIENTS = pa.schema(
         ("train_count", pa.int32()),
         ("test_count", pa.int32()),
         ("loss_sum", pa.float64()),
-        ("correct", pa.int32()),
     ]
 )
 # rows; fixed, so that the joined file does not depend on how it was cut into parts
@@ -32,7 +31,7 @@ ROW_GROUP = 1 << 18
 
 
 def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
-    """One row per client, columns `CLIENTS`."""
+    """One row per client, columns `CLIENTS` and what the task adds up."""
     num_clients = rnd.fed.num_clients
     columns = {
         "seed": torch.full((num_clients,), rnd.seed, dtype=torch.int64),
@@ -43,10 +42,16 @@ def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
         "train_count": rnd.fed.train.count,
         "test_count": evaluation.count,
         "loss_sum": evaluation.loss_sum.double(),
-        "correct": evaluation.correct,
     }
-    arrays = [column(columns[field.name].cpu().numpy()).cast(field.type) for field in CLIENTS]
-    return pa.Table.from_arrays(arrays, schema=CLIENTS)
+    pool, schema = rnd.fed.pool, CLIENTS
+    for name, values in zip(
+        pool.task.sum_names(pool.num_classes), evaluation.sums.T.contiguous(), strict=True
+    ):
+        columns[name] = values
+        kind = pa.int32() if pool.task.counts else pa.float64()
+        schema = schema.append(pa.field(name, kind))
+    arrays = [column(columns[field.name].cpu().numpy()).cast(field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def write_part(rows: pa.Table, folder: Path, number: int) -> tuple[str, Sealed]:
@@ -65,9 +70,10 @@ def join_parts(parts: Sequence[Path], target: Path) -> None:
     """The rows of all parts in one file, in row groups of `ROW_GROUP` rows wherever the parts
     end.
     """
+    schema = pq.read_schema(pa.BufferReader(parts[0].read_bytes())) if parts else CLIENTS
     # opened here: a name need not be UTF-8, which pyarrow expects
-    with target.open("wb") as file, pq.ParquetWriter(file, CLIENTS, compression="zstd") as writer:
-        waiting = pa.Table.from_batches([], schema=CLIENTS)  # `empty_table` imports pandas
+    with target.open("wb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        waiting = pa.Table.from_batches([], schema=schema)  # `empty_table` imports pandas
         for part in parts:
             waiting = pa.concat_tables(
                 [waiting, pq.ParquetFile(pa.BufferReader(part.read_bytes())).read()]

@@ -128,7 +128,7 @@ class Recorder:
 
     def validate(self, rnd: Round, validation: Evaluation) -> None:
         """Records what is served on the validation examples."""
-        self._put(rnd.seed, rnd.t, validation_accuracy(validation))
+        self._put(rnd.seed, rnd.t, validation_accuracy(validation, rnd.fed.pool.task))
 
     def change(self, rnd: Round, untrained: Evaluation) -> None:
         """Records how the clients fare whose data have just changed, before the round trains."""
@@ -338,10 +338,10 @@ def _on_host(rnd: Round, evaluation: Evaluation) -> tuple[Round, Evaluation]:
     copy.
     """
     fed, served = rnd.fed, evaluation.served
-    label, loss_sum, correct, count, group, start = on_host(
+    label, loss_sum, sums, count, group, start = on_host(
         served.label,
         evaluation.loss_sum,
-        evaluation.correct,
+        evaluation.sums,
         evaluation.count,
         fed.group,
         fed.train.start,
@@ -349,5 +349,5 @@ def _on_host(rnd: Round, evaluation: Evaluation) -> tuple[Round, Evaluation]:
     fed = replace(fed, group=group, train=replace(fed.train, start=start))
     served = replace(served, label=label)
     return replace(rnd, fed=fed), Evaluation(
-        served=served, loss_sum=loss_sum, correct=correct, count=count
+        served=served, loss_sum=loss_sum, sums=sums, count=count
     )

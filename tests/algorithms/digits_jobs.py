@@ -99,7 +99,7 @@ class Played:
     @property
     def accuracy(self) -> float:
         """Correct test examples of all clients / their number."""
-        return int(self.evaluation.correct.sum()) / int(self.evaluation.count.sum())
+        return int(self.evaluation.sums.sum()) / int(self.evaluation.count.sum())
 
     @property
     def test_loss(self) -> float:

@@ -143,7 +143,7 @@ def numbers(config: Mapping[str, Any], like: Job | None = None) -> list[Any]:
     found = list[Any]()
     for one in play(job, engine):
         what = one.evaluation
-        found += [what.correct.tolist(), what.loss_sum.tolist(), one.label]
+        found += [what.sums.tolist(), what.loss_sum.tolist(), one.label]
         found += [(cost.models_down, cost.models_up, cost.gradient_steps) for cost in one.reports]
     return found
 

@@ -86,9 +86,7 @@ def test_either_model_can_be_tested() -> None:
     assert server.label.tolist() == [0, 0, 0, -1, *[0] * 8]
     assert torch.equal(own.models, states[-1].local.all())
     assert own.label.tolist() == [0, 1, 2, -1, *range(4, CLIENTS)]
-    correct = [
-        int(clients.at(rounds[-1]).evaluate(served).correct.sum()) for served in (server, own)
-    ]
+    correct = [int(clients.at(rounds[-1]).evaluate(served).sums.sum()) for served in (server, own)]
     assert correct[1] > correct[0] + 10, "three groups disagree about every label"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from fedclust.algorithms.feddrift import (
     opened,
     training_hits,
 )
+from fedclust.core.task import Classification
 from fedclust.core.types import Federation, Round
 from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.static import Static
@@ -85,6 +87,9 @@ def test_distances_by_hand() -> None:
     assert better.tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
+ACCURACY = Classification().merit
+
+
 def test_complete_linkage_joins_no_chain() -> None:
     chain = torch.tensor([[0, 0.05, 0.2], [0.05, 0, 0.05], [0.2, 0.05, 0]])
     assert len(merged_models(chain, 0.1, "complete").unique()) == 2
@@ -99,7 +104,9 @@ def test_a_merged_model_is_the_mean_by_clients() -> None:
     # models 0 and 1 are as good on each other's data, 2 is not, 3 has no clients
     fits = torch.tensor([[9, 9, 1, 0], [9, 9, 1, 0], [9, 9, 1, 0], [9, 9, 1, 0], [1, 1, 9, 0]])
     count = torch.full((5,), 10)
-    got = merged(models, used, label, ids, fits.double(), count, 0.1, "complete")
+    got = merged(
+        models, used, label, ids, fits.double().unsqueeze(2), count, ACCURACY, 0.1, "complete"
+    )
     assert got[0].tolist() == [[(3 * 1.0 + 5.0) / 4], [7.0], [9.0]]
     assert got[2].tolist() == [0, 0, 0, 0, 1, -1]
 
@@ -183,7 +190,7 @@ def test_steps_every_so_many_rounds_need_no_drift() -> None:
     assert asked[3] == CLIENTS**2
     assert asked[6] == CLIENTS * len(states[5].models)
     assert len(states[6].label.unique()) < CLIENTS, "models of one group merge"
-    assert states[0].best.tolist() == [0] * CLIENTS
+    assert states[0].best.tolist() == [-math.inf] * CLIENTS
     assert bool((states[3].best > 0).all())
 
 
@@ -206,8 +213,8 @@ def stepped(
     """
     fed = federation()
     rows = torch.tensor(share + share[-1:] * (CLIENTS - len(share)), dtype=torch.float64)
-    count = fed.train.count.double().unsqueeze(1)
-    monkeypatch.setattr("fedclust.algorithms.feddrift.training_hits", lambda *_: rows * count)
+    hits = (rows * fed.train.count.unsqueeze(1)).unsqueeze(2)
+    monkeypatch.setattr("fedclust.algorithms.feddrift.training_hits", lambda *_: hits)
     algorithm: Any = configured("feddrift", "algorithm.first_models=together", *options)
     state = algorithm.State(
         models=torch.arange(3.0).unsqueeze(1).expand(3, 21).clone(),

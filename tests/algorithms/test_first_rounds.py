@@ -99,4 +99,4 @@ def test_seeds_in_lockstep_are_the_seeds_alone(method: str) -> None:
         for one, other in zip(together[seed].outcome, played_by_loop(method, seed), strict=True):
             assert_same_bits(fields_of(one.state), fields_of(other.state))
             assert torch.equal(one.evaluation.loss_sum, other.evaluation.loss_sum)
-            assert torch.equal(one.evaluation.correct, other.evaluation.correct)
+            assert torch.equal(one.evaluation.sums, other.evaluation.sums)

@@ -37,7 +37,7 @@ def run(name: str, fed: Federation, *overrides: str) -> tuple[torch.Tensor, floa
     evaluation = clients.at(rnd).evaluate(algorithm.serve(states[-1], clients.at(rnd), rnd))
     return (
         evaluation.served.label,
-        int(evaluation.correct.sum()) / int(evaluation.count.sum()),
+        int(evaluation.sums.sum()) / int(evaluation.count.sum()),
         states,
     )
 

@@ -24,6 +24,7 @@ from fedclust.config.objects import Objects
 from fedclust.config.schema import objective_of
 from fedclust.core.federation import build as federate
 from fedclust.core.federation import digest, summary, write_table
+from fedclust.core.task import Classification
 from fedclust.core.types import Cost, Evaluation, Federation, Pool, Round, Served, Split
 from fedclust.core.validation import cut
 from fedclust.core.verbs import Clients
@@ -289,12 +290,12 @@ def test_the_numbers_are_means_over_all_validation_examples() -> None:
     evaluation = Evaluation(
         served=Served(models=torch.zeros(1, 1), label=torch.tensor([0, 0, -1])),
         loss_sum=torch.tensor([2.0, 7.0, 0.0], dtype=torch.float64),
-        correct=torch.tensor([1, 5, 0]),
+        sums=torch.tensor([[1.0], [5.0], [0.0]]).double(),
         count=torch.tensor([2, 10, 0]),
     )
-    assert validation_accuracy(evaluation) == {
+    assert validation_accuracy(evaluation, Classification()) == {
         "validation_accuracy": 0.5,
         "validation_loss": 0.75,
     }
     nobody = replace(evaluation, count=torch.zeros(3, dtype=torch.int64))
-    assert validation_accuracy(nobody) == {}
+    assert validation_accuracy(nobody, Classification()) == {}

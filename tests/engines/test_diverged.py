@@ -114,7 +114,7 @@ def test_a_diverged_model_changes_no_loss_and_no_gradient_of_another(
     torch.testing.assert_close(got, want)
     tested, well = (engine.answer(TestCall(m, label, shards)) for m in (bad, models))
     torch.testing.assert_close(tested.loss_sum[HEALTHY], well.loss_sum[HEALTHY])
-    assert torch.equal(tested.correct[HEALTHY], well.correct[HEALTHY])
+    assert torch.equal(tested.sums[HEALTHY], well.sums[HEALTHY])
 
 
 @pytest.mark.parametrize("name", [*ODD, "cnn_femnist_tiny"])

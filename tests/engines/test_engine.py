@@ -83,12 +83,12 @@ def test_evaluation_counts_only_clients_with_label_and_test_data() -> None:
     served = Served(models=models, label=torch.tensor([0, 1, -1, 1]))
     evaluation = clients.at(rnd).evaluate(served)
     assert evaluation.count.tolist() == [4, 0, 0, 6]
-    assert evaluation.correct[1:3].tolist() == [0, 0]
+    assert evaluation.sums[1:3].tolist() == [[0], [0]]
     assert evaluation.loss_sum.dtype == torch.float64
     x, y = rnd.fed.pool.inputs(torch.arange(40, 46)), rnd.fed.pool.y[40:46]
     weight, bias = models[1][:640].view(10, 64), models[1][640:]
     scores = x.flatten(1) @ weight.T + bias
-    assert int(evaluation.correct[3]) == int((scores.argmax(1) == y).sum())
+    assert int(evaluation.sums[3]) == int((scores.argmax(1) == y).sum())
     expected = torch.nn.functional.cross_entropy(scores, y, reduction="sum")
     assert float(evaluation.loss_sum[3]) == pytest.approx(float(expected), rel=1e-5)
 

@@ -199,9 +199,9 @@ def test_rows_without_examples_return_their_start(engine: str) -> None:
         assert not result.steps[empty].any()
         assert not engine.answer(LossCall(models, shards))[empty].any()
         assert not engine.answer(GradCall(models, label, shards))[empty].any()
-        loss_sum, correct = engine.answer(TestCall(models, label, shards))
+        loss_sum, sums = engine.answer(TestCall(models, label, shards))
         assert not loss_sum[empty].any()
-        assert not correct[empty].any()
+        assert not sums[empty].any()
 
 
 @pytest.mark.parametrize("engine", ["loop", *ENGINES])
@@ -226,13 +226,13 @@ def test_dtypes(engine: str) -> None:
     models, label = starts(engine), labels(len(shards))
     result = engine.answer(TrainCall(models, label, shards, SOLVERS["momentum"], 0.1))
     assert result.slots is not None
-    loss_sum, correct = engine.answer(TestCall(models, label, shards))
+    loss_sum, sums = engine.answer(TestCall(models, label, shards))
     floats = result.params, result.slots, result.loss, engine.answer(LossCall(models, shards))
     assert {value.dtype for value in floats} == {torch.float32}
-    assert (result.steps.dtype, loss_sum.dtype, correct.dtype) == (
+    assert (result.steps.dtype, loss_sum.dtype, sums.dtype) == (
         torch.int64,
         torch.float64,
-        torch.int64,
+        torch.float64,
     )
 
 

@@ -461,7 +461,7 @@ def test_what_tests_look_at_is_converted_once(monkeypatch: pytest.MonkeyPatch) -
         calls.clear()
         got, conversions = engine.answer(asked), len(calls)
         want = FusedEngine(shipped("mlp128"), engine.pool).answer(asked)
-        assert torch.equal(got.correct, want.correct)
+        assert torch.equal(got.sums, want.sums)
         assert torch.equal(got.loss_sum, want.loss_sum)
         return conversions
 
@@ -482,4 +482,6 @@ def test_of_equal_classes_the_first_is_the_answer(name: str) -> None:
     nothing = torch.zeros(1, engine.layout.num_params)
     result = engine.answer(TestCall(nothing, torch.zeros(len(shards), dtype=torch.int64), shards))
     inside = torch.arange(shards.index.shape[1]) < shards.count.unsqueeze(1)
-    assert torch.equal(result.correct, ((engine.pool.y[shards.index] == 0) & inside).sum(1))
+    assert torch.equal(
+        result.sums[:, 0], ((engine.pool.y[shards.index] == 0) & inside).sum(1).double()
+    )

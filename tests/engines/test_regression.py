@@ -152,8 +152,8 @@ POOLS = {"bytes": lambda pool: pool, "floats": pixel_by_pixel, "shared images": 
 def test_tests_are_those_of_pytorch(name: str, pool: str) -> None:
     shards = ragged_shards((3, 7, 0, 1, 12, 10))
     fast, slow = both_tests(shipped(name), POOLS[pool](toy_pool((1, 8, 8))), shards, 3.0)
-    assert torch.equal(fast.correct, slow.correct)
-    assert 0 < fast.correct.sum() < 33
+    assert torch.equal(fast.sums, slow.sums)
+    assert 0 < fast.sums.sum() < 33
     torch.testing.assert_close(fast.loss_sum, slow.loss_sum, rtol=1e-6, atol=1e-6)
 
 
@@ -163,7 +163,7 @@ def test_tests_of_any_number_of_classes_and_features(classes: int, width: int) -
     pool = replace(pool, num_classes=classes, y=torch.arange(len(pool.y)) % classes)
     model = mlp((width,), classes, hidden=[])
     fast, slow = both_tests(model, pool, ragged_shards((25, 3)))
-    assert torch.equal(fast.correct, slow.correct)
+    assert torch.equal(fast.sums, slow.sums)
     torch.testing.assert_close(fast.loss_sum, slow.loss_sum, rtol=1e-6, atol=1e-6)
 
 
@@ -184,7 +184,7 @@ def test_a_test_of_a_row_has_the_same_bits_in_any_company() -> None:
         if not softmax.scores(engine.network, engine.pool, engine.products):
             pytest.skip("there is no compiler")
         assert alone.loss_sum[0] == whole.loss_sum[row]
-        assert alone.correct[0] == whole.correct[row]
+        assert alone.sums[0] == whole.sums[row]
 
 
 @pytest.mark.parametrize("where", WHERE)

@@ -41,7 +41,7 @@ def test_vmap_equals_the_loop(name: str) -> None:
         torch.testing.assert_close(*read, rtol=1e-3, atol=1e-5)
     tests = [engine.answer(TestCall(models, label, shards)) for engine in (fast, loop)]
     torch.testing.assert_close(tests[0].loss_sum, tests[1].loss_sum, rtol=1e-5, atol=1e-5)
-    assert torch.equal(tests[0].correct, tests[1].correct)
+    assert torch.equal(tests[0].sums, tests[1].sums)
 
 
 @pytest.mark.parametrize("name", RESNETS)

@@ -46,7 +46,7 @@ def result_of(correct: list[int]) -> Evaluation:
     return Evaluation(
         served=Served(models=torch.zeros(1, 1), label=label),
         loss_sum=torch.zeros(len(correct), dtype=torch.float64),
-        correct=torch.tensor(correct),
+        sums=torch.tensor(correct)[:, None].double(),
         count=torch.full((len(correct),), 100),
     )
 

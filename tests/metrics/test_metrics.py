@@ -42,7 +42,7 @@ def case(
     return Evaluation(
         served=Served(models=torch.zeros(models, 3), label=torch.tensor(label)),
         loss_sum=tested.double() * 2.0,
-        correct=torch.tensor(correct or [0] * size),
+        sums=torch.tensor(correct or [0] * size)[:, None].double(),
         count=tested,
     ), rnd
 

@@ -39,7 +39,9 @@ def evaluation(label: Tensor, accuracy: Tensor | float, models: int) -> Evaluati
     count = torch.where(label >= 0, TESTED, 0)
     correct = (torch.as_tensor(accuracy) * count).round().to(torch.int64)
     served = Served(models=torch.zeros(models, 2), label=label)
-    return Evaluation(served=served, loss_sum=0.5 * count.double(), correct=correct, count=count)
+    return Evaluation(
+        served=served, loss_sum=0.5 * count.double(), sums=correct[:, None].double(), count=count
+    )
 
 
 def round_of(fed: Federation, seed: int, t: int) -> Round:

@@ -33,7 +33,7 @@ def evaluation(accuracy: float) -> Evaluation:
     return Evaluation(
         served=Served(models=torch.zeros(1, 2), label=torch.zeros(CLIENTS, dtype=torch.int64)),
         loss_sum=count.double(),
-        correct=(accuracy * count).round().long(),
+        sums=(accuracy * count).round().double()[:, None],
         count=count,
     )
 

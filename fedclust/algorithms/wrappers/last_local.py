@@ -74,8 +74,10 @@ class LastLocal(Method):
             own = torch.arange(len(ids), device=ids.device)
             label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, own)
             result = clients.evaluate(Served(models=state.held[ids], label=label))
-            accuracy = int(result.correct.sum()) / int(result.count.sum())
-            cost = replace(cost, notes={**cost.notes, "accuracy_last_local": accuracy})
+            task = rnd.fed.pool.task
+            own_score = float(task.headline(result.sums.sum(0), result.count.sum()))
+            name = f"{task.score.name}_last_local"
+            cost = replace(cost, notes={**cost.notes, name: own_score})
         return self._with(after, state.held.replaced(watched.ids, watched.params)), cost
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from fedclust.core.calls import AlignCall, Alignment
 from fedclust.core.pool import Pool
+from fedclust.engines.fused.heads import head_of
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.network import IMAGES_ONLY, Network
 from fedclust.engines.fused.products import Products
-from fedclust.engines.fused.training import carry_back
+from fedclust.engines.fused.training import targets
 from fedclust.engines.fused.weights import Field, Weight
 
 _PRODUCTS = Products()  # directions are not rounded, whatever the precision of training
@@ -117,18 +118,18 @@ def align(
     longest, count = shards.index.shape[1], len(models.key)
     inner = torch.zeros(len(shards), count, dtype=torch.float64, device=shards.count.device)
     found = Alignment(inner, torch.zeros_like(inner), inner.to(torch.float32))
-    share, later = shards.share, []
+    share, later, head = shards.share, [], head_of(pool.task)
     rows, together = torch.arange(len(shards), device=inner.device), max(1, block // longest)
     for first in range(0, len(shards), together):
         some = rows[first : first + together]
         index = shards.index[some]
         flat = index.reshape(1, -1)
         x = pool.inputs(flat).expand(count, -1, *(-1 for _ in pool.shape))
-        label = pool.y[flat].unsqueeze(2).expand(count, -1, -1)
+        label = targets(pool, flat).expand(count, -1, -1)
         weight = share[some].reshape(1, -1, 1)
         frame = models.layers.frame(count, flat.shape[1])
-        logp = frame.log_probabilities(x)
-        each = logp.gather(0, label.permute(2, 0, 1)).squeeze(0).to(torch.float64)  # [R, B]
+        given = head.look(frame, x)
+        each = head.losses(given, label).to(torch.float64)  # [R, B]
         loss = each.mul_(weight.squeeze(2)).view(count, len(index), longest).sum(2).neg_()
         found.loss[some] = loss.T.to(torch.float32)
         undecided = call.take(some).undecided(found.loss[some])
@@ -136,7 +137,7 @@ def align(
             later.append(some[undecided])
             continue
         rule.begin(count, len(index), index.device)
-        carry_back(frame, logp, label, weight)
+        head.back(frame, given, label, weight)
         found.inner[some], found.square[some] = rule.inner.T, rule.square.T
     rest = torch.cat(later) if later else shards.key[:0]
     if len(rest):

@@ -13,6 +13,7 @@ from fedclust.core.calls import TrainCall
 from fedclust.core.pool import Pool
 from fedclust.engines.fused.cuda import graphs, regression
 from fedclust.engines.fused.cuda.graphs import Graphs
+from fedclust.engines.fused.heads import head_of
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.plan import Compiled, Path
@@ -113,7 +114,7 @@ class Chunk:
             StackedModels(network, rows, device, rule.products, rule, still),
             rule,
             one_launch=regression.computes(network, device, still),
-            graphs=Graphs() if graphs.enabled(device) else None,
+            graphs=Graphs() if network.softmax and graphs.enabled(device) else None,
         )
 
     def load(self, task: Task) -> None:
@@ -168,14 +169,15 @@ class Chunk:
         return batches.mean_losses(logp, each_step=each_step)
 
     def step(self, batches: Batches, step: int, logp: Tensor) -> None:
-        """One local step; log-probabilities of the classes are written to logp [S, 1, R, B]."""
+        """One local step; losses with their signs changed are written to logp [S, R, B]."""
         rows, width = batches.rows[step], batches.width[step]
         clock, frame = self.models.clock, self._layers.frame(rows, width)
         clock.step = step
         clock.example = None if batches.ordered else first_of(batches.example[step], rows, width)
         label, share = (first_of(x[step], rows, width) for x in (batches.label, batches.share))
-        every = descend(frame, batches.inputs(step, frame.inputs), label, share)
-        torch.gather(every, 0, label.permute(2, 0, 1), out=logp[step, :, :rows, :width])
+        head = head_of(batches.pool.task)
+        x = batches.inputs(step, frame.inputs)
+        descend(frame, head, x, label, share, logp[step, :rows, :width])
 
     def finish(self, task: Task) -> None:
         """Turn coefficients of the examples into weights."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import ClassVar
 
 import torch
@@ -33,6 +32,7 @@ from fedclust.engines.fused import aligning
 from fedclust.engines.fused.chunk import Chunk, RoomCache, Task, train
 from fedclust.engines.fused.cuda import regression
 from fedclust.engines.fused.cuda.graphs import enabled
+from fedclust.engines.fused.heads import head_of
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.native import adding, softmax
 from fedclust.engines.fused.network import Network, obstacle
@@ -40,7 +40,7 @@ from fedclust.engines.fused.plan import Path, Plan, plans
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.row_plan import NO_PADDING, WASTE, WASTE_OF_ONE_CALL, RowPlan
 from fedclust.engines.fused.rules import Accumulate, Rule
-from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk
+from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk, summed
 from fedclust.engines.fused.tested_examples import TestedExamples
 from fedclust.engines.fused.training import add_gradients
 from fedclust.engines.schedule import in_host_memory, schedule
@@ -84,7 +84,7 @@ class FusedEngine(Computing[Model]):
             max_rows is None or max_rows >= 1, "max_rows", max_rows, "at least 1, or null to choose"
         )
         super().__init__(model, pool)
-        self.network = Network.of(model)
+        self.network = Network.of(model, softmax=pool.task.softmax)
         self._sizes: list[Tensor] = []  # of the batches of every chunk trained last, [R, S]
         self._rows, self.products = RowPlan(self.network, pool, max_rows), Products(precision)
         self._tested = TestedExamples(pool)
@@ -348,7 +348,7 @@ class FusedEngine(Computing[Model]):
         examples = len(grouped.index)
         # of every example, and of padding
         loss = torch.zeros(examples + 1, dtype=torch.float64, device=models.device)
-        hit = torch.zeros(examples + 1, dtype=torch.int64, device=models.device)
+        hit = loss.new_zeros(examples + 1, self.pool.num_sums)
 
         count = grouped.count.cpu()
         meter.begin(meter.doing, int(count.count_nonzero()), "models")
@@ -368,12 +368,7 @@ class FusedEngine(Computing[Model]):
             count.nonzero().squeeze(1),
             alone=grouped.inputs is not None,
         )
-        sums = torch.zeros(len(shards), dtype=torch.float64, device=models.device)
-        hits = torch.zeros_like(shards.count)
-        return TestResult(
-            loss_sum=sums.index_add_(0, grouped.owner, loss[:examples]),
-            correct=hits.index_add_(0, grouped.owner, hit[:examples]),
-        )
+        return summed(grouped.owner, loss[:examples], hit[:examples], len(shards))
 
     answers: ClassVar = {
         TrainCall: train,
@@ -388,12 +383,10 @@ class FusedEngine(Computing[Model]):
     def _test_mixtures(self, models: Tensor, weight: Tensor, shards: Shards) -> TestResult:
         """Test results of mixtures [C, K] of all models on the rows."""
         look = AllPairs.of(shards, self.pool)
-        mixed = models.new_full((self.pool.num_classes, len(look.index)), -inf)
+        mixed = head_of(self.pool.task).nobody(len(look.index), self.network.shapes[-1][0], models)
 
         def mix(which: Tensor, stacked: StackedModels) -> None:
-            part = torch.full_like(mixed, -inf)
-            look.mix(stacked, self._rows.block(len(which)), weight[:, which], part)
-            torch.logaddexp(mixed, part, out=mixed)
+            look.mix(stacked, self._rows.block(len(which)), weight[:, which], mixed)
 
         self._each_model(models, mix)
         return look.score(mixed, len(shards))

@@ -51,15 +51,17 @@ class Network:
         shapes: input shape of every layer, then the output's.
         fields: where every parameter lies in a flat row, in order.
         num_params: P.
+        softmax: whether the loss is the plain cross entropy of a softmax.
     """
 
     layers: tuple[nn.Module, ...]
     shapes: tuple[tuple[int, ...], ...]
     fields: dict[str, Field]
     num_params: int
+    softmax: bool = True
 
     @classmethod
-    def of(cls, model: Model) -> Network:
+    def of(cls, model: Model, *, softmax: bool = True) -> Network:
         """The network of a model without `obstacle`."""
         fields, offset = {}, 0
         for name, value in model.named_parameters():
@@ -67,7 +69,7 @@ class Network:
                 offset=offset, shape=tuple(value.shape), l2=model.l2.get(name, 0.0)
             )
             offset += value.numel()
-        return cls(tuple(model), model.shapes, fields, offset)
+        return cls(tuple(model), model.shapes, fields, offset, softmax)
 
     def covered(self, mask: Tensor | None) -> frozenset[str]:
         """Names of the parameters that a mask [P] covers.
@@ -113,10 +115,9 @@ class Network:
 
     @property
     def is_regression(self) -> bool:
-        """Whether the model is a single dense layer: softmax regression."""
-        return [type(layer) for layer in self.layers if not isinstance(layer, nn.Flatten)] == [
-            nn.Linear
-        ]
+        """Whether the model is a single dense layer under a softmax: softmax regression."""
+        layers = [type(layer) for layer in self.layers if not isinstance(layer, nn.Flatten)]
+        return self.softmax and layers == [nn.Linear]
 
     @property
     def first_flat(self) -> int:

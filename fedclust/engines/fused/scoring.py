@@ -1,4 +1,4 @@
-"""Losses and hits of models on examples, without gradients."""
+"""Losses and scores of models on examples, without gradients."""
 
 from __future__ import annotations
 
@@ -10,17 +10,12 @@ from torch import Tensor
 
 from fedclust.core.calls import Shards, TestResult
 from fedclust.core.pool import Pool
+from fedclust.engines.fused.heads import head_of
 from fedclust.engines.fused.layers import StackedModels
+from fedclust.engines.fused.training import targets
 from fedclust.helpers.meter import meter
 
 _AT_ONCE = 1024  # examples converted at once, which stay in the cache
-
-
-def _log_probabilities(models: StackedModels, x: Tensor) -> Tensor:
-    """log softmax of the logits of x [R, B, *shape] under the first R models, [Y, R, B], in shared
-    memory.
-    """
-    return models.layers.frame(x.shape[0], x.shape[1]).log_probabilities(x)
 
 
 def _owners(shards: Shards) -> tuple[Tensor, Tensor]:
@@ -57,41 +52,37 @@ class AllPairs:
         """Add to out [R, C] float64 the losses of R models, summed over the examples of every
         row; `block` examples are taken at once.
         """
-        for part, label, logp in self._blocks(models, len(out), block):
-            loss = logp.gather(0, label).squeeze(0).to(torch.float64).neg_()  # [R, b]
+        head = head_of(self.pool.task)
+        for part, label, given in self._blocks(models, len(out), block):
+            loss = head.losses(given, label).to(torch.float64).neg_()  # [R, b]
             out.scatter_add_(1, self.owner[part].expand(len(out), -1), loss)
 
     def keep_losses(self, models: StackedModels, block: int, out: Tensor, which: Tensor) -> None:
         """Write the losses of the models `which` [R] into out [C, n, K]."""
-        for part, label, logp in self._blocks(models, len(which), block):
-            loss = logp.gather(0, label).squeeze(0).neg_().T  # [b, R]
+        head = head_of(self.pool.task)
+        for part, label, given in self._blocks(models, len(which), block):
+            loss = head.losses(given, label).neg_().T  # [b, R]
             to = self.owner[part].unsqueeze(1), self.column[part].unsqueeze(1), which
             out.index_put_(to, loss)
 
     def mix(self, models: StackedModels, block: int, weight: Tensor, out: Tensor) -> None:
-        """Add to out [Y, T], in logs, the class probabilities of R models, by weights [C, R]."""
-        share = weight.log()
-        for part, _, logp in self._blocks(models, weight.shape[1], block):
-            mixed = logp.add_(share[self.owner[part]].T).logsumexp(1)
-            out[:, part] = out[:, part].logaddexp(mixed)
+        """Add R models to a mixture that `Head.nobody` began, by weights [C, R]."""
+        head = head_of(self.pool.task)
+        for part, _, given in self._blocks(models, weight.shape[1], block):
+            head.mix(given, weight[self.owner[part]], out, part)
 
-    def score(self, logp: Tensor, rows: int) -> TestResult:
-        """Summed losses and hits of `rows` rows, from log-probabilities of the classes [Y, T]."""
-        label = self.pool.y[self.index]
-        loss = logp.gather(0, label.unsqueeze(0)).squeeze(0).neg()
-        sums = torch.zeros(rows, dtype=torch.float64, device=label.device)
-        hits = torch.zeros(rows, dtype=torch.int64, device=label.device)
-        return TestResult(
-            loss_sum=sums.index_add_(0, self.owner, loss.to(torch.float64)),
-            correct=hits.index_add_(0, self.owner, (logp.argmax(0) == label).long()),
-        )
+    def score(self, mixed: Tensor, rows: int) -> TestResult:
+        """Summed losses and what a test adds up of `rows` rows, from a mixture."""
+        loss, sums = head_of(self.pool.task).settle(mixed, self.pool.y[self.index])
+        return summed(self.owner, loss, sums, rows)
 
     def _blocks(
         self, models: StackedModels, count: int, block: int
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Consecutive examples: which, their classes [1, R, b], and log-probabilities [Y, R, b]
-        in shared memory.
+        """Consecutive examples: which, their targets [R, b, 1 or T], and what models give for
+        them, in shared memory.
         """
+        head = head_of(self.pool.task)
         firsts = range(0, len(self.index), block)
         meter.steps = len(firsts)
         for meter.step, first in enumerate(firsts):
@@ -102,8 +93,8 @@ class AllPairs:
                 .unsqueeze(0)
                 .expand(count, -1, *(-1 for _ in self.pool.shape))
             )
-            label = self.pool.y[index].expand(1, count, -1)
-            yield part, label, _log_probabilities(models, x)
+            label = targets(self.pool, index.unsqueeze(0)).expand(count, -1, -1)
+            yield part, label, head.look(models.layers.frame(count, len(index)), x)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +171,7 @@ def score_chunk(
     room: int,
     out: tuple[Tensor, Tensor],
 ) -> None:
-    """Write losses and hits of the examples of some models.
+    """Write losses, and what a test adds up, of the examples of some models.
 
     Args:
         models: those of `rows`, in this order.
@@ -188,9 +179,10 @@ def score_chunk(
         rows: [R] int64 models.
         counts: examples of each, descending.
         room: examples of all models together taken at once.
-        out: loss [T + 1] float64 and hit [T + 1] int64 of every example, written in place; last, of
+        out: loss [T + 1] and sums [T + 1, S] of every example, float64, written in place; last, of
             padding.
     """
+    head = head_of(grouped.pool.task)
     start, count = grouped.start[rows].unsqueeze(1), grouped.count[rows].unsqueeze(1)
     first = 0
     while first < counts[0]:
@@ -200,21 +192,19 @@ def score_chunk(
         inside = position < count[:active]
         example = start[:active] + position
         known = example.masked_fill(~inside, 0)
-        logp = _log_probabilities(models, grouped.seen(known))
-        label = grouped.pool.y[grouped.index[known]]
+        given = head.look(models.layers.frame(active, width), grouped.seen(known))
+        label = targets(grouped.pool, grouped.index[known])
         # padding is written too, since the host would have to wait to hear which examples are real
         to = example.masked_fill(~inside, len(grouped.index))
-        own = logp.gather(0, label.unsqueeze(0))
-        out[0][to] = -own.squeeze(0).to(torch.float64)
-        out[1][to] = _hits(logp, own, label)
+        out[0][to] = -head.losses(given, label).to(torch.float64)
+        out[1][to] = head.sums(given, label).to(torch.float64)
         first += width
 
 
-def _hits(logp: Tensor, own: Tensor, label: Tensor) -> Tensor:
-    """1 where the first of the largest of logp [Y, R, B] is that of the label, [R, B] int64.
-
-    As `logp.argmax(0) == label`, which is slow over so few classes; `own` [1, R, B] is the label's.
-    """
-    classes = torch.arange(len(logp), device=logp.device).view(-1, 1, 1)
-    beaten = (logp > own) | ((logp == own) & (classes < label))
-    return (~beaten.any(0)).to(torch.int64)
+def summed(owner: Tensor, loss: Tensor, sums: Tensor, rows: int) -> TestResult:
+    """Losses [T] and sums [T, S] of examples, added up for the row [T] that owns each."""
+    total = torch.zeros(rows, dtype=torch.float64, device=loss.device)
+    return TestResult(
+        loss_sum=total.index_add(0, owner, loss.double()),
+        sums=total.new_zeros(rows, sums.shape[1]).index_add_(0, owner, sums.double()),
+    )

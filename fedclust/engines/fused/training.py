@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedclust.core.calls import TrainCall
 from fedclust.core.pool import Pool
+from fedclust.engines.fused.heads import Head, head_of
 from fedclust.engines.fused.layers import Buffers, Frame, StackedModels
 from fedclust.engines.fused.native import batches as compiled
 from fedclust.engines.schedule import Schedule
@@ -47,7 +48,7 @@ class Batches:
         data: [R, n, *shape] float32 examples of the chunk, or None where they would take too much
             memory or differ from step to step.
         key: [R] int64 randomness of the rows.
-        label: [S, R, B, 1] int64 classes.
+        label: [S, R, B, 1] int64 classes, or targets [S, R, B, T].
         size: [R, S] int64 examples of every batch.
         share: [S, R, B, 1] weight of every example in the loss of its batch, 0 in padding; times
             the row's own learning rate, where it has one.
@@ -94,7 +95,7 @@ class Batches:
         rows, longest = shards.index.shape
         batches = 1 if solver.batch_size is None else -(-longest // solver.batch_size)
         source, known, data = shards.index.reshape(-1), plan.known_size, None
-        if compiled.lays_out(plan):
+        if pool.y.dim() == 1 and compiled.lays_out(plan):
             example, label, share = compiled.lay_out(plan, pool.y)
         else:
             # [S, R, 1], [S, R, B]
@@ -115,7 +116,7 @@ class Batches:
             example=example.contiguous() if data is not None else source[example],
             data=data,
             key=shards.key,
-            label=label.unsqueeze(3),
+            label=label if label.dim() == 4 else label.unsqueeze(3),
             size=plan.size,
             share=share.unsqueeze(3),
             weighted=weight is not None or call.rates is not None,
@@ -156,14 +157,14 @@ class Batches:
         return room
 
     def room_for_labels(self) -> Tensor:
-        """[S, 1, R, B] zeros, for the log-probability of every example's class."""
-        return torch.zeros_like(self.share).permute(0, 3, 1, 2)
+        """[S, R, B] zeros, for the loss of every example with its sign changed."""
+        return torch.zeros_like(self.share).squeeze(3)
 
     def mean_losses(self, logp: Tensor, *, each_step: bool = False) -> Tensor:
         """Mean losses of the steps, and of the first local epoch, [R, 2] nats per example; logp is
         changed. With `each_step` [R, 2 + S]: then the loss of every step, 0 past a row's last.
         """
-        losses = logp.permute(0, 2, 3, 1).mul_(self.share)  # of every example, negative
+        losses = logp.unsqueeze(3).mul_(self.share)  # of every example, negative
         early = losses[: self.first.shape[1]].sum((2, 3)).T * self.first
         mean = losses.sum((0, 2, 3)) / self.steps.clamp(min=1)
         means = torch.stack([mean, early.sum(1)], 1)
@@ -175,32 +176,30 @@ def first_of(x: Tensor, rows: int, width: int) -> Tensor:
     return x if x.shape[0] == rows and x.shape[1] == width else x[:rows, :width]
 
 
-def descend(frame: Frame, x: Tensor, label: Tensor, share: Tensor) -> Tensor:
+def descend(
+    frame: Frame, head: Head, x: Tensor, label: Tensor, share: Tensor, out: Tensor | None = None
+) -> None:
     """Carry the gradient of the weighted loss of a batch through the models, which their rule
     changes.
 
     Args:
         frame: the models.
+        head: what stands behind them.
         x: [R, B, *shape] inputs.
-        label: [R, B, 1] int64 classes.
+        label: [R, B, 1] int64 classes, or targets [R, B, T].
         share: [R, B, 1] weight of every example's loss.
-
-    Returns:
-        [Y, R, B] log-probabilities, in memory that the next batch takes.
+        out: [R, B] where to write the losses with their signs changed.
     """
-    logp = frame.log_probabilities(x)
-    carry_back(frame, logp, label, share)
-    return logp
+    given = head.look(frame, x)
+    if out is not None:
+        head.losses(given, label, out)
+    head.back(frame, given, label, share)
 
 
-def carry_back(frame: Frame, logp: Tensor, label: Tensor, share: Tensor) -> None:
-    """The second half of `descend`, for the batch whose log-probabilities [Y, R, B] `frame` gave
-    last.
-    """
-    # by the logits the gradient is (softmax - one hot) * share, so 0 in padding
-    torch.exp(logp, out=frame.change).scatter_add_(0, label.permute(2, 0, 1), frame.minus_one)
-    torch.mul(frame.change.permute(1, 2, 0), share, out=frame.delta)
-    frame.chain.backward(frame.delta)
+def targets(pool: Pool, index: Tensor) -> Tensor:
+    """Targets of the examples `index` [R, B]: classes [R, B, 1], or [R, B, T]."""
+    y = pool.y[index]
+    return y if y.dim() == 3 else y.unsqueeze(2)
 
 
 def add_gradients(
@@ -216,9 +215,10 @@ def add_gradients(
         counts: examples of every row, descending.
         block: examples of a row taken at once.
     """
+    head = head_of(pool.task)
     for first in range(0, counts[0], block):
         rows, width = sum(count > first for count in counts), min(block, counts[0] - first)
         part = index[:rows, first : first + width]
         weight = share[:rows, first : first + width].unsqueeze(2)
         frame = models.layers.frame(rows, width)
-        descend(frame, pool.inputs(part), pool.y[part].unsqueeze(2), weight)
+        descend(frame, head, pool.inputs(part), targets(pool, part), weight)

@@ -37,8 +37,8 @@ class Rows(Structure):
 
 
 def as_stored(pool: Pool) -> bool:
-    """Whether compiled code can read a pool's examples where they lie."""
-    return pool.view is None and pool.x.is_contiguous() and pool.x.is_cpu
+    """Whether compiled code can read a pool's examples where they lie, and knows its task."""
+    return pool.task.softmax and pool.view is None and pool.x.is_contiguous() and pool.x.is_cpu
 
 
 def stored(pool: Pool) -> list[Tensor | None]:

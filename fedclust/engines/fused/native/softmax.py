@@ -169,4 +169,4 @@ def score_softmax(network: Network, pool: Pool, call: TestCall) -> TestResult:
     )
     if code.test(ctypes.byref(job), torch.get_num_threads()):
         raise MemoryError("no memory for the test of a client")
-    return TestResult(loss_sum=loss, correct=correct)
+    return TestResult(loss_sum=loss, sums=correct.double().unsqueeze(1))

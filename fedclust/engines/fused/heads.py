@@ -1,0 +1,148 @@
+"""What stands behind the layers: losses of what models give, and the gradients they go back with.
+
+What a head `looks` at is its own: log-probabilities of classes, or outputs as they are. `label` is
+[R, B, 1] int64 classes, or targets [R, B, T].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedclust.core.task import Task
+from fedclust.engines.fused.layers import Frame
+
+
+class Head(Protocol):
+    """Losses, sums and gradients by the outputs of models."""
+
+    def look(self, frame: Frame, x: Tensor) -> Tensor:
+        """What the models of a frame give for x [R, B, *shape], in shared memory."""
+        ...
+
+    def losses(self, given: Tensor, label: Tensor, out: Tensor | None = None) -> Tensor:
+        """Losses of what was given with their signs changed, [R, B], in `out` if that is given."""
+        ...
+
+    def back(self, frame: Frame, given: Tensor, label: Tensor, share: Tensor) -> None:
+        """Carry the gradient of losses, times the share [R, B, 1] of every example, through the
+        models of the frame that gave last.
+        """
+        ...
+
+    def sums(self, given: Tensor, label: Tensor) -> Tensor:
+        """What a test adds up of every example, [R, B, S]."""
+        ...
+
+    def nobody(self, examples: int, outputs: int, like: Tensor) -> Tensor:
+        """A mixture of no models yet, of T examples."""
+        ...
+
+    def mix(self, given: Tensor, share: Tensor, mixed: Tensor, part: slice) -> None:
+        """Add R models to a part of a mixture, by their shares [b, R] of every example."""
+        ...
+
+    def settle(self, mixed: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses [T] and sums [T, S] of a mixture, for the pool's targets y of T examples."""
+        ...
+
+
+def head_of(task: Task) -> Head:
+    """The head of a task."""
+    return Softmax() if task.softmax else Outputs(task)
+
+
+class Softmax:
+    """The cross entropy of a softmax; classes come first in memory, see `Frame`."""
+
+    def look(self, frame: Frame, x: Tensor) -> Tensor:
+        """Log-probabilities [Y, R, B]."""
+        return frame.log_probabilities(x)
+
+    def losses(self, given: Tensor, label: Tensor, out: Tensor | None = None) -> Tensor:
+        """See `Head`."""
+        room = None if out is None else out.unsqueeze(0)
+        return torch.gather(given, 0, label.permute(2, 0, 1), out=room).squeeze(0)
+
+    def back(self, frame: Frame, given: Tensor, label: Tensor, share: Tensor) -> None:
+        """By the logits the gradient is (softmax - one hot) * share, so 0 in padding."""
+        torch.exp(given, out=frame.change).scatter_add_(0, label.permute(2, 0, 1), frame.minus_one)
+        torch.mul(frame.change.permute(1, 2, 0), share, out=frame.delta)
+        frame.chain.backward(frame.delta)
+
+    def sums(self, given: Tensor, label: Tensor) -> Tensor:
+        """1 where the first of the largest is that of the label, [R, B, 1].
+
+        As `given.argmax(0) == label`, which is slow over so few classes.
+        """
+        own, right = given.gather(0, label.permute(2, 0, 1)), label.permute(2, 0, 1)
+        classes = torch.arange(len(given), device=given.device).view(-1, 1, 1)
+        beaten = (given > own) | ((given == own) & (classes < right))
+        return (~beaten.any(0)).unsqueeze(2)
+
+    def nobody(self, examples: int, outputs: int, like: Tensor) -> Tensor:
+        """In logs, [Y, T]."""
+        return like.new_full((outputs, examples), -inf)
+
+    def mix(self, given: Tensor, share: Tensor, mixed: Tensor, part: slice) -> None:
+        """See `Head`; what was given is changed."""
+        own = given.add_(share.log().T).logsumexp(1)
+        mixed[:, part] = mixed[:, part].logaddexp(own)
+
+    def settle(self, mixed: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Head`."""
+        losses = mixed.gather(0, y.unsqueeze(0)).squeeze(0).neg()
+        return losses, (mixed.argmax(0) == y).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Any task, by its own functions of outputs [R * B, Y].
+
+    Attributes:
+        task: the task.
+    """
+
+    task: Task
+
+    def look(self, frame: Frame, x: Tensor) -> Tensor:
+        """Outputs [R, B, Y]."""
+        return frame.chain.forward(x)
+
+    def losses(self, given: Tensor, label: Tensor, out: Tensor | None = None) -> Tensor:
+        """See `Head`."""
+        losses = self.task.loss(given.flatten(0, 1), _flat(label)).view(given.shape[:2])
+        return torch.neg(losses, out=out)
+
+    def back(self, frame: Frame, given: Tensor, label: Tensor, share: Tensor) -> None:
+        """See `Head`."""
+        slope = self.task.slope(given.flatten(0, 1), _flat(label)).view_as(given)
+        torch.mul(slope, share, out=frame.delta)
+        frame.chain.backward(frame.delta)
+
+    def sums(self, given: Tensor, label: Tensor) -> Tensor:
+        """See `Head`."""
+        return self.task.sums(given.flatten(0, 1), _flat(label)).view(*given.shape[:2], -1)
+
+    def nobody(self, examples: int, outputs: int, like: Tensor) -> Tensor:
+        """[T, Y], in which a model has no share."""
+        return self.task.mix(None, like.new_zeros(examples, outputs), like.new_zeros(1, 1))
+
+    def mix(self, given: Tensor, share: Tensor, mixed: Tensor, part: slice) -> None:
+        """See `Head`."""
+        for outputs, own in zip(given, share.T, strict=True):
+            mixed[part] = self.task.mix(mixed[part], outputs, own.unsqueeze(1))
+
+    def settle(self, mixed: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Head`."""
+        outputs, losses = self.task.settle(mixed, y)
+        return losses, self.task.sums(outputs, y)
+
+
+def _flat(label: Tensor) -> Tensor:
+    """Targets [R * B, T], or classes [R * B]."""
+    return label.flatten() if label.dtype == torch.int64 else label.flatten(0, 1)

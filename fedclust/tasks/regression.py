@@ -1,0 +1,139 @@
+"""Numbers: one or more for each example, standardised by the training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedclust.core.task import Reduction, Score, Task, as_targets, check_targets, reduced
+from fedclust.helpers.errors import DataError
+from fedclust.helpers.ranges import Positive
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from fedclust.core.types import Dataset
+
+_PARTS = ("absolute_error", "squared_error", "target", "squared_target")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(Task):
+    """Numbers, by the mean absolute error in the unit of the file.
+
+    Models give standardised numbers: every target minus its mean over the training rows, over its
+    standard deviation there. Losses are of these, scores in the unit of the file. With several
+    targets a score is the mean over them.
+
+    Attributes:
+        loss_by: mse, the squared error; mae, the absolute one; huber, the squared one halved up to
+            `delta` and the absolute one beyond.
+        delta: where huber changes, in standard deviations.
+    """
+
+    loss_by: Literal["mse", "mae", "huber"] = "mse"
+    delta: Positive = 1.0
+
+    targets: ClassVar = "numbers"
+    score: ClassVar[Score] = Score(
+        "mae",
+        "mean absolute error over all test examples, in the target's unit",
+        "Mean absolute error",
+        "lower",
+        "",
+    )
+    beside: ClassVar[tuple[Score, ...]] = (
+        Score(
+            "r2",
+            "R², 1 - squared error / that of the mean of the test targets",
+            "R²",
+            "higher",
+            "",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.__dict__.update(_scale=torch.ones(1), _mean=torch.zeros(1))  # [T] float64, fitted
+
+    def fit(self, dataset: Dataset) -> tuple[Self, Dataset]:
+        """See `Task`; mean and standard deviation of every target.
+
+        Raises:
+            DataError: targets are no numbers, not finite, or all training targets are equal.
+        """
+        check_targets(dataset, self.targets)
+        train, test = (y.double().view(len(y), -1) for y in (dataset.y_train, dataset.y_test))
+        if not bool(torch.isfinite(train).all()) or not bool(torch.isfinite(test).all()):
+            raise DataError(f"{dataset.name}: targets are not finite: replace them in the file")
+        mean, scale = train.mean(0), train.std(0, correction=0)
+        if not bool((scale > 0).all()):
+            raise DataError(
+                f"{dataset.name}: all training targets are {float(train[0, int(scale.argmin())])}, "
+                "so there is nothing to learn: give others"
+            )
+        first, second = (((y - mean) / scale).float() for y in (train, test))
+        return self._with(_mean=mean, _scale=scale), as_targets(dataset, first, second)
+
+    def loss(self, outputs: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
+        """Mean over the targets of the standardised error's loss."""
+        y = y.to(outputs.dtype)
+        if self.loss_by == "mse":
+            each = F.mse_loss(outputs, y, reduction="none")
+        elif self.loss_by == "mae":
+            each = F.l1_loss(outputs, y, reduction="none")
+        else:
+            each = F.huber_loss(outputs, y, reduction="none", delta=self.delta)
+        return reduced(each.mean(-1), reduction)
+
+    def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """See `Task`; in closed form, which takes a fraction of the time."""
+        error = outputs - y
+        if self.loss_by == "mse":
+            return error.mul_(2 / y.shape[-1])
+        most = 0.0 if self.loss_by == "mae" else self.delta
+        return (error.sign() if not most else error.clamp(-most, most)).div_(y.shape[-1])
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """The numbers themselves."""
+        return outputs
+
+    def outputs_of(self, predictions: Tensor) -> Tensor:
+        """The numbers themselves."""
+        return predictions
+
+    def in_unit(self, predictions: Tensor) -> Tensor:
+        """See `Task`, float64."""
+        scale, mean = vars(self)["_scale"], vars(self)["_mean"]
+        found: Tensor = predictions.double() * scale + mean
+        return found
+
+    def sums(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Absolute and squared errors, targets and their squares, [B, 4 T] float64; targets
+        without their mean over the training rows, so that nothing is lost in the squares.
+        """
+        scale = vars(self)["_scale"]
+        target, error = y.double() * scale, (outputs.double() - y.double()) * scale
+        return torch.cat([error.abs(), error.square(), target, target.square()], -1)
+
+    def sum_names(self, targets: int) -> Sequence[str]:
+        """See `Task`; a number behind the name where there are several targets."""
+        own = [""] if targets == 1 else [f"_{t}" for t in range(targets)]
+        return [f"{part}{t}" for part in _PARTS for t in own]
+
+    def scores(self, sums: Tensor, count: Tensor) -> dict[str, Tensor]:
+        """Mean absolute error, and R² where the targets differ."""
+        absolute, squared, target, square = sums.chunk(4, -1)
+        n = count.unsqueeze(-1)
+        spread = square - target.square() / n
+        r2 = torch.where(spread > 1e-12 * square, 1 - squared / spread, torch.nan)
+        return {"mae": (absolute / n).mean(-1), "r2": r2.mean(-1)}
+
+    def trivial(self, y: Tensor, targets: int) -> Tensor:  # noqa: ARG002
+        """The means."""
+        return y.double().mean(0).float()

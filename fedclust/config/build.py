@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fedclust.config.schema import check_keys, objective_of, seed_list
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
 from fedclust.core import federation
-from fedclust.core.types import Dataset, Federation
+from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.core.verbs import Engine, Partition
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
@@ -216,13 +217,21 @@ def federate(
         validation: part of each client's training examples that is for validation.
     """
     pool = partition.pool(dataset)
-    on_device = pool.to(device)
-    federations = {}
-    for seed in seeds:
-        fed = federation.build(dataset, partition, seed, pool=pool, validation=validation)
-        splits = {name: split.to(device) for name, split in fed.splits.items()}
-        federations[seed] = Federation(pool=on_device, group=fed.group.to(device), **splits)
-    return federations
+    federations = {
+        seed: federation.build(dataset, partition, seed, pool=pool, validation=validation)
+        for seed in seeds
+    }
+    if dataset.fit is not None:
+        federations = dataset.fit(dataset, federations)
+    on_device = federations[seeds[0]].pool.to(device)
+    return {seed: _moved(fed, on_device) for seed, fed in federations.items()}
+
+
+def _moved(fed: Federation, pool: Pool) -> Federation:
+    """The federation on the device of a pool."""
+    device = pool.x.device
+    splits: dict[str, Any] = {name: split.to(device) for name, split in fed.splits.items()}
+    return replace(fed, pool=pool, group=fed.group.to(device), **splits)
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:

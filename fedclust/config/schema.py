@@ -261,6 +261,11 @@ CHOICES: Mapping[str, Part] = {"case": "setting", "experiment": "beside", "hydra
 RECORDED = ("choices", "overrides", "search", "hash")
 # where the files of a data set lie does not change what is in them
 _PLACES = {"dataset": ("root", "download")}
+# options of our parts, with the values that are as if there were no such option, so that folders
+# from before it still fit
+_LATER: Mapping[str, Mapping[str, object]] = {
+    "dataset": {"exclude": None, "fill": None, "categories": None, "separator": ",", "decimal": "."}
+}
 
 
 def keys(schema: type = RunConfig) -> dict[str, Key]:
@@ -315,6 +320,10 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     for name, places in _PLACES.items():
         if isinstance(kept.get(name), Mapping):
             kept[name] = {k: v for k, v in kept[name].items() if k not in places}
+    for name, later in _LATER.items():
+        node = kept.get(name)
+        if isinstance(node, Mapping) and str(node.get("_target_")).startswith("fedclust."):
+            kept[name] = {k: v for k, v in node.items() if k not in later or v != later[k]}
     return kept
 
 

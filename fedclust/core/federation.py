@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Federation, Pool, Split
+from fedclust.core.types import Dataset, Federation, Names, Pool, Split
 from fedclust.core.validation import cut, redrawn
 from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import DataError, require
@@ -78,10 +78,38 @@ def build(
             f"no client has a test example of dataset={dataset.name}, so nothing can be measured: "
             "the data set, or the table of partition.path, needs at least one"
         )
+    fed = replace(fed, names=_names(dataset, fed), remarks=dataset.remarks)
     if not validation:
         return fed
     train, held_out = cut(fed.train, pool.strata, validation, seed)
     return replace(fed, train=train, validation=held_out)
+
+
+def _names(dataset: Dataset, fed: Federation) -> Names:
+    """What the dataset calls the parts of a federation, as far as these are its own: clients whose
+    training rows are each of one natural client, their groups, and classes in one form only.
+    """
+    names, pool = dataset.names, fed.pool
+    kept = Names(features=names.features)
+    size = len(dataset.y_train) + len(dataset.y_test)
+    if not pool.in_order or len(pool.y) != pool.concepts * size:
+        return kept
+    if pool.concepts == 1:
+        kept = replace(kept, classes=names.classes)
+    if dataset.owner is None or not names.clients:
+        return kept
+    owner, _ = fed.train.owner_and_place()
+    whose = torch.cat([dataset.owner, dataset.owner.new_full((len(dataset.y_test),), -1)])
+    if dataset.test_owner is not None:
+        whose[len(dataset.owner) :] = dataset.test_owner
+    natural = whose[fed.train.index.long() // pool.concepts]
+    of_client = torch.full((fed.num_clients,), -1).index_copy(0, owner, natural)
+    mixed = bool((of_client[owner] != natural).any()) or bool((of_client < 0).any())
+    if mixed or len(set(of_client.tolist())) < fed.num_clients:
+        return kept
+    kept = replace(kept, clients=tuple(names.clients[one] for one in of_client.tolist()))
+    grouped = dataset.group is not None and torch.equal(fed.group, dataset.group[of_client])
+    return replace(kept, groups=names.groups) if grouped else kept
 
 
 def _split(
@@ -159,7 +187,7 @@ def write_table(path: Path, fed: Federation) -> None:
             "split": pa.DictionaryArray.from_arrays(names, splits),
             "client": column(client),
             "group": column(group[client]),
-            "row": column(split.index.cpu().numpy()),
+            "row": column(fed.pool.row(split.index).cpu().numpy()),
         }
         parts.append(pa.table(columns))
     with path.open("wb") as file:  # a name need not be UTF-8, which pyarrow expects
@@ -286,7 +314,7 @@ def describe(fed: Federation) -> dict[str, float]:
     numbers: dict[str, float] = {
         "clients": fed.num_clients,
         "groups": len(set(fed.group.tolist()) - {-1}),
-        "pool": len(fed.pool.y),
+        "pool": len(fed.pool.y) // fed.pool.copies,
     }
     for name, split in fed.splits.items():
         count = split.count
@@ -309,7 +337,7 @@ def summary(fed: Federation) -> dict[str, Any]:
     1,000 clients also `client_examples`, the same per client. `tested`: digest of the examples that
     are tested on, under whatever concept; `repeated`: how often rows of the pool are owned besides
     the first time, in all splits; `trained_and_tested`: rows that somebody trains on and somebody
-    is tested on.
+    is tested on. `names`: of features, classes, clients and groups, each where there are some.
     """
     histogram = fed.train.classes(fed.pool.y, fed.pool.num_classes)
     owned = (histogram > 0).sum(1).double()
@@ -339,7 +367,9 @@ def summary(fed: Federation) -> dict[str, Any]:
         str(group): histogram[fed.group == group].sum(0).tolist()
         for group in sorted(set(fed.group.tolist()))
     }
-    train, tested, *more = (split.index.cpu().numpy() for split in fed.splits.values())
+    train, tested, *more = (
+        fed.pool.row(split.index).cpu().numpy() for split in fed.splits.values()
+    )
     rows = np.concatenate([train, tested, *more])
     numbers["repeated"] = len(rows) - len(np.unique(rows))
     numbers["trained_and_tested"] = len(np.intersect1d(train, tested))
@@ -347,6 +377,8 @@ def summary(fed: Federation) -> dict[str, Any]:
     numbers["tested"] = hashlib.blake2b(examples.tobytes(), digest_size=8).hexdigest()
     if not numbers["groups"] and fed.num_clients <= _FEW_CLIENTS:
         numbers["client_examples"] = histogram.tolist()
+    if names := {part: list(known) for part, known in asdict(fed.names).items() if known}:
+        numbers["names"] = names
     return numbers
 
 
@@ -355,9 +387,8 @@ def digest(fed: Federation) -> str:
     device.
     """
     sha = hashlib.sha256()
-    held_out = () if fed.validation is None else (fed.validation.index, fed.validation.start)
-    both = (fed.train.index, fed.train.start, fed.test.index, fed.test.start)
-    for part in (*both, fed.group, *held_out):
+    train, test, *held_out = ((fed.pool.row(s.index), s.start) for s in fed.splits.values())
+    for part in (*train, *test, fed.group, *(array for both in held_out for array in both)):
         array = part.cpu().contiguous().numpy()
         sha.update(f"{array.dtype.str}{array.shape}".encode())
         sha.update(array.tobytes())

@@ -61,6 +61,8 @@ class Pool:
             every concept in turn, and no table names them: then a seed may draw test examples of
             its own, see `fedclust.core.federation.build`.
         task: what is predicted.
+        copies: so many times all examples occur, one copy behind the other, each as the training
+            rows of another seed scale them.
     """
 
     x: Tensor
@@ -74,6 +76,7 @@ class Pool:
     concepts: int = 1
     in_order: bool = False
     task: Task = field(default_factory=Classification)
+    copies: int = 1
 
     @property
     def num_sums(self) -> int:
@@ -85,6 +88,10 @@ class Pool:
         """[N] int64 by what a part of the examples is drawn evenly: the class, or one for all."""
         classes = self.task.targets == "classes"
         return self.y if classes else self.y.new_zeros(len(self.y), dtype=torch.int64)
+
+    def row(self, index: Tensor) -> Tensor:
+        """The rows `index` as a table names them, without the copy they are in."""
+        return index % (len(self.y) // self.copies)
 
     def images(self, index: Tensor) -> Tensor:
         """Place in `x` of the images of the rows `index` [...] int64."""

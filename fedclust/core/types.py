@@ -9,7 +9,7 @@ neither is ever stored as the other. A `label` is a cluster index, a `group` the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +19,22 @@ from fedclust.core.client_models import ClientModels as ClientModels
 from fedclust.core.pool import Pool as Pool
 from fedclust.core.pool import View
 from fedclust.helpers.rng import Stream
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the data call their parts, each in the order of its numbers; empty where they have no
+    names.
+
+    Attributes:
+        features, classes: of the inputs and of the labels.
+        clients, groups: of a dataset its natural clients, of a federation its clients.
+    """
+
+    features: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +56,10 @@ class Dataset:
         view: what a model sees of an image besides; None for all of it as it is.
         test_share: where every seed draws test examples of its own, their share of each natural
             client's, or of all examples; None where they are the same for all seeds.
+        names: of features, classes, natural clients and groups.
+        remarks: what a reader of the results must know of the data, one line each.
+        fit: the federations of all seeds with what follows from their training rows, such as the
+            scale of features; None where nothing does.
     """
 
     name: str
@@ -55,6 +75,9 @@ class Dataset:
     group: Tensor | None = None
     view: View | None = None
     test_share: float | None = None
+    names: Names = Names()
+    remarks: tuple[str, ...] = ()
+    fit: Callable[[Dataset, Mapping[int, Federation]], dict[int, Federation]] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -174,6 +197,8 @@ class Federation:
         group: [M] int64 true group of every client, or -1 where there is none.
         validation: rows to choose a hyper-parameter or a round by, which nobody trains on; None
             without them, and in all that an algorithm sees.
+        names: of features, classes, clients and groups, where the data have some.
+        remarks: what a reader of the results must know of the data, one line each.
     """
 
     pool: Pool
@@ -181,6 +206,8 @@ class Federation:
     test: Split
     group: Tensor
     validation: Split | None = None
+    names: Names = Names()
+    remarks: tuple[str, ...] = ()
 
     @property
     def num_clients(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,23 +16,30 @@ from fedclust.helpers.errors import counted, require
 from fedclust.helpers.rng import Stream, fold, uniform
 
 
-def drawn_test(owner: Tensor | None, size: int, share: float, seed: int) -> Tensor:
-    """Which rows are for testing, [N] bool: of every client's rows a share, rounded up.
+def drawn_test(
+    owner: Tensor | None, size: int, share: float, seed: int, y: Tensor | None = None
+) -> Tensor:
+    """Which rows are for testing, [N] bool: of every client's rows a share, rounded up, in which
+    the classes have about their shares of all its rows.
 
     Args:
         owner: [N] natural client of every row, None where all are of one.
         size: N.
         share: in [0, 1).
         seed: decides which.
+        y: [N] int64 classes; None where there are none.
     """
+    tests = torch.zeros(size, dtype=torch.bool)
     if share == 0:
-        return torch.zeros(size, dtype=torch.bool)
-    whose = np.zeros(size, dtype=np.int64) if owner is None else owner.numpy()
-    order = np.lexsort((Stream.of(seed, "test share").numpy().random(size), whose))
-    count = np.bincount(whose)
-    place = np.empty(size, dtype=np.int64)
-    place[order] = np.arange(size) - np.repeat(np.cumsum(count) - count, count)
-    return torch.from_numpy(place < np.ceil(share * count)[whose])
+        return tests
+    whose = torch.zeros(size, dtype=torch.int64) if owner is None else owner
+    start = torch.cat([whose.new_zeros(1), whose.bincount().cumsum(0)])
+    own = Split(whose.argsort(stable=True).to(torch.int32), start)
+    classes = torch.zeros_like(whose) if y is None else y
+    place = _place_in_line(own, classes, Stream.of(seed, "test share"))
+    wanted = (share * own.count.double()).ceil().long()
+    tests[own.index.long()] = place < wanted[own.owner_and_place()[0]]
+    return tests
 
 
 def redrawn(dataset: Dataset, seed: int) -> tuple[Dataset, Tensor]:
@@ -43,8 +49,8 @@ def redrawn(dataset: Dataset, seed: int) -> tuple[Dataset, Tensor]:
     assert dataset.test_share is not None
     own, tested = dataset.owner, dataset.test_owner
     own = own if own is None or tested is None else torch.cat([own, tested])
-    size = len(dataset.y_train) + len(dataset.y_test)
-    tests = drawn_test(own, size, dataset.test_share, seed)
+    y = torch.cat([dataset.y_train, dataset.y_test])
+    tests = drawn_test(own, len(y), dataset.test_share, seed, y)
     parts = [torch.nonzero(rows).flatten() for rows in (~tests, tests)]
     (x_train, x_test), (y_train, y_test) = (
         _rows(*both, parts)

@@ -85,8 +85,8 @@ def vanishing(values: npt.NDArray[Any]) -> float:
     return largest if largest < float(np.finfo(np.float32).tiny) else 0.0
 
 
-def checked(dataset: Dataset) -> Dataset:
-    """The dataset, once its arrays fit together.
+def checked(dataset: Dataset, *, gaps: bool = False) -> Dataset:
+    """The dataset, once its arrays fit together; with `gaps` a NaN stands for one.
 
     Raises:
         DataError: no examples, one class only, lengths or shapes that differ, or labels outside
@@ -119,7 +119,7 @@ def checked(dataset: Dataset) -> Dataset:
             "at least two classes"
         )
     for part, x in (("training", dataset.x_train), ("test", dataset.x_test)):
-        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        if x.is_floating_point() and not bool((x.isfinite() | (x.isnan() & gaps)).all()):
             raise DataError(
                 f"{name}: {part} examples hold values that are not finite, or too large for "
                 "float32: replace them in the file"

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
-from fedclust.datasets.columns import Columns, Drawn, check_parts, parted, shown
+from fedclust.datasets.columns import Columns, listed, shown
+from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs
 from fedclust.datasets.normalise import check_word
-from fedclust.helpers.errors import DataError
+from fedclust.datasets.parts import Drawn, check_parts, parted
+from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import BelowOne, Seed
 
 _PARTS = ("train", "test")
@@ -31,29 +33,46 @@ class Csv:
         path: the file; the first line of a CSV names the columns.
         label: column of the class, words or whole numbers.
         features: columns of the inputs, None for all that are not used otherwise.
-        client: column of the natural client, for partition=natural; None where there are none.
+        exclude: columns that are no inputs; None leaves out those that number the rows or repeat
+            the label, and says so.
+        client: column of the natural client, for partition=natural, or several that name it
+            together; None where there are none.
         group: column of the client's true group, None where there is none.
         split: column that holds train or test; None where a share is drawn.
         test_share: share of the test set, drawn from the rows of every client, or from all; not
             used with `split`. 0 leaves it to partition=natural.
         data_seed: seed of one draw for all seeds of a run; None where each draws anew, so that
             differences between seeds tell of the choice of test rows, too.
-        normalise: mean_std (per feature, of the training examples, or of all where every seed
-            draws its own) or none.
+        normalise: mean_std (per feature, of the training rows of all clients), client (of those
+            of each client) or none.
+        fill: what a gap becomes: median, mean or most_frequent value of the training rows;
+            indicator takes the mean and adds a feature that says where there was none. None
+            refuses gaps.
+        categories: onehot (a feature for each word) or ordinal (their numbers in sorted order); a
+            word that no training row has is unknown. None refuses words.
+        separator, decimal: between two fields and before fractions, of a CSV.
     """
 
     path: str
     label: str = "label"
     features: Sequence[str] | None = None
-    client: str | None = None
+    exclude: Sequence[str] | None = None
+    client: str | Sequence[str] | None = None
     group: str | None = None
     split: str | None = None
     test_share: BelowOne = 0.2
     data_seed: Seed | None = None
     normalise: str = "mean_std"
+    fill: Fill | None = None
+    categories: Categories | None = None
+    separator: str = ","
+    decimal: str = "."
 
     def __post_init__(self) -> None:
-        check_word(self.normalise, ("mean_std", "none"))
+        check_word(self.normalise, ("mean_std", "client", "none"))
+        for key, value in (("separator", self.separator), ("decimal", self.decimal)):
+            require(len(value) == 1 and value not in '"\n\r', f"dataset.{key}", value, "one sign")
+        require(self.separator != self.decimal, "dataset.decimal", self.decimal, "another sign")
         check_parts(self.client, self.group, self.test_share, self.split is not None)
 
     def load(self) -> Dataset:
@@ -66,15 +85,20 @@ class Csv:
         path = Path(self.path)
         if not path.is_file():
             raise DataError(f"csv: {path} not found: set dataset.path to a .csv or .parquet file")
-        words = [name for name in (self.label, self.client, self.group, self.split) if name]
-        table = read("csv", path, lambda: _table(path, words), key="dataset.path")
+        used = [self.label, *listed(self.client), *listed(self.group), *listed(self.split)]
+        table = read("csv", path, lambda: self._table(path, used), key="dataset.path")
         if table.size == 0:
             raise DataError(f"csv: {path} holds no row below its first line: give one that does")
-        others = (self.label, self.client, self.group, self.split)
+        wanted = Wanted(
+            features=self.features,
+            exclude=self.exclude,
+            fill=self.fill,
+            categories=self.categories,
+        )
         classes, whose = table.classes(self.label), table.clients(self.client, self.group)
-        x = torch.from_numpy(table.numbers(self.features, others))
         tests = self._tests(table)
-        return parted(table, path.stem, x, classes, whose, tests, self.normalise)
+        x = read_inputs(table, wanted, used, classes[0].numpy())
+        return parted(table, path.stem, x, classes, whose, tests, self.normalise, self.fill)
 
     def _tests(self, table: Columns) -> Tensor | Drawn:
         """Which rows are for testing, [N] bool, or how they are drawn."""
@@ -89,60 +113,84 @@ class Csv:
             )
         return torch.from_numpy(values == "test")
 
+    def _table(self, path: Path, words: Sequence[str]) -> Columns:
+        """The columns of a file; of a CSV those of `words` are text, in which 07 is not 7 and NA is
+        a name, unless all of one are numbers written as usual.
+        """
+        import pandas as pd
 
-def _table(path: Path, words: Sequence[str]) -> Columns:
-    """The columns of a file; of a CSV those of `words` are text, in which 07 is not 7 and NA is a
-    name, unless all of one are numbers written as usual.
-    """
-    import pandas as pd
+        if path.suffix == ".parquet":
+            with path.open("rb") as file:  # a name need not be UTF-8, which pyarrow expects
+                table: Any = pd.read_parquet(file)
+        else:
+            table = self._of_csv(path, words)
+        names = [str(name) for name in table.columns]
+        columns = Columns(
+            what=f"csv: {path}",
+            names=names,
+            read=lambda name: _plain(table.iloc[:, names.index(name)]),
+            size=len(table),
+        )
+        for name in words if path.suffix != ".parquet" else ():
+            if name in names and table[name].dtype == object:
+                known = columns.trimmed(name, table[name].to_numpy())
+                table[name] = pd.Series(known, index=table.index, dtype=object)
+                table.loc[table[name] == "", name] = None
+                if table[name].dropna().str.fullmatch(_USUAL).all():
+                    table[name] = pd.to_numeric(table[name])
+        return columns
 
-    with path.open("rb") as file:  # a name need not be UTF-8, which pyarrow expects
-        table: Any = pd.read_parquet(file) if path.suffix == ".parquet" else _of_csv(path, words)
-    table.columns = [str(name) for name in table.columns]
-    return Columns(
-        what=f"csv: {path}",
-        names=list(table.columns),
-        read=lambda name: _plain(table[name]),
-        size=len(table),
-    )
+    def _of_csv(self, path: Path, words: Sequence[str]) -> Any:
+        """The table of a CSV file.
+
+        Raises:
+            DataError: two columns have one name, or a row has more fields than the first line, so
+                that its columns would be shifted.
+        """
+        import pandas as pd
+        from pandas._libs.parsers import STR_NA_VALUES  # type: ignore[import-not-found]
+
+        how: dict[str, Any] = {"sep": self.separator, "index_col": False}
+        first = pd.read_csv(path, nrows=1, header=None, dtype=str, keep_default_na=False, **how)
+        given = [str(name) for name in first.iloc[0]] if len(first) else []
+        # pandas gives the second of two columns another name, and those without one
+        Columns(what=f"csv: {path}", names=[n for n in given if n], read=_nothing, size=0)
+        names = list(pd.read_csv(path, nrows=0, **how).columns)
+        if len(names) == 1 and words[0] not in names:
+            other = next((sign for sign in ";\t|" if sign in names[0]), None)
+            if other is not None:
+                raise DataError(
+                    f"csv: {path} has a single column, {shown(names[0])}: dataset.separator="
+                    f"{other!r} reads it"
+                )
+        text = [name for name in names if name in words]
+        gaps = [*STR_NA_VALUES, "?"]
+        with warnings.catch_warnings():
+            # another file than was meant is told by its columns first
+            all_there = len(text) == len(set(words))
+            warnings.simplefilter("error" if all_there else "ignore", pd.errors.ParserWarning)
+            try:
+                return pd.read_csv(
+                    path,
+                    low_memory=False,  # else the kind of a column may change within it
+                    dtype=dict.fromkeys(text, "object"),
+                    keep_default_na=False,
+                    na_values={name: [""] if name in text else gaps for name in names},
+                    decimal=self.decimal,
+                    **how,
+                )
+            except pd.errors.ParserWarning as error:
+                raise DataError(
+                    f"csv: {path} has a row with more fields than its first line names columns: "
+                    "name every column, or take the field out"
+                ) from error
 
 
-def _of_csv(path: Path, words: Sequence[str]) -> Any:
-    """The table of a CSV file.
-
-    Raises:
-        DataError: a row has more fields than the first line, so that its columns would be shifted.
-    """
-    import pandas as pd
-    from pandas._libs.parsers import STR_NA_VALUES  # type: ignore[import-not-found]
-
-    names = list(pd.read_csv(path, nrows=0, index_col=False).columns)
-    text = [name for name in names if name in words]
-    with warnings.catch_warnings():
-        # another file than was meant is told by its columns first
-        all_there = len(text) == len(set(words))
-        warnings.simplefilter("error" if all_there else "ignore", pd.errors.ParserWarning)
-        try:
-            table: Any = pd.read_csv(
-                path,
-                index_col=False,
-                low_memory=False,  # else the kind of a column may change within it
-                dtype=dict.fromkeys(text, "object"),
-                keep_default_na=False,
-                na_values={name: [""] if name in text else STR_NA_VALUES for name in names},
-            )
-        except pd.errors.ParserWarning as error:
-            raise DataError(
-                f"csv: {path} has a row with more fields than its first line names columns: name "
-                "every column, or take the field out"
-            ) from error
-    for name in text:
-        if table[name].dropna().str.fullmatch(_USUAL).all():
-            table[name] = pd.to_numeric(table[name])
-    return table
+def _nothing(name: str) -> Any:
+    raise AssertionError(name)
 
 
 def _plain(column: Any) -> Any:
     """A column's values as NumPy's own numbers, or objects."""
     values = column.to_numpy()
-    return values if values.dtype.kind in "buif" else values.astype(object)
+    return values if values.dtype.kind in "buifmM" else values.astype(object)

@@ -21,9 +21,11 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
-from fedclust.datasets.columns import Columns, Drawn, check_parts, parted
+from fedclust.datasets.columns import Columns, listed
 from fedclust.datasets.extra import installed
+from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs
 from fedclust.datasets.normalise import WORDS, check_word
+from fedclust.datasets.parts import Drawn, check_parts, parted
 from fedclust.datasets.pictures import picture
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import BelowOne, Seed, Side
@@ -41,9 +43,10 @@ class HuggingFace:
         revision: commit or branch of a data set of the Hub, None for the newest.
         train, test: names of the splits; without `test` a share is drawn.
         image: column of pictures; None for features.
-        features: columns of the inputs, None for all that are not used otherwise.
+        features, exclude, fill, categories: of numbers, see `fedclust.datasets.csv.Csv`.
         label: column of the class.
-        client: column of the natural client, for partition=natural; None where there are none.
+        client: column of the natural client, for partition=natural, or several that name it
+            together; None where there are none.
         group: column of the client's true group, None where there is none.
         test_share: share of the test set, drawn from the rows of every client, or from all; not
             used with `test`. 0 leaves it to partition=natural.
@@ -51,9 +54,9 @@ class HuggingFace:
             differences between seeds tell of the choice of test rows, too.
         size: side of the pictures after resizing, pixels; None leaves pictures that are all alike.
         grayscale: one channel instead of three.
-        normalise: mean_std (per channel or feature, of the training examples, or of all where
-            every seed draws its own); of pictures also unit, pixel or inverted, of features also
-            none.
+        normalise: mean_std (per feature, of the training rows of all clients; per channel of
+            pictures, of all where every seed draws its own); of pictures also unit, pixel or
+            inverted, of features also client (of the training rows of each client) or none.
     """
 
     path: str
@@ -64,8 +67,11 @@ class HuggingFace:
     test: str | None = "test"
     image: str | None = None
     features: Sequence[str] | None = None
+    exclude: Sequence[str] | None = None
+    fill: Fill | None = None
+    categories: Categories | None = None
     label: str = "label"
-    client: str | None = None
+    client: str | Sequence[str] | None = None
     group: str | None = None
     test_share: BelowOne = 0.2
     data_seed: Seed | None = None
@@ -74,14 +80,14 @@ class HuggingFace:
     normalise: str = "mean_std"
 
     def __post_init__(self) -> None:
-        check_word(self.normalise, WORDS if self.image is not None else ("mean_std", "none"))
-        check_parts(self.client, self.group, self.test_share, self.test is not None)
-        require(
-            self.image is None or self.features is None,
-            "dataset.features",
-            self.features,
-            "null with dataset.image, since an example is a picture or numbers",
+        check_word(
+            self.normalise, WORDS if self.image is not None else ("mean_std", "client", "none")
         )
+        check_parts(self.client, self.group, self.test_share, self.test is not None)
+        for key in ("features", "exclude", "fill", "categories"):
+            value, allowed = getattr(self, key), "null with dataset.image, since an example is a"
+            plain = self.image is None or value is None
+            require(plain, f"dataset.{key}", value, f"{allowed} picture or numbers")
         require(self.test != self.train, "dataset.test", self.test, "another split than train's")
         pictures = self.image is not None
         plain = self.size is None and not self.grayscale
@@ -97,10 +103,16 @@ class HuggingFace:
         """
         installed("datasets", "hf", "hf")
         table, first = self._tables()
-        others = (self.label, self.client, self.group)
+        used = [self.label, *listed(self.client), *listed(self.group)]
+        wanted = Wanted(
+            features=self.features,
+            exclude=self.exclude,
+            fill=self.fill,
+            categories=self.categories,
+        )
         classes, whose = table.classes(self.label), table.clients(self.client, self.group)
         x = (
-            torch.from_numpy(table.numbers(self.features, others))
+            read_inputs(table, wanted, used, classes[0].numpy())
             if self.image is None
             else self._pictures(table, self.image)
         )
@@ -109,7 +121,8 @@ class HuggingFace:
             if self.test is None
             else torch.arange(table.size) >= first
         )
-        return parted(table, Path(self.path).name, x, classes, whose, tests, self.normalise)
+        name = Path(self.path).name
+        return parted(table, name, x, classes, whose, tests, self.normalise, self.fill)
 
     def _tables(self) -> tuple[Columns, int]:
         """The rows of both splits, one behind the other, and how many the first has."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -15,6 +18,8 @@ WORDS = ("mean_std", "unit", "pixel", "inverted")
 # examples converted at once. Squares of 256 bytes add up to less than 2^24, so float32 adds them
 # exactly, in a tenth of the time of float64
 _BYTES, _NUMBERS = (256, np.float32), (4096, np.float64)
+# a mean so many standard deviations off leaves 16 of the 24 bits of a float32
+_FAR = 256
 
 
 def check_word(word: str, allowed: tuple[str, ...] = WORDS) -> None:
@@ -31,7 +36,8 @@ def affine(
     """Scale and shift, float32, broadcastable to one example.
 
     Args:
-        word: mean_std (x/255, then minus mean, over std), unit (x/255), inverted (1 - x/255),
+        word: mean_std (x/255, then minus mean, over std), by_row (mean_std for every row of an
+            image, the channel of a series), unit (x/255), inverted (1 - x/255),
             pixel ((x - mu) / (sigma + 0.001) for every pixel, on raw values) or per_image (x/255
             here; the rest is `fedclust.datasets.view`).
         images: [N, *shape] the examples whose statistics `pixel` and a `mean_std` without constants
@@ -55,10 +61,40 @@ def affine(
             -torch.tensor(mean, dtype=torch.float64).view(-1, 1, 1) / sigma,
         )
     else:
-        mu, sigma = moments(images, per_channel=True)
+        mu, sigma = moments(images, per_channel=word != "by_row")
+        if word == "by_row":
+            square = (mu.square() + sigma.square()).mean(-1, keepdim=True)
+            mu = mu.mean(-1, keepdim=True)
+            sigma = (square - mu.square()).clamp_(min=0).sqrt()
+            mu, sigma = (one.expand(images.shape[1:]) for one in (mu, sigma))
         scale = 1 / torch.where(sigma > 0, sigma, 1)  # a constant feature becomes 0, not infinite
         shift = -mu * scale
     return scale.to(torch.float32), shift.to(torch.float32)
+
+
+def centre(x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """What is taken off examples before they become float32, which would not tell them apart where
+    their mean is far off; 0 elsewhere, and the scale makes good for it.
+
+    Args:
+        x: [N, *shape] numbers, NaN where there are none.
+
+    Returns:
+        [F] for features [N, F], of which each has its own; else one number.
+    """
+    parts = x.T if x.ndim == 2 else x[None]
+    far = np.zeros(len(parts))
+    for place, values in enumerate(parts if x.dtype.itemsize >= 4 else ()):
+        known = values[np.isfinite(values)].astype(np.float64)
+        if known.size and abs(known.mean()) > _FAR * known.std() > 0:
+            far[place] = known.mean()
+    return far if x.ndim == 2 else far[0]
+
+
+def as_float32(x: npt.NDArray[Any], off: npt.NDArray[np.float64] | float) -> Tensor:
+    """Examples less what `centre` says of them; what does not fit becomes infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return torch.from_numpy((x - off if np.any(off) else x).astype(np.float32))
 
 
 def unchanged(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,13 +13,22 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import TOO_SMALL, checked, read, vanishing
-from fedclust.datasets.normalise import WORDS, affine, check_word, unchanged
+from fedclust.datasets.fit import Fit
+from fedclust.datasets.normalise import (
+    WORDS,
+    affine,
+    as_float32,
+    centre,
+    check_word,
+    unchanged,
+)
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import Side
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 _SHOWN = 5  # absent classes
+_APART = 10  # times the least standard deviation of a row
 _Array = npt.NDArray[Any]
 
 
@@ -30,8 +39,9 @@ class Npz:
     Attributes:
         path: the npz file, written by `np.savez` or `np.savez_compressed`.
         normalise: mean_std (per channel or feature) and pixel take the statistics of the training
-            examples; unit, inverted and per_image (every image minus its own mean, over its own
-            standard deviation) need uint8; none leaves the values as they are.
+            examples; by_row is mean_std of every row H, which is the channel of a series;
+            unit, inverted and per_image (every image minus its own mean, over its own standard
+            deviation) need uint8; none leaves the values as they are.
         crop, augment: of images, see `fedclust.datasets.view.View`.
     """
 
@@ -41,7 +51,7 @@ class Npz:
     augment: Augment = "none"
 
     def __post_init__(self) -> None:
-        check_word(self.normalise, (*WORDS, PER_IMAGE, "none"))
+        check_word(self.normalise, (*WORDS, "by_row", PER_IMAGE, "none"))
         check_view(self.normalise, self.crop, self.augment)
 
     def load(self) -> Dataset:
@@ -58,7 +68,7 @@ class Npz:
                 f"npz: {path} not found: set dataset.path to a file that holds {', '.join(_KEYS)}"
             )
         arrays = read("npz", path, lambda: _arrays(path), key="dataset.path")
-        x_train, x_test = (_examples(path, key, arrays[key]) for key in ("x_train", "x_test"))
+        x_train, x_test = self._examples(path, arrays)
         y_train, y_test = (_labels(path, key, arrays[key]) for key in ("y_train", "y_test"))
         if len(x_train) == 0 or len(y_train) == 0:
             raise DataError(
@@ -79,7 +89,13 @@ class Npz:
                 f"npz: {path} has x_train {x_train.dtype} but x_test {x_test.dtype}: both must be "
                 "equal"
             )
-        scale, shift = self._affine(x_train)
+        series = self.normalise == "mean_std" and arrays["x_train"].ndim == 3
+        word = "by_row" if series and _rows_differ(x_train) else self.normalise
+        scale, shift = self._affine(word, x_train)
+        remark = (
+            f"npz: {path} has rows of x_train (N, H, W) on scales of their own, as the channels of "
+            "a series: each is scaled by itself, as dataset.normalise=by_row does"
+        )
         return checked(
             Dataset(
                 name=path.stem,
@@ -91,19 +107,33 @@ class Npz:
                 scale=scale,
                 shift=shift,
                 view=view_of(tuple(x_train.shape[1:]), self.normalise, self.crop, self.augment),
+                remarks=(remark,) if word != self.normalise else (),
+                fit=Fit(word) if word in ("mean_std", "by_row", "pixel") else None,
             )
         )
 
-    def _affine(self, x_train: Tensor) -> tuple[Tensor, Tensor]:
+    def _examples(self, path: Path, arrays: dict[str, _Array]) -> tuple[Tensor, Tensor]:
+        """x_train and x_test, [N, F] or [N, C, H, W], uint8 or float32."""
+        x, tests = (_checked(path, key, arrays[key]) for key in ("x_train", "x_test"))
+        alike = x.shape[1:] == tests.shape[1:] and np.uint8 not in (x.dtype, tests.dtype)
+        off = centre(x) if alike and self.normalise != "none" else 0.0
+        train, test = (_tensor(one, off) for one in (x, tests))
+        return train, test
+
+    def _affine(self, word: str, x_train: Tensor) -> tuple[Tensor, Tensor]:
         require(
             x_train.dtype == torch.uint8 or self.normalise not in ("unit", "inverted", PER_IMAGE),
             "dataset.normalise",
             self.normalise,
             "mean_std, pixel or none when x_train is not uint8",
         )
-        if self.normalise == "none":
-            return unchanged(x_train)
-        return affine(self.normalise, x_train)
+        require(
+            word != "by_row" or x_train.dim() == 4,
+            "dataset.normalise",
+            word,
+            "mean_std, pixel or none with features (N, F)",
+        )
+        return unchanged(x_train) if word == "none" else affine(word, x_train)
 
 
 def _arrays(path: Path) -> dict[str, _Array]:
@@ -122,7 +152,8 @@ def _arrays(path: Path) -> dict[str, _Array]:
         return {key: file[key] for key in _KEYS}
 
 
-def _examples(path: Path, key: str, x: _Array) -> Tensor:
+def _checked(path: Path, key: str, x: _Array) -> _Array:
+    """Examples [N, F] or [N, H, W, C]."""
     if x.ndim == 3:
         x = x[..., None]
     known = x.ndim == 2 or (x.ndim == 4 and x.shape[3] in (1, 3))
@@ -135,12 +166,25 @@ def _examples(path: Path, key: str, x: _Array) -> Tensor:
         raise DataError(
             f"npz: {path} has {key} of type {x.dtype}: uint8 or a real number is needed"
         )
-    with np.errstate(over="ignore"):  # what does not fit float32 becomes infinite and is refused
-        kept = x if x.dtype == np.uint8 else x.astype(np.float32)
     if largest := vanishing(x):
         raise DataError(f"npz: {path} has {key} of at most {largest:.2g}: {TOO_SMALL}")
-    examples = torch.from_numpy(kept)
+    return x
+
+
+def _tensor(x: _Array, off: npt.NDArray[np.float64] | float) -> Tensor:
+    examples = torch.from_numpy(x) if x.dtype == np.uint8 else as_float32(x, off)
     return examples.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else examples
+
+
+def _rows_differ(x: Tensor) -> bool:
+    """Whether the rows of numbers [N, 1, H, W] are on scales so different that those of small
+    values vanish beside the others. Rows no longer than twice their number may be a picture's.
+    """
+    if x.dtype == torch.uint8 or x.shape[2] < 2 or x.shape[3] < 2 * x.shape[2]:
+        return False
+    scale, shift = (part[0, :, 0] for part in affine("by_row", x))
+    std, mean = 1 / scale, -shift / scale
+    return bool(std.max() > _APART * std.min() or mean.max() - mean.min() > _APART * std.min())
 
 
 def _labels(path: Path, key: str, y: _Array) -> Tensor:

@@ -232,9 +232,12 @@ def _numbers(node: Any, key: str, names: Collection[str]) -> Iterator[tuple[str,
 
 
 def remarks_of(job: Job) -> list[str]:
-    """What a reader of the results must know of the method and the scenario in so many rounds."""
+    """What a reader of the results must know of the data, the method and the scenario in so many
+    rounds.
+    """
     num_clients = max(fed.num_clients for fed in job.federations.values())
     said = (
+        *dict.fromkeys(line for fed in job.federations.values() for line in fed.remarks),
         job.algorithm.remark(job.rounds),
         job.algorithm.beside(job.scenario, num_clients),
         job.scenario.remark(job.rounds),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -37,8 +40,8 @@ def exchanged(fed: Federation, pairs: Tensor) -> Federation:
     """
     owner = torch.arange(fed.num_clients, device=pairs.device)  # whose data a client gets
     owner[pairs[:, 0]], owner[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
-    moved = {name: _of_owners(split, owner) for name, split in fed.splits.items()}
-    return Federation(pool=fed.pool, group=fed.group[owner], **moved)
+    moved: dict[str, Any] = {name: _of_owners(one, owner) for name, one in fed.splits.items()}
+    return replace(fed, group=fed.group[owner], **moved)
 
 
 def _of_owners(split: Split, owner: Tensor) -> Split:
@@ -90,11 +93,11 @@ def exchanged_labels(fed: Federation, pairs: Tensor, label: Tensor) -> Federatio
         pairs: [S, 2] int64 clients, no client twice.
         label: [S, 2] int64 class that each of them gives.
     """
-    moved = {
+    moved: dict[str, Any] = {
         name: _with_labels_given(split, fed.pool.y, pairs, label)
         for name, split in fed.splits.items()
     }
-    return Federation(pool=fed.pool, group=fed.group, **moved)
+    return replace(fed, **moved)
 
 
 def _with_labels_given(split: Split, y: Tensor, pairs: Tensor, label: Tensor) -> Split:

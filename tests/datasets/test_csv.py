@@ -118,7 +118,8 @@ def rows_of(fed: Federation, split: Split) -> list[int]:
     ids=lambda one: type(one).__name__,
 )
 def test_every_seed_draws_test_rows_of_its_own(numbered: Path, partition: Partition) -> None:
-    given = {"path": str(numbered), "normalise": "none", "test_share": 0.25, "client": "who"}
+    given = {"path": str(numbered), "features": ["x"], "normalise": "none"}
+    given |= {"test_share": 0.25, "client": "who"}
     dataset = Csv(**given).load()
     feds = federate(dataset, partition, (0, 1, 2), torch.device("cpu"))
     tests = []
@@ -164,7 +165,7 @@ ONES = torch.ones(3, dtype=torch.int64)
 
 
 def test_the_rows_of_a_pool_in_another_order_stay_as_they_are(numbered: Path) -> None:
-    dataset = Csv(path=str(numbered), test_share=0.25, client="who").load()
+    dataset = Csv(path=str(numbered), features=["x"], test_share=0.25, client="who").load()
     fed = build(dataset, Sorted(), 3)
     for split in (fed.train, fed.test):
         owner = split.owner_and_place()[0]
@@ -172,7 +173,7 @@ def test_the_rows_of_a_pool_in_another_order_stay_as_they_are(numbered: Path) ->
 
 
 def test_a_partition_that_a_seed_wrote_names_the_same_rows(numbered: Path) -> None:
-    dataset = Csv(path=str(numbered), client="who").load()
+    dataset = Csv(path=str(numbered), features=["x"], client="who").load()
     fed = build(dataset, Natural(), 7)
     write_table(numbered.with_name("seed.parquet"), fed)
     read = FromFile(path=str(numbered.with_name("seed.parquet")), base=Natural())
@@ -183,7 +184,8 @@ def test_a_partition_that_a_seed_wrote_names_the_same_rows(numbered: Path) -> No
 def test_all_rows_give_the_scale_where_seeds_draw_their_own(numbered: Path) -> None:
     """The mean of 0 to 119 is 59.5; that of the rows that one draw leaves to train on is not."""
     whole, once = (
-        Csv(path=str(numbered), client="who", data_seed=seed).load() for seed in (None, 0)
+        Csv(path=str(numbered), features=["x"], client="who", data_seed=seed).load()
+        for seed in (None, 0)
     )
     assert float(-whole.shift / whole.scale) == pytest.approx(59.5)
     left = float(once.x_train.mean())
@@ -205,10 +207,18 @@ def test_whole_numbers_of_any_length_are_read(path: Path) -> None:
         (TABLE, {"features": ["weight"]}, "no column weight, which dataset.features names"),
         (TABLE, {"features": []}, "no column left for features"),
         (TABLE, {"features": ["age", "label"]}, "column label among its features"),
-        (TABLE, {}, "has b in column who, row 1: features must be numbers"),
+        (
+            TABLE,
+            {},
+            "has words in columns who (b in row 1), land (north in row 1), part (train in row",
+        ),
         (TABLE, {"features": ["age"], "split": "land"}, "north in column land, row 1: train or"),
         (TABLE, {"client": "part", "group": "land"}, "client train in the groups north and south"),
-        (TABLE.replace("yes,10", "yes,"), COLUMNS, "no value in column height, row 1"),
+        (
+            TABLE.replace("yes,10", "yes,"),
+            COLUMNS,
+            "no value in column height (1 row), first in row 1: dataset.fill=median fills",
+        ),
         (TABLE.replace("6,no", "6,"), COLUMNS, "no value in column label, row 6"),
         (TABLE.replace("20,a,", "20,,"), COLUMNS, "no value in column who, row 2"),
         (TABLE.replace("yes,10", "yes,inf"), COLUMNS, "inf in column height, row 1: features must"),
@@ -223,7 +233,7 @@ def test_whole_numbers_of_any_length_are_read(path: Path) -> None:
         (TABLE.splitlines()[0], COLUMNS, "holds no row below its first line"),
         ("", {}, "cannot read"),
         ("\x00\x01\x02\n\x00,,,", {}, "no column label"),
-        ("a;label\n1;2\n", {}, "no column label, which dataset.label names: it has a;label"),
+        ("a;label\n1;2\n", {}, "has a single column, a;label: dataset.separator=';' reads it"),
         ('age,label\n1,"2\n', {}, "cannot read"),
     ],
 )
@@ -242,7 +252,10 @@ def test_a_table_that_will_not_do_is_one_line(
     [
         ({"group": "land"}, r"dataset.group=land is not allowed: null without dataset.client"),
         ({"test_share": 0}, r"dataset.test_share=0 is not allowed: above 0 without dataset.client"),
-        ({"normalise": "unit"}, r"dataset.normalise=unit is not allowed: one of mean_std, none"),
+        (
+            {"normalise": "unit"},
+            r"dataset.normalise=unit is not allowed: one of mean_std, client, none",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, object], says: str) -> None:
@@ -284,6 +297,6 @@ def test_a_row_with_more_fields_than_names_shifts_nothing(tmp_path: Path) -> Non
 
 
 def test_blanks_that_matter_are_shown(tmp_path: Path) -> None:
-    (tmp_path / "own.csv").write_text("x,label,part\n1,0,train \n3,1,test\n")
-    with pytest.raises(DataError, match="has 'train ' in column part"):
+    (tmp_path / "own.csv").write_text("x,label,part\n1,0,tr ain\n3,1,test\n")
+    with pytest.raises(DataError, match="has tr ain in column part, row 1: train or test"):
         Csv(path=str(tmp_path / "own.csv"), split="part").load()

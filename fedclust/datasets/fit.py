@@ -1,0 +1,200 @@
+"""What of the inputs follows from training rows: their scale, and what fills gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedclust.core.types import Dataset, Federation, Pool, Split
+from fedclust.datasets.normalise import affine
+from fedclust.helpers.errors import DataError, require
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Gaps filled and features scaled by what a seed's training rows say, never by its test rows.
+
+    Attributes:
+        word: mean_std, by_row, pixel or none as in `fedclust.datasets.normalise`, of the training
+            rows of all clients; client: mean_std by those of each client.
+        fill: what a gap becomes: the median, mean or most_frequent value of its feature; indicator
+            takes the mean, too. None where there are none.
+        coded: [F] bool, features of categories; a value that no training row has is a gap.
+        names: of the features, for messages; may be empty.
+    """
+
+    word: str
+    fill: str | None = None
+    coded: Tensor | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def anyway(self) -> bool:
+        """Whether examples change by more than one scale for all."""
+        return self.fill is not None or self.word == "client" or self._has_codes
+
+    @property
+    def _has_codes(self) -> bool:
+        return self.coded is not None and bool(self.coded.any())
+
+    def __call__(
+        self, dataset: Dataset, federations: Mapping[int, Federation]
+    ) -> dict[int, Federation]:
+        """The federations with fitted examples.
+
+        Where the seeds differ the pool holds the examples of every seed, one copy behind the other.
+        Nothing changes where the scale of the dataset has not looked at test rows. Pictures keep it
+        where seeds differ: a few numbers of all training images, which test images hardly move.
+
+        Args:
+            dataset: the arrays.
+            federations: of every seed, on one pool, on the CPU.
+
+        Raises:
+            DataError: a feature has no value in a seed's training rows.
+            ConfigError: two clients own a row that is to be scaled by client.
+        """
+        feds = dict(federations)
+        pool = next(iter(feds.values())).pool
+        if not self.anyway:
+            if self.word == "none" or not any(_has_looked(dataset, fed) for fed in feds.values()):
+                return feds
+            scales = [affine(self.word, pool.x[_trained(fed)]) for fed in feds.values()]
+            scale, shift = scales[0]
+            if all(torch.equal(scale, a) and torch.equal(shift, b) for a, b in scales):
+                one = replace(pool, scale=scale, shift=shift)
+                return {seed: replace(fed, pool=one) for seed, fed in feds.items()}
+            if pool.x.dtype == torch.uint8:
+                return feds
+        if self.word == "client" and pool.image is not None:
+            pool = replace(pool, x=pool.x[pool.image], image=None)
+            feds = {seed: replace(fed, pool=pool) for seed, fed in feds.items()}
+        copies = [self._fitted(fed) for fed in feds.values()]
+        if all(torch.equal(copies[0], other) for other in copies[1:]):
+            copies = copies[:1]
+        both = _joined(pool, copies)
+        step = len(pool.y) if len(copies) > 1 else 0
+        return {
+            seed: _moved(replace(fed, pool=both), turn * step)
+            for turn, (seed, fed) in enumerate(feds.items())
+        }
+
+    def _fitted(self, fed: Federation) -> Tensor:
+        """The examples as a model of one seed sees them, [images, *shape] float32."""
+        x, rows = fed.pool.x.float(), _trained(fed)
+        if self.fill is not None or self._has_codes:
+            x = self._filled(x, rows)
+        if self.word == "client":
+            return _by_client(x.double(), rows, fed).float()
+        if self.word == "none":
+            return x
+        scale, shift = affine(self.word, x[rows])
+        return x * scale + shift  # the bits of a seed whose pool has this scale
+
+    def _filled(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Features x [N, F] float32 without gaps, by the values in `rows`."""
+        values = x.numpy().copy()
+        learnt = values[rows.numpy()]
+        for place in range(values.shape[1]):
+            column = values[:, place]
+            known = learnt[:, place][~np.isnan(learnt[:, place])]
+            if self.coded is not None and bool(self.coded[place]):
+                column[~np.isin(column, known)] = np.nan
+            gaps = np.isnan(column)
+            if not gaps.any():
+                continue
+            if not known.size:
+                name = self.names[place] if self.names else str(place)
+                raise DataError(
+                    f"no training row has a value in column {name}, so its gaps cannot be filled: "
+                    f"dataset.exclude=[{name}] leaves it out"
+                )
+            column[gaps] = _typical(known, self.fill)
+        return torch.from_numpy(values)
+
+
+def _typical(known: np.ndarray, fill: str | None) -> float:
+    """The value that stands for a gap."""
+    if fill == "median":
+        return float(np.median(known))
+    if fill == "most_frequent":  # the smallest of those
+        values, times = np.unique(known, return_counts=True)
+        return float(values[times.argmax()])
+    return float(known.mean())
+
+
+def _trained(fed: Federation) -> Tensor:
+    """Places of the examples that somebody trains on, sorted, each once."""
+    return torch.from_numpy(np.unique(fed.pool.images(fed.train.index.long()).numpy()))
+
+
+def _has_looked(dataset: Dataset, fed: Federation) -> bool:
+    """Whether the scale of the dataset may follow from rows that are tested on."""
+    pool = fed.pool
+    if dataset.test_share is not None or not pool.in_order:
+        return True
+    examples, learnt = len(dataset.x_train) + len(dataset.x_test), len(dataset.x_train)
+    if len(pool.x) == examples * pool.concepts:  # each in every form
+        examples, learnt = len(pool.x), learnt * pool.concepts
+    tested = [split.index.long() for name, split in fed.splits.items() if name != "train"]
+    among = any(bool((pool.images(rows) < learnt).any()) for rows in tested)
+    return among or len(pool.x) != examples
+
+
+def _by_client(x: Tensor, rows: Tensor, fed: Federation) -> Tensor:
+    """Examples x [N, *shape] float64, those of every client minus the mean of its training rows,
+    over their standard deviation, or over that of all where a feature is constant there.
+    """
+    flat = x.reshape(len(x), -1)
+    mean, std = flat[rows].mean(0), flat[rows].std(0, correction=0)
+    result = (flat - mean) / torch.where(std > 0, std, 1)
+    owner = torch.full((len(x),), -1)
+    for split in fed.splits.values():
+        whose, _ = split.owner_and_place()
+        place = split.index.long()
+        before = owner[place]
+        owner[place] = whose
+        shared = ((before >= 0) & (before != whose)) | (owner[place] != whose)
+        allowed = "mean_std or none, since two clients own one row"
+        require(not bool(shared.any()), "dataset.normalise", "client", allowed)
+    for client in range(fed.num_clients):
+        own, mine = fed.train.of_client(client), owner == client
+        if len(own):
+            mu, sigma = flat[own].mean(0), flat[own].std(0, correction=0)
+            sigma = torch.where(sigma > 0, sigma, torch.where(std > 0, std, 1))
+            result[mine] = (flat[mine] - mu) / sigma
+    return result.view_as(x)
+
+
+def _joined(pool: Pool, copies: list[Tensor]) -> Pool:
+    """The pool with fitted examples, one copy behind the other."""
+    times = len(copies)
+    image = pool.image
+    if image is not None and times > 1:
+        image = torch.cat([image + turn * len(pool.x) for turn in range(times)])
+    return replace(
+        pool,
+        x=torch.cat(copies) if times > 1 else copies[0],
+        y=torch.cat([pool.y] * times) if times > 1 else pool.y,
+        scale=torch.ones_like(pool.scale),
+        shift=torch.zeros_like(pool.shift),
+        image=image,
+        copies=times,
+        in_order=False,
+    )
+
+
+def _moved(fed: Federation, step: int) -> Federation:
+    """The federation whose rows are `step` further in the pool."""
+    if not step:
+        return fed
+
+    def moved(split: Split) -> Split:
+        return Split((split.index.long() + step).to(torch.int32), split.start)
+
+    held_out = None if fed.validation is None else moved(fed.validation)
+    return replace(fed, train=moved(fed.train), test=moved(fed.test), validation=held_out)

@@ -1,0 +1,296 @@
+"""The inputs of a table: which columns are meant, and their values as numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from fedclust.datasets.checks import TOO_SMALL, vanishing
+from fedclust.datasets.columns import Array, Columns, few, shown
+from fedclust.helpers.errors import DataError, counted, require
+
+Fill = Literal["median", "mean", "most_frequent", "indicator"]
+Categories = Literal["onehot", "ordinal"]
+_INDEX = re.compile(r"unnamed: \d+|index|level_\d+|__index_level_\d+__|rownames?|", re.IGNORECASE)
+_KEY = re.compile(r"(?i:(.*[^a-z])?(id|key|nr|no|number|uuid))|.*[a-z](Id|ID)")
+_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?")
+_COMMA = re.compile(r"[-+]?\d*,\d+")
+_FEWEST = 20  # rows from which on a column that counts them, or equals the label, is no accident
+_MOST = 100  # different words that a column of categories may hold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a config says of the inputs, see `fedclust.datasets.csv.Csv`."""
+
+    features: Sequence[str] | None
+    exclude: Sequence[str] | None
+    fill: Fill | None
+    categories: Categories | None
+
+    def __post_init__(self) -> None:
+        require(
+            self.features is None or self.exclude is None,
+            "dataset.exclude",
+            self.exclude,
+            "null with dataset.features, which names all inputs",
+        )
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Features by name.
+
+    Attributes:
+        x: [N, F] float64, NaN where a gap is to be filled.
+        names: of the features.
+        coded: [F] bool, of categories: a value that no training row has is unknown.
+    """
+
+    x: npt.NDArray[np.float64]
+    names: tuple[str, ...]
+    coded: npt.NDArray[np.bool_]
+
+
+def read_inputs(
+    table: Columns, wanted: Wanted, used: Sequence[str], label: npt.NDArray[np.int64]
+) -> Inputs:
+    """The features of a table.
+
+    Args:
+        table: the columns.
+        wanted: which of them, and how.
+        used: columns that mean something else.
+        label: [N] classes of the rows, to find columns that repeat them.
+
+    Raises:
+        DataError: there are none, or some hold no finite numbers; all such columns are named.
+    """
+    table.known("dataset.features", wanted.features or ())
+    table.known("dataset.exclude", wanted.exclude or ())
+    out = {*used, *(wanted.exclude or ())}
+    names = [n for n in table.names if n not in out] if wanted.features is None else wanted.features
+    both = [name for name in names if name in used]
+    if both:
+        raise DataError(
+            f"{table.what} has column {both[0]} among its features: dataset.features must name "
+            f"others than {few(used)}"
+        )
+    columns = [_Column(name, table.read(name)) for name in dict.fromkeys(names)]
+    if wanted.features is None and wanted.exclude is None:
+        columns = _without_slips(table, columns, label)
+    if not columns:
+        raise DataError(f"{table.what} has no column left for features: see dataset.features")
+    _check(table, columns, wanted)
+    _tell(table, columns, label)
+    parts = [part for column in columns for part in column.parts(wanted)]
+    return Inputs(
+        np.stack([values for _, values, _ in parts], axis=1),
+        tuple(name for name, _, _ in parts),
+        np.array([coded for _, _, coded in parts]),
+    )
+
+
+class _Column:
+    """One column: numbers, with NaN for gaps, or words."""
+
+    def __init__(self, name: str, values: Array) -> None:
+        import pandas as pd
+
+        self.name, self.values = name, values
+        self.gaps: npt.NDArray[np.bool_] = pd.isna(values)
+        self.number = np.full(len(values), np.nan)
+        self.is_timed = values.dtype.kind in "mM" or any(
+            isinstance(value, np.datetime64 | pd.Timestamp) for value in values[~self.gaps][:1]
+        )
+        if values.dtype.kind in "buif":
+            self.number = values.astype(np.float64)
+            self.odd = np.zeros(len(values), dtype=bool)
+        else:  # words, and whole numbers that no integer type holds
+            self.odd = np.array([self.is_timed or not _is_number(v) for v in values]) & ~self.gaps
+            fine = ~self.odd & ~self.gaps
+            self.number[fine] = [float(value) for value in values[fine]]
+        filled = np.count_nonzero(~self.gaps)
+        self.is_words = (
+            not self.is_timed
+            and bool(2 * np.count_nonzero(self.odd) > filled)
+            and all(isinstance(value, str) for value in values[self.odd])
+        )
+        self.is_dates = self.is_timed or bool(
+            self.is_words and all(_DATE.fullmatch(str(v).strip()) for v in values[self.odd][:50])
+        )
+
+    def parts(self, wanted: Wanted) -> Iterator[tuple[str, npt.NDArray[np.float64], bool]]:
+        """Features that the column becomes: name, values, and whether it is of categories."""
+        if self.is_words:
+            words = np.array(["" if gap else str(v).strip() for v, gap in self._each()])
+            known = sorted(set(words[~self.gaps].tolist()))
+            if wanted.categories == "onehot":
+                for word in known:
+                    yield f"{self.name}={word}", (words == word).astype(np.float64), True
+            else:
+                codes = np.searchsorted(known, words).astype(np.float64)
+                yield self.name, np.where(self.gaps, np.nan, codes), True
+        else:
+            yield self.name, self.number, False
+        if wanted.fill == "indicator" and self.gaps.any():
+            yield f"{self.name} is missing", self.gaps.astype(np.float64), False
+
+    def _each(self) -> Iterator[tuple[Any, bool]]:
+        return zip(self.values, self.gaps.tolist(), strict=True)
+
+
+def _without_slips(
+    table: Columns, columns: list[_Column], label: npt.NDArray[np.int64]
+) -> list[_Column]:
+    """The columns without those that number the rows and those that repeat the label, each of
+    which a remark names.
+    """
+    index = [one.name for one in columns if _is_index(one)]
+    same = [one.name for one in columns if one.name not in index and _repeats(one, label)]
+    for names, why in ((index, "the rows"), (same, "the classes as the label does")):
+        if names:
+            table.remarks.append(
+                f"{table.what}: {_columns(names)} {'number' if names[1:] else 'numbers'} {why} and "
+                f"{'are' if names[1:] else 'is'} no input; dataset.exclude=[] keeps every column"
+            )
+    return [one for one in columns if one.name not in {*index, *same}]
+
+
+def _is_index(one: _Column) -> bool:
+    """Whether a column is the index of a table, or holds the numbers of its rows in any order."""
+    if _INDEX.fullmatch(one.name.strip()):
+        return True
+    x, size = one.number, len(one.number)
+    if size < _FEWEST or not np.isfinite(x).all() or one.values.dtype.kind == "b":
+        return False
+    low = x.min()
+    return bool(low in (0, 1) and x.max() == low + size - 1 and len(np.unique(x)) == size)
+
+
+def _repeats(one: _Column, label: npt.NDArray[np.int64]) -> bool:
+    """Whether every class has one value of its own."""
+    if len(label) < _FEWEST or one.gaps.any():
+        return False
+    import pandas as pd
+
+    codes, known = pd.factorize(one.values)
+    classes = len(np.unique(label))
+    return len(known) == classes == len(np.unique(codes * (label.max() + 1) + label))
+
+
+def _tell(table: Columns, columns: Sequence[_Column], label: npt.NDArray[np.int64]) -> None:
+    """Remark on inputs that may be no inputs: numbers of a patient, and what a label was made
+    of.
+    """
+    rows = len(label)
+    if rows < _FEWEST:
+        return
+    for one in columns:
+        plain = np.isfinite(one.number).all()
+        whole = plain and bool((one.number == np.floor(one.number)).all())
+        if _KEY.fullmatch(one.name) and (whole or one.is_words):
+            if len(set(one.values.tolist())) > rows / 2:
+                table.remarks.append(
+                    f"{table.what}: column {one.name}, an input, looks like a number of the row; "
+                    f"dataset.exclude=[{one.name}] leaves it out"
+                )
+        elif plain and len(np.unique(one.number)) > len(np.unique(label)):
+            ends = sorted(
+                (float(one.number[label == k].min()), float(one.number[label == k].max()))
+                for k in np.unique(label)
+            )
+            if len(ends) > 1 and all(a[1] < b[0] for a, b in pairwise(ends)):
+                table.remarks.append(
+                    f"{table.what}: column {one.name}, an input, alone tells the classes apart; if "
+                    f"the label was made of it, dataset.exclude=[{one.name}] leaves it out"
+                )
+
+
+def _check(table: Columns, columns: Sequence[_Column], wanted: Wanted) -> None:
+    """Refuse columns that hold no numbers, or have gaps: all at once.
+
+    Raises:
+        DataError: with what each holds, and the keys that read it.
+    """
+    said = []
+    dates = [f"{one.name} ({_first(one)})" for one in columns if one.is_dates]
+    if dates:
+        said.append(f"dates in {_columns(dates)}: give a number of days, or leave them out")
+    mixed = [one for one in columns if one.odd.any() and not one.is_words and not one.is_dates]
+    for one in mixed:
+        row = int(np.flatnonzero(one.odd)[0])
+        said.append(
+            f"{shown(one.values[row])} in column {one.name}, row {row + 1}: features must be "
+            "numbers"
+        )
+    words = [one for one in columns if one.is_words and not one.is_dates]
+    commas = [one.name for one in words if all(map(_is_comma, one.values[one.odd][:50]))]
+    if commas:
+        said.append(f"decimal commas in {_columns(commas)}: dataset.decimal=',' reads them")
+    words = [one for one in words if one.name not in commas]
+    many = [one.name for one in words if len(set(one.values[one.odd].tolist())) > _MOST]
+    if wanted.categories is None and words:
+        each = [f"{one.name} ({_first(one)})" for one in words]
+        said.append(
+            f"words in {_columns(each)}: features must be numbers; dataset.categories=onehot reads "
+            "words"
+        )
+    elif many:
+        said.append(
+            f"more than {_MOST} different words in {_columns(many)}: they are no categories"
+        )
+    gaps = [one for one in columns if one.gaps.any() and not one.is_dates]
+    gaps = [one for one in gaps if not (one.is_words and wanted.categories)]
+    if wanted.fill is None and gaps:
+        each = [f"{one.name} ({counted(int(one.gaps.sum()), 'row')})" for one in gaps]
+        first = f", first in row {int(np.flatnonzero(gaps[0].gaps)[0]) + 1}"
+        said.append(f"no value in {_columns(each)}{first}: dataset.fill=median fills gaps")
+    if said:
+        out = "; dataset.exclude or dataset.features leaves columns out"
+        raise DataError(f"{table.what} has {'; and '.join(said)}{out}")
+    for one in columns:
+        if one.gaps.all():
+            raise DataError(
+                f"{table.what} has no value in any row of column {one.name}: "
+                f"dataset.exclude=[{one.name}] leaves it out"
+            )
+        numbers = one.number[~np.isnan(one.number)]
+        if largest := vanishing(numbers):
+            raise DataError(
+                f"{table.what} has at most {largest:.2g} in column {one.name}: {TOO_SMALL}"
+            )
+        # NaN of an array of floats is a gap here, as pandas has it
+        odd = np.flatnonzero(np.abs(np.nan_to_num(one.number)) > np.finfo(np.float32).max)
+        if len(odd):
+            raise DataError(
+                f"{table.what} has {one.number[odd[0]]} in column {one.name}, row {odd[0] + 1}: "
+                "features must be finite numbers that fit float32"
+            )
+
+
+def _columns(names: Sequence[str]) -> str:
+    return f"{'columns' if names[1:] else 'column'} {few(names)}"
+
+
+def _first(one: _Column) -> str:
+    row = int(np.flatnonzero(one.odd)[0]) if one.odd.any() else int(np.flatnonzero(~one.gaps)[0])
+    return f"{shown(one.values[row])} in row {row + 1}"
+
+
+def _is_comma(value: object) -> bool:
+    return isinstance(value, str) and bool(_COMMA.fullmatch(value.strip()))
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(cast(Any, value))
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return "_" not in str(value)  # which Python's own numbers may hold

@@ -1,0 +1,342 @@
+"""What tables hold that is no input, no class and no client of its own, and how they are scaled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedclust.config.build import federate
+from fedclust.config.schema import relevant
+from fedclust.core.federation import build, summary, write_table
+from fedclust.core.types import Dataset, Federation
+from fedclust.datasets.csv import Csv
+from fedclust.datasets.npz import Npz
+from fedclust.helpers.errors import ConfigError, DataError, UserError
+from fedclust.partitions.from_file import FromFile
+from fedclust.partitions.iid import IID
+from fedclust.partitions.natural import Natural
+
+ROWS = 60
+RNG = np.random.default_rng(0)
+TABLE = pd.DataFrame(
+    {
+        "age": RNG.integers(20, 80, ROWS),
+        "chol": RNG.normal(200, 30, ROWS).round(1),
+        "label": RNG.integers(0, 2, ROWS),
+        "who": [f"h{i % 3}" for i in range(ROWS)],
+    }
+)
+CPU = torch.device("cpu")
+
+
+def load(table: pd.DataFrame, folder: Path, *, index: bool = False, **options: Any) -> Dataset:
+    table.to_csv(folder / "t.csv", index=index)
+    return Csv(path=str(folder / "t.csv"), client="who", **options).load()
+
+
+@pytest.mark.parametrize(
+    ("more", "index"),
+    [
+        ({}, True),  # "Unnamed: 0"
+        ({"index": 5}, False),
+        ({"__index_level_0__": range(ROWS)}, False),
+        ({"nummer": RNG.permutation(ROWS) + 1}, False),
+        ({"outcome": TABLE["label"].map({0: "no", 1: "yes"})}, False),
+        ({"twice": 1 - TABLE["label"]}, False),
+    ],
+    ids=lambda one: "/".join(one) if isinstance(one, dict) else str(one),
+)
+def test_row_numbers_and_copies_of_the_label_are_no_inputs(
+    more: dict[str, Any], index: bool, tmp_path: Path
+) -> None:
+    dataset = load(TABLE.assign(**more), tmp_path, index=index)
+    assert dataset.names.features == ("age", "chol")
+    (remark,) = dataset.remarks
+    assert f"t.csv: column {next(iter(more), 'Unnamed: 0')} numbers the" in remark
+    assert "dataset.exclude=[] keeps every column" in remark
+    if "outcome" not in more:  # words
+        assert load(TABLE.assign(**more), tmp_path, index=index, exclude=[]).shape == (3,)
+
+
+def test_an_index_of_parquet_is_no_input(tmp_path: Path) -> None:
+    table = TABLE.drop(columns="who").sample(frac=1, random_state=1).reset_index()
+    table.to_parquet(tmp_path / "t.parquet")
+    dataset = Csv(path=str(tmp_path / "t.parquet")).load()
+    assert dataset.names.features == ("age", "chol")
+
+
+def test_columns_are_left_out_by_name_and_suspects_are_named(tmp_path: Path) -> None:
+    suspects = TABLE.assign(
+        patient_id=RNG.integers(10**6, 10**7, ROWS), severity=3 * TABLE["label"] + RNG.random(ROWS)
+    )
+    dataset = load(suspects, tmp_path)
+    assert [remark.split(":", 2)[2].split(",")[0] for remark in dataset.remarks] == [
+        " column patient_id",
+        " column severity",
+    ]
+    assert "alone tells the classes apart" in dataset.remarks[1]
+    left = load(suspects, tmp_path, exclude=["patient_id", "severity"])
+    assert (left.names.features, left.remarks) == (("age", "chol"), ())
+    with pytest.raises(DataError, match=r"no column id, which dataset.exclude names"):
+        load(suspects, tmp_path, exclude=["id"])
+    with pytest.raises(ConfigError, match=r"dataset.exclude=\['age'\] is not allowed: null with"):
+        load(suspects, tmp_path, exclude=["age"], features=["chol"])
+
+
+def test_blanks_around_words_make_no_class_or_client(tmp_path: Path) -> None:
+    words = TABLE["label"].map({0: "no", 1: "yes"})
+    words[3], words[7] = words[3] + " ", "\t" + words[7]
+    who = TABLE["who"].where(TABLE.index % 7 > 0, TABLE["who"] + " ")
+    dataset = load(TABLE.assign(label=words, who=who), tmp_path)
+    assert dataset.names.classes == ("no", "yes")
+    assert dataset.names.clients == ("h0", "h1", "h2")
+    assert len(dataset.remarks) == 2
+    assert "column label: blanks around words are left out" in dataset.remarks[0]
+    small = load(TABLE.assign(who=who.replace("h1", "H0")), tmp_path)
+    assert "'H0' and 'h0' differ in capitals or blanks only" in small.remarks[1]
+    assert small.names.clients == ("H0", "h0", "h1", "h2")
+
+
+def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,label,x\n1,0,2\n2,1,3\n")
+    with pytest.raises(DataError, match="has several columns named x: give each a name"):
+        Csv(path=str(tmp_path / "t.csv")).load()
+
+
+def test_byte_order_marks_semicolons_and_decimal_commas(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_bytes(b"\xef\xbb\xbflabel;x\n0;1,5\n1;2,5\n0;3,5\n1;4,25\n")
+    with pytest.raises(DataError, match=r"a single column, label;x: dataset.separator=';'"):
+        Csv(path=str(file)).load()
+    given = {"path": str(file), "separator": ";", "normalise": "none", "test_share": 0.5}
+    with pytest.raises(DataError, match=r"decimal commas in column x: dataset.decimal=','"):
+        Csv(**given).load()
+    dataset = Csv(**given, decimal=",").load()
+    both = torch.cat([dataset.x_train, dataset.x_test]).flatten().sort().values
+    assert both.tolist() == [1.5, 2.5, 3.5, 4.25]
+    with pytest.raises(ConfigError, match=r"dataset.decimal=; is not allowed: another sign"):
+        Csv(path=str(file), separator=";", decimal=";")
+
+
+def test_all_that_is_wrong_with_columns_is_told_at_once(tmp_path: Path) -> None:
+    odd = TABLE.assign(sex="m", when="2020-01-31", ca=np.where(TABLE.index % 3, 1.0, np.nan))
+    odd["chol"] = odd["chol"].where(odd.index != 4)
+    odd["age"] = odd["age"].astype(object).where(odd.index != 5, "old")
+    with pytest.raises(DataError) as error:
+        load(odd, tmp_path)
+    for part in (
+        "dates in column when (2020-01-31 in row 1)",
+        "old in column age, row 6: features must be numbers",
+        "words in column sex (m in row 1)",
+        "no value in columns chol (1 row), ca (20 rows), first in row 5: dataset.fill=median",
+        "dataset.exclude or dataset.features leaves columns out",
+    ):
+        assert part in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_several_columns_name_a_client(tmp_path: Path) -> None:
+    table = TABLE.assign(lea=np.arange(ROWS) % 2)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    dataset = Csv(path=str(tmp_path / "t.csv"), client=["lea", "who"], test_share=0).load()
+    assert dataset.names.clients == ("0/h0", "0/h1", "0/h2", "1/h0", "1/h1", "1/h2")
+    assert dataset.names.features == ("age", "chol")
+    assert dataset.owner is not None
+    assert dataset.owner[:4].tolist() == [0, 4, 2, 3]
+
+
+def test_a_class_of_test_rows_only_is_refused(tmp_path: Path) -> None:
+    part = np.where(TABLE.index < 40, "train", "test")
+    label = np.where(TABLE.index == 50, "rare", TABLE["label"].map({0: "no", 1: "yes"}))
+    with pytest.raises(DataError, match="has test rows of class rare, but none to train on"):
+        load(TABLE.assign(part=part, label=label), tmp_path, split="part")
+
+
+def test_every_client_tests_on_its_classes_by_their_shares(tmp_path: Path) -> None:
+    table = pd.concat([TABLE] * 5, ignore_index=True).assign(
+        label=np.arange(300) // 3 % 5 == 0, who=[f"h{i % 3}" for i in range(300)]
+    )
+    for seed in range(5):  # 100 rows and 20 of the class in each client
+        dataset = load(table, tmp_path, data_seed=seed)
+        assert dataset.test_owner is not None
+        for client in range(3):
+            assert int(dataset.y_test[dataset.test_owner == client].sum()) == 4
+
+
+def seen(fed: Federation, rows: torch.Tensor) -> torch.Tensor:
+    """What a model sees of some rows, [n, F] float64."""
+    return fed.pool.inputs(rows.long()).double()
+
+
+@pytest.mark.parametrize("word", ["mean_std", "client"])
+def test_a_large_mean_loses_nothing(word: str, tmp_path: Path) -> None:
+    seconds = 1.7e9 + RNG.random(ROWS)
+    dataset = load(TABLE.assign(seconds=seconds), tmp_path, normalise=word, test_share=0)
+    fed = federate(dataset, Natural(train_fraction=0.5), [0], CPU)[0]
+    for rows in [fed.train.index] if word == "mean_std" else map(fed.train.of_client, range(3)):
+        values = seconds[rows]
+        exact = (values - values.mean()) / values.std()
+        np.testing.assert_allclose(seen(fed, rows)[:, 2], exact, atol=1e-4)
+    lost = load(TABLE.assign(seconds=seconds), tmp_path, normalise="none")
+    assert "column seconds has 60 values, of which float32 tells 1 apart" in lost.remarks[0]
+
+
+def test_npz_with_a_large_mean_and_whole_numbers_of_64_bits(tmp_path: Path) -> None:
+    x = 10**12 + RNG.integers(0, 9, (40, 2))
+    y = np.arange(40) % 2
+    np.savez(tmp_path / "t.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
+    dataset = Npz(path=str(tmp_path / "t.npz")).load()
+    exact = (x[30:] - x[:30].mean(0)) / x[:30].std(0)
+    np.testing.assert_allclose(dataset.x_test * dataset.scale + dataset.shift, exact, atol=1e-4)
+
+
+def check_scaled_by_training_rows(fed: Federation) -> None:
+    inputs = seen(fed, fed.train.index)
+    np.testing.assert_allclose(inputs.mean(0), 0, atol=1e-5)
+    np.testing.assert_allclose(inputs.std(0, correction=0), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"test_share": 0}, {"data_seed": 3}])
+@pytest.mark.parametrize("validation", [0.0, 0.25])
+def test_no_test_row_moves_the_scale(
+    options: dict[str, Any], validation: float, tmp_path: Path
+) -> None:
+    dataset = load(TABLE, tmp_path, **options)
+    feds = federate(dataset, Natural(train_fraction=0.5), [0, 1], CPU, validation)
+    for fed in feds.values():
+        check_scaled_by_training_rows(fed)
+        rows = torch.cat([split.index for split in fed.splits.values()])
+        order = torch.cat([dataset.x_train, dataset.x_test])
+        assert torch.equal(order[fed.pool.row(rows).long(), 0].sort().values.int(), ages())
+    # a seed alone sees the same
+    alone = federate(dataset, Natural(train_fraction=0.5), [1], CPU, validation)[1]
+    assert torch.equal(seen(alone, alone.test.index), seen(feds[1], feds[1].test.index))
+    assert summary(alone) == summary(feds[1])
+
+
+def ages() -> torch.Tensor:
+    return torch.tensor(sorted(TABLE["age"]), dtype=torch.int32)
+
+
+def test_a_partition_file_scales_by_its_training_rows(tmp_path: Path) -> None:
+    dataset = load(TABLE, tmp_path, test_share=0)
+    write_table(tmp_path / "p.parquet", build(dataset, Natural(train_fraction=0.5), 0))
+    partition = FromFile(path=str(tmp_path / "p.parquet"), base=IID(num_clients=1))
+    feds = federate(dataset, partition, [0, 1], CPU)
+    check_scaled_by_training_rows(feds[0])
+    assert feds[1].pool.copies == 1  # both seeds have the same training rows
+
+
+def test_a_scale_that_saw_no_test_row_stays_as_it_is(tmp_path: Path) -> None:
+    dataset = load(TABLE, tmp_path, data_seed=0)
+    fed = federate(dataset, Natural(), [0, 1], CPU)[1]
+    assert torch.equal(fed.pool.scale, dataset.scale)
+    assert torch.equal(fed.pool.x[: len(dataset.x_train)], dataset.x_train)
+
+
+def test_clients_are_scaled_by_their_own_training_rows(tmp_path: Path) -> None:
+    far = TABLE.assign(chol=TABLE["chol"] + 1000 * TABLE["who"].str[1].astype(int), one=5)
+    far.loc[far["who"] == "h1", "age"] = 40
+    fed = federate(load(far, tmp_path, normalise="client"), Natural(), [0, 1], CPU)[1]
+    for client in range(3):
+        inputs = seen(fed, fed.train.of_client(client))
+        np.testing.assert_allclose(inputs.mean(0), 0, atol=1e-5)
+        wanted = [0 if client == 1 else 1, 1, 0]  # what is constant becomes 0
+        np.testing.assert_allclose(inputs.std(0, correction=0), wanted, atol=1e-5)
+        tests = seen(fed, fed.test.of_client(client))
+        assert float(tests[:, 1].abs().max()) < 4
+
+
+def test_channels_of_a_series_are_scaled_one_by_one(tmp_path: Path) -> None:
+    x = RNG.normal(0, 1, (30, 3, 8)) * np.array([1, 100, 0.01])[:, None] + 5
+    y = np.arange(30) % 2
+    np.savez(tmp_path / "t.npz", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:])
+    for word, remarks in (("mean_std", 1), ("by_row", 0)):
+        dataset = Npz(path=str(tmp_path / "t.npz"), normalise=word).load()
+        inputs = (dataset.x_train * dataset.scale + dataset.shift).double()
+        np.testing.assert_allclose(inputs.mean((0, 1, 3)), 0, atol=1e-4)
+        np.testing.assert_allclose(inputs.std((0, 1, 3), correction=0), 1, atol=1e-4)
+        assert len(dataset.remarks) == remarks
+    flat = {"x_train": x[:20].reshape(20, -1), "x_test": x[20:].reshape(10, -1)}
+    np.savez(tmp_path / "flat.npz", **flat, y_train=y[:20], y_test=y[20:])
+    with pytest.raises(ConfigError, match=r"dataset.normalise=by_row is not allowed: mean_std"):
+        Npz(path=str(tmp_path / "flat.npz"), normalise="by_row").load()
+
+
+@pytest.mark.parametrize(
+    ("fill", "values"),
+    [("median", [2.0]), ("mean", [3.25]), ("most_frequent", [2.0]), ("indicator", [3.25, 1.0])],
+)
+def test_gaps_become_what_training_rows_say(fill: Any, values: list[float], tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "x,z,label,part\n2,1,0,train\n2,2,1,train\n?,3,0,train\n,4,1,train\n1,5,0,train\n"
+        "8,6,1,train\n,7,0,test\n900,8,1,test\n"
+    )
+    given = {"path": str(tmp_path / "t.csv"), "split": "part", "normalise": "none"}
+    dataset = Csv(**given, fill=fill).load()
+    fed = federate(dataset, IID(num_clients=2), [0, 1], CPU)[1]
+    x = fed.pool.x[fed.pool.row(torch.arange(8))]
+    at = [list(dataset.names.features).index("x")] + [
+        i for i, name in enumerate(dataset.names.features) if name == "x is missing"
+    ]
+    for row in (2, 3, 6):
+        assert x[row, at].tolist() == values
+    assert x[7, at[0]] == 900
+
+
+def test_categories_and_words_that_only_tests_have(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "c,x,label,part\nred,1,0,train\nblue,2,1,train\nred,3,0,train\n,4,1,train\n"
+        "green,5,0,test\nblue,6,1,test\n"
+    )
+    given = {"path": str(tmp_path / "t.csv"), "split": "part", "normalise": "none"}
+    dataset = Csv(**given, categories="onehot").load()
+    assert dataset.names.features == ("c=blue", "c=green", "c=red", "x")
+    x = federate(dataset, IID(num_clients=2), [0], CPU)[0].pool.x[:, :3]
+    assert x[:4].tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 0]]
+    assert x[4:].tolist() == [[0, 0, 0], [1, 0, 0]]  # green is unknown
+    dataset = Csv(**given, categories="ordinal").load()
+    x = federate(dataset, IID(num_clients=2), [0], CPU)[0].pool.x[:, 0]
+    assert x.tolist() == pytest.approx([2, 0, 2, 4 / 3, 4 / 3, 0])
+
+
+def test_a_feature_without_a_training_value_is_named(tmp_path: Path) -> None:
+    table = TABLE.assign(chol=np.where(TABLE.index == 7, 1.0, np.nan))
+    part = np.where(TABLE.index == 7, "test", "train")
+    dataset = load(table.assign(part=part), tmp_path, split="part", fill="mean")
+    with pytest.raises(DataError, match="no training row has a value in column chol"):
+        federate(dataset, Natural(min_train=1), [0], CPU)
+
+
+def test_clients_classes_and_groups_keep_their_names(tmp_path: Path) -> None:
+    table = TABLE.assign(land=TABLE["who"].map({"h0": "north", "h1": "south", "h2": "north"}))
+    few = table[(table["who"] != "h1") | (table.index < 6)]
+    fed = build(load(few, tmp_path, group="land", test_share=0.2), Natural(min_train=5), 1)
+    names = summary(fed)["names"]
+    assert names["clients"] == ["h0", "h2"]
+    assert (names["groups"], names["classes"]) == (["north", "south"], ["0", "1"])
+    assert names["features"] == ["age", "chol"]
+    dealt = build(load(few, tmp_path, exclude=["land"]), IID(num_clients=2), 0)
+    assert "clients" not in summary(dealt)["names"]
+
+
+def test_options_from_before_do_not_change_the_hash() -> None:
+    old = {"dataset": {"_target_": "fedclust.datasets.csv.Csv", "path": "a.csv", "label": "y"}}
+    later = {"exclude": None, "fill": None, "categories": None, "separator": ",", "decimal": "."}
+    assert relevant({"dataset": {**old["dataset"], **later}}) == relevant(old)
+    assert relevant({"dataset": {**old["dataset"], **later, "fill": "mean"}}) != relevant(old)
+    mine = {"dataset": {"_target_": "mine.Table", "fill": None}}
+    assert relevant(mine) == mine
+
+
+def test_two_clients_of_one_row_cannot_be_scaled_apart(tmp_path: Path) -> None:
+    dataset = load(TABLE, tmp_path, normalise="client", test_share=0)
+    (tmp_path / "p.csv").write_text("split,client,row\ntrain,0,1\ntrain,1,1\ntest,0,3\ntest,1,4\n")
+    partition = FromFile(path=str(tmp_path / "p.csv"), base=IID(num_clients=1))
+    with pytest.raises(UserError, match="two clients own one row"):
+        federate(dataset, partition, [0], CPU)

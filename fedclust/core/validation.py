@@ -27,7 +27,7 @@ def drawn_test(
         size: N.
         share: in [0, 1).
         seed: decides which.
-        y: [N] int64 classes; None where there are none.
+        y: [N] int64 classes; None, or other targets, where there are none.
     """
     tests = torch.zeros(size, dtype=torch.bool)
     if share == 0:
@@ -35,7 +35,8 @@ def drawn_test(
     whose = torch.zeros(size, dtype=torch.int64) if owner is None else owner
     start = torch.cat([whose.new_zeros(1), whose.bincount().cumsum(0)])
     own = Split(whose.argsort(stable=True).to(torch.int32), start)
-    classes = torch.zeros_like(whose) if y is None else y
+    alike = y is None or y.dim() > 1 or y.is_floating_point()
+    classes = torch.zeros_like(whose) if alike else y
     place = _place_in_line(own, classes, Stream.of(seed, "test share"))
     wanted = (share * own.count.double()).ceil().long()
     tests[own.index.long()] = place < wanted[own.owner_and_place()[0]]

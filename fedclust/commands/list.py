@@ -13,8 +13,6 @@ from fedclust.config.tree import choices, describe, groups
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.helpers.files import harmless
 from fedclust.launch.arguments import user_dir, without_user_dir
-from fedclust.launch.scales import COSTS, scales_of
-from fedclust.launch.sweep import num_jobs
 
 
 def command(arguments: Sequence[str]) -> None:
@@ -81,6 +79,8 @@ def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
     """Of every experiment the name, number of jobs, what the laptop scale costs, and what it is."""
     import yaml
 
+    from fedclust.launch.sweep import num_jobs
+
     rows: list[tuple[str, ...]] = []
     for name, file in files.items():
         node = yaml.load(
@@ -95,6 +95,9 @@ def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
 
 def laptop_costs(file: Path) -> str:
     """Hours of one core and memory of an experiment at scale=laptop, "" where nobody says."""
+    # here, because Hydra, which it imports, takes as long as all else of `fedclust list`
+    from fedclust.launch.scales import COSTS, scales_of
+
     costs = scales_of(file).get("laptop", {}).get(COSTS)
     if not costs:
         return ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -23,6 +24,7 @@ KEYS = {
     "run": "what of the paper has been run, and its limits here",
     "look": "colour and line in figures, two numbers from 0",
     "sends": "models sent in T rounds of K of N clients in C clusters, by default options",
+    "space": "hyper-parameters that `fedclust tune` searches beside those of every method",
     "small": "options that suit the small jobs of the tests",
     "joins": "sampled, where a client is served only after its first round",
 }
@@ -35,9 +37,9 @@ def is_told(file: Mapping[Any, Any]) -> bool:
 
 
 @cache
-def about(algorithm: str) -> Mapping[str, Any]:
-    """What a shipped method's file says by `KEYS`; nothing of other methods."""
-    file = CONF / "algorithm" / f"{algorithm}.yaml"
+def about(algorithm: str, tree: Path = CONF) -> Mapping[str, Any]:
+    """What a method's file in a config tree says by `KEYS`; nothing of methods it does not have."""
+    file = tree / "algorithm" / f"{algorithm}.yaml"
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     below = text.partition(f"\n{KEY}:\n")[2]
     return yaml.safe_load(below) or {}

@@ -1,7 +1,7 @@
 """What is searched: values by key, as Hydra's sweeps write them.
 
-`conf/space/shared.yaml` is for every method, `conf/space/METHOD.yaml` for one more; what is typed
-takes the place of both.
+`space/shared.yaml` is for every method, and `about: space:` in a method's file adds to it; what is
+typed takes the place of both. A file `space/METHOD.yaml` of a user's own replaces the second.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from hydra.core.override_parser.types import (
 )
 from omegaconf import DictConfig, OmegaConf
 
+from fedclust.config.about import about
 from fedclust.config.schema import is_setting
 from fedclust.helpers.errors import require
 from fedclust.helpers.files import harmless
@@ -160,7 +161,10 @@ def space_of(
     Raises:
         ConfigError: for a key that the method does not read, or nothing to search.
     """
-    shared, own = (_file(roots, name) for name in (SHARED, algorithm))
+    shared = _file(roots, SHARED) or []
+    own = _file(roots, algorithm)
+    if own is None:
+        own = _of_method(roots, algorithm)
     fixed = {one.key_or_group for one in typed if not one.is_sweep_override()}
     asked = [one for one in typed if one.is_sweep_override()]
     found = {one.key_or_group: one for one in (*shared, *own, *asked)}
@@ -231,13 +235,25 @@ def _is_read(composed: DictConfig, dimension: Dimension, default: Value) -> bool
     return any(one != seen[0] for one in seen)
 
 
-def _file(roots: Sequence[Path], name: str) -> list[Override]:
-    """The sweeps of a file of a config tree; nothing where there is none."""
+def _file(roots: Sequence[Path], name: str) -> list[Override] | None:
+    """The sweeps of the first tree with a file of this name; None where there is none."""
     file = next((f for root in roots if (f := root / "space" / f"{name}.yaml").is_file()), None)
     if file is None:
-        return []
-    node = yaml.safe_load(harmless(file).read_text(encoding="utf-8")) or {}
-    require(isinstance(node, dict), "space", file, f"a mapping of keys to {_SWEEPS}")
+        return None
+    return _sweeps(file, yaml.safe_load(harmless(file).read_text(encoding="utf-8")) or {})
+
+
+def _of_method(roots: Sequence[Path], algorithm: str) -> list[Override]:
+    """The sweeps that a method's file states."""
+    for root in roots:
+        if space := about(algorithm, root).get("space"):
+            return _sweeps(root / "algorithm" / f"{algorithm}.yaml", space)
+    return []
+
+
+def _sweeps(file: Path, node: Any) -> list[Override]:
+    """A mapping of keys to what is tried."""
+    require(isinstance(node, dict), f"{file}: space", node, f"a mapping of keys to {_SWEEPS}")
     found = OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in node.items()])
     for one in found:
         key = f"{file}: {one.key_or_group}"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, open_dict
 
 import fedclust.launch.compose  # noqa: F401 - registers the schema
+from fedclust.config.about import about
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch.job_folder import job_folder
@@ -20,7 +19,8 @@ from fedclust.launch.scales import parsed
 from fedclust.tuning.space import Dimension, num_settings, space_of, written
 from fedclust.tuning.tuned import with_values
 
-FILES = {file.stem: file for file in (CONF / "space").glob("*.yaml")}
+METHODS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
+SPACES = {name: about(name)["space"] for name in METHODS if "space" in about(name)}
 
 
 @cache
@@ -146,16 +146,22 @@ def test_values_are_put_in_and_reach_what_refers_to_them() -> None:
         with_values(config, {"solver.rate": 0.1})
 
 
-def test_every_file_is_for_a_method_and_says_what_it_adds() -> None:
-    methods = {file.stem for file in (CONF / "algorithm").glob("*.yaml")}
-    assert set(FILES) - {"shared"} <= methods
-    for file in FILES.values():
-        assert file.read_text().startswith("# ")
-        node: Any = yaml.safe_load(file.read_text())
+def test_a_method_of_ones_own_says_what_is_searched(tmp_path: Path) -> None:
+    (tmp_path / "algorithm").mkdir()
+    own = "defaults: [fedprox, _self_]\nabout:\n  space:\n    algorithm.solver.proximal: 1, 2\n"
+    (tmp_path / "algorithm" / "mine.yaml").write_text(own)
+    found = space_of(composed("algorithm=fedprox"), "mine", [], [tmp_path, CONF])
+    assert found["algorithm.solver.proximal"].words() == "1,2"
+
+
+def test_a_method_adds_few_keys_and_the_shared_file_has_no_others_beside_it() -> None:
+    assert [file.name for file in (CONF / "space").iterdir()] == ["shared.yaml"]
+    assert len(SPACES) == 17
+    for node in SPACES.values():
         assert 1 <= len(node) <= 2  # beside the learning rate, as much for every method
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", sorted(set(FILES) - {"shared"}))
-def test_every_key_of_a_file_is_read_and_its_default_inside(algorithm: str) -> None:
-    assert set(space(algorithm)) == {"solver.lr", *yaml.safe_load(FILES[algorithm].read_text())}
+@pytest.mark.parametrize("algorithm", sorted(SPACES))
+def test_every_key_of_a_space_is_read_and_its_default_inside(algorithm: str) -> None:
+    assert set(space(algorithm)) == {"solver.lr", *SPACES[algorithm]}

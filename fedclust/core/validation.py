@@ -35,8 +35,8 @@ def drawn_test(
     whose = torch.zeros(size, dtype=torch.int64) if owner is None else owner
     start = torch.cat([whose.new_zeros(1), whose.bincount().cumsum(0)])
     own = Split(whose.argsort(stable=True).to(torch.int32), start)
-    alike = y is None or y.dim() > 1 or y.is_floating_point()
-    classes = torch.zeros_like(whose) if alike else y
+    known = y is not None and y.dim() == 1 and not y.is_floating_point()
+    classes = y if y is not None and known else torch.zeros_like(whose)
     place = _place_in_line(own, classes, Stream.of(seed, "test share"))
     wanted = (share * own.count.double()).ceil().long()
     tests[own.index.long()] = place < wanted[own.owner_and_place()[0]]

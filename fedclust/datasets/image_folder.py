@@ -12,7 +12,7 @@ import torch
 import torchvision
 from torch import Tensor
 
-from fedclust.core.types import Dataset
+from fedclust.core.types import Dataset, Names
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.normalise import affine, check_word
 from fedclust.datasets.pictures import picture
@@ -58,6 +58,13 @@ class ImageFolder:
                 f"image_folder: class {odd} is not in both {path / 'train'} and {path / 'test'}: "
                 "add it"
             )
+        hidden = [one for part in ("train", "test") for one in _passed_over(path / part)]
+        remark = (
+            f"image_folder: {path}: passed over {len(hidden)} hidden or loose files and folders, "
+            f"such as {hidden[0].relative_to(path)}"
+            if hidden
+            else ""
+        )
         x_train, x_test = self._read(train), self._read(test)
         scale, shift = affine(self.normalise, x_train)
         return checked(
@@ -70,10 +77,12 @@ class ImageFolder:
                 num_classes=len(train.classes),
                 scale=scale,
                 shift=shift,
+                names=Names(classes=tuple(train.classes)),
+                remarks=(remark,) if remark else (),
             )
         )
 
-    def _find(self, folder: Path) -> torchvision.datasets.ImageFolder:
+    def _find(self, folder: Path) -> _Shown:
         if not folder.is_dir():
             raise DataError(
                 f"image_folder: {folder} not found: set dataset.path to a folder with train/ and "
@@ -83,11 +92,11 @@ class ImageFolder:
         return read(
             "image_folder",
             folder,
-            lambda: torchvision.datasets.ImageFolder(folder, is_valid_file=_is_shown),
+            lambda: _Shown(folder, is_valid_file=lambda file: _is_shown(file, folder)),
             key="dataset.path",
         )
 
-    def _read(self, found: torchvision.datasets.ImageFolder) -> Tensor:
+    def _read(self, found: _Shown) -> Tensor:
         channels = 1 if self.grayscale else 3
         images = np.empty((len(found.samples), self.size, self.size, channels), dtype=np.uint8)
         for row, (file, _) in enumerate(found.samples):
@@ -100,26 +109,48 @@ class ImageFolder:
         return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
 
-def _is_shown(path: str) -> bool:
-    """Whether a file is no hidden one."""
-    return not Path(path).name.startswith(".")
+class _Shown(torchvision.datasets.ImageFolder):
+    """The pictures of all classes whose folders are not hidden."""
+
+    def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
+        """Names of the classes in sorted order, and their numbers."""
+        found, _ = super().find_classes(directory)
+        names = [name for name in found if not name.startswith(".")]
+        return names, {name: number for number, name in enumerate(names)}
+
+
+def _is_shown(path: str | Path, folder: Path) -> bool:
+    """Whether neither a file nor a folder around it, inside of `folder`, is hidden."""
+    return not any(part.startswith(".") for part in Path(path).relative_to(folder).parts)
+
+
+def _passed_over(folder: Path) -> list[Path]:
+    """Hidden files and folders, and files beside the folders of the classes."""
+    loose = [one for one in folder.iterdir() if one.is_file()]
+    return sorted({*loose, *(one for one in folder.rglob(".*") if _is_shown(one.parent, folder))})
 
 
 def _check_files(folder: Path) -> None:
-    """Refuse a file that is no picture, and a link to a folder that holds it: what is passed over
-    without a word is missed, and what is met again counts twice.
+    """Refuse a file that is no picture, and a folder that is met twice: what is passed over without
+    a word is missed, and what is met again counts twice.
 
     Raises:
         DataError: naming the first.
     """
+    met: dict[Path, Path] = {}
     for place, folders, files in os.walk(folder, followlinks=True):
         here = Path(place)
-        for link in (here / name for name in sorted(folders) if (here / name).is_symlink()):
-            if here.resolve().is_relative_to(link.resolve()):
-                raise DataError(f"image_folder: {link} is a link to a folder above it: remove it")
-        for name in sorted(files) if here != folder else ():
-            if _is_shown(name) and Path(name).suffix.lower() not in _KINDS:
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        first = met.setdefault(here.resolve(), here)
+        if first != here:
+            raise DataError(
+                f"image_folder: {here} is the folder {first}, by a link: remove one of them"
+            )
+        for file in (here / name for name in sorted(files) if here != folder):
+            if not _is_shown(file, folder):
+                continue
+            if file.suffix.lower() not in _KINDS or not file.is_file():
                 raise DataError(
-                    f"image_folder: {here / name} is no picture that is read here "
+                    f"image_folder: {file} is no picture that is read here "
                     f"({', '.join(_KINDS)}): convert it or take it out"
                 )

@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageOps
 
 Bytes = npt.NDArray[np.uint8]
 
 
 def picture(source: str | IO[bytes], size: int | None, grayscale: bool) -> Bytes:
-    """The picture of a file, [size, size, 1 or 3] uint8, or of its own size [H, W, 1 or 3].
+    """The picture of a file as a viewer shows it, [size, size, 1 or 3] uint8, or of its own size
+    [H, W, 1 or 3].
 
     Args:
         source: a path, or an open file.
         size: side after resizing, pixels; None leaves it.
         grayscale: one channel instead of three.
+
+    Raises:
+        ValueError: it holds several, or numbers that no viewer shows alike.
     """
+    if isinstance(source, str) and Path(source).is_fifo():  # which would be waited for
+        raise ValueError("it is a pipe")
     with Image.open(source) as image:
-        plain = image.convert("L" if grayscale else "RGB")
+        pages = getattr(image, "n_frames", 1)
+        if pages > 1 and image.format != "MPO":  # a camera's second view of the same
+            raise ValueError(f"it holds {pages} pages or frames, and one is needed")
+        plain = _as_shown(ImageOps.exif_transpose(image)).convert("L" if grayscale else "RGB")
     kept = plain if size is None else plain.resize((size, size))
     values = np.asarray(kept, dtype=np.uint8)
     return values.reshape(*values.shape[:2], -1)
+
+
+def _as_shown(image: Image.Image) -> Image.Image:
+    """A picture of 8 bits as a viewer shows it: 16 bits on the scale of 8, what is transparent on
+    white.
+
+    Raises:
+        ValueError: its numbers have no scale that a viewer would know.
+    """
+    if image.mode.startswith("I;16"):
+        values = np.asarray(image).astype(np.uint16)
+        return Image.fromarray(((values + 128.0) // 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError(
+            f"its numbers are of mode {image.mode}, whose white nobody knows: save 8 or 16 bits "
+            "each, or give dataset=npz the numbers"
+        )
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        shown = Image.new("RGBA", image.size, "white")
+        shown.alpha_composite(image.convert("RGBA"))
+        return shown.convert("RGB")
+    return image

@@ -208,5 +208,5 @@ def test_files_of_an_image_folder_are_read_or_named(tmp_path: Path) -> None:
         ImageFolder(path=str(tmp_path), size=4).load()
     (tmp_path / "train" / "a" / "notes.txt").unlink()
     (tmp_path / "train" / "a" / "loop").symlink_to(tmp_path / "train" / "a")
-    with pytest.raises(DataError, match="is a link to a folder above it"):
+    with pytest.raises(DataError, match=r"a/loop is the folder .*train/a, by a link"):
         ImageFolder(path=str(tmp_path), size=4).load()

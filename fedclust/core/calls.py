@@ -1,11 +1,11 @@
 """What is asked of an engine, as values: local training, sums of it, losses, gradients, their
-alignment with directions, and tests of C rows.
+alignment with directions, tests and predictions of C rows.
 
 A call holds the tensors of all its rows. Calls of one `kind` can be merged into one, a call can be
 reduced to some of its rows, and a result can be cut again. The symbols of the shape comments are
 those of `fedclust.types`.
 
-Longer than other files because the seven calls share what merges,
+Longer than other files because the eight calls share what merges,
 reduces and cuts them: whoever adds a call reads all of them.
 """
 
@@ -586,8 +586,8 @@ class AlignCall(Call[Alignment]):
 
 
 @dataclass(frozen=True)
-class TestCall(Call[TestResult]):
-    """Test of models[label[i]], or of a mixture of all models, on row i.
+class _Looking(Call[R_co]):
+    """What models[label[i]], or a mixture of all models, makes of the examples of row i.
 
     Attributes:
         models: [K, P].
@@ -597,10 +597,6 @@ class TestCall(Call[TestResult]):
             them; None for one model per row.
     """
 
-    doing: ClassVar[str] = "testing"
-
-    __test__ = False  # pytest: not a test
-
     models: Tensor = field(metadata=_OF_MODELS)
     label: Tensor = field(metadata=_LABEL)
     shards: Shards
@@ -609,7 +605,26 @@ class TestCall(Call[TestResult]):
     @property
     def kind(self) -> Hashable | None:
         """See `Call`: mixtures are of one seed's models."""
-        return "test" if self.weight is None else None
+        return self.doing if self.weight is None else None
+
+
+@dataclass(frozen=True)
+class TestCall(_Looking[TestResult]):
+    """Test of the rows; see `_Looking` for the fields."""
+
+    doing: ClassVar[str] = "testing"
+
+    __test__ = False  # pytest: not a test
+
+
+@dataclass(frozen=True)
+class PredictCall(_Looking[Tensor]):
+    """Outputs for each example, [C, n, Y] float32, 0 past the count: those of the model, or such by
+    which one model would say what a mixture says. Of classes they may be log-probabilities, which
+    say the same.
+    """
+
+    doing: ClassVar[str] = "predicting"
 
 
 def on_rows(

@@ -79,6 +79,11 @@ class Pool:
     copies: int = 1
 
     @property
+    def width(self) -> int:
+        """Y, the numbers that a model gives for an example."""
+        return self.task.width(self.num_classes)
+
+    @property
     def num_sums(self) -> int:
         """S, the sums of a test."""
         return len(self.task.sum_names(self.num_classes))

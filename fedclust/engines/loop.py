@@ -15,6 +15,7 @@ from fedclust.core.calls import (
     GradCall,
     LocalResult,
     LossCall,
+    PredictCall,
     Shards,
     TestCall,
     TestResult,
@@ -187,22 +188,42 @@ class LoopEngine(Computing[Runnable]):
         task = self.pool.task
         sums = loss_sum.new_zeros(len(shards), self.pool.num_sums)
         for row in range(len(shards)):
-            for x, y in self._blocks(shards, row):
-                if call.weight is None:
-                    outputs = self._load(call.models[call.label[row]])(x)
-                    losses = task.loss(outputs, y)
-                else:
-                    mixed = None
-                    for share, model in zip(call.weight[row], call.models, strict=True):
-                        mixed = task.mix(mixed, self._load(model)(x), share)
-                    assert mixed is not None
-                    outputs, losses = task.settle(mixed, y)
+            for outputs, losses, y in self._looked(call, row):
                 loss_sum[row] += losses.sum(dtype=torch.float64)
                 sums[row] += task.sums(outputs, y).sum(0, dtype=torch.float64)
             meter.add(1)
         return TestResult(loss_sum=loss_sum, sums=sums)
 
-    answers: ClassVar = by_rows(train, loss, grad, test)
+    @torch.no_grad()
+    def predict(self, call: PredictCall) -> Tensor:
+        """Outputs of models[label[i]], or of a mixture, for the examples of row i, [C, n, Y]."""
+        shards = call.shards
+        out = call.models.new_zeros(*shards.index.shape, self.pool.width)
+        for row in range(len(shards)):
+            said = [outputs for outputs, _, _ in self._looked(call, row)]
+            if said:
+                out[row, : int(shards.count[row])] = torch.cat(said)
+            meter.add(1)
+        return out
+
+    answers: ClassVar = {**by_rows(train, loss, grad, test), PredictCall: predict}
+
+    def _looked(
+        self, call: TestCall | PredictCall, row: int
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Outputs [b, Y], losses [b] and targets of one row's examples, block after block."""
+        task = self.pool.task
+        for x, y in self._blocks(call.shards, row):
+            if call.weight is None:
+                outputs = self._load(call.models[call.label[row]])(x)
+                losses = task.loss(outputs, y)
+            else:
+                mixed = None
+                for share, model in zip(call.weight[row], call.models, strict=True):
+                    mixed = task.mix(mixed, self._load(model)(x), share)
+                assert mixed is not None
+                outputs, losses = task.settle(mixed, y)
+            yield outputs, losses, y
 
     def _load(self, params: Tensor) -> Runnable:
         """A copy of the model with the parameters `params` [P], its own memory."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from fedclust.core.calls import (
     GradCall,
     LocalResult,
     LossCall,
+    PredictCall,
     Shards,
     TestCall,
     TestResult,
@@ -239,10 +241,41 @@ class VmapEngine(Computing[Runnable]):
         each_chunk(shards.count, self._rows(width), work)
         return TestResult(loss_sum=loss_sum, sums=total)
 
-    answers: ClassVar = by_rows(train, loss, grad, test)
+    @torch.no_grad()
+    def predict(self, call: PredictCall) -> Tensor:
+        """Outputs of models[label[i]], or of a mixture, for the examples of row i, [C, n, Y]."""
+        models, shards = call.models, call.shards
+        out = models.new_zeros(*shards.index.shape, self.pool.width)
+        each = _over_rows(partial(functional_call, self.model))
+        width = max(1, min(shards.index.shape[1], _WIDTH))
+
+        def work(rows: Tensor) -> None:
+            begin = 0
+            for index, real in _blocks(_cut(shards, rows), width):
+                x, y = self.pool.inputs(index), self.pool.y[index]
+                if call.weight is None:
+                    outputs = each(unflatten(models[call.label[rows]], self.layout), x)
+                else:
+                    outputs, _ = self._mixture(models, call.weight[rows], x, y)
+                outputs = outputs.view(*real.shape, -1).masked_fill(~real.unsqueeze(2), 0)
+                out[rows, begin : begin + real.shape[1]] = outputs.to(out.dtype)
+                begin += real.shape[1]
+
+        each_chunk(shards.count, self._rows(width), work)
+        return out
+
+    answers: ClassVar = {**by_rows(train, loss, grad, test), PredictCall: predict}
 
     def _mixed(self, models: Tensor, weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Losses [R, b] and what a test adds up [R, b, S], of mixtures.
+        """Losses [R, b] and what a test adds up [R, b, S], of mixtures; as `_mixture`."""
+        outputs, losses = self._mixture(models, weight, x, y)
+        sums = self.pool.task.sums(outputs, y.flatten(0, 1))
+        return losses.view(y.shape[:2]), sums.view(*y.shape[:2], -1)
+
+    def _mixture(
+        self, models: Tensor, weight: Tensor, x: Tensor, y: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs [R * b, Y] by which one model would say what mixtures say, and losses [R * b].
 
         Args:
             models: [K, P].
@@ -256,9 +289,7 @@ class VmapEngine(Computing[Runnable]):
             outputs = functional_call(self.model, params, (x.flatten(0, 1),))
             mixed = task.mix(mixed, outputs.view(*size, -1), share[:, None, None])
         assert mixed is not None
-        y = y.flatten(0, 1)
-        outputs, losses = task.settle(mixed.flatten(0, 1), y)
-        return losses.view(size), task.sums(outputs, y).view(*size, -1)
+        return task.settle(mixed.flatten(0, 1), y.flatten(0, 1))
 
     def _tested(self, params: _Named, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Losses [B] and what a test adds up [B, S], of one model on x [B, *shape]."""

@@ -12,7 +12,16 @@ from torch import Tensor
 from two_ranks import Pair
 
 import fedclust.engines.sharded
-from fedclust.core.calls import GradCall, GradSumCall, LossCall, SumCall, Sums, TestCall, TrainCall
+from fedclust.core.calls import (
+    GradCall,
+    GradSumCall,
+    LossCall,
+    PredictCall,
+    SumCall,
+    Sums,
+    TestCall,
+    TrainCall,
+)
 from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import Sharded, deal, fingerprint, sharded
@@ -45,6 +54,7 @@ def everything(engine: Engine, counts: tuple[int, ...], solver: str) -> dict[str
         "grad": engine.answer(gradients),
         "loss_sum": loss_sum,
         "correct": correct,
+        "said": engine.answer(PredictCall(models, label, shards)),
     }
     if local.slots is None:
         return found

@@ -18,6 +18,7 @@ from fedclust.core.calls import (
     GradSums,
     LocalResult,
     LossCall,
+    PredictCall,
     Shards,
     SumCall,
     Sums,
@@ -40,7 +41,7 @@ from fedclust.engines.fused.plan import Path, Plan, plans
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.row_plan import NO_PADDING, WASTE, WASTE_OF_ONE_CALL, RowPlan
 from fedclust.engines.fused.rules import Accumulate, Rule
-from fedclust.engines.fused.scoring import AllPairs, Grouped, score_chunk, summed
+from fedclust.engines.fused.scoring import AllPairs, Grouped, predict_chunk, score_chunk, summed
 from fedclust.engines.fused.tested_examples import TestedExamples
 from fedclust.engines.fused.training import add_gradients
 from fedclust.engines.schedule import in_host_memory, schedule
@@ -340,25 +341,39 @@ class FusedEngine(Computing[Model]):
         """Test results of models[label[i]], or of a mixture, on row i."""
         models, label, shards = call.models, call.label, call.shards
         if call.weight is not None:
-            return self._test_mixtures(models, call.weight, shards)
+            look = AllPairs.of(shards, self.pool)
+            return look.score(self._mixed(models, call.weight, look), len(shards))
         if softmax.scores(self.network, self.pool, self.products):
             return softmax.score_softmax(self.network, self.pool, call)
-        kept = self._models()
         grouped = self._tested.of(label, shards, len(models))
-        examples = len(grouped.index)
+        examples, block = len(grouped.index), self._rows.block(1)
         # of every example, and of padding
         loss = torch.zeros(examples + 1, dtype=torch.float64, device=models.device)
         hit = loss.new_zeros(examples + 1, self.pool.num_sums)
 
-        count = grouped.count.cpu()
+        def score(rows: Tensor, counts: list[int], stacked: StackedModels) -> None:
+            score_chunk(stacked, grouped, rows, counts, block, (loss, hit))
+
+        self._each_group(models, grouped, score)
+        return summed(grouped.owner, loss[:examples], hit[:examples], len(shards))
+
+    def _each_group(
+        self,
+        models: Tensor,
+        grouped: Grouped,
+        look: Callable[[Tensor, list[int], StackedModels], None],
+    ) -> None:
+        """Calls `look` with some of the models [K, P] that have examples, which are int64 [R], the
+        examples of each, descending, and their stack.
+        """
+        kept, count = self._models(), grouped.count.cpu()
         meter.begin(meter.doing, int(count.count_nonzero()), "models")
 
         def work(chunk: Tensor) -> None:
             rows = chunk.to(models.device, non_blocking=True)
             stacked = kept.of(len(rows))
             stacked.parameters.load(models, rows)
-            counts, block = count[chunk].tolist(), self._rows.block(1)
-            score_chunk(stacked, grouped, rows, counts, block, (loss, hit))
+            look(rows, count[chunk].tolist(), stacked)
 
         self._rows.each(
             count,
@@ -368,7 +383,27 @@ class FusedEngine(Computing[Model]):
             count.nonzero().squeeze(1),
             alone=grouped.inputs is not None,
         )
-        return summed(grouped.owner, loss[:examples], hit[:examples], len(shards))
+
+    @torch.no_grad()
+    def predict(self, call: PredictCall) -> Tensor:
+        """Outputs of models[label[i]], or of a mixture, for the examples of row i, [C, n, Y]."""
+        models, shards = call.models, call.shards
+        out = models.new_zeros(*shards.index.shape, self.pool.width)
+        if call.weight is not None:
+            look = AllPairs.of(shards, self.pool)
+            mixed = self._mixed(models, call.weight, look)
+            outputs = head_of(self.pool.task).settled(mixed, self.pool.y[look.index])
+            out[look.owner, look.column] = outputs.to(out.dtype)
+            return out
+        grouped, block = Grouped.of(call.label, shards, len(models), self.pool), self._rows.block(1)
+        said = models.new_zeros(len(grouped.index) + 1, self.pool.width)
+
+        def predict(rows: Tensor, counts: list[int], stacked: StackedModels) -> None:
+            predict_chunk(stacked, grouped, rows, counts, block, said)
+
+        self._each_group(models, grouped, predict)
+        out[grouped.owner, grouped.column] = said[:-1]
+        return out
 
     answers: ClassVar = {
         TrainCall: train,
@@ -378,18 +413,18 @@ class FusedEngine(Computing[Model]):
         GradSumCall: grad_sums,
         AlignCall: align,
         TestCall: test,
+        PredictCall: predict,
     }
 
-    def _test_mixtures(self, models: Tensor, weight: Tensor, shards: Shards) -> TestResult:
-        """Test results of mixtures [C, K] of all models on the rows."""
-        look = AllPairs.of(shards, self.pool)
+    def _mixed(self, models: Tensor, weight: Tensor, look: AllPairs) -> Tensor:
+        """The mixtures [C, K] of all models on the examples of the rows, see `Head.nobody`."""
         mixed = head_of(self.pool.task).nobody(len(look.index), self.network.shapes[-1][0], models)
 
         def mix(which: Tensor, stacked: StackedModels) -> None:
             look.mix(stacked, self._rows.block(len(which)), weight[:, which], mixed)
 
         self._each_model(models, mix)
-        return look.score(mixed, len(shards))
+        return mixed
 
     def _chunks(self, most: int = 0) -> RoomCache[Chunk]:
         """Chunks to train, of which several may keep `most` bytes of parameters."""

@@ -50,6 +50,14 @@ class Head(Protocol):
         """Losses [T] and sums [T, S] of a mixture, for the pool's targets y of T examples."""
         ...
 
+    def outputs(self, given: Tensor) -> Tensor:
+        """Outputs [R, B, Y] by which a model gives this."""
+        ...
+
+    def settled(self, mixed: Tensor, y: Tensor) -> Tensor:
+        """Outputs [T, Y] by which one model would say what a mixture says; y as of `settle`."""
+        ...
+
 
 def head_of(task: Task) -> Head:
     """The head of a task."""
@@ -98,6 +106,14 @@ class Softmax:
         losses = mixed.gather(0, y.unsqueeze(0)).squeeze(0).neg()
         return losses, (mixed.argmax(0) == y).unsqueeze(1)
 
+    def outputs(self, given: Tensor) -> Tensor:
+        """See `Head`; log-probabilities are such."""
+        return given.permute(1, 2, 0)
+
+    def settled(self, mixed: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002
+        """See `Head`."""
+        return mixed.T
+
 
 @dataclass(frozen=True)
 class Outputs:
@@ -141,6 +157,14 @@ class Outputs:
         """See `Head`."""
         outputs, losses = self.task.settle(mixed, y)
         return losses, self.task.sums(outputs, y)
+
+    def outputs(self, given: Tensor) -> Tensor:
+        """See `Head`."""
+        return given
+
+    def settled(self, mixed: Tensor, y: Tensor) -> Tensor:
+        """See `Head`."""
+        return self.task.settle(mixed, y)[0]
 
 
 def _flat(label: Tensor) -> Tensor:

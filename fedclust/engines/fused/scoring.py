@@ -106,7 +106,7 @@ class Grouped:
         pool: all examples.
         start: [K] int64 first example of every model.
         count: [K] int64 its number of examples, 0 where no row uses it.
-        owner: [T] int64 row that owns each example.
+        owner, column: [T] int64 row that owns each example, and its column in the call's index.
         index: [T] int64 pool row of each example.
         inputs: [T, *shape] what models see of them, one model at a time; None where they are
             converted when needed.
@@ -116,6 +116,7 @@ class Grouped:
     start: Tensor
     count: Tensor
     owner: Tensor
+    column: Tensor
     index: Tensor
     inputs: Tensor | None = None
 
@@ -126,12 +127,14 @@ class Grouped:
         order = label[owner].argsort(stable=True)
         count = torch.zeros(num_models, dtype=torch.int64, device=label.device)
         count.index_add_(0, label, shards.count)
+        owner, column = owner[order], column[order]
         return cls(
             pool=pool,
             start=count.cumsum(0) - count,
             count=count,
-            owner=owner[order],
-            index=shards.index[owner, column][order],
+            owner=owner,
+            column=column,
+            index=shards.index[owner, column],
         )
 
     def converted(self) -> Grouped:
@@ -183,6 +186,35 @@ def score_chunk(
             padding.
     """
     head = head_of(grouped.pool.task)
+    for example, to, given in _looked(models, grouped, rows, counts, room):
+        label = targets(grouped.pool, grouped.index[example])
+        out[0][to] = -head.losses(given, label).to(torch.float64)
+        out[1][to] = head.sums(given, label).to(torch.float64)
+
+
+def predict_chunk(
+    models: StackedModels,
+    grouped: Grouped,
+    rows: Tensor,
+    counts: list[int],
+    room: int,
+    out: Tensor,
+) -> None:
+    """Write outputs for the examples of some models into out [T + 1, Y]; the others as of
+    `score_chunk`.
+    """
+    head = head_of(grouped.pool.task)
+    for _, to, given in _looked(models, grouped, rows, counts, room):
+        out[to] = head.outputs(given)
+
+
+def _looked(
+    models: StackedModels, grouped: Grouped, rows: Tensor, counts: list[int], room: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The examples of some models, some at a time: which [R, B], 0 in padding; where that which is
+    found of them goes [R, B], T in padding; and what models give, in shared memory.
+    """
+    head = head_of(grouped.pool.task)
     start, count = grouped.start[rows].unsqueeze(1), grouped.count[rows].unsqueeze(1)
     first = 0
     while first < counts[0]:
@@ -193,11 +225,8 @@ def score_chunk(
         example = start[:active] + position
         known = example.masked_fill(~inside, 0)
         given = head.look(models.layers.frame(active, width), grouped.seen(known))
-        label = targets(grouped.pool, grouped.index[known])
         # padding is written too, since the host would have to wait to hear which examples are real
-        to = example.masked_fill(~inside, len(grouped.index))
-        out[0][to] = -head.losses(given, label).to(torch.float64)
-        out[1][to] = head.sums(given, label).to(torch.float64)
+        yield known, example.masked_fill(~inside, len(grouped.index)), given
         first += width
 
 

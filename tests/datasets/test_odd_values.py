@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,21 @@ def node(name: str, folder: Path) -> dict[str, Any]:
 
         given |= {"path": str(folder / "t"), "download": False, "test": None}
         datasets.Dataset.from_dict(table).save_to_disk(given["path"])
-    return found if name == "watch" else found | given
+    elif name == "series":
+        given = {"path": str(folder / "t.csv"), "client": "who", "group": "land", "value": "x"}
+        given |= {"length": 1, "horizon": 1, "stride": 1, "test_share": 0.4}
+        table = {"x": [*range(10)], "who": list("aaaaabbbbb"), "land": list("cccccddddd")}
+        pd.DataFrame(table).to_csv(given["path"], index=False)
+    elif name == "leaf":
+        given = {"path": str(folder)}
+        (folder / "train").mkdir()
+        users = {"users": ["a"], "num_samples": [2]}
+        data = {"user_data": {"a": {"x": [[0.5], [1.0]], "y": [0, 1]}}}
+        (folder / "train" / "t.json").write_text(json.dumps(users | data))
+    return found if name in ("watch", "load") else found | given
 
 
-@pytest.mark.parametrize("name", ["csv", "hf", "watch"])
+@pytest.mark.parametrize("name", ["csv", "hf", "leaf", "load", "series", "watch"])
 def test_an_odd_value_is_one_line_or_read(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,153 @@
+"""A user's own series in time: a file for each client, or one file with a column of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fedclust.core.types import Dataset
+from fedclust.datasets.checks import read
+from fedclust.datasets.windows import Values, Windows
+from fedclust.helpers.errors import DataError
+
+_ENDS = (".csv", ".parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series(Windows):
+    """Forecasts of one column, for task=regression; see `Windows` for how series are cut.
+
+    Attributes:
+        path: a folder with a .csv or .parquet file for each client, or such a file with the column
+            `client`. Rows are steps of equal length.
+        value: column that is predicted.
+        features: further columns whose past a model sees.
+        time: column of dates or numbers that rows are sorted by, with equal steps; None where rows
+            are in order.
+        client: column of the client; None where `path` is a folder, whose file names are the
+            clients.
+        group: column of the client's true group, the same in all its rows; None where there is
+            none.
+        normalise: mean_std (of every channel, by the training parts) or none. Targets keep their
+            unit here; the task standardises them.
+    """
+
+    path: str
+    value: str = "value"
+    features: Sequence[str] = ()
+    time: str | None = None
+    client: str | None = None
+    group: str | None = None
+    normalise: Literal["mean_std", "none"] = "mean_std"
+
+    def load(self) -> Dataset:
+        """The windows, clients in the sorted order of their names.
+
+        Raises:
+            DataError: a file or column is missing, a value is no finite number, times are not of
+                equal steps, or a series is too short.
+        """
+        tables = self._tables()
+        clients = sorted(tables)
+        series = [self._values(client, tables[client]) for client in clients]
+        groups = None
+        if self.group is not None:
+            own = [self._group(client, tables[client]) for client in clients]
+            groups = torch.from_numpy(np.unique(own, return_inverse=True)[1].astype(np.int64))
+        scaled = self.normalise == "mean_std"
+        return self.cut(Path(self.path).stem, series, clients, groups, scaled=scaled)
+
+    def _tables(self) -> dict[str, Any]:
+        """The rows of every client."""
+        path = Path(self.path)
+        files = [path] if path.is_file() else []
+        if path.is_dir():
+            found = (file for file in path.iterdir() if not file.name.startswith("."))
+            files = sorted(file for file in found if file.suffix in _ENDS)
+        if not files:
+            raise DataError(
+                f"series: {path} is no file and no folder of {' or '.join(_ENDS)} files: set "
+                "dataset.path to one"
+            )
+        if path.is_dir() != (self.client is None):
+            kind = "a folder, whose file names are the clients" if path.is_dir() else "one file"
+            asked = "null" if path.is_dir() else "the column of the clients"
+            raise DataError(f"series: {path} is {kind}: dataset.client must be {asked}")
+        tables = {str(f.stem): read("series", f, partial(_table, f), "dataset.path") for f in files}
+        for name, table in tables.items():
+            wanted = (self.value, *self.features, self.time, self.client, self.group)
+            lacking = [one for one in wanted if one is not None and one not in table.columns]
+            if lacking:
+                raise DataError(
+                    f"series: {path if path.is_file() else name} has no column {lacking[0]}, which "
+                    f"dataset names: it has {', '.join(map(str, table.columns[:8]))}"
+                )
+        if self.client is None:
+            return tables
+        (table,) = tables.values()
+        gaps = np.flatnonzero(table[self.client].isna())
+        if len(gaps):
+            raise DataError(f"series: {path} has no client in row {gaps[0] + 1}: fill it")
+        return {str(name): rows for name, rows in table.groupby(self.client, sort=False)}
+
+    def _values(self, client: str, table: Any) -> Values:
+        """The channels of a client [steps, C], in the order of time."""
+        import pandas as pd
+
+        where = f"series: client {client} has"
+        if self.time is not None:
+            times = table[self.time]
+            if not pd.api.types.is_numeric_dtype(times):
+                times = read("series", Path(self.path), partial(_times, times), "dataset.time")
+            if times.isna().any():
+                raise DataError(f"{where} no time in a row of column {self.time}: fill it")
+            times = times.sort_values()
+            steps = np.diff(times.to_numpy()).astype(np.float64)  # of dates in their own unit
+            table = table.loc[times.index]
+            uneven = np.flatnonzero(~np.isclose(steps, np.median(steps), rtol=1e-6) | (steps == 0))
+            if len(uneven):
+                before, after = table[self.time].iloc[uneven[0] : uneven[0] + 2]
+                raise DataError(
+                    f"{where} {before} and then {after} in column {self.time}, which is not one "
+                    "step: fill the gap or take a row out, or dataset.time=null takes rows as "
+                    "steps of equal length"
+                )
+        columns = [self.value, *self.features]
+        values = table[columns].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
+        odd = np.argwhere(~np.isfinite(values.astype(np.float32)))
+        if len(odd):
+            row, column = odd[0]
+            raise DataError(
+                f"{where} {table[columns[column]].iloc[row]} in column {columns[column]}, row "
+                f"{table.index[row] + 1}: finite numbers that fit float32 are needed, gaps have to "
+                "be filled beforehand"
+            )
+        found: Values = values
+        return found
+
+    def _group(self, client: str, table: Any) -> str:
+        own = table[self.group].astype(str).unique()
+        if len(own) != 1:
+            raise DataError(
+                f"series: client {client} is in {len(own)} groups of column {self.group}: one is "
+                "needed"
+            )
+        return str(own[0])
+
+
+def _table(file: Path) -> Any:
+    import pandas as pd
+
+    return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
+
+
+def _times(column: Any) -> Any:
+    import pandas as pd
+
+    return pd.to_datetime(column)

@@ -1,0 +1,117 @@
+"""Series in time cut into windows of a past and of what follows it, without leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedclust.core.types import Dataset
+from fedclust.helpers.errors import DataError
+from fedclust.helpers.ranges import AtLeastOne, InnerFraction, Ranged
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows(Ranged):
+    """How series are cut; what datasets of series share.
+
+    A window is `length` steps, which a model sees, and the `horizon` steps behind them, whose first
+    channel it predicts. The last part of every series is for testing: windows of training end
+    before it, inputs and targets, and targets of tests lie in it whole. Inputs of tests may begin
+    before it, as all that is past is known when a forecast is made.
+
+    Attributes:
+        length: steps of the past that a model sees.
+        horizon: steps that it predicts.
+        stride: steps from one window to the next.
+        test_share: the part of every series that is its end, for testing.
+    """
+
+    length: AtLeastOne = 48
+    horizon: AtLeastOne = 24
+    stride: AtLeastOne = 24
+    test_share: InnerFraction = 0.25
+
+    def cut(
+        self,
+        name: str,
+        series: Sequence[Values],
+        clients: Sequence[str],
+        group: Tensor | None,
+        *,
+        scaled: bool = True,
+    ) -> Dataset:
+        """The windows of all clients: x [N, 1, C, length], y [N, horizon] in the unit of the
+        series.
+
+        Args:
+            name: of the dataset.
+            series: of every client [steps, C], what is predicted first.
+            clients: their names.
+            group: [M] int64 true groups, or None.
+            scaled: whether channels are standardised by the parts for training, each step once.
+
+        Raises:
+            DataError: a series is too short for a window of training, or of tests.
+        """
+        parts: dict[bool, list[tuple[Values, Values]]] = {False: [], True: []}
+        seen = []
+        for client, one in zip(clients, series, strict=True):
+            tests = int(self.test_share * len(one))
+            cut = len(one) - tests
+            for needed, there, what in (
+                (self.length + self.horizon, cut, "before its test part: dataset.length plus"),
+                (self.horizon, tests, "in its test part:"),
+            ):
+                if there < needed:
+                    raise DataError(
+                        f"{name}: client {client} has {there} of {len(one)} steps {what} "
+                        f"dataset.horizon need {needed}; dataset.test_share={self.test_share:g} "
+                        "decides where it begins"
+                    )
+            seen.append(one[:cut])
+            first = max(cut - self.length, 0)
+            for is_test, part in ((False, one[:cut]), (True, one[first:])):
+                parts[is_test].append(self._pairs(part))
+        mean, std = _moments(seen) if scaled else (np.zeros((1, 1)), np.ones((1, 1)))
+        x, y, owner = {}, {}, {}
+        for is_test, pairs in parts.items():
+            past, ahead = (np.concatenate(side) for side in zip(*pairs, strict=True))
+            whose = np.repeat(np.arange(len(pairs)), [len(mine) for mine, _ in pairs])
+            x[is_test] = torch.from_numpy(((past - mean) / std).astype(np.float32)).unsqueeze(1)
+            y[is_test] = torch.from_numpy(ahead.astype(np.float32))
+            owner[is_test] = torch.from_numpy(whose)
+        return Dataset(
+            name=name,
+            x_train=x[False],
+            y_train=y[False],
+            x_test=x[True],
+            y_test=y[True],
+            num_classes=self.horizon,
+            scale=torch.ones(1, 1, 1),
+            shift=torch.zeros(1, 1, 1),
+            owner=owner[False],
+            test_owner=owner[True],
+            group=group,
+        )
+
+    def _pairs(self, part: Values) -> tuple[Values, Values]:
+        """Pasts [n, C, length] and what follows them [n, horizon], of a part [steps, C]."""
+        whole = np.lib.stride_tricks.sliding_window_view(part, self.length + self.horizon, axis=0)
+        some = whole[:: self.stride]  # [n, C, length + horizon]
+        return some[:, :, : self.length], some[:, 0, self.length :]
+
+
+def _moments(seen: Sequence[Values]) -> tuple[Values, Values]:
+    """Mean and standard deviation of every channel over all steps of training, [C, 1]; that of a
+    constant channel is 1.
+    """
+    steps = np.concatenate(seen)
+    std = steps.std(0)
+    return steps.mean(0)[:, None], np.where(std > 0, std, 1)[:, None]

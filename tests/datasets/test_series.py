@@ -1,0 +1,128 @@
+"""Series in time: windows with a horizon, and no leak from the last part of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedclust.core.federation import build
+from fedclust.datasets.series import Series
+from fedclust.helpers.errors import DataError
+from fedclust.partitions.natural import Natural
+
+SMALL: dict[str, Any] = {"length": 4, "horizon": 2, "stride": 1}
+
+
+def curves(folder: Path) -> dict[str, pd.DataFrame]:
+    """Two clients of 100 and 60 hours whose value is the hour, written from back to front."""
+    made = {}
+    for client, steps, first in (("b", 100, 0), ("a", 60, 1000)):
+        table = pd.DataFrame({"value": first + np.arange(steps), "cold": -np.arange(steps) / 2})
+        table["hour"] = pd.date_range("2024-01-01", periods=steps, freq="h").astype(str)
+        table["kind"] = f"kind of {client}"
+        made[client] = table
+        folder.mkdir(exist_ok=True)
+        table[::-1].to_csv(folder / f"{client}.csv", index=False)
+    return made
+
+
+def test_training_ends_before_the_test_part(tmp_path: Path) -> None:
+    curves(tmp_path)
+    series = Series(path=str(tmp_path), time="hour", normalise="none", features=["cold"], **SMALL)
+    data = series.load()
+    assert data.shape == (1, 2, 4)
+    assert data.num_classes == 2
+    assert data.owner is not None
+    assert data.test_owner is not None
+    mine = data.owner.eq(1)  # b: 75 hours to train on
+    assert int(mine.sum()) == 75 - 6 + 1
+    assert data.x_train[mine][0, 0].tolist() == [[0, 1, 2, 3], [0, -0.5, -1, -1.5]]
+    assert data.y_train[mine][0].tolist() == [4, 5]
+    assert float(data.y_train[mine].max()) == 74
+    tests = data.test_owner.eq(1)
+    assert int(tests.sum()) == 25 - 2 + 1
+    assert data.x_test[tests][0, 0, 0].tolist() == [71, 72, 73, 74]
+    assert data.y_test[tests][0].tolist() == [75, 76]
+    assert data.y_test[tests][-1].tolist() == [98, 99]
+    fed = build(data, Natural(), 0)
+    assert fed.train.count.tolist() == [45 - 6 + 1, 70]
+    assert fed.test.count.tolist() == [15 - 2 + 1, 24]
+
+
+def test_a_column_of_clients_says_the_same_as_files(tmp_path: Path) -> None:
+    made = curves(tmp_path / "files")
+    options = SMALL | {"time": "hour", "group": "kind", "stride": 3}
+    files = Series(path=str(tmp_path / "files"), **options).load()
+    mixed = pd.concat([table.assign(who=client) for client, table in made.items()]).sample(
+        frac=1, random_state=0
+    )
+    mixed.to_parquet(tmp_path / "one.parquet", index=False)
+    one = Series(path=str(tmp_path / "one.parquet"), client="who", **options).load()
+    for name in ("x_train", "y_train", "x_test", "y_test", "owner", "test_owner", "group"):
+        assert torch.equal(getattr(files, name), getattr(one, name)), name
+    assert files.group is not None
+    assert files.group.tolist() == [0, 1]
+
+
+def test_channels_are_standardised_by_what_is_trained_on_in_float64(tmp_path: Path) -> None:
+    seconds = 1.7e9 + 0.01 * np.arange(100)  # float32 has steps of 128 there
+    seconds[75:] += 1e6  # of tests, which change nothing
+    pd.DataFrame({"value": np.arange(100), "clock": seconds}).to_csv(tmp_path / "a.csv")
+    data = Series(path=str(tmp_path), features=["clock"], **SMALL).load()
+    seen = (data.x_train * data.scale + data.shift)[:, 0].double()
+    steps = torch.cat([seen[:, :, 0], seen[-1, :, 1:].T])  # the last targets are no inputs
+    expected = (np.arange(73) - 37) / np.arange(75).std()
+    for channel in (0, 1):
+        np.testing.assert_allclose(steps[:, channel], expected, atol=1e-5)
+    assert data.y_train[0].tolist() == [4, 5]  # in their own unit
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"horizon": 16}, r"client a has 15 of 60 steps in its test part: dataset.horizon need 16"),
+        (
+            {"length": 44},
+            r"a has 45 of 60 steps before its test part: dataset.length plus dataset",
+        ),
+        ({"value": "load"}, r"a has no column load, which dataset names: it has value, cold, hour"),
+        ({"value": "kind"}, r"client a has kind of a in column kind, row 1: finite numbers that"),
+        ({"client": "kind"}, r"is a folder, whose file names are the clients: dataset.client must"),
+        ({"time": "kind"}, r"cannot read .* change dataset.time"),
+        ({"group": "hour"}, r"client a is in 60 groups of column hour: one is needed"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(options: dict[str, Any], says: str, tmp_path: Path) -> None:
+    curves(tmp_path)
+    with pytest.raises(DataError, match=says) as error:
+        Series(path=str(tmp_path), **(SMALL | options)).load()
+    assert "\n" not in str(error.value)
+
+
+def test_gaps_and_times_that_stand_twice_are_named(tmp_path: Path) -> None:
+    table = curves(tmp_path)["b"]
+    for column, value, says in (
+        ("value", None, r"client b has nan in column value, row 8: finite numbers"),
+        ("hour", table["hour"][6], r"has 2024-01-01 06:00:00 and then 2024-01-01 06:00:00 in col"),
+        (
+            "hour",
+            "2024-01-02 20:15:00",
+            r"06:00:00 and then 2024-01-01 08:00:00 in column hour, which is",
+        ),
+        ("hour", None, r"client b has no time in a row of column hour"),
+    ):
+        table[column] = [value if row == 7 else kept for row, kept in enumerate(table[column])]
+        table.to_csv(tmp_path / "b.csv")
+        with pytest.raises(DataError, match=says):
+            Series(path=str(tmp_path), time="hour", **SMALL).load()
+    with pytest.raises(DataError, match=r"row 8: fill it"):
+        Series(path=str(tmp_path / "b.csv"), client="hour", **SMALL).load()
+    with pytest.raises(DataError, match=r"b.csv is one file: dataset.client must be the column"):
+        Series(path=str(tmp_path / "b.csv"), **SMALL).load()
+    with pytest.raises(DataError, match=r"nowhere is no file and no folder of .csv or .parquet"):
+        Series(path=str(tmp_path / "nowhere"), **SMALL).load()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedclust.core.types import Dataset
+from fedclust.core.types import Dataset, Names
 from fedclust.datasets.checks import checked, read
 from fedclust.datasets.normalise import affine, check_word, unchanged
 from fedclust.datasets.pictures import picture
@@ -72,7 +72,7 @@ class Leaf(Ranged):
             x_test, y_test, test_owner = self._arrays(folder / "test", test, names)
         else:
             x_test, y_test, test_owner = x_train[:0], y_train[:0], None
-        codes, tests, count = self._classes(folder, y_train, y_test)
+        codes, tests, known = self._classes(folder, y_train, y_test)
         word = "unit" if self.normalise == "none" and self.images is not None else self.normalise
         scale, shift = unchanged(x_train) if word == "none" else affine(word, x_train)
         return checked(
@@ -82,11 +82,12 @@ class Leaf(Ranged):
                 y_train=codes,
                 x_test=x_test,
                 y_test=tests,
-                num_classes=count,
+                num_classes=len(known),
                 scale=scale,
                 shift=shift,
                 owner=owner,
                 test_owner=test_owner,
+                names=Names(clients=tuple(names), classes=known),
             )
         )
 
@@ -139,8 +140,8 @@ class Leaf(Ranged):
 
     def _classes(
         self, folder: Path, train: npt.NDArray[Any], test: npt.NDArray[Any]
-    ) -> tuple[Tensor, Tensor, int]:
-        """Labels of training and test examples, and the number of classes."""
+    ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+        """Labels of training and test examples, and the names of the classes."""
         for labels in (train, test):
             whole = labels.ndim == 1 and (
                 labels.dtype.kind in "iub"
@@ -150,7 +151,8 @@ class Leaf(Ranged):
                 raise DataError(f"leaf: {folder} has labels that are not whole numbers")
         if self.classes is not None:
             codes = [torch.from_numpy(labels.astype(np.int64)) for labels in (train, test)]
-            return codes[0], codes[1], self.classes  # `checked` looks at their range
+            # `checked` looks at their range
+            return codes[0], codes[1], tuple(map(str, range(self.classes)))
         known, codes_train = np.unique(train, return_inverse=True)
         unseen = np.setdiff1d(test, known)
         if unseen.size:
@@ -159,7 +161,8 @@ class Leaf(Ranged):
                 "has: dataset.classes says how many there are"
             )
         codes_test = np.searchsorted(known, test)
-        return torch.from_numpy(codes_train), torch.from_numpy(codes_test), len(known)
+        names = tuple(str(one) for one in known)
+        return torch.from_numpy(codes_train), torch.from_numpy(codes_test), names
 
 
 def _flat(inputs: list[Any]) -> list[npt.NDArray[np.float32]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from fedclust.core.types import Dataset
 from fedclust.datasets.windows import Values, Windows
@@ -46,10 +45,10 @@ class Load(Windows):
             DataError: there are too few days for a window of training or of tests.
         """
         stream = Stream.of(self.data_seed, "load")
-        group = torch.arange(self.households) % len(TYPES)
-        curves = self.curves(group.tolist(), stream)
-        names = [str(i) for i in range(self.households)]
-        return self.cut("load", [one[:, None] for one in curves], names, group)
+        types = [i % len(TYPES) for i in range(self.households)]
+        curves = self.curves(types, stream)
+        names = [f"{TYPES[kind]} {i}" for i, kind in enumerate(types)]
+        return self.cut("load", [one[:, None] for one in curves], names, [TYPES[k] for k in types])
 
     def curves(self, types: list[int], stream: Stream) -> list[Values]:
         """The load of every household, [24 * days] kW each."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
@@ -56,12 +55,9 @@ class Series(Windows):
         tables = self._tables()
         clients = sorted(tables)
         series = [self._values(client, tables[client]) for client in clients]
-        groups = None
-        if self.group is not None:
-            own = [self._group(client, tables[client]) for client in clients]
-            groups = torch.from_numpy(np.unique(own, return_inverse=True)[1].astype(np.int64))
+        groups = self.group and [self._group(client, tables[client]) for client in clients]
         scaled = self.normalise == "mean_std"
-        return self.cut(Path(self.path).stem, series, clients, groups, scaled=scaled)
+        return self.cut(Path(self.path).stem, series, clients, groups or None, scaled=scaled)
 
     def _tables(self) -> dict[str, Any]:
         """The rows of every client."""

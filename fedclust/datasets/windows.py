@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from fedclust.core.types import Dataset
+from fedclust.core.types import Dataset, Names
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction, Ranged
 
@@ -43,7 +42,7 @@ class Windows(Ranged):
         name: str,
         series: Sequence[Values],
         clients: Sequence[str],
-        group: Tensor | None,
+        group: Sequence[str] | None,
         *,
         scaled: bool = True,
     ) -> Dataset:
@@ -54,7 +53,7 @@ class Windows(Ranged):
             name: of the dataset.
             series: of every client [steps, C], what is predicted first.
             clients: their names.
-            group: [M] int64 true groups, or None.
+            group: the true group of every client, or None.
             scaled: whether channels are standardised by the parts for training, each step once.
 
         Raises:
@@ -87,6 +86,11 @@ class Windows(Ranged):
             x[is_test] = torch.from_numpy(((past - mean) / std).astype(np.float32)).unsqueeze(1)
             y[is_test] = torch.from_numpy(ahead.astype(np.float32))
             owner[is_test] = torch.from_numpy(whose)
+        groups: tuple[str, ...] = ()
+        codes = None
+        if group is not None:
+            known, numbers = np.unique(group, return_inverse=True)
+            groups, codes = tuple(map(str, known)), torch.from_numpy(numbers.astype(np.int64))
         return Dataset(
             name=name,
             x_train=x[False],
@@ -98,7 +102,8 @@ class Windows(Ranged):
             shift=torch.zeros(1, 1, 1),
             owner=owner[False],
             test_owner=owner[True],
-            group=group,
+            group=codes,
+            names=Names(clients=tuple(clients), groups=groups),
         )
 
     def _pairs(self, part: Values) -> tuple[Values, Values]:

@@ -46,6 +46,8 @@ def test_users_are_clients_in_the_order_of_their_names(tmp_path: Path) -> None:
     assert data.x_test[:, 0].tolist() == [5, 4]
     assert data.y_test.tolist() == [1, 1]
     assert data.num_classes == 2
+    assert data.names.clients == ("f0_a", "f1_b", "f2_c")
+    assert data.names.classes == ("3", "7")
     fed = build(data, Natural(), 0)
     assert fed.train.count.tolist() == [1, 2, 1]
     assert fed.test.count.tolist() == [0, 1, 1]

@@ -41,5 +41,7 @@ def test_households_are_clients_and_types_their_groups() -> None:
     assert data.shape == (1, 1, 24)
     again = Load(households=3, days=40, data_seed=5).load()
     assert data.y_test[:10].tolist() == again.y_test[:10].tolist()
-    with pytest.raises(DataError, match=r"load: client 0 has 36 of 48 steps before its test part"):
+    with pytest.raises(
+        DataError, match=r"client commuters 0 has 36 of 48 steps before its test part"
+    ):
         Load(days=2).load()

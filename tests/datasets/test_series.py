@@ -65,6 +65,9 @@ def test_a_column_of_clients_says_the_same_as_files(tmp_path: Path) -> None:
     one = Series(path=str(tmp_path / "one.parquet"), client="who", **options).load()
     for name in ("x_train", "y_train", "x_test", "y_test", "owner", "test_owner", "group"):
         assert torch.equal(getattr(files, name), getattr(one, name)), name
+    assert files.names == one.names
+    assert files.names.clients == ("a", "b")
+    assert files.names.groups == ("kind of a", "kind of b")
     assert files.group is not None
     assert files.group.tolist() == [0, 1]
 

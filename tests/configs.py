@@ -45,11 +45,17 @@ def with_algorithm(name: str, *overrides: str) -> dict[str, Any]:
     return resolve(config, {})
 
 
+def _is_one_node(group: str, name: str) -> bool:
+    """Whether a choice leaves other groups alone."""
+    file = CONF / group / f"{name}.yaml"
+    return not file.is_file() or "_global_" not in file.read_text()
+
+
 def unresolved(*overrides: str) -> DictConfig:
     """The config of a job, for the caller to change."""
     choices = [one for one in overrides if _is_choice(one)]
     pairs = [one.partition("=")[::2] for one in choices]
-    if all(group in NODES for group, _ in pairs):
+    if all(group in NODES and _is_one_node(group, name) for group, name in pairs):
         config = deepcopy(chosen())
         for group, name in pairs:
             config[group] = node(group, name)

@@ -352,3 +352,18 @@ def test_a_run_says_that_a_cpu_only_simulates_bfloat16(
     run(build(config), RunFolder(tmp_path / "job", config), Silent())
     assert ["only simulated on a CPU" in line for line in said] == [True] * warnings
     assert not simulated(precision, torch.device("cuda"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "partition"),
+    [
+        (["dataset=csv"], "natural.Natural"),
+        (["dataset=csv", "partition=iid"], "iid.IID"),
+        (["dataset=csv", "experiment=quickstart"], "rotated.Rotated"),
+        (["dataset=mnist"], "rotated.Rotated"),
+    ],
+)
+def test_data_with_natural_clients_choose_them_unless_another_partition_is_asked_for(
+    overrides: list[str], partition: str
+) -> None:
+    assert chosen(*overrides).partition._target_ == f"fedclust.partitions.{partition}"

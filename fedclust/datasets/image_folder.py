@@ -109,7 +109,7 @@ class ImageFolder:
         return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
 
-class _Shown(torchvision.datasets.ImageFolder):
+class _Shown(torchvision.datasets.ImageFolder):  # type: ignore[misc]
     """The pictures of all classes whose folders are not hidden."""
 
     def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:

@@ -91,7 +91,7 @@ def _taken_over(group: str, name: str, defaults: yaml.Node, text: str) -> dict[s
             continue
         for key, value in entry.value:
             match = _NESTED.fullmatch(key.value)
-            if match is None:
+            if match is None or "_global_" in key.value:  # a choice of another group
                 continue
             other, place = match[1], match[2] or match[1]
             comment = _comment(value, text.splitlines())

@@ -34,6 +34,7 @@ def series(_: Path) -> tuple[list[np.ndarray], torch.Tensor, torch.Tensor, torch
 def node(name: str, folder: Path) -> dict[str, Any]:
     """The options of conf/, on a table of four columns where a file is needed."""
     found: dict[str, Any] = yaml.safe_load((CONF / "dataset" / f"{name}.yaml").read_text())
+    found.pop("defaults", None)
     table = {"x": [1, 2, 3, 4], "label": [0, 1, 0, 1], "who": list("aabb"), "land": list("ccdd")}
     given: dict[str, Any] = {"client": "who", "group": "land"}
     if name == "csv":

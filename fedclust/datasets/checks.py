@@ -103,6 +103,7 @@ def checked(dataset: Dataset, *, gaps: bool = False) -> Dataset:
             "examples "
             f"{tuple(dataset.x_test.shape[1:])}: both must be equal"
         )
+    classes = dataset.y_train.dim() == 1 and not dataset.y_train.is_floating_point()
     for part, x, y in (
         ("train", dataset.x_train, dataset.y_train),
         ("test", dataset.x_test, dataset.y_test),
@@ -112,8 +113,9 @@ def checked(dataset: Dataset, *, gaps: bool = False) -> Dataset:
                 f"{name}: {len(x)} {part} examples but {len(y)} {part} labels: one label each is "
                 "needed"
             )
-        _check_labels(f"{name}: {part} labels", y, dataset.num_classes)
-    if dataset.num_classes < 2:
+        if classes:
+            _check_labels(f"{name}: {part} labels", y, dataset.num_classes)
+    if classes and dataset.num_classes < 2:
         raise DataError(
             f"{name}: all training examples have one label, so there is nothing to learn: give "
             "at least two classes"

@@ -16,6 +16,7 @@ from fedclust.helpers.errors import DataError
 
 Array = npt.NDArray[Any]
 _SHOWN = 8  # names that a message lists
+_MOST, _FEWEST = 100, 20  # whole numbers that are classes, and rows of each of more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ class Columns:
         order.
 
         Raises:
-            DataError: they are fractions, or not of one kind.
+            DataError: they are fractions, of several kinds, or numbers to predict as such.
         """
         values = self.values("dataset.label", name)
         if values.dtype.kind == "f" and (values != np.floor(values)).any():
@@ -102,7 +103,14 @@ class Columns:
                 f"{self.what} has {odd} in column {name}, which dataset.label names: classes must "
                 "be words or whole numbers"
             )
-        return self._codes(name, values)
+        y, names = self._codes(name, values)
+        if values.dtype.kind in "uif" and len(names) > max(_MOST, len(values) / _FEWEST):
+            raise DataError(
+                f"{self.what} has {len(names)} different whole numbers in {len(values)} rows of "
+                f"column {name}: task=regression predicts them; classes of fewer than {_FEWEST} "
+                "rows each must be words"
+            )
+        return y, names
 
     def clients(self, client: str | Sequence[str] | None, group: str | None) -> Owners:
         """Natural client of every row and true group of every client.

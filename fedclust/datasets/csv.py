@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.core.task import Targets
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
 from fedclust.datasets.columns import Columns, listed, shown
-from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs
+from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
 from fedclust.datasets.normalise import check_word
 from fedclust.datasets.parts import Drawn, check_parts, parted
 from fedclust.helpers.errors import DataError, require
@@ -31,7 +32,8 @@ class Csv:
 
     Attributes:
         path: the file; the first line of a CSV names the columns.
-        label: column of the class, words or whole numbers.
+        label: column of the class, words or whole numbers; of another task the column, or
+            columns, of what it predicts.
         features: columns of the inputs, None for all that are not used otherwise.
         exclude: columns that are no inputs; None leaves out those that number the rows or repeat
             the label, and says so.
@@ -54,7 +56,7 @@ class Csv:
     """
 
     path: str
-    label: str = "label"
+    label: str | Sequence[str] = "label"
     features: Sequence[str] | None = None
     exclude: Sequence[str] | None = None
     client: str | Sequence[str] | None = None
@@ -75,8 +77,11 @@ class Csv:
         require(self.separator != self.decimal, "dataset.decimal", self.decimal, "another sign")
         check_parts(self.client, self.group, self.test_share, self.split is not None)
 
-    def load(self) -> Dataset:
+    def load(self, targets: Targets = "classes") -> Dataset:
         """The arrays, [N, F] float32.
+
+        Args:
+            targets: what the task predicts.
 
         Raises:
             DataError: the file is missing or unreadable, lacks a column, or a column holds what it
@@ -85,7 +90,7 @@ class Csv:
         path = Path(self.path)
         if not path.is_file():
             raise DataError(f"csv: {path} not found: set dataset.path to a .csv or .parquet file")
-        used = [self.label, *listed(self.client), *listed(self.group), *listed(self.split)]
+        used = [*listed(self.label), *listed(self.client), *listed(self.group), *listed(self.split)]
         table = read("csv", path, lambda: self._table(path, used), key="dataset.path")
         if table.size == 0:
             raise DataError(f"csv: {path} holds no row below its first line: give one that does")
@@ -95,10 +100,11 @@ class Csv:
             fill=self.fill,
             categories=self.categories,
         )
-        classes, whose = table.classes(self.label), table.clients(self.client, self.group)
+        y = read_targets(table, self.label, targets)
+        whose = table.clients(self.client, self.group)
         tests = self._tests(table)
-        x = read_inputs(table, wanted, used, classes[0].numpy())
-        return parted(table, path.stem, x, classes, whose, tests, self.normalise, self.fill)
+        x = read_inputs(table, wanted, used, y[0])
+        return parted(table, path.stem, x, y, whose, tests, self.normalise, self.fill)
 
     def _tests(self, table: Columns) -> Tensor | Drawn:
         """Which rows are for testing, [N] bool, or how they are drawn."""

@@ -19,11 +19,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.task import Targets
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
 from fedclust.datasets.columns import Columns, listed
 from fedclust.datasets.extra import installed
-from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs
+from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
 from fedclust.datasets.normalise import WORDS, check_word
 from fedclust.datasets.parts import Drawn, check_parts, parted
 from fedclust.datasets.pictures import picture
@@ -44,7 +45,7 @@ class HuggingFace:
         train, test: names of the splits; without `test` a share is drawn.
         image: column of pictures; None for features.
         features, exclude, fill, categories: of numbers, see `fedclust.datasets.csv.Csv`.
-        label: column of the class.
+        label: column of the class; of another task the column, or columns, of what it predicts.
         client: column of the natural client, for partition=natural, or several that name it
             together; None where there are none.
         group: column of the client's true group, None where there is none.
@@ -70,7 +71,7 @@ class HuggingFace:
     exclude: Sequence[str] | None = None
     fill: Fill | None = None
     categories: Categories | None = None
-    label: str = "label"
+    label: str | Sequence[str] = "label"
     client: str | Sequence[str] | None = None
     group: str | None = None
     test_share: BelowOne = 0.2
@@ -93,8 +94,11 @@ class HuggingFace:
         plain = self.size is None and not self.grayscale
         require(pictures or plain, "dataset.size", self.size, "null without dataset.image")
 
-    def load(self) -> Dataset:
+    def load(self, targets: Targets = "classes") -> Dataset:
         """The arrays: [N, C, H, W] uint8 of pictures, [N, F] float32 of features.
+
+        Args:
+            targets: what the task predicts.
 
         Raises:
             ConfigError: the package is missing.
@@ -103,16 +107,17 @@ class HuggingFace:
         """
         installed("datasets", "hf", "hf")
         table, first = self._tables()
-        used = [self.label, *listed(self.client), *listed(self.group)]
+        used = [*listed(self.label), *listed(self.client), *listed(self.group)]
         wanted = Wanted(
             features=self.features,
             exclude=self.exclude,
             fill=self.fill,
             categories=self.categories,
         )
-        classes, whose = table.classes(self.label), table.clients(self.client, self.group)
+        y = read_targets(table, self.label, targets)
+        whose = table.clients(self.client, self.group)
         x = (
-            read_inputs(table, wanted, used, classes[0].numpy())
+            read_inputs(table, wanted, used, y[0])
             if self.image is None
             else self._pictures(table, self.image)
         )
@@ -122,7 +127,7 @@ class HuggingFace:
             else torch.arange(table.size) >= first
         )
         name = Path(self.path).name
-        return parted(table, name, x, classes, whose, tests, self.normalise, self.fill)
+        return parted(table, name, x, y, whose, tests, self.normalise, self.fill)
 
     def _tables(self) -> tuple[Columns, int]:
         """The rows of both splits, one behind the other, and how many the first has."""

@@ -10,9 +10,12 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
+from fedclust.core.task import Targets
 from fedclust.datasets.checks import TOO_SMALL, vanishing
-from fedclust.datasets.columns import Array, Columns, few, shown
+from fedclust.datasets.columns import Array, Columns, few, listed, shown
 from fedclust.helpers.errors import DataError, counted, require
 
 Fill = Literal["median", "mean", "most_frequent", "indicator"]
@@ -58,16 +61,51 @@ class Inputs:
     coded: npt.NDArray[np.bool_]
 
 
-def read_inputs(
-    table: Columns, wanted: Wanted, used: Sequence[str], label: npt.NDArray[np.int64]
-) -> Inputs:
+def read_targets(
+    table: Columns, columns: str | Sequence[str], targets: Targets
+) -> tuple[Tensor, tuple[str, ...]]:
+    """What a task predicts, and its names: classes [N] int64, numbers [N, T] float32 or flags
+    [N, T] uint8.
+
+    Args:
+        table: the columns.
+        columns: of dataset.label.
+        targets: what the task needs.
+
+    Raises:
+        ConfigError: several columns of classes.
+        DataError: a column has gaps, or holds what the task does not predict.
+    """
+    names = listed(columns)
+    if targets == "classes":
+        allowed = "one column with task=classification"
+        require(len(names) == 1, "dataset.label", columns, allowed)
+        return table.classes(names[0])
+    require(len(names) > 0, "dataset.label", columns, "at least one column")
+    read = [_Column(name, table.values("dataset.label", name)) for name in dict.fromkeys(names)]
+    kind = "numbers" if targets == "numbers" else "0 or 1"
+    for one in read:
+        fine = np.isfinite(one.number) & (np.abs(one.number) < np.finfo(np.float32).max)
+        if targets == "flags":
+            fine &= np.isin(one.number, (0, 1))
+        if not fine.all():
+            row = int(np.flatnonzero(~fine)[0])
+            raise DataError(
+                f"{table.what} has {shown(one.values[row])} in column {one.name}, row {row + 1}, "
+                f"which dataset.label names: this task needs {kind}"
+            )
+    y = torch.from_numpy(np.stack([one.number for one in read], axis=1))
+    return y.to(torch.float32 if targets == "numbers" else torch.uint8), tuple(names)
+
+
+def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tensor) -> Inputs:
     """The features of a table.
 
     Args:
         table: the columns.
         wanted: which of them, and how.
         used: columns that mean something else.
-        label: [N] classes of the rows, to find columns that repeat them.
+        label: targets of the rows, see `read_targets`, to find columns that repeat them.
 
     Raises:
         DataError: there are none, or some hold no finite numbers; all such columns are named.
@@ -84,11 +122,11 @@ def read_inputs(
         )
     columns = [_Column(name, table.read(name)) for name in dict.fromkeys(names)]
     if wanted.features is None and wanted.exclude is None:
-        columns = _without_slips(table, columns, label)
+        columns = _without_slips(table, columns, label.numpy())
     if not columns:
         raise DataError(f"{table.what} has no column left for features: see dataset.features")
     _check(table, columns, wanted)
-    _tell(table, columns, label)
+    _tell(table, columns, label.numpy())
     parts = [part for column in columns for part in column.parts(wanted)]
     return Inputs(
         np.stack([values for _, values, _ in parts], axis=1),
@@ -146,20 +184,16 @@ class _Column:
         return zip(self.values, self.gaps.tolist(), strict=True)
 
 
-def _without_slips(
-    table: Columns, columns: list[_Column], label: npt.NDArray[np.int64]
-) -> list[_Column]:
-    """The columns without those that number the rows and those that repeat the label, each of
-    which a remark names.
-    """
+def _without_slips(table: Columns, columns: list[_Column], label: Array) -> list[_Column]:
+    """The columns without those that number the rows or repeat the label, each with a remark."""
     index = [one.name for one in columns if _is_index(one)]
     same = [one.name for one in columns if one.name not in index and _repeats(one, label)]
-    for names, why in ((index, "the rows"), (same, "the classes as the label does")):
-        if names:
-            table.remarks.append(
-                f"{table.what}: {_columns(names)} {'number' if names[1:] else 'numbers'} {why} and "
-                f"{'are' if names[1:] else 'is'} no input; dataset.exclude=[] keeps every column"
-            )
+    copy = "repeats the label" if label.ndim == 1 else "is a target in another unit"
+    for name, why in [(n, "numbers the rows") for n in index] + [(n, copy) for n in same]:
+        table.remarks.append(
+            f"{table.what}: column {name} {why} and is no input; dataset.exclude=[] keeps every "
+            "column"
+        )
     return [one for one in columns if one.name not in {*index, *same}]
 
 
@@ -174,10 +208,15 @@ def _is_index(one: _Column) -> bool:
     return bool(low in (0, 1) and x.max() == low + size - 1 and len(np.unique(x)) == size)
 
 
-def _repeats(one: _Column, label: npt.NDArray[np.int64]) -> bool:
-    """Whether every class has one value of its own."""
+def _repeats(one: _Column, label: Array) -> bool:
+    """Whether every class has one value of its own, or a column is a target in another unit."""
     if len(label) < _FEWEST or one.gaps.any():
         return False
+    if label.ndim > 1:
+        off = one.number - one.number.mean()
+        both = label - label.astype(np.float64).mean(0)
+        sizes = np.linalg.norm(off) * np.linalg.norm(both, axis=0)
+        return bool((np.abs(off @ both) > (1 - 1e-9) * sizes).any() and (sizes > 0).all())
     import pandas as pd
 
     codes, known = pd.factorize(one.values)
@@ -185,7 +224,7 @@ def _repeats(one: _Column, label: npt.NDArray[np.int64]) -> bool:
     return len(known) == classes == len(np.unique(codes * (label.max() + 1) + label))
 
 
-def _tell(table: Columns, columns: Sequence[_Column], label: npt.NDArray[np.int64]) -> None:
+def _tell(table: Columns, columns: Sequence[_Column], label: Array) -> None:
     """Remark on inputs that may be no inputs: numbers of a patient, and what a label was made
     of.
     """
@@ -201,7 +240,7 @@ def _tell(table: Columns, columns: Sequence[_Column], label: npt.NDArray[np.int6
                     f"{table.what}: column {one.name}, an input, looks like a number of the row; "
                     f"dataset.exclude=[{one.name}] leaves it out"
                 )
-        elif plain and len(np.unique(one.number)) > len(np.unique(label)):
+        elif label.ndim == 1 and plain and len(np.unique(one.number)) > len(np.unique(label)):
             ends = sorted(
                 (float(one.number[label == k].min()), float(one.number[label == k].max()))
                 for k in np.unique(label)

@@ -64,7 +64,7 @@ def parted(
     table: Columns,
     name: str,
     examples: Inputs | Tensor,
-    classes: tuple[Tensor, tuple[str, ...]],
+    targets: tuple[Tensor, tuple[str, ...]],
     whose: Owners,
     tests: Tensor | Drawn,
     normalise: str,
@@ -76,7 +76,7 @@ def parted(
         table: where they are from.
         name: of the dataset.
         examples: features, or pictures [N, C, H, W] uint8.
-        classes, whose: what `Columns.classes` and `Columns.clients` return.
+        targets, whose: what `read_targets` and `Columns.clients` return.
         tests: [N] bool, which rows are for testing, or how they are drawn. Where every seed draws
             its own, those of seed 0 are the dataset's.
         normalise: a word of `fedclust.datasets.normalise`, client or none.
@@ -85,7 +85,7 @@ def parted(
     Raises:
         DataError: nothing is left to train on, or a class has test rows only.
     """
-    y, known = classes
+    y, known = targets
     owner = whose.of_row
     anew = None
     fixed = not isinstance(tests, Drawn)
@@ -98,7 +98,7 @@ def parted(
             "the data name for training"
         )
     unseen = [known[k] for k in range(len(known)) if not bool((y[~tests] == k).any())]
-    if unseen and fixed:
+    if unseen and fixed and y.dim() == 1:
         raise DataError(
             f"{table.what} has test rows of class {few(unseen)}, but none to train on: name one "
             "for training, or take them out"

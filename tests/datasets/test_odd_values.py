@@ -86,4 +86,4 @@ def test_a_time_is_no_number() -> None:
     table = Columns(what="t", names=["when"], read=lambda _: when, size=2)
     wanted = Wanted(features=None, exclude=None, fill=None, categories=None)
     with pytest.raises(DataError, match=r"has dates in column when \(2020-01-01.* in row 1\)"):
-        read_inputs(table, wanted, [], np.arange(2))
+        read_inputs(table, wanted, [], torch.arange(2))

@@ -57,7 +57,8 @@ def test_row_numbers_and_copies_of_the_label_are_no_inputs(
     dataset = load(TABLE.assign(**more), tmp_path, index=index)
     assert dataset.names.features == ("age", "chol")
     (remark,) = dataset.remarks
-    assert f"t.csv: column {next(iter(more), 'Unnamed: 0')} numbers the" in remark
+    why = "repeats the label" if {"outcome", "twice"} & set(more) else "numbers the rows"
+    assert f"t.csv: column {next(iter(more), 'Unnamed: 0')} {why} and is no input" in remark
     assert "dataset.exclude=[] keeps every column" in remark
     if "outcome" not in more:  # words
         assert load(TABLE.assign(**more), tmp_path, index=index, exclude=[]).shape == (3,)
@@ -340,3 +341,32 @@ def test_two_clients_of_one_row_cannot_be_scaled_apart(tmp_path: Path) -> None:
     partition = FromFile(path=str(tmp_path / "p.csv"), base=IID(num_clients=1))
     with pytest.raises(UserError, match="two clients own one row"):
         federate(dataset, partition, [0], CPU)
+
+
+def test_targets_of_other_tasks(tmp_path: Path) -> None:
+    table = TABLE.assign(stay=RNG.normal(5, 2, ROWS), twice=lambda t: 2 * t["stay"] + 1, dead=0)
+    table.loc[::3, "dead"] = 1
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given = {"path": str(tmp_path / "t.csv"), "client": "who", "data_seed": 0}
+    both = Csv(**given, label=["stay", "chol"]).load(targets="numbers")
+    assert (both.y_train.dtype, both.y_train.shape[1], both.num_classes) == (torch.float32, 2, 2)
+    assert (both.names.classes, both.names.features) == (("stay", "chol"), ("age", "label", "dead"))
+    assert "column twice is a target" in both.remarks[0]
+    flags = Csv(**given, label=["label", "dead"]).load(targets="flags")
+    assert (flags.y_train.dtype, flags.y_train.shape[1]) == (torch.uint8, 2)
+    for label, targets, says in (
+        ("who", "numbers", "has h0 in column who, row 1, which dataset.label names: this task"),
+        ("age", "flags", r"in column age, row 1, which .* this task needs 0 or 1"),
+        (["label", "dead"], "classes", r"dataset.label=.* is not allowed: one column with task="),
+    ):
+        with pytest.raises(UserError, match=says):
+            Csv(**given | {"client": None}, label=label).load(targets=targets)
+
+
+def test_hundreds_of_whole_numbers_are_no_classes(tmp_path: Path) -> None:
+    table = pd.DataFrame({"x": RNG.random(500), "charges": np.arange(500) % 390})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    loader = Csv(path=str(tmp_path / "t.csv"), label="charges")
+    with pytest.raises(DataError, match=r"has 390 different whole numbers .* task=regression"):
+        loader.load()
+    assert loader.load(targets="numbers").y_train.shape == (400, 1)

@@ -151,7 +151,7 @@ class ShiftTest(Ranged):
             rnd: round 0.
             joined: [C] int64 clients that have a cluster before it.
         """
-        reference = rnd.fed.group.new_zeros(rnd.fed.num_clients, rnd.fed.pool.num_classes + 1)
+        reference = rnd.fed.group.new_zeros(rnd.fed.num_clients, rnd.fed.pool.num_strata + 1)
         known = clients_with_data(rnd) if self.distance == "released" else joined
         return self.after_moving(reference, known, rnd)
 

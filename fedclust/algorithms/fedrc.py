@@ -20,7 +20,7 @@ Differs from the released code (LINs-lab/FedRC):
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -42,6 +42,8 @@ class FedRC(FedEM):
             cluster attracts labels that it has never met.
         prediction: by the `mixture` of a client's clusters, or by its `heaviest` one.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     least_count: Positive = 1e-8
     prediction: Prediction = "mixture"

@@ -44,6 +44,7 @@ class Descriptor(Ranged):
     directions: AtLeastOne = 10
 
     num_components: ClassVar[None] = None
+    needs_softmax: ClassVar[bool] = True  # what the last layer reads comes from its losses
 
     def __call__(
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round

@@ -60,13 +60,12 @@ HELP = """usage: fedclust tune [experiment=…] [algorithm=…] [trials=24] [KEY
   tuning_seeds=[1000,…]   the seeds to tune with, apart from those of the runs to come
   KEY=VALUE               as for `fedclust run`; VALUE,VALUE,…, range(…), interval(…) and
                           tag(log,interval(…)) add a key to the search, a plain value takes it out
-  objective=METRIC        validation_accuracy, or validation_loss
+  objective=METRIC        validation_accuracy, or that of the task's score; or validation_loss
 
 What is searched stands in conf/space: shared.yaml for every method, and a file per method. The
 trials are in outputs/NAME-tuning; the same command continues a search. `fedclust run
 tuned=outputs/NAME-tuning …` runs a method with the values that were found."""
 _SHARE = 0.2  # of the training examples, where the config does not say
-_METRICS = ("validation_accuracy", "validation_loss")
 _OWN = ("trials", "tuning_seeds")
 _DRAWN = (
     "every seed draws test rows of its own, so tuning seeds train on rows that the runs to come "
@@ -324,8 +323,14 @@ class _Search:
         require(share > 0 or "validation" not in fixed, "validation", f"{share:g}", allowed)
         share = share or _SHARE
         config = with_values(config, {"seeds": list(seeds), "validation": share})
+        if resolved["task"]["_target_"] != schema.CLASSIFICATION["_target_"]:
+            from fedclust.config.objects import Objects
+
+            Objects(own).check(resolved["task"], "task")  # which imports a user's own
         metric = schema.objective_of({**resolved, "validation": share})
-        require(metric in _METRICS, "objective", metric, f"one of {', '.join(_METRICS)}")
+        score, _ = schema.headline_of(resolved)
+        allowed = f"validation_{score} or validation_loss"
+        require(metric in allowed.split(" or "), "objective", metric, allowed)
         algorithm = choices["algorithm"]
         name = f"{resolved['name']}-tuning"
         search = cls(
@@ -363,7 +368,8 @@ class _Search:
     @property
     def higher(self) -> bool:
         """Whether more of the metric is better."""
-        return self.metric == "validation_accuracy"
+        name, better = schema.headline_of(self._resolved({}))
+        return self.metric == f"validation_{name}" and better == "higher"
 
     @property
     def budget(self) -> int:

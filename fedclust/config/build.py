@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from fedclust.config.schema import check_keys, objective_of, seed_list
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
 from fedclust.core import federation
+from fedclust.core.task import Classification, Task
 from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.core.verbs import Engine, Partition
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import require
-from fedclust.metrics import meaning
+from fedclust.metrics import OURS, document, meaning
 from fedclust.metrics.recovery import OF_GROUPS
 
 _SHARED = ("solver", "cluster_metric", "cluster_method")  # algorithms refer to them
@@ -41,13 +43,15 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         UserError: one line that names the key to change; nothing has been written by then.
     """
     objects = check_method(config, user_dir)
-    algorithm, scenario, partition, tracker = (
+    algorithm, scenario, partition, tracker, task = (
         objects.make(config[group], group)
-        for group in ("algorithm", "scenario", "partition", "tracker")
+        for group in ("algorithm", "scenario", "partition", "tracker", "task")
     )
+    document_scores(task)
+    check_suits(task, algorithm=algorithm, scenario=scenario, partition=partition)
     meaning(objective_of(config), "objective")  # now that a method's own metrics are known
     if like is None:
-        engine, federations = _computing(config, partition, objects)
+        engine, federations = _computing(config, partition, objects, task)
     else:
         engine, federations = like.engine, like.federations
     _check_objective(config, federations)
@@ -157,22 +161,21 @@ def _references(node: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _computing(
-    config: Mapping[str, Any], partition: Partition, objects: Objects
+    config: Mapping[str, Any], partition: Partition, objects: Objects, task: Task
 ) -> tuple[Engine, Mapping[int, Federation]]:
     """The engine, and the data of every seed on its device."""
     objects.check(config["model"], "model")
     ranks = here()
     loader = objects.make(config["dataset"], "dataset")
-    dataset = ranks.in_turn(lambda: load_dataset(loader))  # one downloads
+    dataset = ranks.in_turn(lambda: load_dataset(loader, task))  # one downloads
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
     device = choose_device(config["device"], ranks.local_rank)
     seeds = seed_list(config["seeds"])
-    federations = federate(dataset, partition, seeds, device, config["validation"])
+    federations = federate(dataset, partition, seeds, device, config["validation"], task)
     pool = federations[seeds[0]].pool
-    model = objects.make(
-        config["model"], "model", in_shape=pool.shape, num_classes=pool.num_classes
-    )
+    outputs = task.width(pool.num_classes)
+    model = objects.make(config["model"], "model", in_shape=pool.shape, num_classes=outputs)
     how = config["max_rows"], config["precision"]
     engine = make_engine(config["engine"], model, pool, *how)
     return sharded(engine, ranks), federations
@@ -188,16 +191,61 @@ def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int
         UserError: as `build`.
     """
     objects = Objects(user_dir, {key: config[key] for key in _SHARED})
-    partition = objects.make(config["partition"], "partition")
-    dataset = load_dataset(objects.make(config["dataset"], "dataset"))
+    partition, task = (objects.make(config[group], group) for group in ("partition", "task"))
+    check_suits(task, partition=partition)
+    dataset = load_dataset(objects.make(config["dataset"], "dataset"), task)
     seeds = seed_list(config["seeds"])
-    return federate(dataset, partition, seeds, torch.device("cpu"), config["validation"])
+    return federate(dataset, partition, seeds, torch.device("cpu"), config["validation"], task)
 
 
-def load_dataset(loader: Any) -> Dataset:
-    """The arrays."""
-    dataset: Dataset = loader.load()
+def load_dataset(loader: Any, task: Task) -> Dataset:
+    """The arrays; a `load` with an argument `targets` hears what the task needs."""
+    told = "targets" in inspect.signature(loader.load).parameters
+    dataset: Dataset = loader.load(targets=task.targets) if told else loader.load()
     return dataset
+
+
+def check_suits(task: Task, **parts: Any) -> None:
+    """Refuse parts that another task has what they look at.
+
+    Raises:
+        ConfigError: naming the key and the class.
+    """
+    for key, part in parts.items():
+        for one in _within(part):
+            for attribute, fits, what in (
+                ("needs_classes", task.targets == "classes", "looks at classes"),
+                ("needs_softmax", task.softmax, "reads the losses of a softmax without weights"),
+            ):
+                require(
+                    fits or not getattr(one, attribute, False),
+                    "task",
+                    type(task).__name__.lower(),
+                    f"{type(one).__name__} ({key}) {what}, as task=classification has them; take "
+                    "another",
+                )
+
+
+def _within(part: Any) -> Iterator[Any]:
+    """A part and all parts that its fields hold."""
+    yield part
+    if is_dataclass(part):
+        for field in fields(part):
+            yield from _within(getattr(part, field.name, None))
+
+
+def document_scores(task: Task) -> None:
+    """Make the numbers of a task known to the recorder and the report."""
+    for score in (task.score, *task.beside):
+        forms = [("{}", ""), ("validation_{}", "on validation examples")]
+        if score is task.score:
+            forms.append(("{}_client_mean", "mean over clients"))
+            forms.append(("{}_last_local", "participants' own last models"))
+        for form, which in forms:
+            name, more = form.format(score.name), f", {which}" * bool(which)
+            if name not in OURS:  # those of classification stand in the list
+                about = score.unit, score.better, score.title + more
+                document(name, score.text + more, *about)
 
 
 def federate(
@@ -206,6 +254,7 @@ def federate(
     seeds: Sequence[int],
     device: torch.device,
     validation: float = 0.0,
+    task: Task | None = None,
 ) -> dict[int, Federation]:
     """The federation of every seed on the device, all on one pool.
 
@@ -215,8 +264,10 @@ def federate(
         seeds: the seeds.
         device: where the data go.
         validation: part of each client's training examples that is for validation.
+        task: what is predicted; None for classification.
     """
-    pool = partition.pool(dataset)
+    fitted, dataset = (Classification() if task is None else task).fit(dataset)
+    pool = replace(partition.pool(dataset), task=fitted)
     federations = {
         seed: federation.build(dataset, partition, seed, pool=pool, validation=validation)
         for seed in seeds

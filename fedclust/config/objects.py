@@ -45,6 +45,7 @@ GROUPS: Mapping[str, Group] = {
     "partition": Group("fedclust.partitions", ("pool", "split")),
     "scenario": Group("fedclust.scenarios", ("rounds",)),
     "model": Group("fedclust.models", ()),
+    "task": Group("fedclust.tasks", ("loss", "predict", "sums", "scores")),
     "algorithm": Group("fedclust.algorithms", ("init", "round", "serve")),
     "cluster_metric": Group("fedclust.cluster_metrics", ("__call__", "transfers")),
     "cluster_method": Group("fedclust.cluster_methods", ("__call__",)),
@@ -59,6 +60,7 @@ _ASKED_BY = {
     "Partition": "partition",
     "Scenario": "scenario",
     "Solver": "solver",
+    "Task": "task",
     "Tracker": "tracker",
 }
 

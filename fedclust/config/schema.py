@@ -18,9 +18,12 @@ one entry here, and no other file is touched.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import Field, dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +38,11 @@ ENGINES = ("auto", "fused", "vmap", "loop")
 PRECISIONS = ("highest", "high", "bf16")
 _MOST_THREADS = 1024  # far more make PyTorch crash
 _KEY = "key"
+CLASSIFICATION = {
+    "_target_": "fedclust.tasks.Classification",
+    "class_weight": None,
+    "label_smoothing": 0.0,
+}
 
 
 @dataclass(frozen=True)
@@ -225,6 +233,9 @@ class RunConfig:
     partition: Any = key(MISSING, "setting", "which client has which examples")
     scenario: Any = key(MISSING, "setting", "who joins, who is sampled, what shifts")
     model: Any = key(MISSING, "setting", "the network")
+    task: Any = key(
+        MISSING, "setting", "what is predicted, and by what it is judged", unhashed=CLASSIFICATION
+    )
     solver: Any = key(MISSING, "method", "local training")
     cluster_metric: Any = key(MISSING, "method", "how different two clients are")
     cluster_method: Any = key(MISSING, "method", "how clients are grouped by their differences")
@@ -247,7 +258,7 @@ class RunConfig:
         None,
         "beside",
         "what a job returns to hydra/sweeper: the mean over seeds of the metric's last value; "
-        "null: accuracy, or validation_accuracy where there are validation examples",
+        "null: the score of the task, or that on validation examples where there are any",
     )
     tags: dict[str, Any] = key(
         dict, "beside", "notes for trackers and the report, as in +tags.note=first"
@@ -363,7 +374,22 @@ def objective_of(config: Mapping[str, Any]) -> str:
     chosen = config["objective"]
     if chosen is not None:
         return str(chosen)
-    return "validation_accuracy" if config["validation"] else "accuracy"
+    return f"{'validation_' * bool(config['validation'])}{headline_of(config)[0]}"
+
+
+def headline_of(config: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and better direction of the score by which a job's task judges.
+
+    A task of a user's own is known once its file is imported; that of a config from before there
+    were tasks is classification.
+    """
+    node = config.get("task") or CLASSIFICATION
+    module, _, name = str(node["_target_"]).rpartition(".")
+    if module not in sys.modules and module.startswith("fedclust.tasks."):
+        with suppress(ImportError):  # told where the part is made
+            import_module(module)
+    score = getattr(getattr(sys.modules.get(module), name, None), "score", None)
+    return ("accuracy", "higher") if score is None else (score.name, score.better)
 
 
 def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:

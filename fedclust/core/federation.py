@@ -138,13 +138,13 @@ def _led_back(split: Split, place: Tensor, pool: Pool) -> Split:
 
 
 def label_histogram(fed: Federation, clients: Tensor) -> Tensor:
-    """Training examples of every class for every client, [C, Y] int64.
+    """Training examples of every class for every client, [C, Y] int64; without classes [C, 1].
 
     Args:
         fed: the federation.
         clients: [C] int64 client ids.
     """
-    return fed.train.classes(fed.pool.y, fed.pool.num_classes)[clients]
+    return fed.train.classes(fed.pool.strata, fed.pool.num_strata)[clients]
 
 
 def concept_shares(fed: Federation) -> Tensor:
@@ -339,7 +339,7 @@ def summary(fed: Federation) -> dict[str, Any]:
     the first time, in all splits; `trained_and_tested`: rows that somebody trains on and somebody
     is tested on. `names`: of features, classes, clients and groups, each where there are some.
     """
-    histogram = fed.train.classes(fed.pool.y, fed.pool.num_classes)
+    histogram = fed.train.classes(fed.pool.strata, fed.pool.num_strata)
     owned = (histogram > 0).sum(1).double()
     numbers: dict[str, Any] = {
         "clients": fed.num_clients,

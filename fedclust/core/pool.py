@@ -98,6 +98,11 @@ class Pool:
         """The rows `index` as a table names them, without the copy they are in."""
         return index % (len(self.y) // self.copies)
 
+    @property
+    def num_strata(self) -> int:
+        """How many of these there are."""
+        return self.num_classes if self.task.targets == "classes" else 1
+
     def images(self, index: Tensor) -> Tensor:
         """Place in `x` of the images of the rows `index` [...] int64."""
         return index if self.image is None else self.image[index]

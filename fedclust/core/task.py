@@ -31,6 +31,7 @@ _WORDS = {
     "flags": "zeros and ones, one for each example and label",
     "numbers": "numbers, one or more for each example",
 }
+_MANY, _FEW = 100, 50  # classes, and examples of each: few enough to be numbers
 _SUITS = {"classes": "classification", "flags": "multilabel", "numbers": "regression"}
 
 
@@ -206,6 +207,12 @@ class Classification(Task):
         """See `Task`; the weights of the classes."""
         check_targets(dataset, self.targets)
         classes, given = dataset.num_classes, self.class_weight
+        if classes >= _MANY and len(dataset.y_train) < _FEW * classes:
+            remark = (
+                f"{dataset.name} has {classes} classes with {len(dataset.y_train)} training "
+                "examples: where the label is a number, task=regression predicts it"
+            )
+            dataset = replace(dataset, remarks=(*dataset.remarks, remark))
         if given is None:
             return self, dataset
         if given == "balanced":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedclust.core.task import Targets
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import TOO_SMALL, checked, read, vanishing
 from fedclust.datasets.fit import Fit
@@ -34,7 +36,8 @@ _Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Npz:
-    """Images (N, H, W) or (N, H, W, C), or features (N, F); integer labels 0, 1, … without gaps.
+    """Images (N, H, W) or (N, H, W, C), or features (N, F); integer labels 0, 1, … without gaps, or
+    the targets of another task: numbers (N,) or (N, T), or flags (N, T).
 
     Attributes:
         path: the npz file, written by `np.savez` or `np.savez_compressed`.
@@ -54,9 +57,12 @@ class Npz:
         check_word(self.normalise, (*WORDS, "by_row", PER_IMAGE, "none"))
         check_view(self.normalise, self.crop, self.augment)
 
-    def load(self) -> Dataset:
+    def load(self, targets: Targets = "classes") -> Dataset:
         """The arrays: uint8 stays uint8, everything else becomes float32; the classes are those of
         y_train.
+
+        Args:
+            targets: what the task needs.
 
         Raises:
             DataError: the file is missing, corrupt or lacks an array, an array has a wrong shape
@@ -69,12 +75,13 @@ class Npz:
             )
         arrays = read("npz", path, lambda: _arrays(path), key="dataset.path")
         x_train, x_test = self._examples(path, arrays)
-        y_train, y_test = (_labels(path, key, arrays[key]) for key in ("y_train", "y_test"))
+        read_y = _labels if targets == "classes" else partial(_targets, targets)
+        y_train, y_test = (read_y(path, key, arrays[key]) for key in ("y_train", "y_test"))
         if len(x_train) == 0 or len(y_train) == 0:
             raise DataError(
                 f"npz: {path} holds no training examples: x_train and y_train must not be empty"
             )
-        present = set(y_train.tolist())
+        present = set(y_train.tolist()) if targets == "classes" else {0}
         nearest = range(min(max(present) + 1, len(present) + _SHOWN + 1))  # labels may be huge
         absent = [label for label in nearest if label not in present]
         if absent:
@@ -103,7 +110,7 @@ class Npz:
                 y_train=y_train,
                 x_test=x_test,
                 y_test=y_test,
-                num_classes=int(y_train.max()) + 1,
+                num_classes=int(y_train.max()) + 1 if targets == "classes" else y_train.shape[1],
                 scale=scale,
                 shift=shift,
                 view=view_of(tuple(x_train.shape[1:]), self.normalise, self.crop, self.augment),
@@ -191,8 +198,23 @@ def _labels(path: Path, key: str, y: _Array) -> Tensor:
     if y.dtype.kind not in "ui" or not (y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1)):
         raise DataError(
             f"npz: {path} has {key} of shape {y.shape} and type {y.dtype}: "
-            "integers of shape (N,) or (N, 1) are needed"
+            "integers of shape (N,) or (N, 1) are needed; task=regression reads numbers, and "
+            "task=multilabel zeros and ones (N, T)"
         )
     if y.size and y.max() > np.iinfo(np.int64).max:
         raise DataError(f"npz: {path} has {key} up to {y.max()}: labels must fit int64")
     return torch.from_numpy(y.reshape(-1).astype(np.int64))
+
+
+def _targets(targets: Targets, path: Path, key: str, y: _Array) -> Tensor:
+    """Numbers [N, T] float64, or flags [N, T] uint8."""
+    kinds, what = {"numbers": ("uif", "real numbers"), "flags": ("uib", "0 or 1")}[targets]
+    if y.dtype.kind not in kinds or y.ndim not in (1, 2):
+        raise DataError(
+            f"npz: {path} has {key} of shape {y.shape} and type {y.dtype}: {what} of shape (N,) or "
+            "(N, T) are needed"
+        )
+    y = y.reshape(len(y), -1)
+    if targets == "flags" and y.size and not np.isin(y, (0, 1)).all():
+        raise DataError(f"npz: {path} has {key} from {y.min()} to {y.max()}: {what} is needed")
+    return torch.from_numpy(y.astype(np.float64 if targets == "numbers" else np.uint8))

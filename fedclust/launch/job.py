@@ -217,7 +217,7 @@ class JobRunner:
             folder.check()
             if request.number is not None:
                 save_jobs(self.notes, request.sweep)
-            metric = schema.objective_of(resolved)
+            metric = resolved["objective"]  # None for the task's own
             built = None
             if not ranks.agree(folder.is_done):
                 device = resolved["device"]
@@ -231,7 +231,8 @@ class JobRunner:
                         Aside(title, console).warn(f"{text} has no effect: {why}")
             else:
                 read_meanings(path)  # no file of a user's was imported
-                meaning(metric, "objective")
+                if metric is not None:
+                    meaning(metric, "objective")
                 if ranks.leads and folder.has_touched_data():
                     folder.confirm_data(data_digests(data_of(resolved, self.own)))
             if resolved["report"] is not None:

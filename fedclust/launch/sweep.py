@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedclust.config.schema import objective_of
+from fedclust.config.schema import headline_of, objective_of
 from fedclust.helpers.errors import require
 from fedclust.metrics import METRICS
 
@@ -86,7 +86,10 @@ def check_direction(composed: DictConfig) -> None:
     sweeper: Any = OmegaConf.to_container(composed.hydra.sweeper, enum_to_str=True)
     direction = sweeper.get("direction")
     metric = objective_of(composed)
-    wanted = _DIRECTIONS.get(METRICS[metric].better) if metric in METRICS else None
+    own, better = headline_of(composed)
+    if metric in METRICS:
+        better = METRICS[metric].better
+    wanted = _DIRECTIONS.get(better) if metric in METRICS or metric.endswith(own) else None
     if wanted is not None and direction is not None:
-        allowed = f"{wanted}, since {metric} is better the {METRICS[metric].better} it is"
+        allowed = f"{wanted}, since {metric} is better the {better} it is"
         require(direction == wanted, "hydra.sweeper.direction", direction, allowed)

@@ -6,6 +6,7 @@ directions from here. A method that keeps a number of its own adds it with `docu
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,11 +22,13 @@ class Meaning:
         unit: fraction, nats/example, models, numbers, bytes, steps, passes, seconds, clients,
             clusters, or "" for none
         better: which direction is good, or neither.
+        title: what tables and figures call a score of a task; "" where its name says it.
     """
 
     text: str
     unit: str
     better: Literal["higher", "lower", "neither"]
+    title: str = ""
 
 
 METRICS: dict[str, Meaning] = {
@@ -167,12 +170,24 @@ METRICS: dict[str, Meaning] = {
     ),
 }
 
+
+def headline_of(names: Collection[str]) -> str:
+    """The score by which a task judges, among the metrics that a job has recorded: the one that
+    also has a mean over clients.
+    """
+    return next((name for name in names if f"{name}_client_mean" in names), "accuracy")
+
+
 OURS = frozenset(METRICS)
 _learned: set[str] = set()  # known from a job's folder only
 
 
 def document(
-    name: str, text: str, unit: str = "", better: Literal["higher", "lower", "neither"] = "neither"
+    name: str,
+    text: str,
+    unit: str = "",
+    better: Literal["higher", "lower", "neither"] = "neither",
+    title: str = "",
 ) -> None:
     """Add a metric, which may be recorded from now on.
 
@@ -181,11 +196,12 @@ def document(
         text: as of `Meaning`.
         unit: likewise.
         better: likewise.
+        title: likewise.
 
     Raises:
         ConfigError: when the name already means something else.
     """
-    meaning = Meaning(text, unit, better)
+    meaning = Meaning(text, unit, better, title)
     if name in _learned:  # the file itself says it better than what an earlier job has kept of it
         _learned.remove(name)
         METRICS[name] = meaning

@@ -31,7 +31,10 @@ def write_meanings(folder: Path, names: Collection[str]) -> None:
     except DataError:
         there = {}
     known = there | {name: METRICS[name] for name in names if name not in OURS}
-    content = {name: asdict(known[name]) for name in sorted(known)}
+    content = {
+        name: {key: value for key, value in asdict(known[name]).items() if value or key in _TEXT}
+        for name in sorted(known)
+    }
     if known:
         atomic_write(folder / NAME, json.dumps(content, indent=2) + "\n")
 
@@ -64,7 +67,7 @@ def _read(folder: Path) -> dict[str, Meaning]:
     try:
         content = json.loads(harmless(file).read_text(encoding="utf-8"))
         plain = all(
-            set(node) == _TEXT
+            _TEXT <= set(node) <= {*_TEXT, "title"}
             and all(isinstance(value, str) for value in node.values())
             and node["better"] in ("higher", "lower", "neither")
             for node in content.values()

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedclust.helpers.errors import require
 from fedclust.helpers.files import atomic_write
-from fedclust.metrics import METRICS
+from fedclust.metrics import METRICS, headline_of
 from fedclust.metrics.meanings import read_meanings
 
 
@@ -56,12 +56,13 @@ def over_seeds(folder: Path) -> dict[str, float]:
         }
 
 
-def objective(folder: Path, metric: str) -> float:
+def objective(folder: Path, metric: str | None) -> float:
     """What a finished job returns to a sweeper: the mean over seeds of a metric's last value.
 
     Args:
         folder: of the job.
-        metric: its name.
+        metric: its name; None for the headline of the task, on validation examples where there are
+            any.
 
     Raises:
         ConfigError: if the job has not recorded the metric.
@@ -73,6 +74,9 @@ def objective(folder: Path, metric: str) -> float:
         numbers = over_seeds(folder)
     means = [name.removeprefix("last/") for name in numbers if name.startswith("last/")]
     known = ", ".join(name for name in means if not name.endswith("_std"))
+    if metric is None:
+        own = headline_of(means)
+        metric = f"validation_{own}" if f"validation_{own}" in means else own
     require(f"last/{metric}" in numbers, "objective", metric, f"this job has recorded {known}")
     return numbers[f"last/{metric}"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,8 @@ class ClassSubsets:
             classes are solved.
         examples_per_client: at most this many training examples per client, None for all.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     num_clients: Clients
     subsets: str | Sequence[Sequence[AtLeastZero]]

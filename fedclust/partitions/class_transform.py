@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,6 +36,8 @@ class ClassTransform:
         data_seed: of noise and of the classes that are drawn; the same for every seed of the run.
         assignment: see `fedclust.partitions.concepts.dealt`.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     base: Partition
     bank: Sequence[str] = ("identity", "rotate 90", "rotate 180", "rotate 270")

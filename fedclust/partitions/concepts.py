@@ -56,7 +56,7 @@ def with_concepts(
         pool: the rows.
         x: stored images; None for those of `pool`.
         image: [N, G] int64 place in `x` under every concept; None where all share that of `pool`.
-        y: [N, G] int64 labels under every concept; None where all share those of `pool`.
+        y: [N, G, …] targets under every concept; None where all share those of `pool`.
     """
     shapes = [table.shape for table in (image, y) if table is not None]
     concepts = shapes[0][1]
@@ -64,11 +64,11 @@ def with_concepts(
         rows = torch.arange(len(pool.y)) if pool.image is None else pool.image
         image = rows.unsqueeze(1).expand(-1, concepts)
     if y is None:
-        y = pool.y.unsqueeze(1).expand(-1, concepts)
+        y = pool.y.unsqueeze(1).expand(-1, concepts, *pool.y.shape[1:])
     return replace(
         pool,
         x=pool.x if x is None else x,
-        y=y.reshape(-1).contiguous(),
+        y=y.flatten(0, 1).contiguous(),
         image=image.reshape(-1).contiguous(),
         concepts=concepts,
     )

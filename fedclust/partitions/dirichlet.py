@@ -8,6 +8,7 @@ clients with equally many examples (`dirichlet_clients`); here sizes differ too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,8 @@ class DirichletLabels:
         min_examples: training examples every client has at least; all shares are redrawn until it
             holds.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     num_clients: Clients
     alpha: Positive = 0.5

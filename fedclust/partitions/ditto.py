@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ class Ditto:
         total: training examples before rounding up; 60,000 as published.
         data_seed: seed of the sizes; 233 as published, None takes the run's seed.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     num_clients: Clients
     classes_per_client: AtLeastOne = 5

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import replace as changed
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,8 @@ class Femnist10:
             62 classes of EMNIST byclass, and 0 where there are ten classes.
         max_per_class: images of a class that are used at all.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     num_clients: Clients
     total: AtLeastOne | None = 18_345

@@ -53,6 +53,11 @@ class IID:
         )
         check_cap("partition.examples_per_client", self.examples_per_client)
 
+    @property
+    def needs_classes(self) -> bool:
+        """Whether the sizes are drawn as those of clients with two classes."""
+        return self.sizes == "power_law"
+
     def pool(self, dataset: Dataset) -> Pool:
         """The training examples, then the test examples."""
         return plain_pool(dataset)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -55,6 +55,8 @@ class LabelMap:
         data_seed: of `random` and `pool`; the tables are the same for every seed of the run.
         assignment: see `fedclust.partitions.concepts.dealt`.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     base: Partition
     maps: Maps | Sequence[Sequence[AtLeastZero]] = "fedrc"

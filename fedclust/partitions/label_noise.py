@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ class LabelNoise:
         data_seed: which examples are wrong, and how; the same for every seed of the run.
         assignment: of rates, see `fedclust.partitions.concepts.dealt`.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     base: Partition
     rates: Sequence[Probability] = (0.0, 0.2, 0.4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -40,6 +41,8 @@ class MajorityClass:
         used: part of the smallest class.
         examples_per_client: at most this many training examples per client, None for all.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     num_clients: Clients
     majority: Fraction = 0.666

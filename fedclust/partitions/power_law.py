@@ -8,7 +8,7 @@ well (there: file order); the sizes follow the same distribution.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -49,6 +49,8 @@ class PowerLaw:
             0 for equal shares (but for the last of a class, which is left out if it uses it up).
         max_per_class: images of a class that are used at all, None for all.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     num_clients: Clients
     classes_per_client: AtLeastOne = 2

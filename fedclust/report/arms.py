@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.config.schema import is_setting, tells_arms_apart
+from fedclust.metrics import METRICS, headline_of
 from fedclust.report.runs import Curve, Run
 
 _SYMBOLS = {"gradient_weight": "λ (gradient_weight)"}  # what papers call an option
@@ -119,7 +120,7 @@ class Arm:
         Args:
             metric: its name.
             score: last, the newest value; max over the rounds that count, see `counted`; or
-                validation, that of the round of best validation accuracy among them, the first
+                validation, that of the round of the best validation score among them, the first
                 where several are equal.
         """
         curve = self.curve(metric) if score == "last" else self.counted(metric)
@@ -130,12 +131,20 @@ class Arm:
         values = curve.last() if score == "last" else np.fmax.reduce(curve.values, axis=0)
         return seeds_with_values(curve.seeds, values)
 
+    @property
+    def validated(self) -> str:
+        """The metric by which a round is chosen: the task's score on validation examples."""
+        return f"validation_{headline_of(self.run.curves)}"
+
     def _at_best_validation(self, curve: Curve) -> dict[int, float]:
-        """The value of every seed in its round of best validation accuracy; nothing without."""
-        validated = self.counted("validation_accuracy")
+        """The value of every seed in its round of the best score on validation examples; nothing
+        without.
+        """
+        validated = self.counted(self.validated)
         if validated is None:
             return {}
-        known = np.nan_to_num(validated.values, nan=-1.0)
+        sign = -1.0 if METRICS[self.validated].better == "lower" else 1.0
+        known = np.nan_to_num(sign * validated.values, nan=-np.inf)
         best = dict(zip(validated.seeds, validated.rounds[known.argmax(axis=0)], strict=True))
         there = [curve.at(best[seed])[place] for place, seed in enumerate(curve.seeds)]
         return seeds_with_values(curve.seeds, np.array(there))

@@ -9,12 +9,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.metrics import METRICS, headline_of
 from fedclust.report.arms import Arm
 from fedclust.report.columns import ARM, Column, over_seeds, tabulate
+from fedclust.report.formats import factor, in_percent
 from fedclust.report.statistics import fairness
 from fedclust.report.table import Table
 
 _ALONE = "local"  # the method in which every client trains by itself
+_COUNTED = ("client", "group", "correct", "test_count")
 _COARSE = 20  # test examples; with fewer, one example is more than 5 points
 
 
@@ -25,17 +28,28 @@ class Served:
     Attributes:
         client, group, correct, count: [M] int64 number, true group or -1, correct and all test
             examples.
+        score: [M] headline of another task, its sign such that higher is better; None for accuracy.
+        factor: what scores are multiplied by before they are shown.
     """
 
     client: NDArray[np.int64]
     group: NDArray[np.int64]
     correct: NDArray[np.int64]
     count: NDArray[np.int64]
+    score: NDArray[np.float64] | None = None
+    factor: float = 100.0
 
     @property
     def accuracy(self) -> NDArray[np.float64]:
-        """[M] correct test examples / all."""
-        return self.correct / self.count
+        """[M] correct test examples / all, or the score."""
+        return self.correct / self.count if self.score is None else self.score
+
+    @property
+    def worst_group(self) -> float:
+        """The lowest accuracy of a true group; NaN for scores that single clients' do not give."""
+        if self.score is not None:
+            return np.nan
+        return fairness.worst_group(self.correct, self.count, self.group)
 
 
 def _hurt(own: Served, alone: Served | None) -> float:
@@ -43,7 +57,9 @@ def _hurt(own: Served, alone: Served | None) -> float:
     if alone is None:
         return np.nan
     _, here, there = np.intersect1d(own.client, alone.client, return_indices=True)
-    return 100 * fairness.hurt(own.accuracy[here], alone.accuracy[there]) if len(here) else np.nan
+    margin = fairness.MARGIN if own.factor == 100.0 else 0.0
+    both = own.accuracy[here], alone.accuracy[there]
+    return 100 * fairness.hurt(*both, margin) if len(here) else np.nan
 
 
 # name → head, what it means, and the number of one seed, beside training alone in the same seed
@@ -51,17 +67,17 @@ _MEASURES: dict[str, tuple[str, str, Callable[[Served, Served | None], float]]] 
     "std over clients": (
         "std over clients (points)",
         "standard deviation of the clients' accuracies",
-        lambda own, _: 100 * fairness.spread(own.accuracy),
+        lambda own, _: own.factor * fairness.spread(own.accuracy),
     ),
     "worst tenth": (
         "worst tenth (%)",
         "mean accuracy of the tenth of the clients that has the lowest",
-        lambda own, _: 100 * fairness.worst_decile(own.accuracy),
+        lambda own, _: own.factor * fairness.worst_decile(own.accuracy),
     ),
     "worst group": (
         "worst group (%)",
         "the lowest accuracy of a true group, over all its test examples",
-        lambda own, _: 100 * fairness.worst_group(own.correct, own.count, own.group),
+        lambda own, _: 100 * own.worst_group,
     ),
     "hurt": (
         f"hurt against {_ALONE} (%)",
@@ -70,6 +86,22 @@ _MEASURES: dict[str, tuple[str, str, Callable[[Served, Served | None], float]]] 
         _hurt,
     ),
 }
+
+
+def _words(text: str, own: str) -> str:
+    """A head or a meaning of `_MEASURES` for the headline `own` of a task."""
+    name = own.replace("_", " ")
+    text = text.replace("accuracies", f"{name} values").replace("accuracy", name)
+    if own not in METRICS:
+        return text
+    if METRICS[own].better == "lower":
+        text = text.replace("has the lowest", "has the highest")
+        text = text.replace("points below", "points above")
+    if not in_percent(own):
+        text = text.replace(" (points)", "").replace("worst tenth (%)", "worst tenth")
+        text = text.replace(f"more than {100 * fairness.MARGIN:g} points above", "above")
+        text = text.replace(f"more than {100 * fairness.MARGIN:g} points below", "below")
+    return text
 
 
 def fairness_table(arms: Sequence[Arm]) -> Table | None:
@@ -89,12 +121,16 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
             every = [measure(own, others.get(s)) for s, own in served[arm.label].items()]
             values[arm.label, name] = np.array([value for value in every if value == value])
     kept = [name for name in _MEASURES if any(len(values[arm.label, name]) for arm in shown)]
+    own = headline_of(shown[0].run.curves)
+    for name in ("worst tenth",) if own in METRICS and METRICS[own].better == "lower" else ():
+        for arm in shown:
+            values[arm.label, name] *= -1
     columns = [ARM, Column(None, lambda arm: len(served[arm.label]), record="n")]
     for name in kept:
         read = partial(lambda name, arm: values[arm.label, name], name)
-        columns.append(over_seeds(_MEASURES[name][0], name, read, suffix=" std"))
-    title = "Fairness: test accuracy of single clients at the end"
-    return tabulate("fairness", title, columns, shown, notes=_notes(kept, served))
+        columns.append(over_seeds(_words(_MEASURES[name][0], own), name, read, suffix=" std"))
+    title = _words("Fairness: test accuracy of single clients at the end", own)
+    return tabulate("fairness", title, columns, shown, notes=_notes(kept, served, own))
 
 
 def _beside(arm: Arm) -> tuple[str, str]:
@@ -108,22 +144,32 @@ def _by_seed(arm: Arm) -> dict[int, Served]:
     """The tested clients of every seed that did not fail."""
     rows = arm.run.final_clients
     rows = rows[(rows["test_count"] > 0) & (rows["label"] >= 0)].sort_values("client")
+    own, judged = headline_of(arm.run.curves), {}
+    if own in rows:
+        rows = rows[rows[own].notna()]
+        judged = {"factor": factor(own)}
+    sign = -1.0 if own in METRICS and METRICS[own].better == "lower" else 1.0
     return {
         seed: Served(
-            *(one[name].to_numpy(np.int64) for name in ("client", "group", "correct", "test_count"))
+            *(
+                one[name].to_numpy(np.int64)
+                for name in ("client", "group", "correct", "test_count")
+            ),
+            **judged,
+            score=sign * one[own].to_numpy() if judged else None,
         )
         for seed in arm.run.seeds
         if seed not in arm.run.failed and len(one := rows[rows["seed"] == seed])
     }
 
 
-def _notes(kept: Sequence[str], served: Mapping[str, Mapping[int, Served]]) -> list[str]:
-    meanings = (f"{name[0].upper()}{name[1:]}: {_MEASURES[name][1]}" for name in kept)
+def _notes(kept: Sequence[str], served: Mapping[str, Mapping[int, Served]], own: str) -> list[str]:
+    meanings = (f"{name[0].upper()}{name[1:]}: {_words(_MEASURES[name][1], own)}" for name in kept)
     lines = [". ".join(meanings) + ". Each: mean ± std over seeds."]
     fewest = min(int(one.count.min()) for own in served.values() for one in own.values())
     if fewest < _COARSE:
         lines.append(
-            f"Some clients have only {fewest} test examples, so their accuracy is coarse: part of "
-            "the spread and of the worst tenth is chance."
+            f"Some clients have only {fewest} test examples, so their {_words('accuracy', own)} is "
+            "coarse: part of the spread and of the worst tenth is chance."
         )
     return lines

@@ -25,7 +25,8 @@ _TITLES = {
 
 def title(metric: str) -> str:
     """A heading for the metric."""
-    name = _TITLES.get(metric, metric.replace("_", " "))
+    own = METRICS[metric].title if metric in METRICS else ""
+    name = own or _TITLES.get(metric, metric.replace("_", " "))
     return name[0].upper() + name[1:]
 
 
@@ -49,7 +50,8 @@ def axis(metric: str) -> str:
 
 def in_percent(metric: str) -> bool:
     """Whether readers expect the metric in percent."""
-    return METRICS[metric].unit == "fraction" and "accuracy" in metric
+    known = METRICS[metric]
+    return known.unit == "fraction" and ("accuracy" in metric or bool(known.title))
 
 
 def factor(metric: str) -> float:

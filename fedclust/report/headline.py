@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted
+from fedclust.metrics import METRICS
 from fedclust.report.against_best import Standing, rule, standings
 from fedclust.report.arms import Arm, seeds_with_values, settings_of
 from fedclust.report.formats import factor, meant, plus_minus, title
@@ -57,6 +58,14 @@ def score_column(spec: Spec, arms: Sequence[Arm]) -> Score:
     )
 
 
+def _best_by(arm: Arm) -> str:
+    """What is best in a round chosen by validation examples."""
+    name, how = arm.validated.removeprefix("validation_"), "highest"
+    if arm.validated in METRICS and METRICS[arm.validated].better == "lower":
+        how = "lowest"
+    return f"{name.replace('_', ' ')} on validation examples is {how}"
+
+
 def columns(spec: Spec, arms: Sequence[Arm]) -> list[Score]:
     """The columns a report has: the rounds that were reached, or the score of the whole run."""
     metric = spec.metric
@@ -71,7 +80,7 @@ def columns(spec: Spec, arms: Sequence[Arm]) -> list[Score]:
     reached = [i for i in wanted if any(_at(arm, metric, i) for arm in arms)]
     evaluated = [_iteration(metric, i) for i in reached]
     shown = evaluated if reached and len(reached) == len(wanted) else [*evaluated, score]
-    if in_panels(arms) or not any(arm.curve("validation_accuracy") for arm in arms):
+    if in_panels(arms) or not any(arm.curve(arm.validated) for arm in arms):
         return shown
     early = score_column(replace(spec, score="validation"), arms)
     return [*shown, replace(early, compared=False)]
@@ -385,11 +394,11 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
         )
     if any(record["column"] == _TITLES["validation"] for record in records):
         notes.append(
-            "At best validation: in the round, of every seed its own, in which the accuracy on "
-            "validation examples is highest. The test data take no part in the choice."
+            "At best validation: in the round, of every seed its own, in which the "
+            f"{_best_by(arms[0])}. The test data take no part in the choice."
             + (
                 ""
-                if all(arm.curve("validation_accuracy") for arm in arms)
+                if all(arm.curve(arm.validated) for arm in arms)
                 else " –: the run set no validation examples aside; validation=0.2 takes a fifth "
                 "of every client's training examples."
             )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.files import harmless
+from fedclust.metrics import headline_of
 
 if TYPE_CHECKING:  # a run whose config has a report reads this file, and no client's row
     import pandas as pd
@@ -207,12 +208,13 @@ class Run:
             try:
                 with file.open("rb") as opened:  # a name need not be UTF-8
                     written = pyarrow.parquet.read_schema(opened).names
-                columns = [*_CLIENT, *(name for name in _TESTED if name in written)]
+                own = [name for name in (headline_of(self.curves),) if name in written]
+                columns = [*_CLIENT, *(name for name in _TESTED if name in written), *own]
                 if whole:
                     columns = written
                 with file.open("rb") as opened:
                     rows = pd.read_parquet(opened, columns=columns, filters=filters)
-                wanted = written if whole else [*_CLIENT, *_TESTED]
+                wanted = written if whole else [*_CLIENT, *_TESTED, *own]
                 frames.append(rows.reindex(columns=wanted, fill_value=0))
             except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
                 raise unreadable(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from types import UnionType
 from typing import Any
 
 from fedclust.helpers.errors import ConfigError, require
-from fedclust.metrics import METRICS, meaning
+from fedclust.metrics import METRICS, headline_of, meaning
 from fedclust.report.reference import Claim, Printed, Reference
 
 AXES = ("round", "models", "bytes")
@@ -174,6 +174,13 @@ class Spec:
         if "target" in node:
             node["target"] = Target.of(node["target"])
         return cls(**node, reference=reference)
+
+    def judging(self, recorded: Collection[str]) -> Spec:
+        """The spec with the headline of the task that recorded these metrics, where it names a
+        metric of another.
+        """
+        own = headline_of(recorded)
+        return self if self.metric in recorded or own not in recorded else replace(self, metric=own)
 
     def printed(
         self,

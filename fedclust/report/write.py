@@ -111,7 +111,7 @@ def contents(folder: Path, reference: Reference) -> Contents:
 @_overflowing
 def _contents(folder: Path, read: Sequence[Run], reference: Reference) -> Contents:
     runs = pool_seeds(read)
-    spec = Spec.of(runs[0].config, reference)
+    spec = Spec.of(runs[0].config, reference).judging(runs[0].curves)
     shown = arms(runs, spec.order, reference.changed)
     tables = [
         headline(spec, shown),

@@ -31,7 +31,9 @@ ROW_GROUP = 1 << 18
 
 
 def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
-    """One row per client, columns `CLIENTS` and what the task adds up."""
+    """One row per client, columns `CLIENTS`, what the task adds up, and a headline of several
+    sums.
+    """
     num_clients = rnd.fed.num_clients
     columns = {
         "seed": torch.full((num_clients,), rnd.seed, dtype=torch.int64),
@@ -50,6 +52,9 @@ def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
         columns[name] = values
         kind = pa.int32() if pool.task.counts else pa.float64()
         schema = schema.append(pa.field(name, kind))
+    if len(schema) > len(CLIENTS) + 1:  # the headline does not stand in a single sum
+        columns[pool.task.score.name] = pool.task.headline(evaluation.sums, evaluation.count)
+        schema = schema.append(pa.field(pool.task.score.name, pa.float64()))
     arrays = [column(columns[field.name].cpu().numpy()).cast(field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 

@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from fedclust.helpers.meter import Meter, meter
+from fedclust.metrics import METRICS, headline_of
 
 _REFRESH = 4  # times a second that a live line is drawn
 _PATIENCE = 60.0  # seconds without a line after which a log gets one
@@ -67,7 +68,11 @@ def _rough(seconds: float) -> str:
 
 def _describe(values: Mapping[str, float]) -> list[str]:
     """The few numbers that tell how a run is doing; none before the first evaluation."""
-    shown = [f"accuracy {100 * values['accuracy']:5.1f} %"] if "accuracy" in values else []
+    own, shown = headline_of(values), []
+    if own in values:
+        percent = METRICS[own].unit == "fraction"
+        text = f"{100 * values[own]:5.1f} %" if percent else f"{values[own]:.4g}"
+        shown = [f"{own.replace('_', ' ')} {text}"]
     return shown + [f"{name} {values[name]:.2f}" for name in ("purity", "ari") if name in values]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -32,6 +33,8 @@ class SwapAll(Sampling):
         single_pair: at most one pair per round.
         participation, clients_per_round, selection: see `Sampling`.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     probability: Probability = 0.05
     single_pair: bool = False

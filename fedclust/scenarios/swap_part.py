@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -42,6 +43,8 @@ class SwapPart(Sampling):
         abort_round: a chosen pair without such classes also ends the swaps of the pairs after it.
         participation, clients_per_round, selection: see `Sampling`.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     probability: Probability = 0.05
     abort_round: bool = False

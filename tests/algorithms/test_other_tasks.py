@@ -1,0 +1,45 @@
+"""Every method computes every task, or says in one line that it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fronts import Front
+from planted import ALGORITHMS, configured, rounds_of
+from toy_tasks import FEATURES, TASKS, WIDE, federation_for
+
+from fedclust.algorithms.fedper import FedPer
+from fedclust.config.build import check_suits
+from fedclust.engines.fused import FusedEngine
+from fedclust.helpers.errors import UserError
+from fedclust.metrics.accuracy import accuracy, validation_accuracy
+from fedclust.models.mlp import mlp
+
+REFUSES: dict[str, set[str]] = {"multilabel": {"fedrc"}, "mse": {"fedrc"}, "weighted": set()}
+
+
+@pytest.mark.parametrize("name", REFUSES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_method_computes_every_task_or_refuses_it(algorithm: str, name: str) -> None:
+    method: Any = configured(algorithm)
+    if algorithm in REFUSES[name]:
+        with pytest.raises(UserError, match=r"task=.*\(algorithm\)"):
+            check_suits(TASKS[name], algorithm=method)
+        return
+    check_suits(TASKS[name], algorithm=method)
+    fed = replace(federation_for(TASKS[name], 240, 12), group=torch.arange(12) % 3)
+    body = [8] if isinstance(method, FedPer) else []
+    clients = Front(FusedEngine(mlp((FEATURES,), WIDE, hidden=body), fed.pool))
+    first, second = rounds_of(fed, 2)
+    state, _ = method.init(clients.at(first), first)
+    for rnd in (first, second):
+        state, _ = method.round(state, clients.at(rnd), rnd)
+    result = clients.at(second).evaluate(method.serve(state, clients.at(second), second))
+    values, own = accuracy(result, second), fed.pool.task.score.name
+    assert np.isfinite(values[own])
+    assert set(values) >= {own, f"{own}_client_mean", "test_loss", "served"}
+    assert set(validation_accuracy(result, fed.pool.task)) >= {f"validation_{own}"}

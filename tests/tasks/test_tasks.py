@@ -1,0 +1,219 @@
+"""Tasks against closed forms and scikit-learn, their scores, and what they refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from configs import composed
+from sklearn.metrics import f1_score, mean_absolute_error, r2_score
+from torch import Tensor
+from toy_tasks import FEATURES, TASKS, WIDE, dataset_for, pool_for
+
+from fedclust.config.build import check_suits, federate
+from fedclust.core.calls import GradCall, Shards, TrainCall
+from fedclust.core.solver import Solver
+from fedclust.core.task import Classification, Task
+from fedclust.core.types import Dataset, Pool
+from fedclust.engines.loop import LoopEngine
+from fedclust.helpers.errors import UserError
+from fedclust.models.mlp import mlp
+from fedclust.partitions.dirichlet import DirichletLabels
+from fedclust.partitions.iid import IID
+from fedclust.runtime.folder import config_hash
+from fedclust.scenarios.swap_all import SwapAll
+from fedclust.tasks.multilabel import Multilabel
+from fedclust.tasks.regression import Regression
+
+CPU = torch.device("cpu")
+
+
+def everyone(rows: Tensor) -> Shards:
+    """One client that owns some rows."""
+    index = rows.unsqueeze(0)
+    return Shards(index=index, count=torch.tensor([len(rows)]), key=torch.tensor([7]))
+
+
+def trained(pool: Pool, rows: Tensor, lr: float, steps: int) -> Tensor:
+    """A linear model [P] from zeros after full-batch steps."""
+    engine = LoopEngine(mlp((FEATURES,), pool.num_classes, hidden=[]), pool)
+    solver = Solver(lr=lr, batch_size=None, epochs=None, steps=steps)
+    zeros = torch.zeros(1, engine.layout.num_params)
+    one = torch.zeros(1, dtype=torch.int64)
+    return engine.answer(TrainCall(zeros, one, everyone(rows), solver, lr)).params[0]
+
+
+def outputs_of(model: Tensor, x: Tensor, width: int) -> Tensor:
+    weight = model[: width * FEATURES].view(width, FEATURES)
+    return x @ weight.T + model[width * FEATURES :]
+
+
+def test_a_linear_model_of_squared_errors_becomes_that_of_least_squares() -> None:
+    dataset, pool = dataset_for(Regression()), pool_for(Regression())
+    model = trained(pool, torch.arange(60), 0.3, 400)
+    said = pool.task.in_unit(outputs_of(model, pool.x[60:], WIDE))
+    x = np.c_[dataset.x_train.double().numpy(), np.ones(60)]
+    solved, *_ = np.linalg.lstsq(x, dataset.y_train.numpy(), rcond=None)
+    want = np.c_[dataset.x_test.double().numpy(), np.ones(20)] @ solved
+    np.testing.assert_allclose(said.numpy(), want, rtol=1e-4)
+
+
+def test_scores_of_numbers_are_those_of_scikit_learn_in_the_unit_of_the_file() -> None:
+    dataset, pool = dataset_for(Regression()), pool_for(Regression())
+    outputs = pool.y[60:] + 0.5 * torch.randn(20, WIDE, generator=torch.Generator().manual_seed(3))
+    said = pool.task.in_unit(outputs).numpy()
+    sums = pool.task.sums(outputs, pool.y[60:]).sum(0)
+    scores = pool.task.scores(sums, torch.tensor(20))
+    true = dataset.y_test.numpy()
+    assert float(scores["mae"]) == pytest.approx(mean_absolute_error(true, said), rel=1e-5)
+    assert float(scores["r2"]) == pytest.approx(r2_score(true, said), rel=1e-5)
+    # of one example R² is not defined
+    one = pool.task.scores(pool.task.sums(outputs[:1], pool.y[60:61])[0], torch.tensor(1))
+    assert one["r2"].isnan()
+    assert not one["mae"].isnan()
+    assert list(pool.task.sum_names(WIDE))[:3] == [f"absolute_error_{t}" for t in range(3)]
+
+
+def test_a_unit_and_an_offset_change_nothing_but_the_unit_of_scores() -> None:
+    dataset = dataset_for(Regression())
+    far = replace(dataset, y_train=1e9 + 1000 * dataset.y_train, y_test=1e9 + 1000 * dataset.y_test)
+    found = []
+    for one in (dataset, far):
+        pool = federate(one, IID(num_clients=2), [0], CPU, task=Regression())[0].pool
+        outputs = outputs_of(trained(pool, torch.arange(60), 0.3, 5), pool.x, WIDE)
+        scores = pool.task.scores(pool.task.sums(outputs, pool.y).sum(0), torch.tensor(80))
+        found.append((float(scores["mae"]), float(scores["r2"])))
+    assert found[1][0] == pytest.approx(1000 * found[0][0], rel=1e-4)
+    assert found[1][1] == pytest.approx(found[0][1], rel=1e-4)
+
+
+def test_macro_f1_is_that_of_scikit_learn_without_labels_that_nobody_has() -> None:
+    pool = pool_for(Multilabel())
+    outputs = torch.randn(80, WIDE, generator=torch.Generator().manual_seed(3))
+    y, task = pool.y, pool.task
+    want = f1_score(y.numpy(), (outputs > 0).numpy(), average="macro")
+    sums = task.sums(outputs, y).double().sum(0)
+    assert float(task.headline(sums, torch.tensor(80))) == pytest.approx(want)
+    outputs[:, 2], none = -1, y * torch.tensor([1, 1, 0], dtype=torch.uint8)
+    want = f1_score(y.numpy()[:, :2], (outputs > 0).numpy()[:, :2], average="macro")
+    sums = task.sums(outputs, none).double().sum(0)
+    assert float(task.headline(sums, torch.tensor(80))) == pytest.approx(want)
+    nothing = task.headline(torch.zeros(9).double(), torch.tensor(3))
+    assert nothing.isnan()
+
+
+def test_labels_are_learnt_as_by_models_of_their_own() -> None:
+    """The loss is the mean over labels, so a model of T labels takes T times the rate."""
+    pool = pool_for(Multilabel())
+    together = trained(pool, torch.arange(60), 0.3 * WIDE, 50)
+    for t in range(WIDE):
+        alone = trained(
+            replace(pool, y=pool.y[:, t : t + 1], num_classes=1), torch.arange(60), 0.3, 50
+        )
+        own = torch.cat([together[4 * t : 4 * t + 4], together[12 + t : 13 + t]])
+        torch.testing.assert_close(own, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_weight_of_a_class_is_that_many_copies_of_its_examples() -> None:
+    pool = pool_for(Classification(class_weight=[1.0, 2.0, 1.0]))
+    rows = torch.arange(60)
+    twice = torch.cat([rows, rows[pool.y[:60] == 1]])
+    gradients = []
+    for task, some in ((pool.task, rows), (Classification(), twice)):
+        engine = LoopEngine(mlp((FEATURES,), WIDE, hidden=[]), replace(pool, task=task))
+        model = torch.linspace(-1, 1, engine.layout.num_params).unsqueeze(0)
+        call = GradCall(model, torch.zeros(1, dtype=torch.int64), everyone(some))
+        gradients.append(engine.answer(call) * len(some))
+    torch.testing.assert_close(*gradients)
+
+
+def test_balanced_weights_have_mean_one_over_the_training_rows() -> None:
+    pool = pool_for(Classification(class_weight="balanced"))
+    logits = torch.zeros(60, WIDE)
+    loss = pool.task.loss(logits, pool.y[:60])
+    assert float(loss.mean()) == pytest.approx(np.log(3))
+    by_class = torch.zeros(3).index_add(0, pool.y[:60], loss)
+    assert by_class.tolist() == pytest.approx([float(by_class[0])] * 3)
+    held = dataset_for(Multilabel()).y_train.double().sum(0)
+    balanced: Any = pool_for(Multilabel(pos_weight="balanced")).task
+    assert balanced._weight.tolist() == pytest.approx(((60 - held) / held).tolist())
+
+
+@pytest.mark.parametrize("name", ["multilabel", "mse", "smoothed"])
+def test_trivial_guesses_are_the_best_without_inputs(name: str) -> None:
+    pool = pool_for(TASKS[name])
+    task, y = pool.task, pool.y[:60]
+    guess = task.trivial(y, WIDE)
+    sums = task.sums(guess.expand(60, -1), y).double().sum(0)
+    found = float(task.headline(sums, torch.tensor(60)))
+    if name == "mse":
+        own = dataset_for(TASKS[name]).y_train
+        assert found == pytest.approx(float((own - own.mean(0)).abs().mean()), rel=1e-5)
+        assert float(task.scores(sums, torch.tensor(60))["r2"]) == pytest.approx(0, abs=1e-5)
+    elif name == "smoothed":
+        assert found == pytest.approx(float(y.bincount().max()) / 60)
+    else:
+        often = (y.double().mean(0) > 0.5).numpy()
+        each = [f1_score(y[:, t], np.full(60, often[t])) * often[t] for t in range(WIDE)]
+        assert found == pytest.approx(np.mean(each))
+
+
+REFUSED: list[tuple[Task, Any, str]] = [
+    (Regression(), dataset_for(Classification()), "task=classification suits them"),
+    (Classification(), dataset_for(Regression()), "task=regression suits them"),
+    (Classification(), dataset_for(Multilabel()), "task=multilabel suits them"),
+    (Multilabel(), dataset_for(Regression()), "task=regression suits them"),
+    (Classification(class_weight=[1.0, 2.0]), dataset_for(Classification()), "3 numbers, one for"),
+    (Multilabel(pos_weight=[1.0]), dataset_for(Multilabel()), "3 numbers, one for each label"),
+]
+
+
+@pytest.mark.parametrize(("task", "dataset", "words"), REFUSED)
+def test_targets_of_another_task_are_refused_in_one_line(
+    task: Task, dataset: Dataset, words: str
+) -> None:
+    with pytest.raises(UserError, match=words) as told:
+        federate(dataset, IID(num_clients=2), [0], CPU, task=task)
+    assert "\n" not in str(told.value)
+
+
+def test_numbers_that_teach_nothing_are_refused() -> None:
+    dataset = dataset_for(Regression())
+    same = replace(dataset, y_train=torch.ones(60, 2, dtype=torch.float64))
+    with pytest.raises(UserError, match=r"all training targets are 1\.0"):
+        federate(same, IID(num_clients=2), [0], CPU, task=Regression())
+    dataset.y_test[3] = torch.inf
+    with pytest.raises(UserError, match="not finite"):
+        federate(dataset, IID(num_clients=2), [0], CPU, task=Regression())
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("partition", DirichletLabels(num_clients=3)),
+        ("partition", IID(num_clients=3, sizes="power_law")),
+        ("scenario", SwapAll()),
+    ],
+)
+def test_what_looks_at_classes_refuses_another_task(key: str, part: Any) -> None:
+    with pytest.raises(UserError, match=f"task=regression.*{type(part).__name__} .{key}. looks"):
+        check_suits(Regression(), **{key: part})
+    check_suits(Classification(), **{key: part})
+
+
+def test_many_classes_of_few_examples_are_remarked_on() -> None:
+    dataset = replace(dataset_for(Classification()), num_classes=390)
+    assert "task=regression" in Classification().fit(dataset)[1].remarks[0]
+    assert Classification().fit(dataset_for(Classification()))[1].remarks == ()
+
+
+def test_folders_from_before_there_were_tasks_still_fit() -> None:
+    config = composed("algorithm=fedavg")
+    without = {key: value for key, value in config.items() if key != "task"}
+    assert config_hash(config) == config_hash(without)
+    assert config_hash(composed("algorithm=fedavg", "task.label_smoothing=0.1")) != config_hash(
+        without
+    )

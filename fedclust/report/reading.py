@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pyarrow.csv
-from omegaconf import OmegaConf
 
+from fedclust.config.read import read_config
 from fedclust.helpers.errors import DataError, RunFolderError, counted, printable
 from fedclust.helpers.files import harmless
 from fedclust.metrics.meanings import read_meanings
@@ -148,8 +148,8 @@ def read_run(folder: Path) -> Run:
     """
     path = folder / "config.yaml"
     try:
-        config = OmegaConf.to_container(OmegaConf.load(harmless(path)), resolve=False)
-    except Exception as error:  # OmegaConf and YAML raise unrelated types for a broken file
+        config = read_config(path)
+    except Exception as error:  # YAML and the disk raise unrelated types for a broken file
         raise unreadable(path, error, "run the job again") from error
     if not isinstance(config, dict):
         raise unreadable(path, "not a mapping", "run the job again")

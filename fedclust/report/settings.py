@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from fedclust.config.read import read_config
 from fedclust.config.schema import is_shown
-from fedclust.helpers.files import harmless
 from fedclust.report.arms import Arm
 from fedclust.report.columns import Column, tabulate
 from fedclust.report.formats import listed
@@ -106,7 +106,7 @@ def _command(folder: Path, arms: Sequence[Arm]) -> str:
     """
     older: list[str] = []
     try:
-        hydra = OmegaConf.load(harmless(folder / "multirun.yaml"))
+        hydra = OmegaConf.create(read_config(folder / "multirun.yaml"))
         given = [str(text) for text in OmegaConf.select(hydra, "hydra.overrides.task") or ()]
         many = ["-m"] if "experiment=" not in " ".join(given) else []
         sweep = read_sweep(folder)

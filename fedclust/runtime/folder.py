@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 import torch
 from omegaconf import OmegaConf
 
+from fedclust.config.read import read_config
 from fedclust.config.schema import decides_alike, relevant, spelt_as
 from fedclust.helpers.errors import RunFolderError, counted
 from fedclust.helpers.files import (
@@ -202,7 +203,7 @@ class RunFolder:
             return
         self._was_empty = False
         try:
-            there: Any = OmegaConf.to_container(OmegaConf.load(harmless(file)))
+            there = read_config(file)
         except Exception as error:  # any YAML error means the same to the user
             raise RunFolderError(
                 f"{file} is unreadable ({type(error).__name__}); {WAY_OUT}"
@@ -246,11 +247,17 @@ class RunFolder:
             sealed["files"][file.name] = sealed_file(file)
             atomic_write(self._done_file, sealed_json(sealed))
 
+    def _text(self) -> str:
+        """The config with its hash, which shows whether it was changed by hand."""
+        return OmegaConf.to_yaml(
+            OmegaConf.create({**self.config, "hash": config_hash(self.config)})
+        )
+
     def _text_renewed(self) -> str | None:
         """The config on the disk with what the report is asked for now, tags beside those that it
         has; None where it asks for the same.
         """
-        there = OmegaConf.to_container(OmegaConf.load(self.path / "config.yaml"))
+        there = read_config(self.path / "config.yaml")
         assert isinstance(there, dict)
         asked = {name: self.config.get(name) for name in _REPORTED}
         asked["tags"] = {**(there.get("tags") or {}), **(asked["tags"] or {})}
@@ -295,15 +302,12 @@ class RunFolder:
             raise
         self._look_at_status()
         self._tidy()
-        text = OmegaConf.to_yaml(
-            OmegaConf.create({**self.config, "hash": config_hash(self.config)})
-        )
         file = self.path / "config.yaml"
         seal = self._found.files.get(file.name) if self._found else None
         whole = self._found is not None and (seal is None or seal.fits(file))
         renewed = self._text_renewed() if whole else None
         if renewed is None:
-            self.keep(file.name, lambda file: file.write_text(text, encoding="utf-8"))
+            self.keep(file.name, lambda file: file.write_text(self._text(), encoding="utf-8"))
         else:
             self._checkpoints.unseal(file.name)
             self._files[file.name] = _written(file, renewed)

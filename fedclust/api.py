@@ -201,11 +201,20 @@ class Result:
     @cached_property
     def clients(self) -> pd.DataFrame:
         """A row per arm, seed, evaluated round and client: its true group, its cluster (label), its
-        test examples and how many were right.
+        test examples and how many were right; its name where the data have one.
         """
         from fedclust.report.frames import clients_frame
 
         return clients_frame(self._contents.arms)
+
+    @cached_property
+    def names(self) -> dict[str, dict[str, list[str]]]:
+        """By arm what its data call their inputs (features), classes, clients and groups, each in
+        the order of its numbers, in the first seed; only what has names.
+        """
+        from fedclust.report.federations import names_of
+
+        return {arm.label: names_of(arm) for arm in self._contents.arms}
 
     @cached_property
     def summary(self) -> pd.DataFrame:

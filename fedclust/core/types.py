@@ -36,6 +36,16 @@ class Names:
     clients: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
 
+    def told(self, most: int = 12) -> list[str]:
+        """What there is, in words: "2 classes (no, yes)"; so many names of each at most."""
+        parts = {"inputs": self.features, "classes": self.classes, "clients": self.clients}
+        parts["true groups"] = self.groups
+        return [
+            f"{len(names)} {what} ({', '.join(names[:most])}{', …' * (len(names) > most)})"
+            for what, names in parts.items()
+            if names
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:

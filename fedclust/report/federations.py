@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.core.types import Names
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import Column, tabulate
 from fedclust.report.spec import Spec
@@ -63,8 +64,24 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         "CSV). Label skew: total variation between the classes of a client's training examples "
         "and those of all, mean over clients; 0 where all are alike. Means over seeds.",
         *(line for _, record in rows if (line := _repeated(record))),
+        *dict.fromkeys(line for arm, _ in rows if (line := _named(arm))),
     )
     return tabulate("federation", "Federation and model", columns, rows, notes=notes)
+
+
+def names_of(arm: Arm) -> dict[str, list[str]]:
+    """What the data of an arm call their features, classes, clients and groups, each in the order
+    of its numbers, in the first seed.
+    """
+    seeds = arm.run.federation.get("seeds") or {"": {}}
+    names: dict[str, list[str]] = next(iter(seeds.values())).get("names", {})
+    return names
+
+
+def _named(arm: Arm) -> str:
+    """The names in one line; empty where there are none."""
+    known = Names(**{part: tuple(map(str, names)) for part, names in names_of(arm).items()})
+    return f"{'; '.join(known.told(most=60))}." if known.told() else ""
 
 
 def _record(arm: Arm) -> dict[str, Any]:
@@ -115,7 +132,9 @@ def class_table(arms: Sequence[Arm]) -> Table | None:
             left_out += 1
             continue
         for group, counts in examples.items():
-            name = "no groups" if group == "-1" else f"group {group}"
+            called = dict(enumerate(names_of(arm).get("groups", ())))
+            named = called.get(int(group), f"group {group}")
+            name = "no groups" if group == "-1" else named
             title = ", ".join(part for part in (_title(arm), name) if part)
             rows.append((Cell(text=title), *(Cell(text=f"{n:,}") for n in (*counts, sum(counts)))))
             records.append(
@@ -129,11 +148,14 @@ def class_table(arms: Sequence[Arm]) -> Table | None:
         return None
     wide = max(len(row) for row in rows) - 2
     padded = [(*row[:-1], *[Cell(text="")] * (wide + 2 - len(row)), row[-1]) for row in rows]
+    classes = {tuple(names_of(arm).get("classes", ())) for arm in _one_per_setting(arms)}
+    known = classes.pop() if len(classes) == 1 else ()
+    heads = known if len(known) == wide else tuple(f"class {c}" for c in range(wide))
     note = f"{left_out} more settings with many groups are left out." if left_out else ""
     return Table(
         name="classes",
         title="Training examples per class and true group",
-        columns=("group", *(f"class {c}" for c in range(wide)), "all"),
+        columns=("group", *heads, "all"),
         rows=tuple(padded),
         records=tuple(records),
         notes=tuple(filter(None, ("First seed.", note))),

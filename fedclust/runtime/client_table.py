@@ -31,8 +31,8 @@ ROW_GROUP = 1 << 18
 
 
 def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
-    """One row per client, columns `CLIENTS`, what the task adds up, and a headline of several
-    sums.
+    """One row per client, columns `CLIENTS`, what the task adds up, a headline of several sums, and
+    the clients' names where they have some.
     """
     num_clients = rnd.fed.num_clients
     columns = {
@@ -56,6 +56,9 @@ def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
         columns[pool.task.score.name] = pool.task.headline(evaluation.sums, evaluation.count)
         schema = schema.append(pa.field(pool.task.score.name, pa.float64()))
     arrays = [column(columns[field.name].cpu().numpy()).cast(field.type) for field in schema]
+    if names := rnd.fed.names.clients:
+        schema = schema.append(pa.field("name", pa.string()))
+        arrays.append(pa.array(names, pa.string()))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -36,6 +36,10 @@ class Progress(Protocol):
         """Round t is complete; values are means over seeds by metric name, the newest known."""
         ...
 
+    def tell(self, message: str) -> None:
+        """What the job computes with, in one line."""
+        ...
+
     def warn(self, message: str) -> None:
         """Something a person should know, in one line."""
         ...
@@ -100,6 +104,9 @@ class Silent:
 
     def round(self, t: int, values: Mapping[str, float]) -> None:
         """See `Progress.round`."""
+
+    def tell(self, message: str) -> None:
+        """See `Progress.tell`."""
 
     def warn(self, message: str) -> None:
         """See `Progress.warn`."""
@@ -209,6 +216,10 @@ class Shown:
         if last or (self._live is None and self._done % max(1, self._rounds // 20) == 0):
             end = [f"in {_clock(self._ended - self._began)}"] if last else self._ends()
             self._tell(end)
+
+    def tell(self, message: str) -> None:
+        """See `Progress.tell`."""
+        self._say(f"{self._name and self._name + ': '}{message}")
 
     def warn(self, message: str) -> None:
         """See `Progress.warn`."""

@@ -96,6 +96,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
         )
         job.tracker.begin(About(folder=folder.path, config=folder.config, first=first))
         progress.start(folder.path, first, job.rounds)
+        if told := next(iter(job.federations.values())).names.told():
+            progress.tell(" · ".join(told))
         for line in folder.remarks:
             progress.warn(line)
         if first and folder.changes.means:

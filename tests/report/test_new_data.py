@@ -86,7 +86,9 @@ def test_a_report_says_what_its_intervals_are_over(tmp_path: Path) -> None:
     assert limits_of_tests(old) == []
     table = federation_table(Spec(), old)
     assert table is not None
-    assert len(table.notes) == 1
+    assert table.notes[1:] == (
+        "5 inputs (a, b, c, d, e); 2 classes (0, 1); 4 clients (0, 1, 2, 3).",
+    )
     numbers = {"repeated": 1036, "trained_and_tested": 312}
     table = federation_table(Spec(), edited(tmp_path, lambda one, _: one.update(numbers)))
     assert table is not None

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedclust.core.types import Dataset, Federation, Names, Pool, Split
+from fedclust.core.naming import named
+from fedclust.core.types import Dataset, Federation, Pool, Split
 from fedclust.core.validation import cut, redrawn
 from fedclust.core.verbs import Partition
 from fedclust.helpers.errors import DataError, require
@@ -78,38 +79,11 @@ def build(
             f"no client has a test example of dataset={dataset.name}, so nothing can be measured: "
             "the data set, or the table of partition.path, needs at least one"
         )
-    fed = replace(fed, names=_names(dataset, fed), remarks=dataset.remarks)
+    fed = named(dataset, fed, seed)
     if not validation:
         return fed
     train, held_out = cut(fed.train, pool.strata, validation, seed)
     return replace(fed, train=train, validation=held_out)
-
-
-def _names(dataset: Dataset, fed: Federation) -> Names:
-    """What the dataset calls the parts of a federation, as far as these are its own: clients whose
-    training rows are each of one natural client, their groups, and classes in one form only.
-    """
-    names, pool = dataset.names, fed.pool
-    kept = Names(features=names.features)
-    size = len(dataset.y_train) + len(dataset.y_test)
-    if not pool.in_order or len(pool.y) != pool.concepts * size:
-        return kept
-    if pool.concepts == 1:
-        kept = replace(kept, classes=names.classes)
-    if dataset.owner is None or not names.clients:
-        return kept
-    owner, _ = fed.train.owner_and_place()
-    whose = torch.cat([dataset.owner, dataset.owner.new_full((len(dataset.y_test),), -1)])
-    if dataset.test_owner is not None:
-        whose[len(dataset.owner) :] = dataset.test_owner
-    natural = whose[fed.train.index.long() // pool.concepts]
-    of_client = torch.full((fed.num_clients,), -1).index_copy(0, owner, natural)
-    mixed = bool((of_client[owner] != natural).any()) or bool((of_client < 0).any())
-    if mixed or len(set(of_client.tolist())) < fed.num_clients:
-        return kept
-    kept = replace(kept, clients=tuple(names.clients[one] for one in of_client.tolist()))
-    grouped = dataset.group is not None and torch.equal(fed.group, dataset.group[of_client])
-    return replace(kept, groups=names.groups) if grouped else kept
 
 
 def _split(

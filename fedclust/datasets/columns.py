@@ -16,6 +16,7 @@ from fedclust.helpers.errors import DataError
 
 Array = npt.NDArray[Any]
 _SHOWN = 8  # names that a message lists
+_GAPS = {"nan", "na", "n/a", "null", "none", "?", "-", "missing"}
 _MOST, _FEWEST = 100, 20  # whole numbers that are classes, and rows of each of more
 
 
@@ -28,6 +29,7 @@ class Columns:
         names: of the columns, in order.
         read: the values [N] of a column.
         size: N.
+        called: what the numbers of a column stand for, in their order; None for themselves.
         remarks: what a reader of the results must know of the table, one line each.
     """
 
@@ -35,6 +37,7 @@ class Columns:
     names: Sequence[str]
     read: Callable[[str], Array]
     size: int
+    called: Callable[[str], Sequence[str] | None] = lambda _: None
     remarks: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -157,7 +160,13 @@ class Columns:
                 "needed"
             ) from error
         whole = known.dtype.kind == "f" and bool((known == np.floor(known)).all())
-        names = tuple(f"{value:.0f}" if whole else str(value) for value in known)
+        if called := self.called(name):
+            names = tuple(called[value] for value in known)
+        else:
+            names = tuple(f"{value:.0f}" if whole else str(value) for value in known)
+        for one in names:
+            if one.lower() in _GAPS:
+                self.remarks.append(f"{self.what}, column {name}: {one!r} is a name like any other")
         alike: dict[str, list[str]] = {}
         for one in names:
             alike.setdefault(" ".join(one.casefold().split()), []).append(one)

@@ -72,6 +72,7 @@ class Csv:
 
     def __post_init__(self) -> None:
         check_word(self.normalise, ("mean_std", "client", "none"))
+        object.__setattr__(self, "separator", self.separator.replace("\\t", "\t"))
         for key, value in (("separator", self.separator), ("decimal", self.decimal)):
             require(len(value) == 1 and value not in '"\n\r', f"dataset.{key}", value, "one sign")
         require(self.separator != self.decimal, "dataset.decimal", self.decimal, "another sign")

@@ -150,7 +150,14 @@ class HuggingFace:
 
         names = [name for name in parts[0].column_names if name in parts[-1].column_names]
         sizes = [len(part) for part in parts]
-        return Columns(what=f"hf: {self.path}", names=names, read=column, size=sum(sizes)), sizes[0]
+        table = Columns(
+            what=f"hf: {self.path}",
+            names=names,
+            read=column,
+            size=sum(sizes),
+            called=lambda name: getattr(parts[0].features[name], "names", None),
+        )
+        return table, sizes[0]
 
     def _check_alike(self, parts: Sequence[Any]) -> None:
         """Refuse splits whose columns, or the order of whose classes, are not the same.

@@ -272,7 +272,10 @@ def _check(table: Columns, columns: Sequence[_Column], wanted: Wanted) -> None:
     words = [one for one in columns if one.is_words and not one.is_dates]
     commas = [one.name for one in words if all(map(_is_comma, one.values[one.odd][:50]))]
     if commas:
-        said.append(f"decimal commas in {_columns(commas)}: dataset.decimal=',' reads them")
+        said.append(
+            f"numbers with commas in {_columns(commas)}: dataset.decimal=',' with another "
+            "dataset.separator reads decimal commas"
+        )
     words = [one for one in words if one.name not in commas]
     many = [one.name for one in words if len(set(one.values[one.odd].tolist())) > _MOST]
     if wanted.categories is None and words:

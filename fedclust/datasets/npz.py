@@ -99,10 +99,17 @@ class Npz:
         series = self.normalise == "mean_std" and arrays["x_train"].ndim == 3
         word = "by_row" if series and _rows_differ(x_train) else self.normalise
         scale, shift = self._affine(word, x_train)
-        remark = (
-            f"npz: {path} has rows of x_train (N, H, W) on scales of their own, as the channels of "
-            "a series: each is scaled by itself, as dataset.normalise=by_row does"
-        )
+        remark = ""
+        if word != self.normalise:
+            remark = (
+                f"npz: {path} has rows of x_train (N, H, W) on scales of their own, as channels of a "
+                "series: each is scaled by itself, as dataset.normalise=by_row does"
+            )
+        elif series and _rows_differ(x_train.transpose(2, 3)):
+            remark = (
+                f"npz: {path} has columns of x_train (N, H, W) on scales of their own, and one "
+                "scale is taken for all: channels of a series belong first, (N, channels, length)"
+            )
         return checked(
             Dataset(
                 name=path.stem,
@@ -114,7 +121,7 @@ class Npz:
                 scale=scale,
                 shift=shift,
                 view=view_of(tuple(x_train.shape[1:]), self.normalise, self.crop, self.augment),
-                remarks=(remark,) if word != self.normalise else (),
+                remarks=(remark,) if remark else (),
                 fit=Fit(word) if word in ("mean_std", "by_row", "pixel") else None,
             )
         )

@@ -64,7 +64,8 @@ def test_pictures_of_writers(letters: Path) -> None:
         (row,) = np.flatnonzero((picture[0].numpy() == GREY).all((1, 2)))
         assert [0, 2, 1, 2, 0, 1, 1][row] == int(label)
         assert WRITERS[row] == ["f1", "f2", "f3"][int(writer)]
-    assert build(dataset, Natural(), 0).num_clients == 3
+    fed = build(dataset, Natural(), 0)
+    assert (fed.names.classes, fed.names.clients) == (("a", "b", "c"), ("f1", "f2", "f3"))
     colour = HuggingFace(**given | {"grayscale": False}, test=None, size=4).load()
     assert colour.shape == (3, 4, 4)
 

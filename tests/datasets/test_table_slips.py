@@ -115,11 +115,14 @@ def test_byte_order_marks_semicolons_and_decimal_commas(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a single column, label;x: dataset.separator=';'"):
         Csv(path=str(file)).load()
     given = {"path": str(file), "separator": ";", "normalise": "none", "test_share": 0.5}
-    with pytest.raises(DataError, match=r"decimal commas in column x: dataset.decimal=','"):
+    with pytest.raises(DataError, match=r"numbers with commas in column x: dataset.decimal=','"):
         Csv(**given).load()
     dataset = Csv(**given, decimal=",").load()
     both = torch.cat([dataset.x_train, dataset.x_test]).flatten().sort().values
     assert both.tolist() == [1.5, 2.5, 3.5, 4.25]
+    file.write_text("label\tx\n0\t1\n1\t2\n0\t3\n")
+    for sign in ("\\t", "\t"):
+        assert Csv(path=str(file), separator=sign).load().shape == (1,)
     with pytest.raises(ConfigError, match=r"dataset.decimal=; is not allowed: another sign"):
         Csv(path=str(file), separator=";", decimal=";")
 
@@ -156,6 +159,17 @@ def test_a_class_of_test_rows_only_is_refused(tmp_path: Path) -> None:
     label = np.where(TABLE.index == 50, "rare", TABLE["label"].map({0: "no", 1: "yes"}))
     with pytest.raises(DataError, match="has test rows of class rare, but none to train on"):
         load(TABLE.assign(part=part, label=label), tmp_path, split="part")
+
+
+def test_a_class_that_a_draw_leaves_to_tests_only_is_told(tmp_path: Path) -> None:
+    label = np.where(TABLE.index == 50, "N/A", TABLE["label"].map({0: "no", 1: "yes"}))
+    dataset = load(TABLE.assign(label=label), tmp_path, test_share=0.5)
+    assert dataset.remarks[0].endswith("t.csv, column label: 'N/A' is a name like any other")
+    feds = federate(dataset, Natural(), range(6), CPU)
+    said = [line for fed in feds.values() for line in fed.remarks[1:]]
+    rare = [s for s, fed in feds.items() if 0 not in fed.pool.y[fed.train.index.long()]]
+    assert 0 < len(rare) < 6
+    assert said == [f"t: nobody trains on class N/A in seed {s}, but it is tested" for s in rare]
 
 
 def test_every_client_tests_on_its_classes_by_their_shares(tmp_path: Path) -> None:
@@ -263,6 +277,10 @@ def test_channels_of_a_series_are_scaled_one_by_one(tmp_path: Path) -> None:
         np.testing.assert_allclose(inputs.mean((0, 1, 3)), 0, atol=1e-4)
         np.testing.assert_allclose(inputs.std((0, 1, 3), correction=0), 1, atol=1e-4)
         assert len(dataset.remarks) == remarks
+    turned = {"x_train": x[:20].swapaxes(1, 2), "x_test": x[20:].swapaxes(1, 2)}
+    np.savez(tmp_path / "turned.npz", **turned, y_train=y[:20], y_test=y[20:])
+    (remark,) = Npz(path=str(tmp_path / "turned.npz")).load().remarks
+    assert "channels of a series belong first, (N, channels, length)" in remark
     flat = {"x_train": x[:20].reshape(20, -1), "x_test": x[20:].reshape(10, -1)}
     np.savez(tmp_path / "flat.npz", **flat, y_train=y[:20], y_test=y[20:])
     with pytest.raises(ConfigError, match=r"dataset.normalise=by_row is not allowed: mean_std"):

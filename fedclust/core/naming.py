@@ -21,10 +21,10 @@ def named(dataset: Dataset, fed: Federation, seed: int) -> Federation:
         for split in (fed.train, fed.test)
     )
     untrained = torch.nonzero(tested & ~learnt).flatten().tolist()
+    classes = [fed.names.classes[one] for one in untrained]
     remarks = [
-        f"{dataset.name}: nobody trains on class {fed.names.classes[one]} in seed {seed}, but it is "
-        "tested"
-        for one in untrained
+        f"{dataset.name}: nobody trains on class {one} in seed {seed}, but it is tested"
+        for one in classes
     ]
     return replace(fed, remarks=(*fed.remarks, *remarks))
 

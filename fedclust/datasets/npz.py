@@ -102,8 +102,8 @@ class Npz:
         remark = ""
         if word != self.normalise:
             remark = (
-                f"npz: {path} has rows of x_train (N, H, W) on scales of their own, as channels of a "
-                "series: each is scaled by itself, as dataset.normalise=by_row does"
+                f"npz: {path} has rows of x_train (N, H, W) on scales of their own, as channels of "
+                "a series: each is scaled by itself, as dataset.normalise=by_row does"
             )
         elif series and _rows_differ(x_train.transpose(2, 3)):
             remark = (

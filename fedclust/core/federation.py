@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedclust.core.naming import named
+from fedclust.core.trivial import trivial
 from fedclust.core.types import Dataset, Federation, Pool, Split
 from fedclust.core.validation import cut, redrawn
 from fedclust.core.verbs import Partition
@@ -311,7 +312,8 @@ def summary(fed: Federation) -> dict[str, Any]:
     1,000 clients also `client_examples`, the same per client. `tested`: digest of the examples that
     are tested on, under whatever concept; `repeated`: how often rows of the pool are owned besides
     the first time, in all splits; `trained_and_tested`: rows that somebody trains on and somebody
-    is tested on. `names`: of features, classes, clients and groups, each where there are some.
+    is tested on. `trivial`: scores of a guess without inputs, see `fedclust.core.trivial`. `names`:
+    of features, classes, clients and groups, each where there are some.
     """
     histogram = fed.train.classes(fed.pool.strata, fed.pool.num_strata)
     owned = (histogram > 0).sum(1).double()
@@ -349,6 +351,7 @@ def summary(fed: Federation) -> dict[str, Any]:
     numbers["trained_and_tested"] = len(np.intersect1d(train, tested))
     examples = np.unique(tested // fed.pool.concepts)
     numbers["tested"] = hashlib.blake2b(examples.tobytes(), digest_size=8).hexdigest()
+    numbers["trivial"] = trivial(fed)
     if not numbers["groups"] and fed.num_clients <= _FEW_CLIENTS:
         numbers["client_examples"] = histogram.tolist()
     if names := {part: list(known) for part, known in asdict(fed.names).items() if known}:

@@ -164,11 +164,11 @@ class Task(Ranged):
         found = self.headline(sums, count)
         return found if self.score.better == "higher" else -found
 
-    def trivial(self, y: Tensor, targets: int) -> Tensor:
-        """Outputs [Y] of the best guess that knows no inputs, for the training targets y of a
-        client.
+    def encoded(self, y: Tensor, targets: int) -> Tensor:  # noqa: ARG002
+        """Targets as predictions that would be right, [B, Y] float64; their mean over a client's
+        training rows is the best guess that knows no inputs.
         """
-        raise NotImplementedError
+        return y.double()
 
 
 Weights = Literal["balanced"] | list[Annotated[float, Range(0)]] | None
@@ -264,9 +264,9 @@ class Classification(Task):
         """Accuracy."""
         return {"accuracy": sums[..., 0] / count}
 
-    def trivial(self, y: Tensor, targets: int) -> Tensor:
-        """The largest class."""
-        return torch.bincount(y, minlength=targets).float()
+    def encoded(self, y: Tensor, targets: int) -> Tensor:
+        """One for the class; a guess is the class that most have."""
+        return F.one_hot(y, targets).double()
 
 
 def reduced(each: Tensor, reduction: Reduction) -> Tensor:

@@ -144,23 +144,19 @@ def _by_seed(arm: Arm) -> dict[int, Served]:
     """The tested clients of every seed that did not fail."""
     rows = arm.run.final_clients
     rows = rows[(rows["test_count"] > 0) & (rows["label"] >= 0)].sort_values("client")
-    own, judged = headline_of(arm.run.curves), {}
-    if own in rows:
-        rows = rows[rows[own].notna()]
-        judged = {"factor": factor(own)}
+    own = headline_of(arm.run.curves)
+    judged = own in rows
+    rows = rows[rows[own].notna()] if judged else rows
     sign = -1.0 if own in METRICS and METRICS[own].better == "lower" else 1.0
-    return {
-        seed: Served(
-            *(
-                one[name].to_numpy(np.int64)
-                for name in ("client", "group", "correct", "test_count")
-            ),
-            **judged,
-            score=sign * one[own].to_numpy() if judged else None,
-        )
-        for seed in arm.run.seeds
-        if seed not in arm.run.failed and len(one := rows[rows["seed"] == seed])
-    }
+    found = {}
+    for seed in arm.run.seeds:
+        one = rows[rows["seed"] == seed]
+        if seed not in arm.run.failed and len(one):
+            client, group, correct, count = (one[name].to_numpy(np.int64) for name in _COUNTED)
+            score = sign * one[own].to_numpy(np.float64) if judged else None
+            scale = factor(own) if judged else 100.0
+            found[seed] = Served(client, group, correct, count, score, scale)
+    return found
 
 
 def _notes(kept: Sequence[str], served: Mapping[str, Mapping[int, Served]], own: str) -> list[str]:

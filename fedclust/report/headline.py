@@ -17,6 +17,7 @@ from fedclust.report.formats import factor, meant, plus_minus, title
 from fedclust.report.reference import Printed
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
+from fedclust.report.trivial import trivial_notes
 from fedclust.report.unmatched import unmatched
 
 # of the scores but the last round's
@@ -117,6 +118,7 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
     heads, rows = layout(arms, titles, cells, records, list(aside))
     unit = " (%)" if scale == 100.0 else ""
     notes = _notes(spec, arms, records)
+    guess = trivial_notes(spec, arms)
     rules = rule([place for one in standings.values() for place in one.values()], spec.metric)
     return Table(
         name="table",
@@ -124,8 +126,8 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
         columns=heads,
         rows=rows,
         records=tuple(records),
-        notes=(*notes, *unmatched(spec, arms), *rules),
-        printed=(notes[1], *rules, *notes[2:]),  # what the caption does not say
+        notes=(*notes, *unmatched(spec, arms), *rules, *guess),
+        printed=(notes[1], *rules, *notes[2:], *guess),  # what the caption does not say
     )
 
 

@@ -111,7 +111,3 @@ class Multilabel(Task):
         """The mean F1 score of the labels that somebody has or is predicted to have."""
         tp, fp, fn = sums.chunk(3, -1)
         return {"macro_f1": (2 * tp / (2 * tp + fp + fn)).nanmean(-1)}
-
-    def trivial(self, y: Tensor, targets: int) -> Tensor:  # noqa: ARG002
-        """The rates: a label is predicted where most examples have it."""
-        return y.double().mean(0).logit(eps=1e-16).float()

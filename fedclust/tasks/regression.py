@@ -133,7 +133,3 @@ class Regression(Task):
         spread = square - target.square() / n
         r2 = torch.where(spread > 1e-12 * square, 1 - squared / spread, torch.nan)
         return {"mae": (absolute / n).mean(-1), "r2": r2.mean(-1)}
-
-    def trivial(self, y: Tensor, targets: int) -> Tensor:  # noqa: ARG002
-        """The means."""
-        return y.double().mean(0).float()

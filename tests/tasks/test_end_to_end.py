@@ -67,6 +67,7 @@ def test_a_run_and_its_report(here: Path, task: str, file: str, own: str, better
     assert len(table) >= 2
     page = next((here / "outputs" / "x" / "report").glob("report.html")).read_text()
     assert meanings[own]["title"] in page
+    assert "A guess without inputs" in page
     assert "Test accuracy" not in page
 
 

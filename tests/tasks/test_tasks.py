@@ -11,12 +11,13 @@ import torch
 from configs import composed
 from sklearn.metrics import f1_score, mean_absolute_error, r2_score
 from torch import Tensor
-from toy_tasks import FEATURES, TASKS, WIDE, dataset_for, pool_for
+from toy_tasks import FEATURES, TASKS, WIDE, dataset_for, federation_for, pool_for
 
 from fedclust.config.build import check_suits, federate
 from fedclust.core.calls import GradCall, Shards, TrainCall
 from fedclust.core.solver import Solver
 from fedclust.core.task import Classification, Task
+from fedclust.core.trivial import trivial
 from fedclust.core.types import Dataset, Pool
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import UserError
@@ -142,23 +143,33 @@ def test_balanced_weights_have_mean_one_over_the_training_rows() -> None:
     assert balanced._weight.tolist() == pytest.approx(((60 - held) / held).tolist())
 
 
-@pytest.mark.parametrize("name", ["multilabel", "mse", "smoothed"])
-def test_trivial_guesses_are_the_best_without_inputs(name: str) -> None:
-    pool = pool_for(TASKS[name])
-    task, y = pool.task, pool.y[:60]
-    guess = task.trivial(y, WIDE)
-    sums = task.sums(guess.expand(60, -1), y).double().sum(0)
-    found = float(task.headline(sums, torch.tensor(60)))
-    if name == "mse":
-        own = dataset_for(TASKS[name]).y_train
-        assert found == pytest.approx(float((own - own.mean(0)).abs().mean()), rel=1e-5)
-        assert float(task.scores(sums, torch.tensor(60))["r2"]) == pytest.approx(0, abs=1e-5)
-    elif name == "smoothed":
-        assert found == pytest.approx(float(y.bincount().max()) / 60)
-    else:
-        often = (y.double().mean(0) > 0.5).numpy()
-        each = [f1_score(y[:, t], np.full(60, often[t])) * often[t] for t in range(WIDE)]
-        assert found == pytest.approx(np.mean(each))
+def test_a_guess_of_every_client_is_what_its_training_targets_say() -> None:
+    """By hand from the rows of each client, and pooled over all test examples."""
+    for name in ("multilabel", "mse", "smoothed"):
+        fed = federation_for(TASKS[name], clients=3)
+        own, pool, said, true = TASKS[name].score.name, fed.pool, [], []
+        for client in range(3):
+            y = pool.task.in_unit(pool.y[fed.train.of_client(client)]).double()
+            tests = pool.task.in_unit(pool.y[fed.test.of_client(client)])
+            if name == "smoothed":
+                guess = torch.bincount(y.long()).argmax().expand(len(tests))
+            else:
+                mean = y.mean(0) if name == "mse" else (y.mean(0) > 0.5).double()
+                guess = mean.expand(len(tests), -1)
+            said.append(guess.numpy())
+            true.append(tests.numpy())
+        both = np.concatenate(true), np.concatenate(said)
+        measure: Any = {
+            "multilabel": lambda a, b: np.mean(
+                [f1_score(a[:, t], b[:, t]) for t in range(WIDE) if a[:, t].any() or b[:, t].any()]
+            ),
+            "mse": mean_absolute_error,
+            "smoothed": lambda a, b: (a == b).mean(),
+        }[name]
+        found = trivial(fed)
+        assert found[own] == pytest.approx(measure(*both), rel=1e-5)
+        each = [measure(*pair) for pair in zip(true, said, strict=True)]
+        assert found[f"{own}_client_mean"] == pytest.approx(np.mean(each), rel=1e-5)
 
 
 REFUSED: list[tuple[Task, Any, str]] = [

@@ -217,6 +217,27 @@ class Result:
         return {arm.label: names_of(arm) for arm in self._contents.arms}
 
     @cached_property
+    def scores(self) -> pd.DataFrame:
+        """A row per arm, seed, scored round, score and what it is over (pooled, client_mean,
+        worst_decile): its value, and for how many clients it is undefined.
+
+        Empty where `scores` asked for none. `clients` has those of every client.
+        """
+        from fedclust.report.scores import scores_frame
+
+        return scores_frame(self._contents.arms)
+
+    @cached_property
+    def predictions(self) -> pd.DataFrame:
+        """A row per arm, seed and test example at the end, where `predictions=true` kept them:
+        client, row of the pool, target, and output or output_0, output_1, …: the probability of
+        every class or label, or a number.
+        """
+        from fedclust.report.frames import predictions_frame
+
+        return predictions_frame(self._contents.arms)
+
+    @cached_property
     def summary(self) -> pd.DataFrame:
         """By arm and metric: mean and standard deviation (ddof=0) over seeds of the last value, and
         of the best one where a metric has a better direction.

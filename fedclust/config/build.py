@@ -15,6 +15,7 @@ import yaml
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.config.schema import check_keys, objective_of, seed_list
+from fedclust.config.scores import measures
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
 from fedclust.core import federation
@@ -49,6 +50,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     )
     document_scores(task)
     check_suits(task, algorithm=algorithm, scenario=scenario, partition=partition)
+    scores = measures(config, objects, task)
     meaning(objective_of(config), "objective")  # now that a method's own metrics are known
     if like is None:
         engine, federations = _computing(config, partition, objects, task)
@@ -65,6 +67,9 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         rounds=config["rounds"],
         eval_every=config["eval_every"],
         discrepancy=config["discrepancy"] or config["objective"] == "discrepancy",
+        scores=scores,
+        score_every=config["score_every"],
+        predictions=config["predictions"],
         checkpoint_seconds=config["checkpoint_seconds"],
         versions=versions(device, engine.name, config["max_rows"]),
     )

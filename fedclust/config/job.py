@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Algorithm, Engine, Scenario
+from fedclust.scores.measure import Measure
 from fedclust.trackers import Tracker
 
 
@@ -23,6 +24,8 @@ class Job:
         federations: the data of every seed, on the engine's device.
         rounds, eval_every: how long, and how often to test.
         discrepancy: whether it is recorded how far participants' models lie from their mean.
+        scores: of predictions, at the end and every `score_every` rounds.
+        predictions: whether those of the end are kept.
         checkpoint_seconds: least time between two checkpoints; 0 saves every round.
         versions: what computed this, for versions.json.
     """
@@ -37,6 +40,9 @@ class Job:
     checkpoint_seconds: float
     versions: Mapping[str, Any]
     discrepancy: bool = False
+    scores: Sequence[Measure] = ()
+    score_every: int | None = None
+    predictions: bool = False
 
     @property
     def seeds(self) -> list[int]:
@@ -51,3 +57,9 @@ class Job:
     def is_evaluated(self, t: int) -> bool:
         """Whether round t is tested."""
         return (t + 1) % self.eval_every == 0 or t == self.rounds - 1
+
+    def is_predicted(self, t: int) -> bool:
+        """Whether it is asked after round t what is said of every test example."""
+        if t == self.rounds - 1:
+            return bool(self.scores) or self.predictions
+        return bool(self.scores and self.score_every) and (t + 1) % (self.score_every or 1) == 0

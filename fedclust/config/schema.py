@@ -198,6 +198,23 @@ class RunConfig:
         "record how far the participants' models lie from their mean; it keeps all of them",
         named=True,
     )
+    scores: list[Any] = key(
+        list,
+        "means",
+        "of predictions at the end, as in scores=[auroc,f1_macro]; a mapping with _target_ is one "
+        "of your own",
+        named=True,
+    )
+    score_every: int | None = key(
+        None,
+        "means",
+        "rounds between two times that scores are taken, besides the end; null: at the end alone",
+        between(1, MOST, null=True),
+        named=True,
+    )
+    predictions: bool = key(
+        False, "means", "keep what is said of every test example at the end", named=True
+    )
     engine: str = key("auto", "means", "auto | fused | vmap | loop", one_of(ENGINES))
     device: str = key("auto", "means", "auto | cpu | cuda | cuda:N")
     precision: str = key(

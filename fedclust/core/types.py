@@ -321,6 +321,24 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """What is said of the test examples of all clients that are served, one after the other, on the
+    host.
+
+    Attributes:
+        client: [n] int64 whose example.
+        row: [n] int64 its row of the pool.
+        targets: [n] int64 classes, or [n, T] flags or numbers, those in the unit of the file.
+        predictions: [n, Y] float64 probabilities, or numbers in that unit.
+    """
+
+    client: Tensor
+    row: Tensor
+    targets: Tensor
+    predictions: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cost:
     """What one call of an algorithm cost and what is worth keeping of it.
 

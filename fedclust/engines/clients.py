@@ -18,17 +18,20 @@ from fedclust.core.calls import (
     LocalWork,
     LossCall,
     MeanResult,
+    PredictCall,
     Shards,
     SumCall,
     TestCall,
 )
 from fedclust.core.solver import Solver
-from fedclust.core.types import Evaluation, Round, Served, Split
+from fedclust.core.types import Evaluation, Predictions, Round, Served, Split
 from fedclust.core.verbs import Engine
 from fedclust.helpers.errors import DivergedError
 from fedclust.helpers.ops import mean_of
 from fedclust.helpers.rng import Stream, permutations
 from fedclust.models.params import Layout
+
+_OUTPUTS = 1 << 22  # numbers of predictions that are there at once, padded
 
 
 def shards_of(split: Split, ids: Tensor, rnd: Round, purpose: str) -> Shards:
@@ -276,6 +279,26 @@ class SeedClients:
             sums=none.new_zeros(len(none), result.sums.shape[1]).index_copy(0, ids, result.sums),
             count=blank.index_copy(0, ids, shards.count),
         )
+
+    def predict(self, served: Served) -> Predictions:
+        """What is said of the test examples of every client that has a label."""
+        fed, task = self.rnd.fed, self.rnd.fed.pool.task
+        ids = ((served.label >= 0) & (fed.test.count > 0)).nonzero().squeeze(1)
+        longest = int(fed.test.count.max()) if len(fed.test.count) else 0
+        parts = []
+        each = max(1, _OUTPUTS // max(1, longest * fed.pool.width))
+        for some in torch.split(ids, each):
+            shards = shards_of(fed.test, some, self.rnd, "evaluate")
+            weight = None if served.weight is None else served.weight[some]
+            call = PredictCall(served.models, served.label[some], shards, weight)
+            outputs = self.engine.answer(call)[:, : shards.index.shape[1]]
+            position = torch.arange(shards.index.shape[1], device=some.device)
+            inside = position < shards.count.unsqueeze(1)
+            said = task.in_unit(task.predict(outputs[inside].double()))
+            parts.append((some.repeat_interleave(shards.count), shards.index[inside], said))
+        client, row, said = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
+        targets = task.in_unit(fed.pool.y[row.to(ids.device)]).cpu()
+        return Predictions(client=client, row=row, targets=targets, predictions=said.double())
 
 
 def _check_finite(loss: Tensor, kind: str, ids: Tensor, rnd: Round) -> None:

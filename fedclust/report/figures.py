@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.helpers.files import atomic_write
 from fedclust.metrics import meaning
-from fedclust.report import curves, diagrams, flow, heatmaps, panels, style
+from fedclust.report import curves, diagrams, flow, heatmaps, panels, scores, style
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.comparison import overall, scale, significance
 from fedclust.report.formats import in_percent, inside, meant
@@ -137,6 +137,7 @@ def _figures(spec: Spec, arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure
         _grids(spec, arms),
         _lines(spec, arms),
         _comparisons(spec, arms),
+        scores.drawn(first_settings(arms, _MOST_SETTINGS)),
         _matrices(spec, arms),
     )
     yield from (

@@ -34,6 +34,12 @@ def clients_frame(arms: Sequence[Arm]) -> pd.DataFrame:
     return pd.concat([_named(arm, arm.run.all_clients()) for arm in arms], ignore_index=True)
 
 
+def predictions_frame(arms: Sequence[Arm]) -> pd.DataFrame:
+    """Column arm, and the columns of the files in `predictions/`; empty without any."""
+    frames = [_named(arm, arm.run.predictions()) for arm in arms]
+    return pd.concat([one for one in frames if len(one)] or frames[:1], ignore_index=True)
+
+
 def _named(arm: Arm, frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with the arm in front."""
     frame.insert(0, "arm", arm.label)

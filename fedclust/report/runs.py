@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a run whose config has a report reads this file, and no cli
     import pandas as pd
 
 _CLIENT = ["seed", "round", "client", "group", "label"]
+_SAID = ["seed", "client", "row", "target"]
 _TESTED = ["test_count", "correct"]
 
 
@@ -193,6 +194,21 @@ class Run:
         if self.parts:
             return _joined(part.of_own_seeds(part.all_clients()) for part in self.parts)
         return self._client_rows(None, whole=True)
+
+    def predictions(self) -> pd.DataFrame:
+        """What the job has kept of its predictions, a row per test example; empty without any."""
+        import pandas as pd
+
+        if self.parts:
+            return _joined(part.of_own_seeds(part.predictions()) for part in self.parts)
+        frames = [pd.DataFrame({name: np.empty(0, np.int64) for name in _SAID})]
+        for file in sorted((self.folder / "predictions").glob("seed=*.parquet")):
+            try:
+                with harmless(file).open("rb") as opened:
+                    frames.append(pd.read_parquet(opened))
+            except (OSError, ValueError) as error:
+                raise unreadable(file, error, "run the job again after deleting it") from error
+        return _joined(frames[1:] or frames)
 
     def _client_rows(self, filters: list[Any] | None, *, whole: bool = False) -> pd.DataFrame:
         """Columns `_CLIENT` and `_TESTED`; the latter 0, as if nobody were tested, where there are

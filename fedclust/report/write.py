@@ -25,6 +25,7 @@ from fedclust.report.reading import read_runs
 from fedclust.report.reference import Reference
 from fedclust.report.relative import relative_table
 from fedclust.report.runs import Run
+from fedclust.report.scores import scores_table
 from fedclust.report.settings import made_table, settings_table
 from fedclust.report.spec import Spec
 from fedclust.report.table import Table, in_markdown, one_line
@@ -43,7 +44,7 @@ from fedclust.report.warnings import banners
 _overflowing = np.errstate(over="ignore", invalid="ignore")
 _LONG = 24  # rows; a longer table is folded away
 _SUMMED_UP = ("table", "claims", "made")  # what the page of several experiments shows of each
-_OPEN = (*_SUMMED_UP, "comparison", "overall", "relative")  # never folded away
+_OPEN = (*_SUMMED_UP, "comparison", "overall", "relative", "scores")  # never folded away
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +122,7 @@ def _contents(folder: Path, read: Sequence[Run], reference: Reference) -> Conten
         overall_table(spec, shown),
         relative_table(spec, shown),
         target_table(spec, shown),
+        scores_table(shown),
         fairness_table(shown),
         recovery_table(shown)
         if any(arm.curve("purity") for arm in shown)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from numpy.typing import NDArray
 
 from fedclust.core.federation import column
-from fedclust.core.types import Evaluation, Round
+from fedclust.core.types import Evaluation, Predictions, Round
 from fedclust.helpers.files import Sealed, atomic_write, new_digest
 
 CLIENTS = pa.schema(
@@ -60,6 +62,37 @@ def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
         schema = schema.append(pa.field("name", pa.string()))
         arrays.append(pa.array(names, pa.string()))
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def with_scores(
+    rows: pa.Table, names: Sequence[str], scores: Mapping[str, NDArray[np.float64]]
+) -> pa.Table:
+    """The rows with a column per score [M] float64; null where it is not defined or not taken."""
+    for name in names:
+        empty = pa.nulls(len(rows), pa.float64())
+        given = pa.array(scores[name], from_pandas=True) if name in scores else empty
+        if name not in rows.column_names:
+            rows = rows.append_column(name, given)
+    return rows
+
+
+def write_predictions(file: Path, seed: int, said: Predictions) -> None:
+    """One row per test example of a client: seed, client, row, target and output, a column for each
+    where there are several.
+    """
+    columns = {
+        "seed": torch.full_like(said.client, seed),
+        "client": said.client.int(),
+        "row": said.row.int(),
+    }
+    for name, values in (("target", said.targets), ("output", said.predictions)):
+        wide = values.unsqueeze(1) if values.dim() == 1 else values
+        for number, one in enumerate(wide.T.contiguous()):
+            columns[name if wide.shape[1] == 1 else f"{name}_{number}"] = one
+    arrays = {name: column(values.numpy()) for name, values in columns.items()}
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(arrays), buffer, compression="zstd")
+    atomic_write(file, buffer.getvalue())
 
 
 def write_part(rows: pa.Table, folder: Path, number: int) -> tuple[str, Sealed]:

@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -210,10 +211,9 @@ class RunFolder:
             ) from None
         known = there.pop("hash", None) if isinstance(there, dict) else None
         whole = known is not None and config_hash(there) == known
-        if whole and self.config.get("discrepancy") and not there.get("discrepancy"):
+        if whole and (asked := _not_asked(there, self.config)):
             raise RunFolderError(
-                f"{self.path} was computed without discrepancy=true, so its rounds lack that "
-                f"number; {WAY_OUT}"
+                f"{self.path} was computed without {asked}, so its files lack that; {WAY_OUT}"
             )
         if whole and known == config_hash(self.config):
             return
@@ -463,7 +463,8 @@ class RunFolder:
             sealed = sealed_file(self.path / name)
             if sealed is not None:
                 files[name] = sealed
-        for file in sorted((self.path / "arrays").rglob("*.npy")):
+        kept = (self.path / "arrays").rglob("*.npy"), (self.path / "predictions").glob("*.parquet")
+        for file in sorted(chain(*kept)):
             sealed = sealed_file(file)
             assert sealed is not None
             files[str(file.relative_to(self.path))] = sealed
@@ -478,6 +479,21 @@ class RunFolder:
     def _drop_parts(self) -> None:
         """Delete the parts of a table that has been joined."""
         shutil.rmtree(self.path / "clients", ignore_errors=True)
+
+
+def _not_asked(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What is asked for now and was not, of what a job records beside its results; "" for nothing
+    of that kind.
+    """
+    for name in ("discrepancy", "predictions"):
+        if now.get(name) and not there.get(name):
+            return f"{name}=true"
+    before = there.get("scores") or ()
+    more = [score for score in now.get("scores") or () if score not in before]
+    if more:
+        return f"scores=[{','.join(map(str, more))}]"
+    every = now.get("score_every")
+    return "" if every in (None, there.get("score_every")) else f"score_every={every}"
 
 
 def _written(file: Path, text: str) -> Sealed:
@@ -497,6 +513,9 @@ _OWN_FILES = (
     *(".lock", "config.yaml", "versions.json", "status.json", "federation.json", METRICS_FILE),
     *("rounds.csv", "clients.parquet", "summary.csv", "tracker.json"),
 )
-_OWN_FOLDERS = ("checkpoints", "clients", "arrays", "partition", "wandb", "tensorboard", "mlruns")
+_OWN_FOLDERS = (
+    *("checkpoints", "clients", "arrays", "predictions", "partition"),
+    *("wandb", "tensorboard", "mlruns"),
+)
 # what a process that was killed at once can have left, or Hydra makes
 _BEFORE_CONFIG = (".lock", "multirun.yaml")

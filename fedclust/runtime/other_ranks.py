@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from fedclust.core.types import Evaluation, Round
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.recorder import Recorder
 
@@ -31,10 +30,10 @@ class ReadFolder(RunFolder):
 class NoRecorder(Recorder):
     """Records nothing."""
 
-    __init__ = start = cost = validate = change = seconds = resume = load = _nothing
+    __init__ = start = cost = validate = change = seconds = keep = resume = load = _nothing
     finish = close = _nothing
 
-    def evaluate(self, rnd: Round, evaluation: Evaluation) -> dict[str, float]:  # noqa: ARG002
+    def evaluate(self, *_args: Any) -> dict[str, float]:
         """No metrics."""
         return {}
 

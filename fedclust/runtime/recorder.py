@@ -21,9 +21,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedclust.core.types import Cost, Evaluation, Round
+from fedclust.core.types import Cost, Evaluation, Predictions, Round
 from fedclust.helpers.errors import RunFolderError
 from fedclust.helpers.files import Sealed, atomic_write, new_digest, replacing, sync_folder
 from fedclust.helpers.ops import on_host
@@ -33,7 +34,17 @@ from fedclust.metrics.after_change import AfterChange
 from fedclust.metrics.meanings import NAME, write_meanings
 from fedclust.metrics.recovery import recovery, share_error, sizes
 from fedclust.metrics.summary import write_summary
-from fedclust.runtime.client_table import ROW_GROUP, client_rows, join_parts, write_part
+from fedclust.runtime.client_table import (
+    ROW_GROUP,
+    client_rows,
+    join_parts,
+    with_scores,
+    write_part,
+    write_predictions,
+)
+from fedclust.scores.judged import Judged, judged, meanings, pictures_of
+from fedclust.scores.measure import Measure
+from fedclust.scores.pictures import PICTURES
 from fedclust.trackers import Tracker
 
 _BLOCK = 1 << 20  # bytes read at once
@@ -48,11 +59,18 @@ class Recorder:
         seeds: the seeds of the job, in lockstep.
         num_params: P, for the bytes of a model transfer.
         tracker: further sink of the same numbers, which has begun.
+        scores: of predictions, where there are some.
     """
 
     def __init__(
-        self, folder: Path, seeds: Sequence[int], num_params: int, tracker: Tracker
+        self,
+        folder: Path,
+        seeds: Sequence[int],
+        num_params: int,
+        tracker: Tracker,
+        scores: Sequence[Measure] = (),
     ) -> None:
+        self._scores = scores
         self._folder = folder
         self._seeds = tuple(seeds)
         self._num_params = num_params
@@ -108,27 +126,51 @@ class Recorder:
             values["train_loss"] = report.train_loss
         self._put(seed, t, values)
         for name, array in report.arrays.items():
-            buffer = io.BytesIO()
-            np.save(buffer, array.detach().cpu().numpy(), allow_pickle=False)
-            atomic_write(
-                self._folder / "arrays" / f"seed={seed}" / f"{name}.npy", buffer.getvalue()
-            )
+            self._save(seed, name, array.detach().cpu().numpy())
 
-    def evaluate(self, rnd: Round, evaluation: Evaluation) -> dict[str, float]:
-        """The metrics of one evaluation, by name, which are recorded with one row per client."""
+    def evaluate(
+        self, rnd: Round, evaluation: Evaluation, said: Predictions | None = None
+    ) -> dict[str, float]:
+        """The metrics of one evaluation, by name, which are recorded with one row per client; with
+        predictions their scores too.
+        """
         shares = share_error(evaluation, rnd)
         rnd, evaluation = _on_host(rnd, evaluation)
         values = accuracy(evaluation, rnd) | recovery(evaluation, rnd) | sizes(evaluation, rnd)
         values |= shares | self._churn(rnd.seed, evaluation.served.label)
         if rnd.is_change is not None:
             values |= self._after_change(rnd.seed).evaluated(rnd, evaluation)
+        found = Judged()
+        if said is not None:
+            found = judged(said, self._scores, rnd.fed.num_clients)
+            values = found.values | values  # what the task records, it says best
+            for name in pictures_of(self._scores):
+                picture = PICTURES[name](said.targets.numpy(), said.predictions.numpy())
+                self._save(rnd.seed, f"score_{name}", picture)
         self._put(rnd.seed, rnd.t, values)
-        self._clients[rnd.t, rnd.seed] = client_rows(rnd, evaluation)
+        names = [one.about.name for one in self._scores if meanings(one)]
+        rows = with_scores(client_rows(rnd, evaluation), names, found.clients)
+        self._clients[rnd.t, rnd.seed] = rows
         return values
 
-    def validate(self, rnd: Round, validation: Evaluation) -> None:
-        """Records what is served on the validation examples."""
-        self._put(rnd.seed, rnd.t, validation_accuracy(validation, rnd.fed.pool.task))
+    def _save(self, seed: int, name: str, array: NDArray[Any]) -> None:
+        """Keep an array beside the run, in place of an older one."""
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        atomic_write(self._folder / "arrays" / f"seed={seed}" / f"{name}.npy", buffer.getvalue())
+
+    def keep(self, rnd: Round, said: Predictions) -> None:
+        """Writes what is said of every test example."""
+        write_predictions(self._folder / "predictions" / f"seed={rnd.seed}.parquet", rnd.seed, said)
+
+    def validate(self, rnd: Round, validation: Evaluation, said: Predictions | None = None) -> None:
+        """Records what is served on the validation examples, and the scores of predictions."""
+        values = validation_accuracy(validation, rnd.fed.pool.task)
+        if said is not None:
+            found = judged(said, self._scores, rnd.fed.num_clients).values
+            names = [one.about.name for one in self._scores]
+            values = {f"validation_{name}": found[name] for name in names if name in found} | values
+        self._put(rnd.seed, rnd.t, values)
 
     def change(self, rnd: Round, untrained: Evaluation) -> None:
         """Records how the clients fare whose data have just changed, before the round trains."""

@@ -171,7 +171,8 @@ def begin_files(job: Job, folder: RunFolder) -> Recorder:
     """Write what a job says of itself before its first round."""
     folder.same_data(data_digests(job.federations))
     write_partitions(job, folder)
-    return Recorder(folder.path, job.seeds, job.engine.layout.num_params, job.tracker)
+    params = job.engine.layout.num_params
+    return Recorder(folder.path, job.seeds, params, job.tracker, job.scores)
 
 
 def data_digests(federations: Mapping[int, Federation]) -> dict[str, str]:
@@ -369,7 +370,8 @@ class _Seeds:
     def round(self, t: int, recorder: Recorder, progress: Progress) -> None:
         """Round t of every seed that is alive."""
         evaluated = self._job.is_evaluated(t)
-        steps = {s: partial(sim.step, evaluated) for s, sim in self._alive.items()}
+        predicted = self._job.is_predicted(t)
+        steps = {s: partial(sim.step, evaluated, predicted) for s, sim in self._alive.items()}
         turns = self._lockstep.map(steps)
         for seed, turn in turns.items():
             outcome = turn.outcome
@@ -386,9 +388,11 @@ class _Seeds:
             if outcome.untrained is not None:
                 recorder.change(outcome.rnd, outcome.untrained)
             if outcome.evaluation is not None:
-                recorder.evaluate(outcome.rnd, outcome.evaluation)
+                recorder.evaluate(outcome.rnd, outcome.evaluation, outcome.said)
             if outcome.validation is not None:
-                recorder.validate(outcome.rnd, outcome.validation)
+                recorder.validate(outcome.rnd, outcome.validation, outcome.said_held_out)
+            if outcome.said is not None and self._job.predictions and t == self._job.rounds - 1:
+                recorder.keep(outcome.rnd, outcome.said)
         if not self._alive:
             last = next(reversed(self._failed.values()))
             raise DivergedError(f"every seed has failed; the last one: {last}")

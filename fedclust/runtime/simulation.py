@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 
 from fedclust.config.job import Job
-from fedclust.core.types import ClientModels, Cost, Evaluation, Federation, Round, Served, Split
+from fedclust.core.types import (
+    ClientModels,
+    Cost,
+    Evaluation,
+    Federation,
+    Predictions,
+    Round,
+    Served,
+    Split,
+)
 from fedclust.core.verbs import Algorithm
 from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.lockstep import Lockstep
@@ -30,6 +39,8 @@ class Step:
         costs: what it cost.
         evaluation: the test results after it; None where it is not evaluated.
         validation: likewise those on validation examples; None where there are none, too.
+        said: what is said of every test example; None where nobody asks.
+        said_held_out: likewise of validation examples.
         untrained: the test results of what is served before it trains, on the data of the round;
             None unless the round is a change.
     """
@@ -39,6 +50,8 @@ class Step:
     evaluation: Evaluation | None
     validation: Evaluation | None
     untrained: Evaluation | None
+    said: Predictions | None = None
+    said_held_out: Predictions | None = None
 
 
 @dataclass
@@ -76,8 +89,10 @@ class Simulation:
         rnd, _ = _without_validation(self._before)
         self._served(SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses), rnd)
 
-    def step(self, evaluated: bool) -> Step:
-        """One round: what it cost, and the test results where the round is evaluated."""
+    def step(self, evaluated: bool, predicted: bool) -> Step:
+        """One round: what it cost, the test results where the round is evaluated, and then what is
+        said of every example where it is `predicted`.
+        """
         (rnd, held_out), costs = _without_validation(next(self.rounds)), list[Cost]()
         clients = SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses)
         untrained = None
@@ -99,11 +114,13 @@ class Simulation:
             return Step(rnd, costs, None, None, untrained)
         served = self._served(clients, rnd)
         result = clients.evaluate(served, must_be_finite=decides)
-        validation = None
+        validation = said_held_out = None
         if held_out is not None:
-            there = replace(rnd, fed=replace(rnd.fed, test=held_out))
-            validation = clients.at(there).evaluate(served)
-        return Step(rnd, costs, result, validation, untrained)
+            there = clients.at(replace(rnd, fed=replace(rnd.fed, test=held_out)))
+            validation = there.evaluate(served)
+            said_held_out = there.predict(served) if predicted else None
+        said = clients.predict(served) if predicted else None
+        return Step(rnd, costs, result, validation, untrained, said, said_held_out)
 
     def _served(self, clients: SeedClients, rnd: Round) -> Served:
         """What the algorithm serves.

@@ -1,0 +1,93 @@
+"""The scores that a config asks for, made and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedclust.config.objects import Objects
+from fedclust.core.task import Score, Task
+from fedclust.helpers.errors import ConfigError, did_you_mean, require
+from fedclust.metrics import METRICS, OURS, document
+from fedclust.scores.judged import meanings
+from fedclust.scores.measure import MEASURES, Measure
+
+_WORDS = {"classes": "classes", "flags": "several labels", "numbers": "numbers"}
+# columns of clients.parquet
+_TAKEN = ("seed", "round", "client", "name", "group", "label", "train_count", "test_count")
+
+
+def measures(config: Mapping[str, Any], objects: Objects, task: Task) -> list[Measure]:
+    """The scores that are asked for, with that of an objective, and what they mean to metrics.
+
+    Raises:
+        ConfigError: for a name that no score has, a score of another task, two of one name, or
+            rounds that are not evaluated.
+    """
+    every, tested = config.get("score_every"), config["eval_every"]
+    allowed = f"a multiple of eval_every={tested}, whose rounds alone are tested"
+    require(every is None or every % tested == 0, "score_every", every, allowed)
+    found = [_made(entry, objects) for entry in config.get("scores") or ()]
+    names = [one.about.name for one in found]
+    for name in names:
+        require(names.count(name) == 1, "scores", name, "every score once")
+    objective = str(config.get("objective") or "").removeprefix("validation_")
+    for name, own in MEASURES.items():
+        if name not in names and any(part.name == objective for part in meanings(own)):
+            found.append(own)
+    allowed = "null where scores=[…] asks for none"
+    require(every is None or bool(found), "score_every", every, allowed)
+    _check_suits(found, task)
+    for one in found:
+        for part in meanings(one):
+            _document(part)
+        if meanings(one):
+            about = one.about
+            text = f"{about.text}; over all validation examples"
+            name = f"validation_{about.name}"
+            title = f"{about.title}, on validation examples"
+            _document(Score(name, text, title, about.better, about.unit))
+    return found
+
+
+def _document(about: Score) -> None:
+    """Let a number be recorded; one that the task records already stays what it is."""
+    known = METRICS.get(about.name)
+    if known is None or (known.unit, known.better) != (about.unit, about.better):
+        document(about.name, about.text, about.unit, about.better, about.title)
+
+
+def _made(entry: Any, objects: Objects) -> Measure:
+    """The score that an entry of the list describes."""
+    if isinstance(entry, Mapping):
+        made: Measure = objects.make(entry, "scores")
+        about, targets = getattr(made, "about", None), getattr(made, "targets", None)
+        if not isinstance(about, Score) or not isinstance(targets, tuple):
+            raise ConfigError(
+                f"scores: {type(made).__qualname__} needs about, a fedclust.core.task.Score, and "
+                'targets, a tuple such as ("classes",)'
+            )
+        name, allowed = about.name, "about.name: a word that no other number of a job has"
+        free = name.isidentifier() and name not in (*OURS, *MEASURES, *_TAKEN)
+        require(free, f"scores: {type(made).__qualname__}", name, allowed)
+        return made
+    meant = did_you_mean(str(entry), MEASURES)
+    allowed = f"one of {', '.join(MEASURES)}, or a mapping with _target_"
+    require(str(entry) in MEASURES, "scores", entry, meant or allowed)
+    return MEASURES[str(entry)]
+
+
+def _check_suits(found: Sequence[Measure], task: Task) -> None:
+    """Refuse a score of another task.
+
+    Raises:
+        ConfigError: naming the score and those that suit.
+    """
+    suits = [name for name, one in MEASURES.items() if task.targets in one.targets]
+    for one in found:
+        require(
+            task.targets in one.targets,
+            "scores",
+            one.about.name,
+            f"a score of {_WORDS[task.targets]}, which the task predicts: {', '.join(suits)}",
+        )

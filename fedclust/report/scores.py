@@ -1,0 +1,212 @@
+"""Scores of predictions: a table of them, and what is drawn of what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fedclust.metrics import METRICS
+from fedclust.report import style
+from fedclust.report.arms import Arm
+from fedclust.report.columns import ARM, over_seeds, tabulate
+from fedclust.report.formats import in_percent
+from fedclust.report.table import Table
+
+_MOST = 8  # arms; more panels are too small to read
+_CELLS = 15  # classes whose counts are written into a confusion matrix
+_GRID = np.linspace(0, 1, 101)  # of false positive rates, as the arrays have them
+_ENDS = {
+    "": "",
+    "_client_mean": " client mean",
+    "_worst_decile": " worst tenth",
+    "_undefined": " undefined",
+}
+
+
+def names_of(arm: Arm) -> list[str]:
+    """The scores that an arm has recorded, in the order of its config."""
+    asked = [name for name in arm.run.config.get("scores") or () if isinstance(name, str)]
+    others = [name.removesuffix("_undefined") for name in arm.run.curves if _is_count(name)]
+    known = (name for name in [*asked, *others] if f"{name}_undefined" in arm.run.curves)
+    return list(dict.fromkeys(known))
+
+
+def _is_count(metric: str) -> bool:
+    return metric.endswith("_undefined")
+
+
+def scores_table(arms: Sequence[Arm]) -> Table | None:
+    """Every score at the end, mean ± std over seeds; None where no arm took any."""
+    names = list(dict.fromkeys(name for arm in arms for name in names_of(arm)))
+    columns = [ARM]
+    for name in names:
+        percent = name in METRICS and in_percent(name)
+        for end, words in _ENDS.items():
+            metric = name + end
+            there = np.concatenate([arm.last(metric) for arm in arms])
+            if not len(there) or (_is_count(metric) and not there.any()):
+                continue
+            read = partial(lambda metric, arm: arm.last(metric), metric)
+            if _is_count(metric):
+                columns.append(over_seeds(f"{name}{words}", metric, read, 1))
+            elif percent:
+                columns.append(over_seeds(f"{name}{words} (%)", metric, read, 2, 100))
+            else:
+                columns.append(over_seeds(f"{name}{words}", metric, read, 4))
+    if not names:
+        return None
+    meant = ". ".join(f"{name}: {_text(name)}" for name in names)
+    notes = [
+        f"{meant}. Each: over all test examples at the end, mean ± std over seeds.",
+        "Client mean, worst tenth: over the clients for whom the score is defined; undefined: "
+        "those for whom it is not, such as clients with one class only.",
+    ]
+    return tabulate("scores", "Scores of predictions", columns, arms, notes=notes)
+
+
+def _text(name: str) -> str:
+    return METRICS[name].text.partition(";")[0] if name in METRICS else name
+
+
+def scores_frame(arms: Sequence[Arm]) -> pd.DataFrame:
+    """Columns arm, seed, round, score, over, value, undefined: of every score its value over all
+    test examples, as mean over clients and over their worst tenth.
+    """
+    rows = []
+    for arm in arms:
+        for name in names_of(arm):
+            for end in ("", "_client_mean", "_worst_decile"):
+                over = end.removeprefix("_") or "pooled"
+                count = arm.curve(f"{name}_undefined")
+                curve = arm.curve(name + end)
+                assert count is not None
+                for t in count.rounds.tolist() if curve else ():
+                    assert curve is not None
+                    pairs = zip(curve.seeds, curve.at(t), strict=True)
+                    left_out = dict(zip(count.seeds, count.at(t), strict=True))
+                    rows += [
+                        (arm.label, seed, t, name, over, value, left_out[seed])
+                        for seed, value in pairs
+                        if not np.isnan(left_out.get(seed, np.nan))
+                    ]
+    columns = ["arm", "seed", "round", "score", "over", "value", "undefined"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def drawn(arms: Sequence[Arm]) -> Iterator[tuple[str, str, Figure | None]]:
+    """File, caption and figure of everything that jobs have kept to draw."""
+    for name, (caption, draw, pooled) in _PICTURES.items():
+        kept = [(arm, found) for arm in arms if (found := pooled(arm, f"score_{name}")) is not None]
+        shown = kept[:_MOST]
+        more = f" The first {_MOST} of {len(kept)} arms only." if len(kept) > _MOST else ""
+        yield f"scores_{name}", caption + more, _panels(shown, draw) if shown else None
+
+
+def _panels(
+    shown: Sequence[tuple[Arm, NDArray[np.float64]]],
+    draw: Callable[[Axes, NDArray[np.float64]], None],
+) -> Figure:
+    """A panel per arm."""
+    columns = min(4, len(shown))
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(max(3.2, 2.7 * columns), 2.9 * rows), layout="constrained")
+    for place, (arm, found) in enumerate(shown):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        axes.set_title(arm.label, fontsize=9, wrap=True)
+        draw(axes, found)
+    return figure
+
+
+def _each(arm: Arm, name: str) -> list[NDArray[np.float64]]:
+    """The array of every seed that did not fail."""
+    seeds = [seed for seed in arm.run.seeds if seed not in arm.run.failed]
+    found = (arm.run.array(seed, name) for seed in seeds)
+    return [np.asarray(one, dtype=np.float64) for one in found if one is not None]
+
+
+def _sum(arm: Arm, name: str) -> NDArray[np.float64] | None:
+    every = _each(arm, name)
+    return np.sum(every, axis=0) if every else None
+
+
+def _mean(arm: Arm, name: str) -> NDArray[np.float64] | None:
+    every = [one for one in _each(arm, name) if np.isfinite(one).all()]
+    return np.mean(every, axis=0) if every else None
+
+
+def _first(arm: Arm, name: str) -> NDArray[np.float64] | None:
+    return next(iter(_each(arm, name)), None)
+
+
+def _confusion(axes: Axes, count: NDArray[np.float64]) -> None:
+    share = count / np.maximum(count.sum(1, keepdims=True), 1)
+    axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    axes.grid(visible=False)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("class")
+    if len(count) > _CELLS:
+        return
+    axes.set_xticks(range(len(count)))
+    axes.set_yticks(range(len(count)))
+    for (row, col), value in np.ndenumerate(share):
+        if value >= 0.005:
+            colour = "white" if value > 0.5 else "black"
+            size = 7 if len(count) < 8 else 5
+            axes.text(
+                col, row, f"{100 * value:.0f}", ha="center", va="center", size=size, color=colour
+            )
+
+
+def _roc(axes: Axes, true: NDArray[np.float64]) -> None:
+    axes.plot([0, 1], [0, 1], color=style.MUTED, linewidth=0.8)
+    axes.plot(_GRID, true)
+    axes.set(xlabel="false positive rate", ylabel="true positive rate", aspect="equal")
+
+
+def _calibration(axes: Axes, bins: NDArray[np.float64]) -> None:
+    count, sure, right = bins[:, bins[0] > 0]
+    axes.plot([0, 1], [0, 1], color=style.MUTED, linewidth=0.8)
+    axes.plot(sure / count, right / count, linewidth=1)
+    axes.scatter(sure / count, right / count, s=4 + 60 * count / count.sum())
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    axes.set(xlabel="confidence", ylabel="share that is true")
+
+
+def _residuals(axes: Axes, pairs: NDArray[np.float64]) -> None:
+    target, said = pairs
+    axes.axhline(0, color=style.MUTED, linewidth=0.8)
+    axes.scatter(target, said - target, s=4, alpha=0.5, linewidths=0)
+    axes.set(xlabel="target", ylabel="prediction − target")
+
+
+_PICTURES = {
+    "confusion": (
+        "Examples of every class by predicted class, in percent of the class; all seeds, at the "
+        "end.",
+        _confusion,
+        _sum,
+    ),
+    "roc": (
+        "ROC curve over all test examples, mean over seeds and, of more than two classes, of each "
+        "against the rest.",
+        _roc,
+        _mean,
+    ),
+    "calibration": (
+        "Calibration: the share that is true against the probability it was given, in 15 bins of "
+        "it; area: examples. All seeds.",
+        _calibration,
+        _sum,
+    ),
+    "residuals": (
+        "Residuals over the target, in its unit; at most 1000 test examples of the first seed.",
+        _residuals,
+        _first,
+    ),
+}

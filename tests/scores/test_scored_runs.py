@@ -1,0 +1,127 @@
+"""Scores and predictions of whole runs: where they stand, and that nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedclust
+from fedclust.helpers.errors import ConfigError, RunFolderError
+
+TINY: dict[str, Any] = {
+    "partition": "class_subsets",
+    "partition.num_clients": 8,
+    "partition.examples_per_client": 24,
+    "model": "linear",
+    "algorithm": "ifca",
+    "rounds": 3,
+    "progress": False,
+    "device": "cpu",
+}
+OWN = """
+from fedclust.core.task import Score
+
+
+class Cost:
+    about = Score("cost", "mean distance of the classes", "Cost", "lower", "")
+    targets = ("classes",)
+
+    def __call__(self, targets, predictions, client):
+        return float(abs(predictions.argmax(1) - targets).mean())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_scores_are_those_of_the_predictions_that_are_kept() -> None:
+    plain = fedclust.run(TINY)
+    result = fedclust.run(
+        TINY, scores=["f1_macro", "auroc", "confusion"], score_every=2, predictions=True
+    )
+    assert result.folder != plain.folder
+    said = result.predictions
+    assert list(said.columns) == [
+        *("arm", "seed", "client", "row", "target"),
+        *(f"output_{c}" for c in range(10)),
+    ]
+    outputs = said[[f"output_{c}" for c in range(10)]].to_numpy()
+    np.testing.assert_allclose(outputs.sum(1), 1)
+    right = outputs.argmax(1) == said["target"]
+    assert right.mean() == pytest.approx(result.summary.loc["ifca", "accuracy"]["last"])
+    last = result.clients[result.clients["round"] == 2].set_index("client")
+    assert right.groupby(said["client"]).sum().tolist() == last["correct"].tolist()
+    scores = result.scores
+    assert set(scores["round"]) == {1, 2}
+    assert set(scores["over"]) == {"pooled", "client_mean", "worst_decile"}
+    end = scores[(scores["round"] == 2) & (scores["score"] == "auroc")].set_index("over")
+    assert last["auroc"].mean() == pytest.approx(end.loc["client_mean", "value"])
+    assert last["auroc"].min() == pytest.approx(end.loc["worst_decile", "value"])
+    assert result.clients.query("round == 0")["auroc"].isna().all()
+    count = np.load(result.folder / "arrays/seed=0/score_confusion.npy")
+    assert count.sum() == len(said)
+    assert np.trace(count) == right.sum()
+    assert "f1_macro" in result.table("scores").markdown()
+    # all else is as without
+    same = [name for name in plain.rounds.columns if name not in ("seconds", "arm")]
+    pd.testing.assert_frame_equal(plain.rounds[same], result.rounds[same])
+    assert plain.scores.empty
+    assert plain.predictions.empty
+    assert not (plain.folder / "predictions").exists()
+    before, after = (one.folder / "config.yaml" for one in (plain, result))
+    assert before.read_text().splitlines()[-1] == after.read_text().splitlines()[-1]  # the hash
+
+
+def test_asked_for_afterwards_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedclust.launch.job_folder.names_folder", lambda _: False)
+    fedclust.run(TINY, rounds=1)
+    with pytest.raises(RunFolderError, match=r"computed without scores=\[auroc\]"):
+        fedclust.run(TINY, rounds=1, scores=["auroc"])
+    with pytest.raises(RunFolderError, match="computed without predictions=true"):
+        fedclust.run(TINY, rounds=1, predictions=True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"scores": ["mae"]}, "scores=mae is not allowed: a score of classes, .*: f1_macro"),
+        ({"scores": ["auroc2"]}, "scores=auroc2 is not allowed: did you mean auroc"),
+        ({"scores": ["auroc", "auroc"]}, "scores=auroc is not allowed: every score once"),
+        ({"score_every": 2}, "score_every=2 is not allowed: null where"),
+        ({"scores": ["auroc"], "score_every": 3, "eval_every": 2}, "a multiple of eval_every=2"),
+        ({"scores": "auroc"}, "scores"),
+    ],
+)
+def test_a_mistake_is_one_line_before_the_first_round(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        fedclust.run(TINY, **keys)
+    assert "\n" not in str(caught.value)
+    assert not list(Path("outputs").rglob("rounds.csv"))
+
+
+def test_a_score_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "costs.py").write_text(OWN)
+    result = fedclust.run(
+        TINY,
+        "scores=[{_target_: costs.Cost}]",
+        rounds=1,
+        predictions=True,
+        config_dir=tmp_path / "mine",
+    )
+    said = result.predictions
+    outputs = said[[f"output_{c}" for c in range(10)]].to_numpy()
+    cost = np.abs(outputs.argmax(1) - said["target"]).mean()
+    assert result.summary.loc["ifca", "cost"]["last"] == pytest.approx(cost)
+    assert set(result.scores["score"]) == {"cost"}
+
+
+def test_an_objective_may_be_a_score_of_validation_examples() -> None:
+    result = fedclust.run(TINY, rounds=2, validation=0.25, objective="validation_auroc")
+    assert result.rounds["validation_auroc"].notna().tolist() == [False, True]

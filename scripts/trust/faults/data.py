@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -105,6 +106,20 @@ OWN: Mapping[str, str] = {
     "features too small": "".join(f"{i}e-40,{i % 2}\n" for i in range(100)),
     "a number too large": "".join(f"{i},{i % 2}\n" for i in range(100)) + f"{10**50},0\n",
     "a word among numbers": "".join(f"{i},{i % 2}\n" for i in range(100)) + "1_0,0\n",
+    "a gap": "".join(f"{i},{i % 2}\n" for i in range(100)) + ",0\n",
+    "dates": "".join(f"2020-01-{i % 30 + 1:02d},{i % 2}\n" for i in range(100)),
+    "words": "".join(f"{'abc'[i % 3]},{i % 2}\n" for i in range(100)),
+    "hundreds of whole numbers as labels": "".join(f"{i % 7},{i % 300}\n" for i in range(900)),
+    "row numbers alone": "".join(f"{i},{i % 2}\n" for i in range(100)),
+}
+# what is no input, class or client of its own: the heads that follow x and label, the end of a
+# row, and what a warning must say
+SLIPS: Mapping[str, tuple[str, Callable[[int], object], str]] = {
+    "an index": (",Unnamed: 2", lambda i: i, "column Unnamed: 2 numbers the rows"),
+    "row numbers in another order": (",nr", lambda i: 37 * i % 100, "column nr numbers the rows"),
+    "the label again": (",sick", lambda i: "no" if i % 2 else "yes", "sick repeats the label"),
+    "what the label was made of": (",grade", lambda i: i % 2 + i % 7 / 9, "alone tells"),
+    "a number of the patient": (",patient_id", lambda i: i * i + 7, "column patient_id, an input"),
 }
 # what is wrong with a partition's table; the rows are client,split,row
 HEAD = "client,split,row\n"
@@ -199,10 +214,29 @@ def wrong_features(what: str, folder: Path) -> tuple[str, str]:
     return refused(given, folder)
 
 
+def slip(what: str, folder: Path) -> tuple[str, str]:
+    """Run on a table with a column that should decide nothing: a warning names it."""
+    head, value, says = SLIPS[what]
+    rows = "".join(f"{i * 31 % 17},{i % 2},{value(i)}\n" for i in range(100))
+    (folder / "mine.csv").write_text(f"x,label{head}\n{rows}")
+    given = ["dataset=csv", "dataset.path=mine.csv", "partition=iid", "partition.num_clients=4"]
+    ended = called([*COMMAND[:1], *COMMAND[2:], *given], folder)
+    if ended.status != 0:
+        return "crashed", ended.end
+    said = says in " ".join(ended.err.split())
+    return ("refused" if said else "wrong"), ended.end
+
+
 def one_array(folder: Path) -> tuple[str, str]:
     """Run on what np.save writes."""
     np.save(folder / "mine.npy", arrays()["x_train"])
     return refused(["dataset=npz", "dataset.path=mine.npy"], folder)
+
+
+DAMAGED_IMAGES = (
+    *("cut", "no image", "emptied", "no test images", "a class in the test only"),
+    *("several pages", "float numbers", "a pipe", "links in a circle"),
+)
 
 
 def wrong_images(what: str, folder: Path) -> tuple[str, str]:
@@ -221,6 +255,18 @@ def wrong_images(what: str, folder: Path) -> tuple[str, str]:
         one.write_bytes(b"not an image")
     elif what == "emptied":
         one.write_bytes(b"")
+    elif what == "several pages":
+        one.unlink()
+        pages = [Image.new("L", (8, 8), colour) for colour in (0, 200)]
+        pages[0].save(one.with_suffix(".tiff"), save_all=True, append_images=pages[1:])
+    elif what == "float numbers":
+        one.unlink()
+        Image.fromarray(np.zeros((8, 8), np.float32)).save(one.with_suffix(".tiff"))
+    elif what == "a pipe":
+        os.mkfifo(one.with_name("pipe.png"))
+    elif what == "links in a circle":
+        (folder / "images/train/a/b").symlink_to(folder / "images/train/b")
+        (folder / "images/train/b/a").symlink_to(folder / "images/train/a")
     elif what == "no test images":
         for file in (folder / "images" / "test").rglob("*.png"):
             file.unlink()
@@ -361,7 +407,9 @@ def cases(quick: bool) -> Iterator[Case]:
     for what in list(OWN)[::few]:
         yield Case("data", f"table: {what}", partial(wrong_features, what))
     yield Case("data", "one array as npz", one_array)
-    for what in ("cut", "no image", "emptied", "no test images", "a class in the test only")[::few]:
+    for what in list(SLIPS)[::few]:
+        yield Case("data", f"told: {what}", partial(slip, what))
+    for what in DAMAGED_IMAGES[::few]:
         yield Case("data", f"images: {what}", partial(wrong_images, what))
     for change in CHANGES[::few]:
         work = partial(changed_data, change)

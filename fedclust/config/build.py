@@ -19,14 +19,15 @@ from fedclust.config.scores import measures
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
 from fedclust.core import federation
-from fedclust.core.task import Classification, Task
+from fedclust.core.task import Classification, Score, Task
 from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.core.verbs import Engine, Partition
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
 from fedclust.helpers.distributed import here
 from fedclust.helpers.errors import require
-from fedclust.metrics import OURS, document, meaning
+from fedclust.metrics import OURS, document, meaning, of_another_task
+from fedclust.metrics.after_change import changed_names
 from fedclust.metrics.recovery import OF_GROUPS
 
 _SHARED = ("solver", "cluster_metric", "cluster_method")  # algorithms refer to them
@@ -56,7 +57,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         engine, federations = _computing(config, partition, objects, task)
     else:
         engine, federations = like.engine, like.federations
-    _check_objective(config, federations)
+    _check_objective(config, federations, task)
     device = next(iter(federations.values())).pool.x.device
     return Job(
         algorithm=algorithm,
@@ -75,13 +76,22 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     )
 
 
-def _check_objective(config: Mapping[str, Any], federations: Mapping[int, Federation]) -> None:
-    """Refuse an objective that the job cannot record, before its first round.
+def _check_objective(
+    config: Mapping[str, Any], federations: Mapping[int, Federation], task: Task
+) -> None:
+    """Refuse an objective, and a metric of the report, that the job cannot record, before its first
+    round.
 
     Raises:
-        ConfigError: it is of validation examples or of true groups, and there are none.
+        ConfigError: it is of validation examples or of true groups, and there are none; or a score
+            of another task.
     """
     name = objective_of(config)
+    own = [score.name for score in (task.score, *task.beside)]
+    report = config["report"] if isinstance(config["report"], Mapping) else {}
+    for key, metric in (("objective", name), ("report.metric", report.get("metric"))):
+        fits = metric is None or not of_another_task(str(metric), own)
+        require(fits, key, metric, f"a score of this task, such as {', '.join(own)}")
     held_out = config["validation"] > 0 or not name.startswith("validation_")
     require(held_out, "objective", name, "another metric where validation=0 holds out no examples")
     grouped = all(bool((fed.group >= 0).any()) for fed in federations.values())
@@ -247,10 +257,16 @@ def document_scores(task: Task) -> None:
             forms.append(("{}_client_mean", "mean over clients"))
             forms.append(("{}_last_local", "participants' own last models"))
         for form, which in forms:
-            name, more = form.format(score.name), f", {which}" * bool(which)
-            if name not in OURS:  # those of classification stand in the list
-                about = score.unit, score.better, score.title + more
-                document(name, score.text + more, *about)
+            _document(score, form.format(score.name), f", {which}" * bool(which))
+    changed = "before their data change", "when their data have changed", "since their data changed"
+    for name, when in zip(changed_names(task.score.name), changed, strict=True):
+        _document(task.score, name, f", of the clients that change, {when}")
+
+
+def _document(score: Score, name: str, more: str) -> None:
+    """Make a form of a score known; those of classification stand in the list."""
+    if name not in OURS:
+        document(name, score.text + more, score.unit, score.better, score.title + more)
 
 
 def federate(

@@ -64,7 +64,7 @@ class Inputs:
 def read_targets(
     table: Columns, columns: str | Sequence[str], targets: Targets
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """What a task predicts, and its names: classes [N] int64, numbers [N, T] float32 or flags
+    """What a task predicts, and its names: classes [N] int64, numbers [N, T] float64 or flags
     [N, T] uint8.
 
     Args:
@@ -95,7 +95,7 @@ def read_targets(
                 f"which dataset.label names: this task needs {kind}"
             )
     y = torch.from_numpy(np.stack([one.number for one in read], axis=1))
-    return y.to(torch.float32 if targets == "numbers" else torch.uint8), tuple(names)
+    return y.to(torch.float64 if targets == "numbers" else torch.uint8), tuple(names)
 
 
 def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tensor) -> Inputs:

@@ -178,6 +178,13 @@ def headline_of(names: Collection[str]) -> str:
     return next((name for name in names if f"{name}_client_mean" in names), "accuracy")
 
 
+def of_another_task(name: str, own: Collection[str]) -> bool:
+    """Whether a metric is a score of another task than the one with the scores `own`."""
+    bare = name.removeprefix("validation_").removesuffix("_client_mean").removesuffix("_last_local")
+    means = [one for one in METRICS if one.endswith("_client_mean")]
+    return bare in {one.removesuffix("_client_mean") for one in means} - set(own)
+
+
 OURS = frozenset(METRICS)
 _learned: set[str] = set()  # known from a job's folder only
 

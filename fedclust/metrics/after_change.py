@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.types import Evaluation, Round
+from fedclust.metrics import OURS
 
 WITHIN = 0.01  # of the accuracy before a change counts as recovered; of an error, that part of it
 _ROUNDING = 1e-9  # 0.87 is within 0.01 of 0.88, whatever the floats' difference says
@@ -75,7 +76,8 @@ class AfterChange:
         before = _score(rnd, self.sums, self.count, self.changed)
         self.level = math.inf if before is None else before
         at_once = _score(rnd, untrained.sums.cpu(), untrained.count.cpu(), self.changed)
-        values = {"changed_before": before, "changed_at_once": at_once}
+        names = changed_names(rnd.fed.pool.task.score.name)
+        values = dict(zip(names, (before, at_once), strict=False))
         known = {name: value for name, value in values.items() if value is not None}
         return {"changed_clients": float(self.changed.sum()), **known}
 
@@ -85,7 +87,7 @@ class AfterChange:
         now = _score(rnd, self.sums, self.count, self.changed)
         if now is None:
             return {}
-        values = {"changed_accuracy": now}
+        values = {changed_names(rnd.fed.pool.task.score.name)[2]: now}
         score = rnd.fed.pool.task.score
         fallen = self.level - now if score.better == "higher" else now - self.level
         room = WITHIN * (1 if score.unit == "fraction" else abs(self.level))
@@ -93,6 +95,14 @@ class AfterChange:
             values["recovery_rounds"] = float(rnd.t - self.since + 1)
             self.level = math.inf  # once per change
         return values
+
+
+def changed_names(score: str) -> tuple[str, str, str]:
+    """What the score of the changed clients is called before the change, at once, and after it."""
+    after = f"changed_{score}"
+    if after in OURS:
+        return "changed_before", "changed_at_once", after
+    return f"{after}_before", f"{after}_at_once", after
 
 
 def _score(rnd: Round, sums: Tensor, count: Tensor, clients: Tensor) -> float | None:

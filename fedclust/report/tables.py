@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.metrics import headline_of
+from fedclust.metrics.after_change import changed_names
 from fedclust.report.arms import Arm
 from fedclust.report.columns import (
     ARM,
@@ -22,7 +24,7 @@ from fedclust.report.columns import (
     per_seed,
     tabulate,
 )
-from fedclust.report.formats import factor, in_bytes, meant, plus_minus, title
+from fedclust.report.formats import factor, in_bytes, in_percent, meant, plus_minus, title
 from fedclust.report.group_recovery import words
 from fedclust.report.headline import cell, printed_alone
 from fedclust.report.reference import Printed, Verdict
@@ -113,11 +115,7 @@ def _seconds(values: NDArray[np.float64]) -> str:
     return f"{values.mean():.1f}" if len(values) else "–"
 
 
-_SHARES = {
-    "changed_before": "before, %",
-    "changed_at_once": "at once, %",
-    "changed_accuracy": "after, %",
-}
+_HEADS = ("before", "at once", "after")
 
 
 def changes_table(arms: Sequence[Arm]) -> Table | None:
@@ -128,6 +126,10 @@ def changes_table(arms: Sequence[Arm]) -> Table | None:
     recovered.
     """
     measured = [arm for arm in arms if arm.curve("changed_clients") is not None]
+    own = headline_of(measured[0].run.curves if measured else ())
+    names = changed_names(own)
+    scale, percent = factor(names[2]), ", %" * in_percent(names[2])
+    heads = {name: f"{head}{percent}" for name, head in zip(names, _HEADS, strict=True)}
     changes, recovered = _number_of("changed_clients"), _number_of("recovery_rounds")
     columns = [
         ARM,
@@ -136,11 +138,11 @@ def changes_table(arms: Sequence[Arm]) -> Table | None:
         Column(
             "clients each", lambda arm: np.nanmean(_values(arm, "changed_clients")), "{:.1f}".format
         ),
-        *(over_seeds(head, name, _means_of(name), factor=100) for name, head in _SHARES.items()),
+        *(over_seeds(head, name, _means_of(name), factor=scale) for name, head in heads.items()),
         Column("recovered", lambda arm: f"{recovered(arm)} of {changes(arm)}"),
         over_seeds("rounds until then", "recovery_rounds", _means_of("recovery_rounds"), 1),
     ]
-    notes = [_meanings((*_SHARES, "recovery_rounds"))]
+    notes = [_meanings((*heads, "recovery_rounds"))]
     return tabulate("changes", "Clients whose data changed", columns, measured, notes=notes)
 
 

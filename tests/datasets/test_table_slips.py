@@ -367,7 +367,7 @@ def test_targets_of_other_tasks(tmp_path: Path) -> None:
     table.to_csv(tmp_path / "t.csv", index=False)
     given = {"path": str(tmp_path / "t.csv"), "client": "who", "data_seed": 0}
     both = Csv(**given, label=["stay", "chol"]).load(targets="numbers")
-    assert (both.y_train.dtype, both.y_train.shape[1], both.num_classes) == (torch.float32, 2, 2)
+    assert (both.y_train.dtype, both.y_train.shape[1], both.num_classes) == (torch.float64, 2, 2)
     assert (both.names.classes, both.names.features) == (("stay", "chol"), ("age", "label", "dead"))
     assert "column twice is a target" in both.remarks[0]
     flags = Csv(**given, label=["label", "dead"]).load(targets="flags")

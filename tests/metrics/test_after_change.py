@@ -13,6 +13,7 @@ from fedclust.metrics import METRICS
 from fedclust.metrics.after_change import AfterChange
 from fedclust.metrics.recovery import share_error
 from fedclust.scenarios.static import Static
+from fedclust.tasks.regression import Regression
 
 CLIENTS = 4
 
@@ -127,3 +128,26 @@ def test_a_fall_of_just_one_point_is_within_one_point_whatever_the_rounding(corr
     after.evaluated(at(0), result_of([correct + 1] * CLIENTS))
     after.change(at(1, [True] * CLIENTS), result_of([0] * CLIENTS))
     assert after.evaluated(at(1), result_of([correct] * CLIENTS))["recovery_rounds"] == 1
+
+
+def test_an_error_has_recovered_within_a_hundredth_of_itself() -> None:
+    """Mean absolute errors before 10, at once 30, then 12, 10.2 and 10.1."""
+
+    def with_numbers(rnd: Round) -> Round:
+        pool = replace(rnd.fed.pool, task=Regression())
+        return replace(rnd, fed=replace(rnd.fed, pool=pool))
+
+    def errors(of_all: float) -> Evaluation:
+        sums = torch.zeros(CLIENTS, 4, dtype=torch.float64)
+        sums[:, 0] = 100 * of_all
+        return replace(result_of([0] * CLIENTS), sums=sums)
+
+    after = AfterChange.nothing()
+    after.evaluated(with_numbers(at(0)), errors(10))
+    fallen = after.change(with_numbers(at(1, [True] * CLIENTS)), errors(30))
+    assert fallen == {"changed_clients": 4, "changed_mae_before": 10, "changed_mae_at_once": 30}
+    found = [after.evaluated(with_numbers(at(t)), errors(e)) for t, e in ((1, 12), (2, 10.2))]
+    assert [list(one) for one in found] == [["changed_mae"]] * 2
+    assert after.evaluated(with_numbers(at(3)), errors(10.1))["recovery_rounds"] == 3
+    kept = AfterChange.of(after.state())
+    assert kept.sums.tolist() == after.sums.tolist()

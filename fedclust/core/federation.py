@@ -309,14 +309,14 @@ def summary(fed: Federation) -> dict[str, Any]:
     variation between the classes of their training examples and those of all, 0 where all are
     alike; `examples`: training examples of every class per
     true group, with the group "-1" for clients without one; without true groups and for up to
-    1,000 clients also `client_examples`, the same per client. `tested`: digest of the examples that
-    are tested on, under whatever concept; `repeated`: how often rows of the pool are owned besides
-    the first time, in all splits; `trained_and_tested`: rows that somebody trains on and somebody
+    1,000 clients also `client_examples`, the same per client. A task without
+    classes has one number of examples in their place, and no `classes` and `label_skew`. `tested`:
+    digest of the examples that are tested on, under whatever concept; `repeated`: how often rows
+    of the pool are owned besides the first time, in all splits; `trained_and_tested`: rows that somebody trains on and somebody
     is tested on. `trivial`: scores of a guess without inputs, see `fedclust.core.trivial`. `names`:
     of features, classes, clients and groups, each where there are some.
     """
     histogram = fed.train.classes(fed.pool.strata, fed.pool.num_strata)
-    owned = (histogram > 0).sum(1).double()
     numbers: dict[str, Any] = {
         "clients": fed.num_clients,
         "groups": len(set(fed.group.tolist()) - {-1}),
@@ -331,14 +331,8 @@ def summary(fed: Federation) -> dict[str, Any]:
             "max": int(count.max()),
             "quartiles": np.quantile(split.count.tolist(), (0.25, 0.5, 0.75)).tolist(),
         }
-    share = histogram.double() / histogram.sum(1, keepdim=True)
-    overall = histogram.sum(0).double() / histogram.sum()
-    numbers["label_skew"] = float(((share - overall).abs().sum(1) / 2).nanmean())
-    numbers["classes"] = {
-        "mean": float(owned.mean()),
-        "min": int(owned.min()),
-        "max": int(owned.max()),
-    }
+    if fed.pool.task.targets == "classes":
+        numbers |= _of_classes(histogram)
     numbers["examples"] = {
         str(group): histogram[fed.group == group].sum(0).tolist()
         for group in sorted(set(fed.group.tolist()))
@@ -357,6 +351,21 @@ def summary(fed: Federation) -> dict[str, Any]:
     if names := {part: list(known) for part, known in asdict(fed.names).items() if known}:
         numbers["names"] = names
     return numbers
+
+
+def _of_classes(histogram: Tensor) -> dict[str, Any]:
+    """How the classes of training examples [M, Y] are spread over clients."""
+    owned = (histogram > 0).sum(1).double()
+    share = histogram.double() / histogram.sum(1, keepdim=True)
+    overall = histogram.sum(0).double() / histogram.sum()
+    return {
+        "label_skew": float(((share - overall).abs().sum(1) / 2).nanmean()),
+        "classes": {
+            "mean": float(owned.mean()),
+            "min": int(owned.min()),
+            "max": int(owned.max()),
+        },
+    }
 
 
 def digest(fed: Federation) -> str:

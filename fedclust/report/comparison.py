@@ -16,7 +16,7 @@ from fedclust.metrics import METRICS
 from fedclust.report.against_best import MARGIN, Standing, silence
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import ARM, Column, tabulate
-from fedclust.report.formats import factor, in_percent, inside, title
+from fedclust.report.formats import decimals, factor, in_percent, inside, title
 from fedclust.report.headline import in_panels, layout, score_column, standing
 from fedclust.report.same_data import limits_of_tests, other_data
 from fedclust.report.spec import Spec
@@ -109,7 +109,7 @@ def _p(one: Standing) -> str:
 
 
 def _signed(value: float, spec: Spec) -> str:
-    digits = 2 if in_percent(spec.metric) else 3
+    digits = decimals(spec.metric, value, 2 if in_percent(spec.metric) else 3)
     return f"{value:+.{digits}f}".replace("-", "−")
 
 

@@ -59,6 +59,8 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         ),
         number("parameters", "parameters"),
     ]
+    if not any("classes mean" in record for _, record in rows):  # a task without any
+        columns[-3:-1] = []
     notes = (
         "Per client: mean ± standard deviation over clients (least to most; quartiles in the "
         "CSV). Label skew: total variation between the classes of a client's training examples "
@@ -92,7 +94,7 @@ def _record(arm: Arm) -> dict[str, Any]:
     splits = [split for split in _SPLITS if split in seeds[0]]
     record |= {split: _mean(seeds, split, "total") for split in splits}
     record["examples"] = sum(record[split] for split in splits)
-    for part in ("train", "test", "classes"):
+    for part in ("train", "test", *(("classes",) if "classes" in seeds[0] else ())):
         names = ("mean", "min", "max") if part == "classes" else ("mean", "std", "min", "max")
         record |= {f"{part} {name}": _mean(seeds, part, name) for name in names}
     record["parameters"] = int(arm.run.federation["parameters"])
@@ -127,7 +129,7 @@ def class_table(arms: Sequence[Arm]) -> Table | None:
     left_out = 0
     for arm in _one_per_setting(arms):
         seed = next(iter(arm.run.federation["seeds"].values()))
-        examples: Mapping[str, Sequence[int]] = seed["examples"]
+        examples: Mapping[str, Sequence[int]] = seed["examples"] if "classes" in seed else {}
         if len(rows) + len(examples) > _MOST_CLASS_ROWS:
             left_out += 1
             continue

@@ -72,7 +72,18 @@ def show(metric: str, value: float) -> str:
     """One value: accuracies in percent, others with three decimals, a dash for none."""
     if np.isnan(value):
         return "–"
-    return f"{100 * value:.2f} %" if in_percent(metric) else f"{value:.3f}"
+    if in_percent(metric):
+        return f"{100 * value:.2f} %"
+    return f"{value:.{decimals(metric, value, usual=3)}f}"
+
+
+def decimals(metric: str, values: NDArray[np.float64] | float, usual: int = 2) -> int:
+    """Decimals of a metric's values: the usual ones, and of a score in a target's own unit those
+    of four digits.
+    """
+    known, size = METRICS.get(metric), abs(float(np.mean(values))) if np.size(values) else 0.0
+    own = known is not None and known.title and known.unit != "fraction"
+    return int(np.clip(3 - np.floor(np.log10(size)), 0, 9)) if own and 0 < size < np.inf else usual
 
 
 def byte_unit(largest: float) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from fedclust.helpers.errors import counted
 from fedclust.metrics import METRICS
 from fedclust.report.against_best import Standing, rule, standings
 from fedclust.report.arms import Arm, seeds_with_values, settings_of
-from fedclust.report.formats import factor, meant, plus_minus, title
+from fedclust.report.formats import decimals, factor, meant, plus_minus, title
 from fedclust.report.reference import Printed
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
@@ -108,7 +108,9 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
             printed = _published(spec, arm, column)
             place = standings[column.title].get(arm.label)
             bold = place is not None and place.leads
-            made = cell(values, printed if arm.comparable else None, judged=True, best=bold)
+            digits = decimals(spec.metric, values)
+            shown_of = printed if arm.comparable else None
+            made = cell(values, shown_of, judged=True, best=bold, digits=digits)
             if column.whole and not arm.finished and len(values):
                 early = f"after {counted(arm.run.rounds, 'round')}"
                 made = replace(made, detail="; ".join(filter(None, (early, made.detail))))

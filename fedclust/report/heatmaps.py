@@ -99,11 +99,17 @@ def classes(arms: Sequence[Arm]) -> Figure | None:
     return figure
 
 
+def _has_classes(arm: Arm) -> bool:
+    """Whether the examples of the first seed are of classes."""
+    return "classes" in next(iter(arm.run.federation["seeds"].values()))
+
+
 def _classes(arm: Arm) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
     """Clusters [K] and the share of every class in each [K, classes], first seed."""
     final, seeds = _final(arm), arm.run.federation.get("seeds") or {}
     owned = seeds.get(str(arm.run.seeds[0]), {}).get("client_examples")
-    if final is None or owned is None or len(owned) != len(final[1]):
+    alike = owned is not None and final is not None and len(owned) == len(final[1])
+    if final is None or not alike or len(owned[0]) < 2:  # without classes all are of one
         return None
     counts = np.array(owned, dtype=np.float64)
     clusters = np.unique(final[1][final[1] >= 0])
@@ -121,7 +127,7 @@ def examples(arms: Sequence[Arm]) -> Figure | None:
         next((arm for arm in arms if arm.setting == s and arm.run.federation.get("seeds")), None)
         for s in settings_of(arms)
     ]
-    known = [arm for arm in firsts if arm is not None][:MOST_PANELS]
+    known = [arm for arm in firsts if arm is not None and _has_classes(arm)][:MOST_PANELS]
     if not known:
         return None
     figure, grid = _grid(known, 3.4, 2.2)

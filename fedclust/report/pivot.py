@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedclust.report.against_best import rule, standings
 from fedclust.report.arms import Arm, option
-from fedclust.report.formats import axis, factor, plus_minus
+from fedclust.report.formats import axis, decimals, factor, plus_minus
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 
@@ -79,7 +79,12 @@ def pivot_tables(spec: Spec, arms: Sequence[Arm]) -> list[Table]:
             cells = [Cell(text=option(pivot.down, row))]
             for column in pivot.columns:
                 values = scores.get((row, column), np.empty(0))
-                cells.append(Cell(text=plus_minus(values), strong=(row, column) in leading))
+                cells.append(
+                    Cell(
+                        text=plus_minus(values, decimals(spec.metric, values)),
+                        strong=(row, column) in leading,
+                    )
+                )
             rows.append(tuple(cells))
         made.append(
             Table(

@@ -254,7 +254,8 @@ def _check_federation(content: Mapping[str, Any]) -> None:
         float(seed["clients"] + seed["groups"])
         for split in ("train", "test"):
             sum(float(seed[split][name]) for name in ("total", "mean", "std", "min", "max"))
-        sum(float(seed["classes"][name]) for name in ("mean", "min", "max"))
+        if "classes" in seed:
+            sum(float(seed["classes"][name]) for name in ("mean", "min", "max"))
         if "label_skew" in seed:
             float(seed["label_skew"])
             [sum(map(float, seed[split]["quartiles"])) for split in ("train", "test")]

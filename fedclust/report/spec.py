@@ -57,7 +57,7 @@ class Target:
     Attributes:
         value: of the report's metric; or
         arm: an arm whose value at the end, mean over seeds, is meant, in every setting its own.
-        share: how much of that arm's value, in (0, 1].
+        share: how much of that arm's value, in (0, 1]; of an error, what part of the target it is.
     """
 
     value: float | None = None
@@ -127,10 +127,10 @@ class Spec:
         require(self.score in SCORES, "report.score", self.score, "last, max or validation")
         require(self.latex in LATEX, "report.latex", self.latex, "column or wide")
         require(
-            self.target is None or METRICS[self.metric].better == "higher",
+            self.target is None or METRICS[self.metric].better != "neither",
             "report.target",
             f"one of {self.metric}",
-            "only with a metric of which more is better",
+            "only with a metric of which more, or less, is better",
         )
         if self.target is not None and self.target.value is not None:
             check_value(self.target.value, self.metric, "report.target.value")

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import Column, tabulate
 from fedclust.report.formats import in_bytes, show, title
@@ -39,6 +40,7 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     """
     if spec.target is None:
         return None
+    sign = -1.0 if METRICS[spec.metric].better == "lower" else 1.0
     goals = {setting: _goal(spec, arms, setting) for setting in settings_of(arms)}
     rows = []
     for arm in arms:
@@ -46,7 +48,7 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         if goal is None or curve is None:
             continue
         ways = [
-            _way(arm, curve, column, goal)
+            _way(arm, curve, column, goal, sign)
             for column in range(len(curve.seeds))
             if not np.isnan(curve.values[:, column]).all()
         ]
@@ -64,9 +66,10 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         ),
         *(_median_of(name, *described) for name, described in _SPENT.items()),
     ]
+    side = "below" if sign < 0 else "above"
     notes = (
         f"Target: {_words(spec)}. Reached: in the first evaluated round from which the mean of "
-        f"the last {WINDOW} evaluations stays at or above it until the end; nothing is "
+        f"the last {WINDOW} evaluations stays at or {side} it until the end; nothing is "
         "interpolated.",
         "Medians over all seeds; one that never gets there, or failed on the way, counts as "
         "later than any other. "
@@ -103,13 +106,15 @@ def _goal(spec: Spec, arms: Sequence[Arm], setting: str) -> float | None:
     for arm in arms:
         if arm.setting == setting and arm.is_called(spec.target.arm) and arm.finished:
             final = arm.last(spec.metric)
-            return spec.target.share * float(final.mean()) if len(final) else None
+            share = spec.target.share
+            share = 1 / share if METRICS[spec.metric].better == "lower" else share
+            return share * float(final.mean()) if len(final) else None
     return None
 
 
-def _way(arm: Arm, curve: Curve, column: int, goal: float) -> Way:
+def _way(arm: Arm, curve: Curve, column: int, goal: float, sign: float) -> Way:
     known = ~np.isnan(curve.values[:, column])
-    place = reached(curve.values[known, column], goal)
+    place = reached(sign * curve.values[known, column], sign * goal)
     if place is None:
         return _NEVER
     t = int(curve.rounds[known][place])
@@ -130,7 +135,10 @@ def _words(spec: Spec) -> str:
     assert spec.target is not None
     if spec.target.value is not None:
         return f"{show(spec.metric, spec.target.value)}, as the experiment fixes it"
-    part = "" if spec.target.share == 1 else f"{100 * spec.target.share:g} % of "
+    percent = 100 * spec.target.share
+    if METRICS[spec.metric].better == "lower":
+        percent = 1e4 / percent
+    part = "" if spec.target.share == 1 else f"{percent:.4g} % of "
     return (
         f"{part}what {spec.target.arm} has at its end, mean over seeds, as the experiment fixes it"
     )

@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from fedclust.report.against_best import rule
-from fedclust.report.formats import factor, in_percent, plus_minus
+from fedclust.report.formats import decimals, factor, in_percent, plus_minus
 from fedclust.report.group_recovery import words
 from fedclust.report.headline import cell, printed_for, score_column, standing, written
 from fedclust.report.reference import Printed
@@ -80,7 +80,9 @@ def _print(report: Contents, console: Console) -> None:
         others = (plus_minus(arm.last(name)) for name in beside)
         leads = arm.label in places and places[arm.label].leads
         mark = "* " if leads and not console.is_terminal else ""  # a file has no bold
-        text = Text(mark + plus_minus(score), style="bold" if leads else "")
+        text = Text(
+            mark + plus_minus(score, decimals(metric, score)), style="bold" if leads else ""
+        )
         numbers = dict(filter(None, [printed[arm.label]]))
         paper = (_paper(score, numbers.get(head), arm.comparable) for head in papers)
         cells = [text, *map(Text, others), *paper, Text(str(len(score)))]

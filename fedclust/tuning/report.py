@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fedclust.helpers.errors import RunFolderError, counted
 from fedclust.helpers.files import atomic_write, harmless
 from fedclust.metrics import METRICS
+from fedclust.metrics.meanings import read_meanings
 from fedclust.report import style
 from fedclust.report.figures import Picture, save
 from fedclust.report.formats import axis, factor, title
@@ -412,6 +413,8 @@ def _spread(axes: Axes, place: int, one: Search, colour: str) -> None:
 
 def _read(folder: Path) -> Search:
     file = folder / "search.yaml"
+    for job in sorted((folder / "trials").glob("*")):
+        read_meanings(job)  # of the scores of another task
     try:
         about = yaml.safe_load(harmless(file).read_text(encoding="utf-8"))
         needed = (about["choices"]["algorithm"], int(about["rounds"]), METRICS[about["metric"]])

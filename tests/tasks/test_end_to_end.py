@@ -51,7 +51,8 @@ def done(file: str, *overrides: str, **keys: Any) -> fedclust.Result:
 )
 def test_a_run_and_its_report(here: Path, task: str, file: str, own: str, better: str) -> None:
     for algorithm in ("fedavg", "local"):
-        result = done(file, f"task={task}", f"algorithm={algorithm}", name="x")
+        target = f"report={{metric: {own}, target: {{arm: local, share: 0.5}}}}"
+        result = done(file, f"task={task}", f"algorithm={algorithm}", target, name="x")
         assert {own, f"{own}_client_mean", f"validation_{own}"} <= set(result.rounds)
         assert "accuracy" not in result.rounds
         last = result.rounds[result.rounds["round"] == 2]
@@ -65,6 +66,12 @@ def test_a_run_and_its_report(here: Path, task: str, file: str, own: str, better
     make_report(here / "outputs" / "x")
     table = pd.read_csv(here / "outputs" / "x" / "report" / "table.csv")
     assert len(table) >= 2
+    # half of a score, or twice an error, is reached from the first three rounds on
+    assert pd.read_csv(here / "outputs" / "x" / "report" / "target.csv")["reached"].tolist() == [
+        2,
+        2,
+    ]
+    assert not (here / "outputs" / "x" / "report" / "classes.csv").exists()
     page = next((here / "outputs" / "x" / "report").glob("report.html")).read_text()
     assert meanings[own]["title"] in page
     assert "A guess without inputs" in page

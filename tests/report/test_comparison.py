@@ -399,7 +399,7 @@ def test_a_target_can_be_what_an_arm_ends_with(tmp_path: Path, plain: Plain) -> 
         ({"target": 0.9}, "report.target=0.9 is not allowed: a mapping"),
         (
             {"metric": "num_clusters", "target": {"value": 1}},
-            "only with a metric of which more, or",
+            "with a metric of which more, or",
         ),
     ],
 )

@@ -313,8 +313,9 @@ def summary(fed: Federation) -> dict[str, Any]:
     classes has one number of examples in their place, and no `classes` and `label_skew`. `tested`:
     digest of the examples that are tested on, under whatever concept; `repeated`: how often rows
     of the pool are owned besides the first time, in all splits; `trained_and_tested`: rows that
-    somebody trains on and somebody is tested on. `trivial`: scores of a guess without inputs, see `fedclust.core.trivial`. `names`:
-    of features, classes, clients and groups, each where there are some.
+    somebody trains on and somebody is tested on. `trivial`: scores of a guess
+    without inputs, see `fedclust.core.trivial`. `names`: of features, classes, clients and groups,
+    each where there are some.
     """
     histogram = fed.train.classes(fed.pool.strata, fed.pool.num_strata)
     numbers: dict[str, Any] = {

@@ -13,12 +13,11 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-import torch
 
 import fedclust
 from fedclust.config.build import build
 from fedclust.config.job import Job
-from fedclust.core.types import Federation
+from fedclust.core.trivial import trivial
 from fedclust.report.statistics.paired import interval
 
 mpl.use("agg")
@@ -28,25 +27,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "natural.md"
 Values = npt.NDArray[np.float64]
 
 
-def trivial(fed: Federation) -> float:
-    """The headline of the best guess for every client that knows no inputs."""
-    pool, task = fed.pool, fed.pool.task
-    sums, count = torch.zeros(pool.num_sums, dtype=torch.float64), 0
-    for client in range(fed.num_clients):
-        train, test = fed.train.of_client(client), fed.test.of_client(client)
-        if len(train) and len(test):
-            guess = task.trivial(pool.y[train], pool.num_classes).expand(len(test), -1)
-            sums += task.sums(guess, pool.y[test]).double().sum(0)
-            count += len(test)
-    return float(task.headline(sums, torch.tensor(count)))
-
-
-def of_trivial(job: Job, rounds: list[int]) -> Values:
-    """The trivial reference of every seed, the mean over the rounds."""
+def guesses(job: Job, rounds: list[int], score: str) -> Values:
+    """What a guess without inputs reaches in every seed, the mean over the rounds."""
     found = []
     for seed, fed in job.federations.items():
         played = islice(job.scenario.rounds(fed, seed), max(rounds) + 1)
-        found.append(np.mean([trivial(rnd.fed) for rnd in played if rnd.t in rounds]))
+        found.append(np.mean([trivial(rnd.fed)[score] for rnd in played if rnd.t in rounds]))
     return np.array(found)
 
 
@@ -67,7 +53,7 @@ def block(folder: Path) -> str:
         arm: scale * mine.groupby("seed")[score.name].mean().to_numpy()
         for arm, mine in rows.groupby("arm", sort=False)
     }
-    guess = scale * of_trivial(job, rounds)
+    guess = scale * guesses(job, rounds, score.name)
     arms = [arm for arm in result.arms if arm in values]
     digits = 1 if scale == 100 else 4
     lines = [

@@ -60,7 +60,8 @@ HELP = """usage: fedclust tune [experiment=…] [algorithm=…] [trials=24] [KEY
   tuning_seeds=[1000,…]   the seeds to tune with, apart from those of the runs to come
   KEY=VALUE               as for `fedclust run`; VALUE,VALUE,…, range(…), interval(…) and
                           tag(log,interval(…)) add a key to the search, a plain value takes it out
-  objective=METRIC        validation_accuracy, or that of the task's score; or validation_loss
+  objective=METRIC        validation_accuracy, or that of the task's score; or validation_loss,
+                          or a score such as auroc, of validation examples
 
 What is searched stands in conf/space: shared.yaml for every method, and a file per method. The
 trials are in outputs/NAME-tuning; the same command continues a search. `fedclust run
@@ -329,8 +330,15 @@ class _Search:
             Objects(own).check(resolved["task"], "task")  # which imports a user's own
         metric = schema.objective_of({**resolved, "validation": share})
         score, _ = schema.headline_of(resolved)
-        allowed = f"validation_{score} or validation_loss"
-        require(metric in allowed.split(" or "), "objective", metric, allowed)
+        of_task = (f"validation_{score}", "validation_loss")
+        if metric not in of_task:
+            from fedclust.scores.measure import NAMES
+
+            bare, allowed = metric.removeprefix("validation_"), ", ".join((*of_task, *NAMES))
+            require(bare in NAMES, "objective", metric, f"one of {allowed}")
+            metric = f"validation_{bare}"
+            each = {"objective": metric, "score_every": resolved["eval_every"]}
+            config = with_values(config, each)
         algorithm = choices["algorithm"]
         name = f"{resolved['name']}-tuning"
         search = cls(
@@ -369,7 +377,13 @@ class _Search:
     def higher(self) -> bool:
         """Whether more of the metric is better."""
         name, better = schema.headline_of(self._resolved({}))
-        return self.metric == f"validation_{name}" and better == "higher"
+        if self.metric == f"validation_{name}":
+            return better == "higher"
+        if self.metric == "validation_loss":
+            return False
+        from fedclust.scores.measure import MEASURES
+
+        return MEASURES[self.metric.removeprefix("validation_")].about.better == "higher"
 
     @property
     def budget(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedclust.config.objects import Objects
@@ -27,8 +27,8 @@ def measures(config: Mapping[str, Any], objects: Objects, task: Task) -> list[Me
     every, tested = config.get("score_every"), config["eval_every"]
     allowed = f"a multiple of eval_every={tested}, whose rounds alone are tested"
     require(every is None or every % tested == 0, "score_every", every, allowed)
-    found = [_made(entry, objects) for entry in config.get("scores") or ()]
-    names = [one.about.name for one in found]
+    asked = [_made(entry, objects) for entry in config.get("scores") or ()]
+    found, names = list(asked), [one.about.name for one in asked]
     for name in names:
         require(names.count(name) == 1, "scores", name, "every score once")
     objective = str(config.get("objective") or "").removeprefix("validation_")
@@ -37,24 +37,20 @@ def measures(config: Mapping[str, Any], objects: Objects, task: Task) -> list[Me
             found.append(own)
     allowed = "null where scores=[…] asks for none"
     require(every is None or bool(found), "score_every", every, allowed)
-    _check_suits(found, task)
-    for one in found:
-        for part in meanings(one):
-            _document(part)
-        if meanings(one):
-            about = one.about
-            text = f"{about.text}; over all validation examples"
-            name = f"validation_{about.name}"
-            title = f"{about.title}, on validation examples"
-            _document(Score(name, text, title, about.better, about.unit))
+    _check_suits(found, asked, task)
+    make_known(found)
     return found
 
 
-def _document(about: Score) -> None:
-    """Let a number be recorded; one that the task records already stays what it is."""
-    known = METRICS.get(about.name)
-    if known is None or (known.unit, known.better) != (about.unit, about.better):
-        document(about.name, about.text, about.unit, about.better, about.title)
+def make_known(found: Iterable[Measure]) -> None:
+    """Let the numbers of scores be recorded and read; one that the task records already stays what
+    it is.
+    """
+    for one in found:
+        for about in meanings(one):
+            known = METRICS.get(about.name)
+            if known is None or (known.unit, known.better) != (about.unit, about.better):
+                document(about.name, about.text, about.unit, about.better, about.title)
 
 
 def _made(entry: Any, objects: Objects) -> Measure:
@@ -77,7 +73,7 @@ def _made(entry: Any, objects: Objects) -> Measure:
     return MEASURES[str(entry)]
 
 
-def _check_suits(found: Sequence[Measure], task: Task) -> None:
+def _check_suits(found: Sequence[Measure], asked: Sequence[Measure], task: Task) -> None:
     """Refuse a score of another task.
 
     Raises:
@@ -87,7 +83,7 @@ def _check_suits(found: Sequence[Measure], task: Task) -> None:
     for one in found:
         require(
             task.targets in one.targets,
-            "scores",
+            "scores" if one in asked else "objective",
             one.about.name,
             f"a score of {_WORDS[task.targets]}, which the task predicts: {', '.join(suits)}",
         )

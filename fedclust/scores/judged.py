@@ -36,6 +36,8 @@ def meanings(measure: Measure) -> list[Score]:
                 "clients" if count else about.unit,
             )
         )
+    text, title = f"{about.text}; over all validation examples", f"{about.title}, validation"
+    found.append(Score(f"validation_{about.name}", text, title, about.better, about.unit))
     return found
 
 

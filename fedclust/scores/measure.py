@@ -256,6 +256,7 @@ _ALL = (
     ),
 )
 MEASURES: Mapping[str, Named] = {one.about.name: one for one in _ALL}
+NAMES = tuple(name for name, one in MEASURES.items() if one.function is not None)
 
 
 def taken(

@@ -25,6 +25,7 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.launch import checks
 from fedclust.launch.compose import compose
 from fedclust.launch.surroundings import hydra_of_its_own
+from fedclust.metrics import METRICS
 from fedclust.tuning.trial_progress import TrialProgress
 
 TINY = (
@@ -395,3 +396,20 @@ def test_a_search_tells_that_seeds_draw_test_rows_of_their_own(
     done = fedclust(*SEARCH, *table, "trials=2", "rounds=1")
     assert done.status == 0, done.err
     assert done.err.count("every seed draws test rows of its own") == told
+
+
+def test_trials_are_compared_by_a_score(fedclust: Callable[..., Any], tmp_path: Path) -> None:
+    """The Brier score, of which less is better; the report of another process knows what it is."""
+    done = fedclust("tune", "algorithm=fedavg", *TINY, "objective=brier", "trials=2")
+    assert done.status == 0, done.err
+    (file,) = tmp_path.rglob("trials.csv")
+    rows = pd.read_csv(file)
+    (best,) = (yaml.safe_load(one.read_text()) for one in tmp_path.rglob("best.yaml"))
+    assert best["metric"] == "validation_brier"
+    assert best["value"] == rows["value"].min() < rows["value"].max()
+    for name in [name for name in METRICS if "brier" in name]:
+        del METRICS[name]
+    done = fedclust("report", str(file.parent.parent))
+    assert done.status == 0, done.err
+    refused = fedclust("tune", "algorithm=fedavg", *TINY, "objective=mae", "name=other")
+    assert "objective=mae is not allowed: a score of classes" in refused.err

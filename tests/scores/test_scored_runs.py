@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from configs import composed
+from sklearn import metrics
 
 import fedclust
-from fedclust.helpers.errors import ConfigError, RunFolderError
+from fedclust.config.build import build
+from fedclust.helpers.errors import ConfigError, Interrupted, RunFolderError
+from fedclust.papers.reports import make_report
+from fedclust.runtime.folder import RunFolder
+from fedclust.runtime.progress import Silent
+from fedclust.runtime.run import run
 
 TINY: dict[str, Any] = {
     "partition": "class_subsets",
@@ -125,3 +135,68 @@ def test_a_score_of_ones_own(tmp_path: Path) -> None:
 def test_an_objective_may_be_a_score_of_validation_examples() -> None:
     result = fedclust.run(TINY, rounds=2, validation=0.25, objective="validation_auroc")
     assert result.rounds["validation_auroc"].notna().tolist() == [False, True]
+
+
+class Ending(Silent):
+    """Ends the job when round 2 is complete."""
+
+    def round(self, t: int, values: Mapping[str, float]) -> None:
+        if t == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_run_that_continues_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    given = [f"{key}={value}" for key, value in TINY.items()]
+    asked = ["scores=[auroc,brier]", "score_every=2", "predictions=true", "rounds=5", "seeds=2"]
+    config = composed(*given, *asked)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    run(build(config), RunFolder(whole, config), Silent())
+    with pytest.raises(Interrupted):
+        run(build(config), RunFolder(cut, config), Ending())
+    assert not (cut / "predictions").exists()
+    run(build(config), RunFolder(cut, config), Silent())
+    kept = [*whole.rglob("score_*.npy"), *whole.rglob("predictions/*"), whole / "clients.parquet"]
+    assert len(kept) == 2 * 2 + 2 + 1
+    for file in kept:
+        assert file.read_bytes() == (cut / file.relative_to(whole)).read_bytes(), file
+    rows = [
+        [line for line in (one / "rounds.csv").read_text().splitlines() if ",seconds," not in line]
+        for one in (whole, cut)
+    ]
+    assert rows[0] == rows[1]
+    (cut / "predictions/seed=1.parquet").write_bytes(b"damaged")
+    folder = RunFolder(cut, config)
+    assert folder.is_done()
+    assert any("seed=1.parquet is damaged" in line for line in folder.remarks)
+
+
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
+def test_scores_of_other_tasks(tmp_path: Path, task: str) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(120, 4)).astype(np.float32)
+    y = x[:, :2] + 0.1 * draw.normal(size=(120, 2))
+    y = (y > 0).astype(np.uint8) if task == "multilabel" else 1000 + 50 * y
+    np.savez("mine.npz", x_train=x[:80], y_train=y[:80], x_test=x[80:], y_test=y[80:])
+    scores = {"multilabel": ["f1_macro", "auroc", "brier"], "regression": ["mae", "rmse", "r2"]}
+    result = fedclust.run(
+        {"dataset": "npz", "dataset.path": str(tmp_path / "mine.npz"), "partition": "iid"},
+        {"partition.num_clients": 4, "model": "linear", "algorithm": "fedavg", "progress": False},
+        {"rounds": 4, "task": task, "scores": scores[task], "predictions": True, "device": "cpu"},
+    )
+    said, last = result.predictions, result.summary["last"]["fedavg"]
+    target, output = (said[[f"{part}_0", f"{part}_1"]].to_numpy() for part in ("target", "output"))
+    if task == "multilabel":
+        assert last["auroc"] == pytest.approx(metrics.roc_auc_score(target, output))
+        assert last["f1_macro"] == pytest.approx(last["macro_f1"])  # the headline
+        assert (output >= 0).all()
+        assert (output <= 1).all()
+    else:
+        assert target.mean() == pytest.approx(1000, abs=20)  # in the unit of the file
+        assert last["mae"] == pytest.approx(np.abs(target - output).mean())
+        assert last["rmse"] == pytest.approx(metrics.root_mean_squared_error(target, output))
+        assert last["r2"] == pytest.approx(metrics.r2_score(target, output))
+        assert last["rmse_worst_decile"] >= last["rmse_client_mean"]
+    page = make_report(result.folder).parent
+    drawn = {file.stem for file in (page / "figures").glob("scores_*.png")}
+    shown = {"multilabel": {"scores_roc", "scores_calibration"}, "regression": {"scores_residuals"}}
+    assert drawn == shown[task]

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from fedclust.config.tree import choices, describe, groups
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
-from fedclust.helpers.files import harmless
 from fedclust.launch.arguments import user_dir, without_user_dir
 
 
@@ -77,16 +76,12 @@ def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequ
 
 def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:
     """Of every experiment the name, number of jobs, what the laptop scale costs, and what it is."""
-    import yaml
-
+    from fedclust.config.read import read_config
     from fedclust.launch.sweep import num_jobs
 
     rows: list[tuple[str, ...]] = []
     for name, file in files.items():
-        node = yaml.load(
-            harmless(file).read_text(encoding="utf-8"),
-            Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
-        )
+        node = read_config(file)
         sweeper = ((node or {}).get("hydra") or {}).get("sweeper") or {}
         jobs = str(num_jobs(sweeper.get("params") or {}))
         rows.append((name, jobs, laptop_costs(file), describe(file)))

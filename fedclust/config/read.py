@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 from omegaconf._utils import get_yaml_loader
+from yaml.constructor import ConstructorError
 
 from fedclust.helpers.files import harmless
 
@@ -19,11 +20,22 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     yaml_implicit_resolvers = _OURS.yaml_implicit_resolvers
     yaml_constructors = _OURS.yaml_constructors
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        names: set[str] = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:str":
+                if key.value in names:
+                    found = f"found duplicate key {key.value}"
+                    raise ConstructorError(None, None, found, key.start_mark)
+                names.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
 
 def read_config(file: Path) -> Any:
-    """What a config file holds; interpolations stay as they are written.
+    """What a config file holds, None if nothing; interpolations stay as they are written.
 
     Raises:
         OSError, ValueError, yaml.YAMLError: if it cannot be read.
     """
-    return yaml.load(harmless(file).read_text(encoding="utf-8"), Loader=_Loader)
+    with harmless(file).open(encoding="utf-8") as stream:  # a stream has a name, for errors
+        return yaml.load(stream, Loader=_Loader)

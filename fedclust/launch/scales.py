@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.sources_registry import SourcesRegistry
@@ -29,9 +28,10 @@ from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from fedclust.config import about
+from fedclust.config.read import read_config
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import require
 from fedclust.helpers.files import harmless
@@ -39,7 +39,6 @@ from fedclust.helpers.files import harmless
 KEY = "scales"
 COSTS = "costs"  # of a block: what was measured of it, for `fedclust list experiment`
 _VIRTUAL = "scaled"  # the folder that is not there
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class SizedFiles(FileConfigSource):
@@ -66,13 +65,22 @@ class SizedFiles(FileConfigSource):
                 provider=self.provider,
                 header={"package": "_global_"},
             )
-        harmless(Path(self.path, self._normalize_file_name(config_path)))
-        result = super().load_config(config_path)
-        if isinstance(result.config, DictConfig):
-            result.config.pop(KEY, None)
-            if config_path.startswith("algorithm/") and about.is_told(result.config):
-                result.config.pop(about.KEY)
-        return result
+        file = Path(self.path, self._normalize_file_name(config_path))
+        if not file.exists():
+            return super().load_config(config_path)  # which raises Hydra's error
+        node = read_config(file) or {}
+        if isinstance(node, dict):
+            node.pop(KEY, None)
+            if config_path.startswith("algorithm/") and about.is_told(node):
+                node.pop(about.KEY)
+        with file.open(encoding="utf-8") as stream:
+            header = self._get_header_dict(stream.read(512))
+        return ConfigResult(
+            provider=self.provider,
+            path=self.full_path(),
+            config=OmegaConf.create(node),
+            header=header,
+        )
 
     def _block(self, config_path: str) -> dict[str, Any] | None:
         """What `scaled/KIND/NAME/SCALE` stands for; None for any other path."""
@@ -100,7 +108,7 @@ def scales_of(file: Path) -> dict[str, Any]:
 def _read(file: Path, changed: int, size: int) -> dict[str, Any]:
     del changed, size  # a file that is edited between two runs of a notebook is read anew
     text = harmless(file).read_text(encoding="utf-8")
-    node = yaml.load(text, Loader=_LOADER) if f"\n{KEY}:" in text else None
+    node = read_config(file) if f"\n{KEY}:" in text else None
     blocks = (node.get(KEY) or {}) if isinstance(node, dict) else {}
     fits = isinstance(blocks, dict) and all(isinstance(one, dict) for one in blocks.values())
     require(fits, f"{file}: {KEY}", blocks, "of every scale the keys that it sets")

@@ -23,7 +23,11 @@ SMOKE = [name for name in EXPERIMENTS if "smoke" in scales_of(CONF / "experiment
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", SMOKE)
 def test_every_experiment_at_smoke_scale(
-    fedclust: Callable[..., object], tmp_path: Path, every_data_root: Path, experiment: str
+    fedclust: Callable[..., object],
+    tmp_path: Path,
+    every_data_root: Path,
+    experiment: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done = fedclust(
         "run",
@@ -36,6 +40,7 @@ def test_every_experiment_at_smoke_scale(
     report = tmp_path / "outputs" / f"{experiment}-smoke" / "report"
     assert "compare orderings, not values" in (report / "table.md").read_text()
     assert (report / "report.html").stat().st_size > 50_000
+    monkeypatch.setattr("fedclust.report.write.draw", lambda *_: [])  # the slowest part, once
     again = fedclust(
         "run",
         f"experiment={experiment}",

@@ -31,7 +31,9 @@ def test_files_are_read_as_omegaconf_reads_them(tmp_path: Path) -> None:
         assert repr(read_config(file)) == repr(right), file  # nan equals nan
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: b: c", "- !!python/object:os.system x", "\t"])
+@pytest.mark.parametrize(
+    "text", ["a: [", "a: b: c", "a: 1\nb: 2\na: 3", "- !!python/object:os.system x", "\t"]
+)
 def test_a_broken_file_is_no_config(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(yaml.YAMLError):

@@ -18,6 +18,7 @@ from fedclust.report.arms import SEPARATOR
 from fedclust.report.reference import outcome
 from scripts.papers.campaign import Entry
 from scripts.papers.cells import NOT_RUN, Cell, Run, Runs
+from scripts.papers.compared import compared, is_compared
 from scripts.papers.later_claims import cannot_tell, seeds_of, verdicts
 from scripts.papers.tables import first_entry, table
 
@@ -72,7 +73,7 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> li
             for claim in report.get("claims") or []
             if not any(row["claim"].startswith(str(claim.get("text"))) for row in rows)
         ]
-    return found + _statements(results / "statements.yaml", entries)
+    return found + _statements(results / "statements.yaml", entries, runs)
 
 
 def _taken_over(experiment: str, entries: Sequence[Entry], runs: Runs, conf: Path) -> Sequence[Run]:
@@ -186,8 +187,8 @@ def _begins(piece: str, title: str) -> bool:
     return any(part.startswith(piece) for part in title.split(SEPARATOR))
 
 
-def _statements(file: Path, entries: Sequence[Entry]) -> list[dict[str, str]]:
-    """What no curve decides: a statement, its verdict, and what shows it.
+def _statements(file: Path, entries: Sequence[Entry], runs: Runs) -> list[dict[str, str]]:
+    """What no report decides: a statement, its verdict, and what shows it, or which runs do.
 
     Raises:
         ConfigError: for an entry without one of these, or that names no entry of the list.
@@ -199,16 +200,23 @@ def _statements(file: Path, entries: Sequence[Entry]) -> list[dict[str, str]]:
     for number, node in enumerate(nodes, 1):
         label = f"{file.name}, entry {number}"
         keys = set(node) if isinstance(node, dict) else set()
-        fine = keys in ({*_SAID, "verdict", "shown"}, {*_SAID, "needs"})
-        allowed = "a mapping with paper, where, claim, and verdict and shown or needs"
+        rest = keys - {*_SAID}
+        fine = keys >= {*_SAID} and (rest in ({"verdict", "shown"}, {"needs"}) or is_compared(rest))
+        allowed = (
+            "a mapping with paper, where, claim, and verdict and shown or needs, or needs, column "
+            "and falls or rises"
+        )
         require(fine, label, node, allowed)
         require(node["paper"] in PAPERS.values(), label, node["paper"], "one of the papers")
         verdict, needs = node.get("verdict", NOT_RUN), node.get("needs", "")
         require(verdict in VERDICTS, label, verdict, f"one of {', '.join(VERDICTS)}")
         require(not needs or needs in hours, label, needs, "an entry of the campaign")
-        said = {key: str(node[key]) for key in _SAID}
-        rest = {"measured": str(node.get("shown", "")), "verdict": verdict, "seeds": ""}
-        found.append(said | rest | {"needs": needs and f"{hours[needs]:g} h (`{needs}`)"})
+        row = {key: str(node[key]) for key in _SAID}
+        row |= {"measured": str(node.get("shown", "")), "verdict": verdict, "seeds": ""}
+        if is_compared(rest):
+            row |= compared(node, runs, label)
+        waits = row["verdict"] == NOT_RUN
+        found.append(row | {"needs": f"{hours[needs]:g} h (`{needs}`)" if waits else ""})
     return found
 
 

@@ -496,6 +496,45 @@ def test_every_statement_has_a_verdict_or_the_hours_it_needs() -> None:
     assert "flexcfl-table3-fmnist-cnn-seed0" in cnn
 
 
+COMPARED = """
+- paper: FlexCFL
+  where: section 6
+  claim: higher
+  needs: flexcfl-table3-mnist-mclr
+  column: accuracy max
+  common: {experiment: flexcfl/table3}
+  falls: [{algorithm: flexcfl}, {algorithm: fesem}]
+  each:
+    - {case: MNIST-MCLR}
+    - {case: MNIST-MLP}
+"""
+
+
+@pytest.mark.parametrize(
+    ("mlp", "verdict", "seeds"),
+    [
+        ([70.0, 71.0, 72.0], "holds", "3 of 3, 3 of 3"),
+        ([85.0, 86.0, 87.0], "does not hold", "3 of 3, 0 of 3"),
+        ([70.0, 86.0, 71.0], "cannot tell", "3 of 3, 2 of 3"),
+        ([70.0], "one seed", "3 of 3, 1 of 1"),
+        ([], NOT_RUN, "3 of 3"),
+    ],
+)
+def test_a_statement_is_judged_seed_by_seed_in_every_setting(
+    tmp_path: Path, mlp: Sequence[float], verdict: str, seeds: str
+) -> None:
+    (tmp_path / "statements.yaml").write_text(COMPARED)
+    for case, fesem in (("MNIST-MCLR", [70.0, 71.0, 72.0]), ("MNIST-MLP", mlp)):
+        for name, best in (("flexcfl", [80.0, 81.0, 82.0]), ("fesem", fesem)):
+            if best:
+                numbers, made = {"accuracy max": best}, " ".join(map(str, range(len(best))))
+                write_run(tmp_path, "flexcfl/table3", name, numbers, case=case, seeds=made)
+    said = prose.prose(tmp_path, CONF, read_list(LIST), read_runs(tmp_path, CONF))[-1]
+    assert (said["verdict"], said["seeds"]) == (verdict, seeds)
+    assert said["measured"].startswith("81, 71 with MNIST-MCLR")
+    assert bool(said["needs"]) == (verdict == NOT_RUN)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -23,10 +23,13 @@ _CELLS = 15  # classes whose counts are written into a confusion matrix
 _GRID = np.linspace(0, 1, 101)  # of false positive rates, as the arrays have them
 _ENDS = {
     "": "",
-    "_client_mean": " client mean",
+    "_over_clients": " client mean",
     "_worst_decile": " worst tenth",
     "_undefined": " undefined",
 }
+
+
+_OVER = {"": "pooled", "_over_clients": "client_mean", "_worst_decile": "worst_decile"}
 
 
 def names_of(arm: Arm) -> list[str]:
@@ -81,8 +84,7 @@ def scores_frame(arms: Sequence[Arm]) -> pd.DataFrame:
     rows = []
     for arm in arms:
         for name in names_of(arm):
-            for end in ("", "_client_mean", "_worst_decile"):
-                over = end.removeprefix("_") or "pooled"
+            for end, over in _OVER.items():
                 count = arm.curve(f"{name}_undefined")
                 curve = arm.curve(name + end)
                 assert count is not None

@@ -14,7 +14,7 @@ from fedclust.scores.measure import Floats, Measure, Named, taken
 
 OVER = {
     "": "over all test examples",
-    "_client_mean": "mean over the clients where it is defined",
+    "_over_clients": "mean over the clients where it is defined",
     "_worst_decile": "mean over the worst tenth of the clients where it is defined",
     "_undefined": "clients with test examples for whom it is not defined",
 }
@@ -73,7 +73,7 @@ def judged(said: Predictions, measures: Sequence[Measure], clients: int) -> Judg
         if len(known):
             worst = np.sort(known)[:: 1 if measure.about.better == "higher" else -1]
             tenth = float(worst[: math.ceil(len(known) / 10)].mean())
-            values |= {"_client_mean": float(known.mean()), "_worst_decile": tenth}
+            values |= {"_over_clients": float(known.mean()), "_worst_decile": tenth}
         values["_undefined"] = float(len(parts) - len(known))
         found.values.update({name + end: x for end, x in values.items() if not math.isnan(x)})
         found.clients[name] = own

@@ -136,7 +136,7 @@ def test_over_clients() -> None:
     found = judged(said, [MEASURES["auroc"], MEASURES["confusion"], MEASURES["brier"]], 4)
     own = [metrics.roc_auc_score(y[client == c], SAID_TWO[client == c, 1]) for c in (0, 2)]
     assert found.values["auroc"] == pytest.approx(metrics.roc_auc_score(y, SAID_TWO[:, 1]))
-    assert found.values["auroc_client_mean"] == pytest.approx(np.mean(own))
+    assert found.values["auroc_over_clients"] == pytest.approx(np.mean(own))
     assert found.values["auroc_worst_decile"] == pytest.approx(min(own))
     assert found.values["auroc_undefined"] == 1
     brier = [((SAID_TWO[client == c, 1] - y[client == c]) ** 2).mean() for c in (0, 2, 3)]

@@ -289,6 +289,9 @@ def federate(
     """
     fitted, dataset = (Classification() if task is None else task).fit(dataset)
     pool = replace(partition.pool(dataset), task=fitted)
+    whole = fitted.weights is None or len(fitted.weights) == pool.num_classes
+    allowed = f"null, since the partition takes {pool.num_classes} of {dataset.num_classes} classes"
+    require(whole, "task.class_weight", getattr(task, "class_weight", None), allowed)
     federations = {
         seed: federation.build(dataset, partition, seed, pool=pool, validation=validation)
         for seed in seeds

@@ -76,6 +76,11 @@ class Task(Ranged):
         """See the class."""
         return False
 
+    @property
+    def weights(self) -> Tensor | None:
+        """Those of the classes or labels, where there are any, once they are fitted."""
+        return vars(self).get("_weight")
+
     def fit(self, dataset: Dataset) -> tuple[Self, Dataset]:
         """The task with what it takes from the training rows, and the dataset with targets as the
         pool keeps them.
@@ -226,7 +231,7 @@ class Classification(Task):
 
     def loss(self, outputs: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
         """Cross entropy, nats."""
-        weight: Tensor | None = vars(self)["_weight"]
+        weight = self.weights
         if weight is None:
             return F.cross_entropy(
                 outputs, y, reduction=reduction, label_smoothing=self.label_smoothing
@@ -285,8 +290,13 @@ def check_targets(dataset: Dataset, wanted: Targets) -> None:
     if found != wanted:
         raise DataError(
             f"{dataset.name}: its targets are {_WORDS[found]}, and the task needs "
-            f"{_WORDS[wanted]}: "
-            f"task={_SUITS[found]} suits them"
+            f"{_WORDS[wanted]}: task={_SUITS[found]} suits them"
+        )
+    train, test = (tuple(part.shape[1:]) for part in (y, dataset.y_test))
+    if train != test:
+        raise DataError(
+            f"{dataset.name}: targets of training examples have shape {train} but those of tests "
+            f"{test}: both must be equal"
         )
 
 

@@ -73,7 +73,7 @@ class Multilabel(Task):
 
     def loss(self, outputs: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
         """Mean over the labels of the binary cross entropy, nats."""
-        weight = vars(self)["_weight"]
+        weight = self.weights
         weight = None if weight is None else weight.to(outputs.dtype)
         each = F.binary_cross_entropy_with_logits(
             outputs, y.to(outputs.dtype), reduction="none", pos_weight=weight
@@ -82,7 +82,7 @@ class Multilabel(Task):
 
     def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
         """See `Task`; in closed form."""
-        y, weight = y.to(outputs.dtype), vars(self)["_weight"]
+        y, weight = y.to(outputs.dtype), self.weights
         slope = outputs.sigmoid()
         if weight is None:
             slope -= y

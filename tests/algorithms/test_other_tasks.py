@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from digits_jobs import config_in
 from fronts import Front
 from planted import ALGORITHMS, configured, rounds_of
-from toy_tasks import FEATURES, TASKS, WIDE, federation_for
+from test_resume_everything import check_config
+from toy_tasks import FEATURES, TASKS, WIDE, dataset_for, federation_for
 
 from fedclust.algorithms.fedper import FedPer
 from fedclust.config.build import check_suits
@@ -18,6 +21,22 @@ from fedclust.engines.fused import FusedEngine
 from fedclust.helpers.errors import UserError
 from fedclust.metrics.accuracy import accuracy, validation_accuracy
 from fedclust.models.mlp import mlp
+
+
+def test_an_interrupted_regression_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    data = dataset_for(TASKS["huber"], 160)
+    y = {"y_train": data.y_train.numpy(), "y_test": data.y_test.numpy()}
+    np.savez(tmp_path / "a.npz", x_train=data.x_train.numpy(), x_test=data.x_test.numpy(), **y)
+    config = {
+        **config_in("feddrift", "newcomers"),
+        "dataset": {"_target_": "fedclust.datasets.npz.Npz", "path": str(tmp_path / "a.npz")},
+        "partition": {"_target_": "fedclust.partitions.iid.IID", "num_clients": 8},
+        "task": {"_target_": "fedclust.tasks.regression.Regression", "loss_by": "huber"},
+        "engine": "loop",
+        "validation": 0.25,
+    }
+    check_config(config, tmp_path, after=(1,))
+
 
 REFUSES: dict[str, set[str]] = {"multilabel": {"fedrc"}, "mse": {"fedrc"}, "weighted": set()}
 

@@ -178,6 +178,16 @@ REFUSED: list[tuple[Task, Any, str]] = [
     (Classification(), dataset_for(Multilabel()), "task=multilabel suits them"),
     (Multilabel(), dataset_for(Regression()), "task=regression suits them"),
     (Classification(class_weight=[1.0, 2.0]), dataset_for(Classification()), "3 numbers, one for"),
+    (
+        Multilabel(),
+        replace(dataset_for(Multilabel()), y_test=torch.zeros(20, 2, dtype=torch.uint8)),
+        r"training examples have shape \(3,\) but those of tests \(2,\)",
+    ),
+    (
+        Regression(),
+        replace(dataset_for(Regression()), y_test=torch.zeros(20, 1).double()),
+        r"training examples have shape \(3,\) but those of tests \(1,\)",
+    ),
     (Multilabel(pos_weight=[1.0]), dataset_for(Multilabel()), "3 numbers, one for each label"),
 ]
 
@@ -193,7 +203,7 @@ def test_targets_of_another_task_are_refused_in_one_line(
 
 def test_numbers_that_teach_nothing_are_refused() -> None:
     dataset = dataset_for(Regression())
-    same = replace(dataset, y_train=torch.ones(60, 2, dtype=torch.float64))
+    same = replace(dataset, y_train=torch.ones(60, WIDE, dtype=torch.float64))
     with pytest.raises(UserError, match=r"all training targets are 1\.0"):
         federate(same, IID(num_clients=2), [0], CPU, task=Regression())
     dataset.y_test[3] = torch.inf
@@ -228,3 +238,15 @@ def test_folders_from_before_there_were_tasks_still_fit() -> None:
     assert config_hash(composed("algorithm=fedavg", "task.label_smoothing=0.1")) != config_hash(
         without
     )
+
+
+def test_weights_of_classes_that_a_partition_leaves_out_are_refused() -> None:
+    dataset = dataset_for(Classification())
+
+    class Fewer(IID):
+        def pool(self, dataset: Dataset) -> Pool:
+            return replace(super().pool(dataset), num_classes=2)
+
+    task = Classification(class_weight=[1.0, 2.0, 1.0])
+    with pytest.raises(UserError, match=r"task.class_weight=.* takes 2 of 3 classes"):
+        federate(dataset, Fewer(num_clients=2), [0], CPU, task=task)

@@ -101,6 +101,20 @@ WRONG: Mapping[str, Callable[[], Arrays]] = {
     "one class": lambda: {"y_train": np.zeros(200, np.int64), "y_test": np.zeros(40, np.int64)},
     "numbers too large": lambda: {"x_train": floats(1e38) * 1e38},
 }
+# what is wrong with targets, by task and what it is
+TARGETS: Mapping[tuple[str, str], Callable[[], Arrays]] = {
+    ("regression", "text"): lambda: {"y_train": np.array(["a"] * 200)},
+    ("regression", "a NaN"): lambda: replaced("y_train", 3, np.nan, float),
+    ("regression", "an infinity in the test"): lambda: replaced("y_test", 3, np.inf, float),
+    ("regression", "one number"): lambda: {"y_train": np.full(200, 1.5)},
+    ("regression", "three dimensions"): lambda: {"y_train": np.zeros((200, 1, 1))},
+    ("multilabel", "classes"): lambda: {},
+    ("multilabel", "fractions"): lambda: {"y_train": np.full((200, 2), 0.5)},
+    ("multilabel", "fewer labels in the test"): lambda: {
+        "y_train": np.arange(400).reshape(200, 2) % 2,
+        "y_test": np.arange(40) % 2,
+    },
+}
 # what is wrong with a user's own table
 OWN: Mapping[str, str] = {
     "features too small": "".join(f"{i}e-40,{i % 2}\n" for i in range(100)),
@@ -156,6 +170,12 @@ def wrong_arrays(what: str, folder: Path) -> tuple[str, str]:
     """Run on arrays with something wrong."""
     write(folder, {**arrays(), **WRONG[what]()})
     return refused(NPZ, folder)
+
+
+def wrong_targets(which: tuple[str, str], folder: Path) -> tuple[str, str]:
+    """Run a task on targets with something wrong."""
+    write(folder, {**arrays(), **TARGETS[which]()})
+    return refused((*NPZ, f"task={which[0]}", "partition=iid", "partition.num_clients=4"), folder)
 
 
 def missing_array(name: str, folder: Path) -> tuple[str, str]:
@@ -394,6 +414,8 @@ def cases(quick: bool) -> Iterator[Case]:
     few = 12 if quick else 1
     for what in list(WRONG)[::few]:
         yield Case("data", f"arrays: {what}", partial(wrong_arrays, what))
+    for which in list(TARGETS)[:: 4 if quick else 1]:
+        yield Case("data", f"targets: {', '.join(which)}", partial(wrong_targets, which))
     for name in list(arrays())[::few]:
         yield Case("data", f"no {name}", partial(missing_array, name))
     for number in range(3 if quick else 60):

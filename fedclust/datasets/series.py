@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -106,7 +107,8 @@ class Series(Windows):
             times = times.sort_values()
             steps = np.diff(times.to_numpy()).astype(np.float64)  # of dates in their own unit
             table = table.loc[times.index]
-            uneven = np.flatnonzero(~np.isclose(steps, np.median(steps), rtol=1e-6) | (steps == 0))
+            usual = np.median(steps) if len(steps) else 0
+            uneven = np.flatnonzero(~np.isclose(steps, usual, rtol=1e-6) | (steps == 0))
             if len(uneven):
                 before, after = table[self.time].iloc[uneven[0] : uneven[0] + 2]
                 raise DataError(
@@ -116,7 +118,8 @@ class Series(Windows):
                 )
         columns = [self.value, *self.features]
         values = table[columns].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
-        odd = np.argwhere(~np.isfinite(values.astype(np.float32)))
+        with np.errstate(over="ignore"):  # what does not fit is refused
+            odd = np.argwhere(~np.isfinite(values.astype(np.float32)))
         if len(odd):
             row, column = odd[0]
             raise DataError(
@@ -146,4 +149,5 @@ def _table(file: Path) -> Any:
 def _times(column: Any) -> Any:
     import pandas as pd
 
-    return pd.to_datetime(column)
+    with warnings.catch_warnings(action="error"):  # a form that is not recognised
+        return pd.to_datetime(column)

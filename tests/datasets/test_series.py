@@ -117,6 +117,7 @@ def test_gaps_and_times_that_stand_twice_are_named(tmp_path: Path) -> None:
             "2024-01-02 20:15:00",
             r"06:00:00 and then 2024-01-01 08:00:00 in column hour, which is",
         ),
+        ("hour", "noon", r"cannot read .* change dataset.time"),
         ("hour", None, r"client b has no time in a row of column hour"),
     ):
         table[column] = [value if row == 7 else kept for row, kept in enumerate(table[column])]

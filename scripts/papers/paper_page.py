@@ -22,6 +22,7 @@ from scripts.papers.cells import (
     Cell,
 )
 from scripts.papers.prose import PAPERS
+from scripts.papers.sources import CODE, linked
 from scripts.papers.tables import counted_seeds, first_entry, ours, printed, signed, table
 
 _UNITS = {"percent": "points", "percentage points": "points", "round": "iterations"}
@@ -41,6 +42,7 @@ def page(
     results: Path,
     conf: Path,
     more: Sequence[str] = (),
+    beside: Sequence[str] = (),
 ) -> str:
     """The page as Markdown.
 
@@ -53,12 +55,13 @@ def page(
         results: docs/results.
         conf: the config tree.
         more: further parts, after the tables.
+        beside: the parts of `sources.yaml`, before the figures.
     """
     folder = next(folder for folder, name in PAPERS.items() if name == paper)
-    beside = f"{folder}.md"
+    article = f"{folder}.md"
     links = ["[All papers and the rules](README.md)"]
-    if (results / beside).is_file():
-        links.append(f"[what else was run]({beside})")
+    if (results / article).is_file():
+        links.append(f"[what else was run]({article})")
     parts = [
         f"# {paper}: every number and statement",
         f"In short: {sentence}",
@@ -70,7 +73,9 @@ def page(
             "bold where it is reproduced. Accuracies are in percent. The small number leads to a "
             "note below the table."
         )
-    parts += [*tables(cells, entries), *more, *_claims(claims), *_figures(paper, results, conf)]
+    told = tables(cells, entries)
+    parts += [linked(text) for text in told] if f"## {CODE}" in beside else told
+    parts += [*more, *_claims(claims), *beside, *_figures(paper, results, conf)]
     return "\n\n".join(parts) + "\n"
 
 

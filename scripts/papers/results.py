@@ -2,9 +2,9 @@
 
     make results            or: python -m scripts.papers.results
 
-Reads docs/results/runs (written by `scripts/papers/collect_results.py --runs`), causes.yaml and
-statements.yaml in docs/results (filled by hand) and scripts/papers/campaign.yaml (which experiment
-gives a number, in how many hours). The same files give the same pages.
+Reads docs/results/runs (written by `scripts/papers/collect_results.py --runs`), causes.yaml,
+statements.yaml and sources.yaml in docs/results (filled by hand) and scripts/papers/campaign.yaml
+(which experiment gives a number, in how many hours). The same files give the same pages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
-from scripts.papers import flexcfl_trials, one_world, paper_page
+from scripts.papers import flexcfl_trials, one_world, paper_page, sources
 from scripts.papers.campaign import read_list
 from scripts.papers.cells import (
     CONJECTURE,
@@ -113,13 +113,23 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
         *flexcfl_trials.tested_causes(runs, cells),
     ]
     more = {"FlexCFL": [*_orders(cells), f"[Tables III and IV run in other ways]({TRIALS})."]}
-    found, sentences = {TRIALS: "\n\n".join(trials) + "\n"}, {}
+    code = paper_page.page_name("FlexCFL")
+    found = {TRIALS: sources.linked("\n\n".join(trials), code) + "\n"}
+    sentences, beside = {}, sources.read_sources(results / "sources.yaml")
     for paper in PAPERS.values():
         of = [cell for cell in cells if cell.row["paper"] == paper]
         said = [claim for claim in claims if claim["paper"] == paper]
         sentences[paper] = lead(paper, of, runs)
         found[paper_page.page_name(paper)] = paper_page.page(
-            paper, sentences[paper], of, said, entries, results, conf, more.get(paper, ())
+            paper,
+            sentences[paper],
+            of,
+            said,
+            entries,
+            results,
+            conf,
+            more.get(paper, ()),
+            sources.parts(beside.get(paper, {}), runs),
         )
     index = [
         "# The papers at full size",

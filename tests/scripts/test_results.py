@@ -14,7 +14,7 @@ from write_run import write_run
 
 from fedclust.helpers.errors import ConfigError
 from fedclust.papers.published import interval
-from scripts.papers import as_released, one_world, paper_page, prose, results, tables
+from scripts.papers import as_released, one_world, paper_page, prose, results, sources, tables
 from scripts.papers.campaign import read_list
 from scripts.papers.cells import (
     CONJECTURE,
@@ -494,6 +494,30 @@ def test_every_statement_has_a_verdict_or_the_hours_it_needs() -> None:
     waiting = {c["claim"]: c["needs"] for c in claims if c["verdict"] == NOT_RUN}
     cnn = waiting["FlexCFL leads FeSEM by 11.3 points on FashionMNIST"]
     assert "flexcfl-table3-fmnist-cnn-seed0" in cnn
+
+
+def test_the_authors_curves_stand_above_ours_and_name_clusters_that_mix(tmp_path: Path) -> None:
+    for base, purity in (("ifca", 50.0), ("lcfl", 100.0)):
+        numbers = {"accuracy_last_local last": [60.0, 62.0], "purity last": [purity, purity]}
+        made = {"rounds": "200", "seeds": "0 1", "stands_in_for": "cifar10"}
+        write_run(tmp_path, "lcfl/fig5", base, numbers, **made)
+    said = sources.read_sources(KEPT / "sources.yaml")["LCFL"]
+    parts = sources.parts(said, read_runs(tmp_path, CONF))
+    at = next(i for i, part in enumerate(parts) if part.startswith("| Figure 5: Rotated CIFAR-10"))
+    lines = [line.split(" | ") for line in parts[at].splitlines()]
+    ends = {line[0].strip("| "): line[6] for line in lines}
+    assert ends["LCFL, authors"] == "59.9"
+    assert ends["LCFL, ours"] == "61.00"
+    assert ends["IFCA, authors"] == "62.5"
+    assert parts[at + 1] == (
+        "Ours: 2 seeds, JPEG copies of CIFAR-10; IFCA mixes clusters in ours, purity 0.50."
+    )
+
+
+def test_a_short_line_of_the_sources_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sources.yaml").write_text("LCFL: {misprints: [[Table II, Local]]}")
+    with pytest.raises(ConfigError, match=r"LCFL, misprints.*3 entries"):
+        sources.read_sources(tmp_path / "sources.yaml")
 
 
 COMPARED = """

@@ -1,0 +1,104 @@
+"""What a paper's page says beside its tables: settings, misprints, the authors' curves, their code.
+
+All of it stands in `sources.yaml`, filled by hand; our numbers beside the curves come from runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import yaml
+
+from fedclust.helpers.errors import require
+from scripts.papers.cells import Run, Runs, mixing
+from scripts.papers.tables import counted_seeds, table
+
+CODE = "Released code"
+_UNKNOWN = "not recorded"
+_NO_LINES = "Line numbers are not recorded."
+_CURVES_SAY = """\
+Read off the vector graphics in the released repository, to about 0.05 points; means over 5 seeds,
+accuracy in percent of the participants' own last models. The paper prints none of those that are
+in no table. Below each, ours at the iterations that are kept."""
+_HEADS = {
+    "settings": ("Settings, printed and used", ("what", "printed", "used here", "why")),
+    "misprints": ("Suspected misprints", ("where", "printed", "read here as")),
+    "code": (CODE, ("what", "repository", "commit", "file")),
+}
+
+
+def read_sources(file: Path) -> dict[str, Any]:
+    """What is known of every paper; nothing without the file.
+
+    Raises:
+        ConfigError: for a line with too few or too many entries.
+    """
+    known: dict[str, Any] = (yaml.safe_load(file.read_text()) if file.is_file() else None) or {}
+    for paper, parts in known.items():
+        for part, (_, head) in _HEADS.items():
+            for line in parts.get(part, ()):
+                label = f"{file.name}, {paper}, {part}"
+                require(len(line) == len(head), label, line, f"{len(head)} entries: {head}")
+    return known
+
+
+def parts(known: Mapping[str, Any], runs: Runs) -> list[str]:
+    """The parts of one paper's page as Markdown."""
+    found = []
+    for part, (title, head) in _HEADS.items():
+        if lines := known.get(part):
+            if part == "code":
+                lines = [
+                    [what, f"[{of}](https://github.com/{of})", *(cell or _UNKNOWN for cell in at)]
+                    for what, of, *at in lines
+                ]
+            found += [f"## {title}", table(head, lines, len(head))]
+            found += [_NO_LINES] if part == "code" else []
+        if part == "misprints" and known.get("curves"):
+            found += ["## The authors' own curves", _CURVES_SAY]
+            found += [text for curve in known["curves"] for text in _curve(curve, runs)]
+    return found
+
+
+def _curve(curve: Mapping[str, Any], runs: Runs) -> list[str]:
+    """A figure's curves, each with ours in the line below."""
+    columns = sorted({at for _, values in curve["rows"].values() for at in values})
+    drawn = [value for _, values in curve["rows"].values() for value in values.values()]
+    digits = 1 if all(value == round(value, 1) for value in drawn) else 2
+    rows: list[list[object]] = []
+    said: dict[str, None] = {}
+    for name, (method, values) in curve["rows"].items():
+        theirs = (f"{values[at]:.{digits}f}" if at in values else "" for at in columns)
+        rows.append([f"{name}, authors", *theirs])
+        of, _, options = method.partition(" ")
+        for run in runs.find(curve["experiment"], of, options=options):
+            ours = [run.seeds.get(_column(at, int(run.made["rounds"]))) for at in columns]
+            cells = [f"{fmean(one):.2f}" if one else "" for one in ours]
+            if any(cells):
+                rows.append([f"{name}, ours", *cells])
+                said[_what(run)] = None
+            if (purity := mixing(run, runs.of(run.experiment))) is not None:
+                said[f"{name} mixes clusters in ours, purity {purity:.2f}"] = None
+    head = [curve["title"], *(f"iteration {at}" for at in columns)]
+    text = table(head, rows, 1)
+    return [text, f"Ours: {'; '.join(said)}."] if said else [text]
+
+
+def _column(iteration: int, rounds: int) -> str:
+    return "accuracy_last_local " + ("last" if iteration == rounds else f"at {iteration}")
+
+
+def _what(run: Run) -> str:
+    other = {"emnist": "digits for EMNIST's letters", "cifar10": "JPEG copies of CIFAR-10"}
+    seeds = counted_seeds(len(run.made["seeds"].split()))
+    data = run.made["stands_in_for"]
+    return f"{seeds}, {other.get(data, data)}" if data else seeds
+
+
+def linked(text: str, page: str = "") -> str:
+    """A text in which the released code leads to the list of its places."""
+    anchor = f"{page}#{CODE.lower().replace(' ', '-')}"
+    return text.replace("released code", f"[released code]({anchor})")

@@ -271,12 +271,12 @@ class Result:
         require(name in tables, "table", name, f"one of {', '.join(tables)}")
         return tables[name]
 
-    def figure(self, metric: str = "accuracy", x: str = "round") -> Figure:
+    def figure(self, metric: str | None = None, x: str = "round") -> Figure:
         """A metric of all arms over rounds as a report draws it: mean over seeds, with a band of
         one standard deviation.
 
         Args:
-            metric: its name, see `rounds`.
+            metric: its name, see `rounds`; None for that of the report, such as accuracy.
             x: round, or what was sent until then: models or bytes.
 
         Raises:
@@ -284,7 +284,8 @@ class Result:
         """
         from fedclust.report.figures import figure
 
-        return figure(self._contents.spec, self._contents.arms, metric, x)
+        spec = self._contents.spec
+        return figure(spec, self._contents.arms, metric or spec.metric, x)
 
     def __repr__(self) -> str:
         """The folder and the names of the arms."""

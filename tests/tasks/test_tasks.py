@@ -250,3 +250,9 @@ def test_weights_of_classes_that_a_partition_leaves_out_are_refused() -> None:
     task = Classification(class_weight=[1.0, 2.0, 1.0])
     with pytest.raises(UserError, match=r"task.class_weight=.* takes 2 of 3 classes"):
         federate(dataset, Fewer(num_clients=2), [0], CPU, task=task)
+
+
+def test_merit_is_higher_for_a_smaller_error() -> None:
+    one, two = torch.tensor([[8.0, 0, 0, 0], [6.0, 0, 0, 0]]).double(), torch.tensor([2, 2])
+    assert Regression().merit(one, two).tolist() == [-4, -3]
+    assert Classification().merit(torch.tensor([1.0]).double(), torch.tensor(2)) == 0.5

@@ -198,11 +198,12 @@ class RunConfig:
         "record how far the participants' models lie from their mean; it keeps all of them",
         named=True,
     )
-    scores: list[Any] = key(
+    scores: Any = key(
         list,
         "means",
         "of predictions at the end, as in scores=[auroc,f1_macro]; a mapping with _target_ is one "
         "of your own",
+        Check("a list, as in scores=[auroc,f1_macro]", lambda v: isinstance(v, list)),
         named=True,
     )
     score_every: int | None = key(

@@ -97,6 +97,8 @@ def test_a_score_with_classes_that_do_not_occur() -> None:
     assert score("auprc", y, p) == pytest.approx(np.mean(each))
     want = metrics.f1_score(y, p.argmax(1), average="macro")  # of classes in targets or predictions
     assert score("f1_macro", y, p) == pytest.approx(want)
+    said = np.eye(4)[[0, 1, 1]]  # of four classes two are in none of both
+    assert score("f1_macro", np.array([0, 0, 1]), said) == pytest.approx(2 / 3)
 
 
 def test_calibration_by_hand() -> None:
@@ -107,6 +109,12 @@ def test_calibration_by_hand() -> None:
     bins = calibration(y, p)
     assert bins[:, 13].tolist() == pytest.approx([3, 2.7, 2])
     assert bins[:, 9].tolist() == pytest.approx([2, 1.22, 1])
+
+
+def test_equal_predictions_share_their_rank() -> None:
+    same = np.full((6, 2), 0.5)
+    assert score("auroc", np.array([1, 0, 0, 1, 0, 0]), same) == 0.5
+    assert score("auroc", np.array([0, 0, 0, 0, 1, 1]), same) == 0.5
 
 
 @pytest.mark.parametrize("name", ["auroc", "auprc"])

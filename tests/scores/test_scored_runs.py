@@ -105,7 +105,11 @@ def test_asked_for_afterwards_they_are_refused(monkeypatch: pytest.MonkeyPatch) 
         ({"scores": ["auroc", "auroc"]}, "scores=auroc is not allowed: every score once"),
         ({"score_every": 2}, "score_every=2 is not allowed: null where"),
         ({"scores": ["auroc"], "score_every": 3, "eval_every": 2}, "a multiple of eval_every=2"),
-        ({"scores": "auroc"}, "scores"),
+        (
+            {"scores": "auroc"},
+            "scores=auroc is not allowed: a list, as in",
+        ),
+        ({"scores": None}, "scores=None is not allowed: a list"),
     ],
 )
 def test_a_mistake_is_one_line_before_the_first_round(keys: dict[str, Any], words: str) -> None:

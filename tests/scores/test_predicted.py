@@ -1,0 +1,64 @@
+"""What is said of clients: theirs alone, however many are asked at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedclust.core.types import Federation, Pool, Round, Served, Split
+from fedclust.engines import clients as module
+from fedclust.engines.clients import SeedClients
+from fedclust.engines.loop import LoopEngine
+from fedclust.helpers.rng import Stream
+from fedclust.models.mlp import mlp
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("most", [1, 1 << 22])
+def test_every_client_has_its_own(
+    monkeypatch: pytest.MonkeyPatch, most: int, weighted: bool
+) -> None:
+    """Clients 1 (not served) and 3 (no test examples) are left out; the others are scored as by a
+    test of them alone.
+    """
+    monkeypatch.setattr(module, "_OUTPUTS", most)
+    draw = torch.Generator().manual_seed(0)
+    pool = Pool(
+        x=torch.randn(20, 3, generator=draw),
+        y=torch.randint(0, 4, (20,), generator=draw),
+        scale=torch.ones(3),
+        shift=torch.zeros(3),
+        num_classes=4,
+    )
+    rows = [torch.arange(5), torch.arange(5, 9), torch.arange(9, 12), torch.arange(0)]
+    split = Split.of([*rows, torch.arange(12, 20)])
+    fed = Federation(pool=pool, train=split, test=split, group=torch.zeros(5, dtype=torch.int64))
+    yes = torch.ones(5, dtype=torch.bool)
+    rnd = Round(
+        t=0,
+        seed=0,
+        fed=fed,
+        cohort=torch.arange(5),
+        present=yes,
+        shifted=~yes,
+        work=yes.float(),
+        dropped=~yes,
+    )
+    engine = LoopEngine(mlp((3,), 4, hidden=[]), pool)
+    models = torch.stack([engine.init(Stream.of(0, "init", k)) for k in range(3)])
+    share = torch.rand(5, 3, generator=draw) if weighted else None
+    weight = None if share is None else share / share.sum(1, keepdim=True)
+    label = torch.tensor([2, -1, 0, 1, 1])
+    served = Served(models=models, label=label, weight=weight)
+    said = SeedClients(engine, rnd).predict(served)
+    assert said.client.tolist() == [0] * 5 + [2] * 3 + [4] * 8
+    assert said.row.tolist() == [*range(5), *range(9, 20)]
+    assert torch.equal(said.targets, pool.y[said.row])
+    torch.testing.assert_close(said.predictions.sum(1), torch.ones(16, dtype=torch.float64))
+    tested = SeedClients(engine, rnd).evaluate(served)
+    for client in (0, 2, 4):
+        own = said.client == client
+        true = said.predictions[own].gather(1, said.targets[own].unsqueeze(1))
+        torch.testing.assert_close(-true.log().sum(), tested.loss_sum[client], rtol=1e-6, atol=1e-6)
+    nobody = Served(models=models, label=torch.full((5,), -1), weight=weight)
+    assert SeedClients(engine, rnd).predict(nobody).predictions.shape == (0, 4)

@@ -19,6 +19,7 @@ import argparse
 import csv
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -187,7 +188,8 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
         if claims := _joined(old, before, new, now):
             _write(target / "claims.csv", claims)
     drawn = _main_figure(report / "figures", spec_of(runs[0].config))
-    if drawn is not None:
+    # the page of the paper draws its tables, with all runs that are kept and the printed numbers
+    if drawn is not None and not re.fullmatch(r"table\d+", target.name):
         atomic_write(target / "figure.png", small(drawn))
     return target
 

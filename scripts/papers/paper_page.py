@@ -21,6 +21,7 @@ from scripts.papers.cells import (
     SETTING,
     Cell,
 )
+from scripts.papers.drawn import embedded
 from scripts.papers.prose import PAPERS
 from scripts.papers.sources import CODE, linked
 from scripts.papers.tables import counted_seeds, first_entry, ours, printed, signed, table
@@ -43,6 +44,7 @@ def page(
     conf: Path,
     more: Sequence[str] = (),
     beside: Sequence[str] = (),
+    files: Mapping[str, str] | None = None,
 ) -> str:
     """The page as Markdown.
 
@@ -56,6 +58,7 @@ def page(
         conf: the config tree.
         more: further parts, after the tables.
         beside: the parts of `sources.yaml`, before the figures.
+        files: pictures of tables by the table's name.
     """
     folder = next(folder for folder, name in PAPERS.items() if name == paper)
     article = f"{folder}.md"
@@ -73,13 +76,13 @@ def page(
             "bold where it is reproduced. Accuracies are in percent. The small number leads to a "
             "note below the table."
         )
-    told = tables(cells, entries)
+    told = tables(cells, entries, files or {})
     parts += [linked(text) for text in told] if f"## {CODE}" in beside else told
     parts += [*more, *_claims(claims), *beside, *_figures(paper, results, conf)]
     return "\n\n".join(parts) + "\n"
 
 
-def tables(cells: Sequence[Cell], entries: Sequence[Entry]) -> list[str]:
+def tables(cells: Sequence[Cell], entries: Sequence[Entry], files: Mapping[str, str]) -> list[str]:
     """Every printed table, methods as columns where it has several, and its notes."""
     parts = []
     for experiment, group in groupby(cells, key=lambda c: c.row["experiment"]):
@@ -96,7 +99,7 @@ def tables(cells: Sequence[Cell], entries: Sequence[Entry]) -> list[str]:
             text = f"{_cell(cell)} <sup>{number}</sup>"
             known[head] = f"{known[head]}, {text}" if head in known else text
         rows = [[side, *(line.get(head, "") for head in heads)] for side, line in lines.items()]
-        parts += [f"## {experiment}", table(["", *heads], rows, 1)]
+        parts += [f"## {experiment}", table(["", *heads], rows, 1), *embedded(files, experiment)]
         parts.append("\n".join(f"{number}. {text}" for text, number in notes.items()))
     return parts
 

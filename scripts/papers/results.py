@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.files import atomic_write
-from scripts.papers import flexcfl_trials, one_world, paper_page, sources
+from scripts.papers import drawn, flexcfl_trials, one_world, paper_page, sources
 from scripts.papers.campaign import read_list
 from scripts.papers.cells import (
     CONJECTURE,
@@ -90,7 +90,7 @@ _SCORE, _SCORE_END = "<!-- score, by make results -->", "<!-- end of score -->"
 
 
 def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
-    """The pages as Markdown, by the names of their files.
+    """The pages as Markdown and the pictures of their tables, by the names of their files.
 
     Args:
         results: docs/results.
@@ -120,7 +120,11 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
         of = [cell for cell in cells if cell.row["paper"] == paper]
         said = [claim for claim in claims if claim["paper"] == paper]
         sentences[paper] = lead(paper, of, runs)
-        found[paper_page.page_name(paper)] = paper_page.page(
+        name = paper_page.page_name(paper)
+        pictures = drawn.pictures(of)
+        files = {experiment: drawn.file_of(name, experiment) for experiment in pictures}
+        found |= {files[experiment]: text for experiment, text in pictures.items()}
+        found[name] = paper_page.page(
             paper,
             sentences[paper],
             of,
@@ -130,6 +134,7 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
             conf,
             more.get(paper, ()),
             sources.parts(beside.get(paper, {}), runs),
+            files,
         )
     index = [
         "# The papers at full size",
@@ -340,6 +345,7 @@ def main(given: Sequence[str]) -> int:
         print(f"results: {error}", file=sys.stderr)
         return UserError.exit_status
     for name, text in made.items():
+        (asked.results / name).parent.mkdir(parents=True, exist_ok=True)
         atomic_write(asked.results / name, text)
         print(asked.results / name)
     if asked.readme.is_file():

@@ -14,7 +14,7 @@ import yaml
 
 from fedclust.helpers.errors import require
 from scripts.papers.cells import Run, Runs, mixing
-from scripts.papers.tables import counted_seeds, table
+from scripts.papers.tables import STAND_INS, counted_seeds, table
 
 CODE = "Released code"
 _UNKNOWN = "not recorded"
@@ -92,10 +92,9 @@ def _column(iteration: int, rounds: int) -> str:
 
 
 def _what(run: Run) -> str:
-    other = {"emnist": "digits for EMNIST's letters", "cifar10": "JPEG copies of CIFAR-10"}
     seeds = counted_seeds(len(run.made["seeds"].split()))
     data = run.made["stands_in_for"]
-    return f"{seeds}, {other.get(data, data)}" if data else seeds
+    return f"{seeds}, {STAND_INS.get(data, data)}" if data else seeds
 
 
 def linked(text: str, page: str = "") -> str:

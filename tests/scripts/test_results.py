@@ -14,7 +14,16 @@ from write_run import write_run
 
 from fedclust.helpers.errors import ConfigError
 from fedclust.papers.published import interval
-from scripts.papers import as_released, one_world, paper_page, prose, results, sources, tables
+from scripts.papers import (
+    as_released,
+    drawn,
+    one_world,
+    paper_page,
+    prose,
+    results,
+    sources,
+    tables,
+)
 from scripts.papers.campaign import read_list
 from scripts.papers.cells import (
     CONJECTURE,
@@ -373,7 +382,8 @@ def test_the_pages_count_every_number_once_and_are_the_same_again(tmp_path: Path
 def test_the_pages_are_what_the_scripts_make_of_the_kept_runs(root: Path) -> None:
     made = results.pages(KEPT, LIST, CONF)
     assert {name: (KEPT / name).read_text() for name in made} == made
-    assert {file.name for file in KEPT.glob("numbers_*.md")} | {"README.md"} == set(made)
+    kept = [*KEPT.glob("numbers_*.md"), *KEPT.glob("drawn/*")]
+    assert {file.relative_to(KEPT).as_posix() for file in kept} | {"README.md"} == set(made)
     readme = (root / "README.md").read_text()
     assert results.with_score(readme, made["README.md"]) == readme
 
@@ -512,6 +522,19 @@ def test_the_authors_curves_stand_above_ours_and_name_clusters_that_mix(tmp_path
     assert parts[at + 1] == (
         "Ours: 2 seeds, JPEG copies of CIFAR-10; IFCA mixes clusters in ours, purity 0.50."
     )
+
+
+def test_a_picture_of_a_table_draws_the_printed_number_and_ours(tmp_path: Path) -> None:
+    for name, best in (("flexcfl", 95.0), ("fesem", 85.0), ("ifca_flex", 96.0)):
+        mclr(tmp_path, name, [best], [best])
+    picture = drawn.pictures(judged(tmp_path, paper="FlexCFL"))["Table III"]
+    assert picture.count("<circle") == 1 + 3  # with that of the legend
+    start, wide = 110, 330 - 110 - 34  # the axis goes from 80 to 100 %
+    assert f'cx="{start + wide * 15 / 20}"' in picture  # FlexCFL's 95
+    assert f'd="M{start + wide * 4.6 / 20:.1f} ' in picture  # FeSEM's printed 84.6
+    assert ">80<" in picture
+    assert ">100 %<" in picture
+    assert "MNIST, MCLR, no shift" in picture
 
 
 def test_a_short_line_of_the_sources_is_refused(tmp_path: Path) -> None:

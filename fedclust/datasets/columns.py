@@ -55,6 +55,22 @@ class Columns:
                     f"{self.what} has no column {name}, which {key} names: it has {few(self.names)}"
                 )
 
+    def whole(self, names: Sequence[str]) -> None:
+        """Raise a `DataError` that tells of all columns of these that have gaps."""
+        import pandas as pd
+
+        gaps = {name: np.flatnonzero(pd.isna(self.read(name))) for name in names}
+        told = [
+            f"{name}, row {rows[0] + 1}{f' and {len(rows) - 1} more' if len(rows) > 1 else ''}"
+            for name, rows in gaps.items()
+            if len(rows)
+        ]
+        if told:
+            raise DataError(
+                f"{self.what} has no value in column {'; in '.join(told)}: fill it or take the row "
+                "out"
+            )
+
     def values(self, key: str, name: str) -> Array:
         """The values of the column that the config key names, [N], none of them missing; words
         without the blanks around them.
@@ -62,17 +78,9 @@ class Columns:
         Raises:
             DataError: there is no such column, or it has gaps.
         """
-        import pandas as pd
-
         self.known(key, [name])
         values = self.read(name)
-        missing = np.flatnonzero(pd.isna(values))
-        if len(missing):
-            raise DataError(
-                f"{self.what} has no value in column {name}, row {missing[0] + 1}"
-                f"{f' and {len(missing) - 1} more' if missing[1:].size else ''}: fill it or take "
-                "the row out"
-            )
+        self.whole([name])
         return self.trimmed(name, values)
 
     def trimmed(self, name: str, values: Array) -> Array:

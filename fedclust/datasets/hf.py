@@ -114,6 +114,7 @@ class HuggingFace:
             fill=self.fill,
             categories=self.categories,
         )
+        table.whole([name for name in used if name in table.names])
         y = read_targets(table, self.label, targets)
         whose = table.clients(self.client, self.group)
         x = (

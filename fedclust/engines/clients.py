@@ -298,6 +298,7 @@ class SeedClients:
             parts.append((some.repeat_interleave(shards.count), shards.index[inside], said))
         client, row, said = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
         targets = task.in_unit(fed.pool.y[row.to(ids.device)]).cpu()
+        row = fed.pool.row(row)  # as the table of the partition counts
         return Predictions(client=client, row=row, targets=targets, predictions=said.double())
 
 

@@ -32,6 +32,7 @@ def test_names_and_warnings_of_a_table_reach_log_files_report_and_python(
         "model=mlp",
         "rounds=1",
         "seeds=[0,1]",
+        "predictions=true",
     )
     shown = capsys.readouterr()
     log = " ".join((shown.out + shown.err).split())
@@ -42,6 +43,9 @@ def test_names_and_warnings_of_a_table_reach_log_files_report_and_python(
     (names,) = result.names.values()
     assert names["groups"] == ["south", "west"]
     assert result.clients["name"].tolist() == ["Bonn", "Kiel", "Ulm"] * 2
+    for seed, said in result.predictions.groupby("seed"):  # each has a copy of the rows
+        owned = pd.read_parquet(next(tmp_path.rglob(f"partition/seed={seed}.parquet")))
+        assert set(said["row"]) == set(owned.loc[owned["split"] == "test", "row"])
     federation = json.loads(next(tmp_path.rglob("federation.json")).read_text())
     assert federation["seeds"]["1"]["names"]["features"] == ["age"]
     assert result.table("classes").columns[1:3] == ("no", "yes")

@@ -220,6 +220,11 @@ def test_whole_numbers_of_any_length_are_read(path: Path) -> None:
             "no value in column height (1 row), first in row 1: dataset.fill=median fills",
         ),
         (TABLE.replace("6,no", "6,"), COLUMNS, "no value in column label, row 6"),
+        (
+            TABLE.replace("6,no", "6,").replace("20,a,", "20,,"),
+            COLUMNS,
+            "row 6; in who, row 2: fill",
+        ),
         (TABLE.replace("20,a,", "20,,"), COLUMNS, "no value in column who, row 2"),
         (TABLE.replace("yes,10", "yes,inf"), COLUMNS, "inf in column height, row 1: features must"),
         (TABLE.replace("yes,10", "yes,1e300"), COLUMNS, "1e+300 in column height, row 1"),

@@ -209,8 +209,8 @@ class Result:
 
     @cached_property
     def names(self) -> dict[str, dict[str, list[str]]]:
-        """By arm what its data call their inputs (features), classes, clients and groups, each in
-        the order of its numbers, in the first seed; only what has names.
+        """By arm what its data call their inputs (features), classes or targets, clients and
+        groups, in the order of their numbers, in the first seed; only what has names.
         """
         from fedclust.report.federations import names_of
 

@@ -34,7 +34,7 @@ def _names(dataset: Dataset, fed: Federation) -> Names:
     training rows are each of one natural client, their groups, and classes in one form only.
     """
     names, pool = dataset.names, fed.pool
-    kept = Names(features=names.features)
+    kept = Names(features=names.features, targets=names.targets)
     size = len(dataset.y_train) + len(dataset.y_test)
     if not pool.in_order or len(pool.y) != pool.concepts * size:
         return kept

@@ -28,6 +28,7 @@ class Names:
 
     Attributes:
         features, classes: of the inputs and of the labels.
+        targets: of the numbers or flags that another task predicts.
         clients, groups: of a dataset its natural clients, of a federation its clients.
     """
 
@@ -35,11 +36,12 @@ class Names:
     classes: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
     def told(self, most: int = 12) -> list[str]:
         """What there is, in words: "2 classes (no, yes)"; so many names of each at most."""
-        parts = {"inputs": self.features, "classes": self.classes, "clients": self.clients}
-        parts["true groups"] = self.groups
+        parts = {"inputs": self.features, "classes": self.classes, "targets": self.targets}
+        parts |= {"clients": self.clients, "true groups": self.groups}
         return [
             f"{len(names)} {what} ({', '.join(names[:most])}{', …' * (len(names) > most)})"
             for what, names in parts.items()

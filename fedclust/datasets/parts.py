@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -103,10 +103,11 @@ def parted(
             f"{table.what} has test rows of class {few(unseen)}, but none to train on: name one "
             "for training, or take them out"
         )
-    names = Names(classes=known, clients=whose.names, groups=whose.groups)
+    names = Names(clients=whose.names, groups=whose.groups)
+    names = replace(names, classes=known) if y.dim() == 1 else replace(names, targets=known)
     fit = None
     if isinstance(examples, Inputs):
-        names = Names(examples.names, known, whose.names, whose.groups)
+        names = replace(names, features=examples.names)
         seen = np.ones(table.size, dtype=bool) if anew is not None else ~tests.numpy()
         x = _as_float32(table, examples, seen, normalise)
         fit = Fit(normalise, fill, torch.from_numpy(examples.coded), names.features)

@@ -368,7 +368,8 @@ def test_targets_of_other_tasks(tmp_path: Path) -> None:
     given = {"path": str(tmp_path / "t.csv"), "client": "who", "data_seed": 0}
     both = Csv(**given, label=["stay", "chol"]).load(targets="numbers")
     assert (both.y_train.dtype, both.y_train.shape[1], both.num_classes) == (torch.float64, 2, 2)
-    assert (both.names.classes, both.names.features) == (("stay", "chol"), ("age", "label", "dead"))
+    assert (both.names.targets, both.names.features) == (("stay", "chol"), ("age", "label", "dead"))
+    assert both.names.told()[1] == "2 targets (stay, chol)"
     assert "column twice is a target" in both.remarks[0]
     flags = Csv(**given, label=["label", "dead"]).load(targets="flags")
     assert (flags.y_train.dtype, flags.y_train.shape[1]) == (torch.uint8, 2)

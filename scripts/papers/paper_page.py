@@ -20,12 +20,14 @@ from scripts.papers.cells import (
     REPRODUCED,
     SETTING,
     Cell,
+    Row,
 )
 from scripts.papers.drawn import embedded
 from scripts.papers.prose import PAPERS
 from scripts.papers.sources import CODE, linked
 from scripts.papers.tables import counted_seeds, first_entry, ours, printed, signed, table
 
+_SIGNS = {"percent": "%", "percentage points": "points", "round": "iterations"}
 _UNITS = {"percent": "points", "percentage points": "points", "round": "iterations"}
 
 
@@ -107,7 +109,7 @@ def tables(cells: Sequence[Cell], entries: Sequence[Entry], files: Mapping[str, 
 def _place(cell: Cell, *, by_metric: bool) -> tuple[str, str]:
     """The row and the column of a number: by method, or by metric where there is one method."""
     row = cell.row
-    metric = "accuracy" if row["metric"] == "test_acc" else row["metric"].replace("_", " ")
+    metric = _metric(row)
     versus = "vs " in row["variant"] or "shift" in row["variant"]  # what a lead is measured against
     method = ", ".join(
         part
@@ -121,6 +123,16 @@ def _place(cell: Cell, *, by_metric: bool) -> tuple[str, str]:
         names.append(metric)
     side = ", ".join(name for name in names if name)
     return side, metric if by_metric else method
+
+
+def _metric(row: Row) -> str:
+    """What a number measures, in words, with its unit where the words do not say it."""
+    words = re.sub(r"_ge_(\d+)$", r" of \1 % or more", row["metric"]).replace("_", " ")
+    words = words.replace("first round test acc", "first iteration with an accuracy")
+    words = words.replace("test acc", "accuracy")
+    unit = _SIGNS.get(row["unit"], row["unit"])
+    told = words == "accuracy" or "iteration with" in words or unit in ("", "factor", "rounds")
+    return words if told or unit.split()[0] in words else f"{words} ({unit})"
 
 
 def _cell(cell: Cell) -> str:
@@ -144,7 +156,10 @@ def note(cell: Cell, entries: Sequence[Entry]) -> str:
         parts[0] += f" in place of {found.stands_in_for}"
     if difference := signed(cell.difference):
         unit = _UNITS.get(cell.row["unit"], "")
-        parts.append(f"ours is {difference}{f' {unit}' if unit else ''} from the printed one")
+        sides = ("later than", "earlier than") if unit == "iterations" else ("above", "below")
+        side = sides[not difference.startswith("+")]
+        by = f"{difference[1:]}{f' {unit}' if unit else ''} {side}"
+        parts.append(f"ours is {'equal to' if difference == '+0' else by} the printed one")
     if found.n:
         parts.append(counted_seeds(found.n))
     if found.end is not None:

@@ -120,6 +120,9 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
         of = [cell for cell in cells if cell.row["paper"] == paper]
         said = [claim for claim in claims if claim["paper"] == paper]
         sentences[paper] = lead(paper, of, runs)
+        if said and not of:
+            verdicts = Counter(claim["verdict"] for claim in said)
+            sentences[paper] = f"{sentences[paper].removesuffix('.')}: {_counted(verdicts)}."
         name = paper_page.page_name(paper)
         pictures = drawn.pictures(of)
         files = {experiment: drawn.file_of(name, experiment) for experiment in pictures}
@@ -204,7 +207,7 @@ def _others(count: Mapping[str, int]) -> str:
 
 
 def _counted(verdicts: Mapping[str, int]) -> str:
-    return ", ".join(f"{verdicts.get(name, 0)} {name}" for name in VERDICTS)
+    return ", ".join(f"{verdicts[name]} {name}" for name in VERDICTS if verdicts.get(name))
 
 
 def _largest(cells: Sequence[Cell]) -> list[str]:

@@ -374,7 +374,7 @@ def test_the_pages_count_every_number_once_and_are_the_same_again(tmp_path: Path
     )
     assert "Cause" not in row
     assert (
-        "\n1. Reproduced; ours is +0.1 points from the printed one; one seed; 80.30 after"
+        "\n1. Reproduced; ours is 0.1 points above the printed one; one seed; 80.30 after"
         in flexcfl
     )
 
@@ -535,6 +535,21 @@ def test_a_picture_of_a_table_draws_the_printed_number_and_ours(tmp_path: Path) 
     assert ">80<" in picture
     assert ">100 %<" in picture
     assert "MNIST, MCLR, no shift" in picture
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "words"),
+    [
+        ("test_acc", "percent", "accuracy"),
+        ("test_acc_gain", "percentage points", "accuracy gain (points)"),
+        ("first_round_test_acc_ge_85", "round", "first iteration with an accuracy of 85 % or more"),
+        ("communication_ratio", "times FedAvg", "communication ratio (times FedAvg)"),
+        ("local_epochs", "epochs", "local epochs"),
+        ("initial_lr", "", "initial lr"),
+    ],
+)
+def test_a_number_has_its_unit(metric: str, unit: str, words: str) -> None:
+    assert paper_page._metric({"metric": metric, "unit": unit}) == words
 
 
 def test_a_short_line_of_the_sources_is_refused(tmp_path: Path) -> None:

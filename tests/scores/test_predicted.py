@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 from fedclust.core.types import Federation, Pool, Round, Served, Split
+from fedclust.core.verbs import Engine
 from fedclust.engines import clients as module
 from fedclust.engines.clients import SeedClients
+from fedclust.engines.fused import FusedEngine
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.rng import Stream
 from fedclust.models.mlp import mlp
+
+
+def round_of(fed: Federation) -> Round:
+    everybody = torch.arange(fed.num_clients)
+    yes = torch.ones(fed.num_clients, dtype=torch.bool)
+    return Round(
+        t=0,
+        seed=0,
+        fed=fed,
+        cohort=everybody,
+        present=yes,
+        shifted=~yes,
+        work=yes.float(),
+        dropped=~yes,
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -33,17 +53,7 @@ def test_every_client_has_its_own(
     rows = [torch.arange(5), torch.arange(5, 9), torch.arange(9, 12), torch.arange(0)]
     split = Split.of([*rows, torch.arange(12, 20)])
     fed = Federation(pool=pool, train=split, test=split, group=torch.zeros(5, dtype=torch.int64))
-    yes = torch.ones(5, dtype=torch.bool)
-    rnd = Round(
-        t=0,
-        seed=0,
-        fed=fed,
-        cohort=torch.arange(5),
-        present=yes,
-        shifted=~yes,
-        work=yes.float(),
-        dropped=~yes,
-    )
+    rnd = round_of(fed)
     engine = LoopEngine(mlp((3,), 4, hidden=[]), pool)
     models = torch.stack([engine.init(Stream.of(0, "init", k)) for k in range(3)])
     share = torch.rand(5, 3, generator=draw) if weighted else None
@@ -62,3 +72,23 @@ def test_every_client_has_its_own(
         torch.testing.assert_close(-true.log().sum(), tested.loss_sum[client], rtol=1e-6, atol=1e-6)
     nobody = Served(models=models, label=torch.full((5,), -1), weight=weight)
     assert SeedClients(engine, rnd).predict(nobody).predictions.shape == (0, 4)
+
+
+@pytest.mark.parametrize("kind", [LoopEngine, FusedEngine])
+def test_sure_predictions_are_told_apart(kind: Callable[[Any, Pool], Engine]) -> None:
+    """Logits of 20 to 30 are probabilities of 1 in float32, and not in float64."""
+    rows = [torch.arange(8)]
+    x = torch.arange(20.0, 28.0).unsqueeze(1)
+    pool = Pool(
+        x=x, y=torch.ones(8).long(), scale=torch.ones(1), shift=torch.zeros(1), num_classes=2
+    )
+    assert len(torch.stack([0 * x[:, 0], x[:, 0]], 1).softmax(1)[:, 1].unique()) == 1
+    split = Split.of(rows)
+    fed = Federation(pool=pool, train=split, test=split, group=torch.zeros(1, dtype=torch.int64))
+    rnd = round_of(fed)
+    engine = kind(mlp((1,), 2, hidden=[]), pool)
+    models = torch.zeros(1, engine.layout.num_params)
+    weight = engine.layout[next(iter(engine.layout.names))]
+    models[0, weight.start + 1] = 1.0
+    said = SeedClients(engine, rnd).predict(Served(models=models, label=torch.zeros(1).long()))
+    assert len(said.predictions[:, 1].unique()) == 8

@@ -18,16 +18,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.files import atomic_write
 
+if TYPE_CHECKING:  # a list of names does without
+    import numpy as np
+    import numpy.typing as npt
+
+    _Array = npt.NDArray[Any]
+
 FOLDER = "natural"  # below data.root
-_Array = npt.NDArray[Any]
 _Made = dict[str, bytes]  # contents by the ends of file names
 _PLACES = ("cleveland", "hungarian", "switzerland", "va")
 _VALUES = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
@@ -189,6 +191,8 @@ def _flights(folder: Path) -> _Made:
 
 def _fsdd(folder: Path) -> _Made:
     """Log-mel pictures of spoken digits; takes 0 to 4 of every digit and speaker are tests."""
+    import numpy as np
+
     if ready := _ready(folder, "fsdd", "fsdd_logmel32.npz", _FSDD_ARRAYS):
         return ready
     files = sorted(folder.rglob("[0-9]_*_*.wav"), key=lambda file: file.name)
@@ -208,6 +212,8 @@ def _fsdd(folder: Path) -> _Made:
 
 
 def _samples(file: Path) -> npt.NDArray[np.int16]:
+    import numpy as np
+
     with wave.open(str(file)) as sound:
         return np.frombuffer(sound.readframes(sound.getnframes()), "<i2")
 
@@ -216,6 +222,8 @@ def _log_mel(sound: npt.NDArray[np.int16], rate: int = 8000) -> npt.NDArray[np.u
     """A recording as [32, 32] uint8: the lowest band first, 32 frames over its whole length, 80
     decibels below the loudest cell to it.
     """
+    import numpy as np
+
     padded = np.pad(sound.astype(float), (0, max(0, _WINDOW - len(sound))))
     begins = np.linspace(0, len(padded) - _WINDOW, _FRAMES).round().astype(int)
     frames = padded[begins[:, None] + np.arange(_WINDOW)] * np.hanning(_WINDOW)
@@ -236,6 +244,8 @@ def _hapt(folder: Path) -> _Made:
     """Windows of 128 x 6 channels of six activities, every other half shared; the last fifth of a
     labelled stretch is its test part.
     """
+    import numpy as np
+
     if ready := _ready(folder, "hapt", "hapt.npz", _HAPT_ARRAYS):
         return ready
     labels = _find(folder, "labels.txt")
@@ -262,6 +272,8 @@ def _hapt(folder: Path) -> _Made:
 
 def _ready(folder: Path, what: str, name: str, digest: str) -> _Made:
     """Arrays and owners that were made of the publisher's files before, or nothing."""
+    import numpy as np
+
     file, owners = _find(folder, name), _find(folder, "owners.csv")
     if file is None or owners is None:
         return {}
@@ -273,6 +285,8 @@ def _ready(folder: Path, what: str, name: str, digest: str) -> _Made:
 
 def _arrays(x: _Array, y: _Array, owner: _Array, tests: _Array) -> _Made:
     """An npz and its partition file; rows count the training, then the test examples."""
+    import numpy as np
+
     split = np.where(tests, "test", "train")
     order = np.argsort(tests, kind="stable")
     rows = [f"{split[i]},{owner[i]},{row}" for row, i in enumerate(order)]
@@ -283,6 +297,8 @@ def _arrays(x: _Array, y: _Array, owner: _Array, tests: _Array) -> _Made:
 
 
 def _npz(**arrays: _Array) -> bytes:
+    import numpy as np
+
     file = io.BytesIO()
     np.savez_compressed(file, allow_pickle=False, **arrays)
     return file.getvalue()

@@ -5,6 +5,7 @@ What became of a number stands below its table, in a note with the number in the
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -25,7 +26,15 @@ from scripts.papers.cells import (
 from scripts.papers.drawn import embedded
 from scripts.papers.prose import PAPERS
 from scripts.papers.sources import CODE, linked
-from scripts.papers.tables import counted_seeds, first_entry, ours, printed, signed, table
+from scripts.papers.tables import (
+    STAND_INS,
+    counted_seeds,
+    first_entry,
+    ours,
+    printed,
+    signed,
+    table,
+)
 
 _SIGNS = {"percent": "%", "percentage points": "points", "round": "iterations"}
 _UNITS = {"percent": "points", "percentage points": "points", "round": "iterations"}
@@ -201,6 +210,8 @@ def _figures(paper: str, results: Path, conf: Path) -> list[str]:
         said = [str(claim["text"]) for claim in report.get("claims") or [] if claim.get("text")]
         parts.append(f"### {report.get('title', name)}")
         parts.append(f"![{name}]({picture.relative_to(results).as_posix()})")
+        if of := _stand_ins(picture.with_name("jobs.csv")):
+            parts.append(f"Not the published data: {of}.")
         if said:
             parts.append("The paper says: " + "; ".join(said) + ".")
         if known := report.get("published"):
@@ -208,3 +219,12 @@ def _figures(paper: str, results: Path, conf: Path) -> list[str]:
             heading = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
             parts.append(f"The printed numbers beside ours: [{title}](#{heading}).")
     return ["## Figures at full size", *parts] if parts else []
+
+
+def _stand_ins(jobs: Path) -> str:
+    """Which data a figure's runs had in place of the published ones; "" for none."""
+    if not jobs.is_file():
+        return ""
+    with jobs.open(newline="") as lines:
+        meant = {row["stands_in_for"] for row in csv.DictReader(lines)} - {""}
+    return ", ".join(STAND_INS.get(data, data) for data in sorted(meant))

@@ -486,11 +486,14 @@ def test_a_figure_stands_beside_what_the_paper_says_and_prints(tmp_path: Path) -
         picture = tmp_path / "runs" / name / "figure.png"
         picture.parent.mkdir(parents=True)
         picture.touch()
+    write_run(tmp_path, "flexcfl/fig1", "fedavg", {"accuracy max": [90.0]}, stands_in_for="emnist")
     jgl, flexcfl = (
         "\n".join(paper_page._figures(paper, tmp_path, CONF)).split("### ")[1:]
         for paper in ("JGL", "FlexCFL")
     )
     assert "The printed numbers beside ours: [Table I](#table-i)." in flexcfl[0]
+    assert "Not the published data: digits for EMNIST's letters." in flexcfl[0]
+    assert not any("Not the published data" in text for text in jgl)
     assert "![flexcfl/fig1](runs/flexcfl/fig1/figure.png)" in flexcfl[0]
     assert ["The paper says: " in text for text in jgl] == [False, True]
     assert not paper_page._figures("LCFL", tmp_path, CONF)

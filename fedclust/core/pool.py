@@ -4,42 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from fedclust.core.dataset import View
 from fedclust.core.task import Classification, Task
 
 Gather = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], None]
 """Writes x[index] * scale + shift to the last of (x, index, scale, shift, out)."""
-
-
-class View(Protocol):
-    """What a model sees of a stored image: a part of it, standardised, changed at random."""
-
-    @property
-    def changes(self) -> bool:
-        """Whether training draws anew in every step what it sees."""
-        ...
-
-    def shape(self, stored: tuple[int, ...], /) -> tuple[int, ...]:
-        """Shape of an input, from that of a stored image."""
-        ...
-
-    def middle(self, x: Tensor, index: Tensor, /) -> Tensor:
-        """What is seen of the images `index` [n] of x outside training, [n, C, h, w] float32."""
-        ...
-
-    def drawn(self, x: Tensor, index: Tensor, key: Tensor, step: int, /) -> tuple[Tensor, Tensor]:
-        """What is seen of the images `index` [R, B] in a local step, [R * B, C, h, w] float32, and
-        the contrast of each, [R * B, 1, 1, 1].
-        """
-        ...
-
-    def finish(self, x: Tensor, contrast: Tensor | None = None, /) -> Tensor:
-        """Inputs from scaled images x [n, C, h, w], which are changed in place."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

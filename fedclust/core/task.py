@@ -22,7 +22,7 @@ from fedclust.helpers.ranges import BelowOne, Range, Ranged
 if TYPE_CHECKING:
     from typing import Self
 
-    from fedclust.core.types import Dataset
+    from fedclust.core.dataset import Dataset
 
 Targets = Literal["classes", "flags", "numbers"]
 Reduction = Literal["none", "mean", "sum"]

@@ -9,92 +9,17 @@ neither is ever stored as the other. A `label` is a cluster index, a `group` the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from fedclust.core.client_models import ClientModels as ClientModels
+from fedclust.core.dataset import Dataset as Dataset
+from fedclust.core.dataset import Names as Names
 from fedclust.core.pool import Pool as Pool
-from fedclust.core.pool import View
 from fedclust.helpers.rng import Stream
-
-
-@dataclass(frozen=True)
-class Names:
-    """What the data call their parts, each in the order of its numbers; empty where they have no
-    names.
-
-    Attributes:
-        features, classes: of the inputs and of the labels.
-        targets: of the numbers or flags that another task predicts.
-        clients, groups: of a dataset its natural clients, of a federation its clients.
-    """
-
-    features: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    clients: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-
-    def told(self, most: int = 12) -> list[str]:
-        """What there is, in words: "2 classes (no, yes)"; so many names of each at most."""
-        parts = {"inputs": self.features, "classes": self.classes, "targets": self.targets}
-        parts |= {"clients": self.clients, "true groups": self.groups}
-        return [
-            f"{len(names)} {what} ({', '.join(names[:most])}{', …' * (len(names) > most)})"
-            for what, names in parts.items()
-            if names
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset:
-    """Arrays as a file holds them; knows nothing of clients.
-
-    Attributes:
-        name: what reports call it.
-        x_train, x_test: [N, *shape] uint8 (images, channels first) or float32 (features).
-        y_train, y_test: [N] int64 in [0, num_classes); of other tasks [N, T] uint8 flags or
-            float32 numbers.
-        num_classes: number of classes, or T.
-        scale, shift: float32, broadcastable to `shape`; a model sees `x * scale + shift`.
-        owner: [N_train] int64 natural client of every training example, in [0, M); None where there
-            are no natural clients.
-        test_owner: [N_test] int64 natural client of every test example; None where nobody owns
-            them.
-        group: [M] int64 true group of every natural client; None where there are no groups.
-        view: what a model sees of an image besides; None for all of it as it is.
-        test_share: where every seed draws test examples of its own, their share of each natural
-            client's, or of all examples; None where they are the same for all seeds.
-        names: of features, classes, natural clients and groups.
-        remarks: what a reader of the results must know of the data, one line each.
-        fit: the federations of all seeds with what follows from their training rows, such as the
-            scale of features; None where nothing does.
-    """
-
-    name: str
-    x_train: Tensor
-    y_train: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    num_classes: int
-    scale: Tensor
-    shift: Tensor
-    owner: Tensor | None = None
-    test_owner: Tensor | None = None
-    group: Tensor | None = None
-    view: View | None = None
-    test_share: float | None = None
-    names: Names = Names()
-    remarks: tuple[str, ...] = ()
-    fit: Callable[[Dataset, Mapping[int, Federation]], dict[int, Federation]] | None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one stored example."""
-        return tuple(self.x_train.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -218,7 +143,7 @@ class Federation:
     test: Split
     group: Tensor
     validation: Split | None = None
-    names: Names = Names()
+    names: Names = field(default_factory=Names)
     remarks: tuple[str, ...] = ()
 
     @property

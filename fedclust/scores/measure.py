@@ -115,9 +115,19 @@ def _brier(targets: Numbers, predictions: Floats) -> float:
     return float((each.mean(1) if targets.ndim == 2 else each.sum(1)).mean())
 
 
-def _ece(targets: Numbers, predictions: Floats) -> float:
-    from fedclust.scores.pictures import calibration
+def calibration(targets: Numbers, predictions: Floats) -> Floats:
+    """Of every bin of confidence its examples, their summed confidence, and how many were right,
+    [3, BINS]. Classes: the probability of the predicted one; labels: that of each.
+    """
+    if targets.ndim == 2:
+        sure, right = predictions.ravel(), targets.ravel() > 0
+    else:
+        sure, right = predictions.max(1), predictions.argmax(1) == targets
+    place = (np.ceil(sure * BINS).astype(int) - 1).clip(0, BINS - 1)
+    return np.stack([np.bincount(place, of, BINS) for of in (np.ones(len(sure)), sure, right)])
 
+
+def _ece(targets: Numbers, predictions: Floats) -> float:
     count, sure, right = calibration(targets, predictions)
     return float(np.abs(sure - right).sum() / count.sum())
 

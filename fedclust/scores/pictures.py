@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.scores.measure import BINS, Floats, Numbers, flags_of
+from fedclust.scores.measure import Floats, Numbers, calibration, flags_of
 
 GRID = np.linspace(0, 1, 101)  # of false positive rates
 _MOST = 1000  # points of a cloud
@@ -32,18 +32,6 @@ def roc(targets: Numbers, predictions: Floats) -> Floats:
             false, true, _ = roc_curve(held, said)
             curves.append(np.interp(GRID, false, true))
     return np.mean(curves, axis=0) if curves else np.full(len(GRID), np.nan)
-
-
-def calibration(targets: Numbers, predictions: Floats) -> Floats:
-    """Of every bin of confidence its examples, their summed confidence, and how many were right,
-    [3, BINS]. Classes: the probability of the predicted one; labels: that of each.
-    """
-    if targets.ndim == 2:
-        sure, right = predictions.ravel(), targets.ravel() > 0
-    else:
-        sure, right = predictions.max(1), predictions.argmax(1) == targets
-    place = (np.ceil(sure * BINS).astype(int) - 1).clip(0, BINS - 1)
-    return np.stack([np.bincount(place, of, BINS) for of in (np.ones(len(sure)), sure, right)])
 
 
 def residuals(targets: Numbers, predictions: Floats) -> Floats:

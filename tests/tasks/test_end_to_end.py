@@ -85,7 +85,7 @@ def test_a_task_of_ones_own(here: Path) -> None:
         Path(name).write_text(block)
     try:
         found = done("numbers", "task=root", "algorithm=fedavg", config_dir="mine", name="own")
-        assert (found.rounds["rmse"] >= found.rounds["mae"]).all()
+        assert (found.rounds["root_error"] >= found.rounds["mae"]).all()
     finally:
         sys.modules.pop("root", None)
 

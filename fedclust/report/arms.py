@@ -119,7 +119,7 @@ class Arm:
 
         Args:
             metric: its name.
-            score: last, the newest value; max over the rounds that count, see `counted`; or
+            score: last, the newest value; max, the best of the rounds that count, see `counted`; or
                 validation, that of the round of the best validation score among them, the first
                 where several are equal.
         """
@@ -128,7 +128,7 @@ class Arm:
             return {}
         if score == "validation":
             return self._at_best_validation(curve)
-        values = curve.last() if score == "last" else np.fmax.reduce(curve.values, axis=0)
+        values = curve.last() if score == "last" else _best_of(metric)(curve.values, axis=0)
         return seeds_with_values(curve.seeds, values)
 
     @property
@@ -159,9 +159,7 @@ class Arm:
         return np.nansum(curve.values, axis=0) if curve else np.empty(0)
 
     def best(self, metric: str) -> NDArray[np.float64]:
-        """[S] maximum over the rounds that count, see `counted`, without the seeds that have
-        none.
-        """
+        """[S] best of the rounds that count, see `counted`, without the seeds that have none."""
         return np.array(list(self.by_seed(metric, "max").values()))
 
     def counted(self, metric: str) -> Curve | None:
@@ -245,6 +243,12 @@ def _ordered(made: Sequence[Arm], order: Sequence[str]) -> list[Arm]:
 def settings_of(arms: Sequence[Arm]) -> list[str]:
     """The settings of some arms, in their order."""
     return list(dict.fromkeys(arm.setting for arm in arms))
+
+
+def _best_of(metric: str) -> Callable[..., NDArray[np.float64]]:
+    """The least of values of which less is better, else the largest."""
+    lower = metric in METRICS and METRICS[metric].better == "lower"
+    return np.fmin.reduce if lower else np.fmax.reduce
 
 
 def _plain(name: str) -> str:

@@ -93,12 +93,18 @@ def over_seeds(
     head: str,
     name: str,
     read: Callable[[Any], NDArray[np.float64]],
-    digits: int = 2,
+    digits: int | Callable[[NDArray[np.float64]], int] = 2,
     factor: float = 1.0,
     suffix: str = "_std",
 ) -> Column:
-    """A column of values per seed [S]: mean ± standard deviation, shown times a factor."""
-    return Column(head, read, lambda v: plus_minus(factor * v, digits), mean_and_std(name, suffix))
+    """A column of values per seed [S]: mean ± standard deviation, shown times a factor, with so
+    many decimals, or as many as `digits` gives them.
+    """
+
+    def write(values: NDArray[np.float64]) -> str:
+        return plus_minus(factor * values, digits(values) if callable(digits) else digits)
+
+    return Column(head, read, write, mean_and_std(name, suffix))
 
 
 def per_seed(

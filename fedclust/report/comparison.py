@@ -57,11 +57,13 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     def of(arm: Arm) -> Standing:
         return places[arm.label]
 
+    # of a difference as many as of the score itself
+    digits = {arm.label: _digits(spec, list(column.values(arm).values())) for arm in shown}
     columns = [
         ARM,
         Column(None, of, record=_record),
-        Column("difference", of, lambda one: _difference(one, spec)),
-        Column("95 % interval", of, lambda one: _interval(one, spec)),
+        Column("difference", lambda arm: _difference(of(arm), digits[arm.label]), _as_it_is),
+        Column("95 % interval", lambda arm: _interval(of(arm), digits[arm.label])),
         Column("common seeds", of, lambda one: str(one.against.n) if one.against else "–"),
     ]
     if any(one.verdict in ("below", "level") for one in places.values()):
@@ -76,30 +78,39 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     table = tabulate("comparison", heading, columns, shown, notes=notes)
     if table is None or not in_panels(arms):
         return table
-    heads, rows = _grid(shown, places, spec)
+    heads, rows = _grid(shown, places, digits)
     return replace(table, columns=heads, rows=rows)
 
 
+def _as_it_is(cell: Cell) -> Cell:
+    return cell
+
+
+def _digits(spec: Spec, values: Sequence[float] | NDArray[np.float64]) -> int:
+    """Decimals of differences of such scores."""
+    return decimals(spec.metric, np.array(values), 2 if in_percent(spec.metric) else 3)
+
+
 def _grid(
-    arms: Sequence[Arm], places: Mapping[str, Standing], spec: Spec
+    arms: Sequence[Arm], places: Mapping[str, Standing], digits: Mapping[str, int]
 ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
     """Several federations: a cell for every arm in each."""
     cells, counts = {}, []
     for arm in arms:
         one = places[arm.label]
         p = f"p {p}" if (p := _p(one)) else ""
-        interval = _interval(one, spec) if one.against else ""
+        interval = _interval(one, digits[arm.label]) if one.against else ""
         detail = "; ".join(filter(None, (interval, p)))
-        cells[arm.label, ""] = replace(_difference(one, spec), detail=detail)
+        cells[arm.label, ""] = replace(_difference(one, digits[arm.label]), detail=detail)
         # the best arm has no common seeds with another one
         number = one.against.n if one.against else 0
         counts.append({"arm": arm.label, "column": "", "n": number})
     return layout(arms, [""], cells, counts)
 
 
-def _difference(one: Standing, spec: Spec) -> Cell:
+def _difference(one: Standing, digits: int) -> Cell:
     best = "best" if one.leads else "–"
-    text = _signed(one.against.mean, spec) if one.against else best
+    text = _signed(one.against.mean, digits) if one.against else best
     return Cell(text=text, strong=one.leads)
 
 
@@ -108,15 +119,14 @@ def _p(one: Standing) -> str:
     return "" if one.p is None or one.verdict == "untold" else _small(one.p)
 
 
-def _signed(value: float, spec: Spec) -> str:
-    digits = decimals(spec.metric, value, 2 if in_percent(spec.metric) else 3)
+def _signed(value: float, digits: int) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
-def _interval(one: Standing, spec: Spec) -> str:
+def _interval(one: Standing, digits: int) -> str:
     if one.against is None or np.isnan(one.against.low):
         return "one seed" if one.against and one.verdict == "untold" else "–"
-    return f"{_signed(one.against.low, spec)} to {_signed(one.against.high, spec)}"
+    return f"{_signed(one.against.low, digits)} to {_signed(one.against.high, digits)}"
 
 
 def _small(p: float) -> str:
@@ -324,7 +334,9 @@ def _unless_reference(results: Overall, name: str, text: str) -> str:
 
 def _level(value: float, spec: Spec, results: Overall) -> str:
     """A score on the common scale: with its sign where it is a difference."""
-    return _signed(value, spec) if results.reference else f"{value:.2f}"
+    if results.reference:
+        return _signed(value, _digits(spec, results.means))
+    return f"{value:.{decimals(spec.metric, results.means)}f}"
 
 
 def scale(spec: Spec, results: Overall) -> str:

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS, headline_of
 from fedclust.report.arms import Arm
 from fedclust.report.columns import ARM, Column, over_seeds, tabulate
-from fedclust.report.formats import factor, in_percent
+from fedclust.report.formats import decimals, factor, in_percent
 from fedclust.report.statistics import fairness
 from fedclust.report.table import Table
 
 _ALONE = "local"  # the method in which every client trains by itself
+_IN_UNIT = ("std over clients", "worst tenth")  # of the score's own
 _COUNTED = ("client", "group", "correct", "test_count")
 _COARSE = 20  # test examples; with fewer, one example is more than 5 points
 
@@ -128,7 +129,9 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
     columns = [ARM, Column(None, lambda arm: len(served[arm.label]), record="n")]
     for name in kept:
         read = partial(lambda name, arm: values[arm.label, name], name)
-        columns.append(over_seeds(_words(_MEASURES[name][0], own), name, read, suffix=" std"))
+        digits = partial(decimals, own) if name in _IN_UNIT else 2
+        head = _words(_MEASURES[name][0], own)
+        columns.append(over_seeds(head, name, read, digits, suffix=" std"))
     title = _words("Fairness: test accuracy of single clients at the end", own)
     return tabulate("fairness", title, columns, shown, notes=_notes(kept, served, own))
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_MOST_DECIMALS = 15  # as many as floats tell apart
 _TITLES = {
     "accuracy": "Test accuracy",
     "accuracy_client_mean": "Test accuracy, mean over clients",
@@ -79,11 +80,14 @@ def show(metric: str, value: float) -> str:
 
 def decimals(metric: str, values: NDArray[np.float64] | float, usual: int = 2) -> int:
     """Decimals of a metric's values: the usual ones, and of a score in a target's own unit those
-    of four digits.
+    of four digits; at most four where more is better, as of R², which may be near 0.
     """
     known, size = METRICS.get(metric), abs(float(np.mean(values))) if np.size(values) else 0.0
     own = known is not None and known.title and known.unit != "fraction"
-    return int(np.clip(3 - np.floor(np.log10(size)), 0, 9)) if own and 0 < size < np.inf else usual
+    if known is None or not own or not 0 < size < np.inf:
+        return usual
+    most = _MOST_DECIMALS if known.better == "lower" else 4
+    return int(np.clip(3 - np.floor(np.log10(size)), 0, most))
 
 
 def byte_unit(largest: float) -> tuple[float, str]:

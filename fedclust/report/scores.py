@@ -15,7 +15,7 @@ from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.arms import Arm
 from fedclust.report.columns import ARM, over_seeds, tabulate
-from fedclust.report.formats import in_percent
+from fedclust.report.formats import decimals, in_percent
 from fedclust.report.table import Table
 
 _MOST = 8  # arms; more panels are too small to read
@@ -61,7 +61,8 @@ def scores_table(arms: Sequence[Arm]) -> Table | None:
             elif percent:
                 columns.append(over_seeds(f"{name}{words} (%)", metric, read, 2, 100))
             else:
-                columns.append(over_seeds(f"{name}{words}", metric, read, 4))
+                digits = partial(decimals, name, usual=4)
+                columns.append(over_seeds(f"{name}{words}", metric, read, digits))
     if not names:
         return None
     meant = ". ".join(f"{name}: {_text(name)}" for name in names)

@@ -24,7 +24,7 @@ from fedclust.report.columns import (
     per_seed,
     tabulate,
 )
-from fedclust.report.formats import factor, in_bytes, in_percent, meant, plus_minus, title
+from fedclust.report.formats import decimals, factor, in_bytes, in_percent, meant, plus_minus, title
 from fedclust.report.group_recovery import words
 from fedclust.report.headline import cell, printed_alone
 from fedclust.report.reference import Printed, Verdict
@@ -138,7 +138,10 @@ def changes_table(arms: Sequence[Arm]) -> Table | None:
         Column(
             "clients each", lambda arm: np.nanmean(_values(arm, "changed_clients")), "{:.1f}".format
         ),
-        *(over_seeds(head, name, _means_of(name), factor=scale) for name, head in heads.items()),
+        *(
+            over_seeds(head, name, _means_of(name), partial(decimals, own), factor=scale)
+            for name, head in heads.items()
+        ),
         Column("recovered", lambda arm: f"{recovered(arm)} of {changes(arm)}"),
         over_seeds("rounds until then", "recovery_rounds", _means_of("recovery_rounds"), 1),
     ]
@@ -245,7 +248,10 @@ def _beside_printed(
     """
     # a point of accuracy is a measure of agreement; for the other statistics there is none
     judged = printed_as.startswith("test_acc")
-    digits = 4 if "discrepancy" in printed_as else 2
+    fixed = 4 if "discrepancy" in printed_as else 2 if "first_round" in printed_as else None
+
+    def digits(values: NDArray[np.float64]) -> int:
+        return decimals(spec.metric, values) if fixed is None else fixed
 
     def printed(arm: Arm) -> Printed | None:
         if not printed_as or spec.published is None:
@@ -258,7 +264,7 @@ def _beside_printed(
     own = Column(
         head,
         lambda arm: (read(arm), printed(arm) if arm.comparable else None),
-        lambda pair: cell(*pair, judged=judged, digits=digits),
+        lambda pair: cell(*pair, judged=judged, digits=digits(pair[0])),
         lambda pair: mean_and_std(head, " std")(pair[0]),
     )
     beside = Column(

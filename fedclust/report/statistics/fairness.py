@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MARGIN = 0.02  # a client this far below its own training alone is hurt
-_ROUNDING = 1e-9  # far below the step of an accuracy, far above the error of a difference
+_ROUNDING = 1e-9  # of an accuracy: far below its step, far above the error of a difference
 
 
 def spread(accuracy: NDArray[np.float64]) -> float:
@@ -47,5 +47,7 @@ def hurt(
     """The share of [M] clients whose accuracy is more than `margin` below what they reach alone.
 
     A difference equal to the margin is none, however its floats are rounded: 7/50 - 6/50 is 0.02.
+    Without a margin the scores may be of any size, and so is what counts as none.
     """
-    return float((alone - accuracy > margin + _ROUNDING).mean())
+    size = 1.0 if margin else np.abs(alone)
+    return float((alone - accuracy > margin + _ROUNDING * size).mean())

@@ -95,9 +95,10 @@ def rule(places: Sequence[Standing], metric: str) -> list[str]:
     among = " of those that have all seeds" if any(one.lacks for one in places) else ""
     lines = []
     if decided:
-        margin = f"less than {MARGIN} points below it or " if in_percent(metric) else ""
+        side = "worse than" if METRICS[metric].better == "lower" else "below"
+        margin = f"less than {MARGIN} points {side} it or " if in_percent(metric) else ""
         lines.append(
-            f"Bold: the best mean{among}, and all that are {margin}not significantly below it "
+            f"Bold: the best mean{among}, and all that are {margin}not significantly {side} it "
             "(exact sign-flip test on the differences in common seeds, Holm's correction, "
             f"p < {ALPHA})."
         )

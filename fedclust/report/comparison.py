@@ -61,7 +61,7 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     digits = {arm.label: _digits(spec, list(column.values(arm).values())) for arm in shown}
     columns = [
         ARM,
-        Column(None, of, record=_record),
+        Column(None, of, record=lambda one: _record(one, spec)),
         Column("difference", lambda arm: _difference(of(arm), digits[arm.label]), _as_it_is),
         Column("95 % interval", lambda arm: _interval(of(arm), digits[arm.label])),
         Column("common seeds", of, lambda one: str(one.against.n) if one.against else "–"),
@@ -69,7 +69,7 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     if any(one.verdict in ("below", "level") for one in places.values()):
         columns += [
             Column("p after Holm", of, lambda one: _p(one) or "–"),
-            Column("verdict", of, lambda one: _WORDS[one.verdict]),
+            Column("verdict", of, lambda one: _verdict(one, spec)),
         ]
     unit = " (points)" if in_percent(spec.metric) else ""
     what = f"{inside(title(spec.metric))}{unit}, {column.title}"
@@ -133,8 +133,14 @@ def _small(p: float) -> str:
     return "below 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _record(one: Standing) -> Mapping[str, Any]:
-    record: dict[str, Any] = {"verdict": _WORDS[one.verdict]}
+def _verdict(one: Standing, spec: Spec) -> str:
+    words = _WORDS[one.verdict]
+    lower = METRICS[spec.metric].better == "lower"
+    return words.replace("below", "worse than") if lower else words
+
+
+def _record(one: Standing, spec: Spec) -> Mapping[str, Any]:
+    record: dict[str, Any] = {"verdict": _verdict(one, spec)}
     if one.against is not None:
         record |= {
             "n": one.against.n,
@@ -324,7 +330,7 @@ def overall_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
             )
         )
     heading = f"Comparison: over all {len(results.settings)} federations"
-    notes = _overall_notes(results, intervals)
+    notes = _overall_notes(results, intervals, lower=METRICS[spec.metric].better == "lower")
     return tabulate("overall", heading, columns, results.names, notes=notes)
 
 
@@ -336,14 +342,17 @@ def _level(value: float, spec: Spec, results: Overall) -> str:
     """A score on the common scale: with its sign where it is a difference."""
     if results.reference:
         return _signed(value, _digits(spec, results.means))
-    return f"{value:.{decimals(spec.metric, results.means)}f}"
+    return f"{value:.{decimals(spec.metric, results.means)}f}".replace("-", "−")
 
 
 def scale(spec: Spec, results: Overall) -> str:
     """What the scores of all federations are measured in, in words."""
+    lower = METRICS[spec.metric].better == "lower"
     if not results.reference:
-        return title(spec.metric).lower() + (" (%)" if in_percent(spec.metric) else "")
-    return f"{'points ' if in_percent(spec.metric) else ''}above {results.reference}"
+        name = title(spec.metric).lower() + (" (%)" if in_percent(spec.metric) else "")
+        return f"−{name}" if lower else name
+    points = "points " if in_percent(spec.metric) else ""
+    return f"{points}{'lead over' if lower else 'above'} {results.reference}"
 
 
 def significance(results: Overall) -> str:
@@ -371,7 +380,7 @@ def significance(results: Overall) -> str:
     )
 
 
-def _overall_notes(results: Overall, intervals: bool) -> list[str]:
+def _overall_notes(results: Overall, intervals: bool, *, lower: bool) -> list[str]:
     lines = [
         "Mean rank: the arms of a federation are ranked by their mean over seeds (1 is the best, "
         "equal ones share their mean rank), then averaged over the federations. Federations are "
@@ -379,11 +388,11 @@ def _overall_notes(results: Overall, intervals: bool) -> list[str]:
     ]
     if np.isfinite(results.difference):
         lines[0] += " Bold: not significantly behind the best mean rank."
-    runs = (
-        f"its score minus that of {results.reference} in the same seed"
-        if results.reference
-        else "its score"
-    )
+    runs = "minus its score, so that more is better" if lower else "its score"
+    if results.reference:
+        runs = f"its score minus that of {results.reference} in the same seed"
+        if lower:
+            runs = f"the score of {results.reference} in the same seed minus its own"
     lines.append(
         f"IQM: interquartile mean, the mean of the middle half of all runs; of each run {runs}. "
         "A few very good or very bad runs do not move it."

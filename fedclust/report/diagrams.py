@@ -196,7 +196,8 @@ def profiles(spec: Spec, arms: Sequence[Arm], methods: Overall) -> Figure | None
     levels = np.linspace(low - room, high + room, _LEVELS)
     looks = style.looks(arms)
     shares = {name: 100 * profile(one, levels) for name, one in values.items()}
-    label = f"level: {scale(spec, methods)}" if in_percent(spec.metric) else f"level: {spec.metric}"
+    unit = "" if in_percent(spec.metric) or not methods.reference else f"{spec.metric} "
+    label = f"level: {unit}{scale(spec, methods)}"
     if len(shares) <= MOST_LINES:
         figure = Figure(figsize=(6.4, 3.9))
         axes = figure.subplots()

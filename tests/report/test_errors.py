@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fedclust.metrics import METRICS, Meaning
+from fedclust.report.against_best import rule, standings
 from fedclust.report.arms import Arm
-from fedclust.report.comparison import comparison_table
+from fedclust.report.comparison import comparison_table, overall_table
 from fedclust.report.formats import decimals
 from fedclust.report.runs import Curve, Run
 from fedclust.report.scores import scores_table
@@ -57,3 +58,33 @@ def test_a_score_near_zero_of_which_more_is_better_has_four_decimals(
 ) -> None:
     monkeypatch.setitem(METRICS, "r2", Meaning("R²", "", "higher", "R²"))
     assert [decimals("r2", value) for value in (0.9, 0.001, -3.0)] == [4, 4, 3]
+
+
+def test_an_error_is_worse_than_the_best_not_below_it() -> None:
+    worse = [[1.0 + 0.01 * seed for seed in range(10)]]
+    arms = [arm("a", [[0.5] * 10]), arm("b", worse)]
+    table = comparison_table(Spec(metric="mae"), arms)
+    assert table is not None
+    assert [row[-1].text for row in table.rows] == ["the best mean", "worse than the best"]
+    scores = {one.name: one.by_seed("mae") for one in arms}
+    assert (
+        "not significantly worse than it ("
+        in rule(list(standings(scores, "mae").values()), "mae")[0]
+    )
+
+
+def test_over_several_federations_an_error_below_that_of_fedavg_counts_as_better() -> None:
+    arms = [
+        arm(name, [[value, value]], setting)
+        for setting in ("one", "two")
+        for name, value in (("a", 0.25), ("fedavg", 0.5), ("b", 0.75))
+    ]
+    table = overall_table(Spec(metric="mae"), arms)
+    assert table is not None
+    assert table.columns[2] == "IQM of lead over fedavg"
+    assert [row[2].text for row in table.rows] == ["+0.2500", "+0.0000", "−0.2500"]
+    assert "the score of fedavg in the same seed minus its own" in table.notes[1]
+    table = overall_table(Spec(metric="mae"), [one for one in arms if one.name != "fedavg"])
+    assert table is not None
+    assert table.columns[2] == "IQM of −mean absolute error"
+    assert [row[2].text for row in table.rows] == ["−0.2500", "−0.7500"]

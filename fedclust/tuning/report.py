@@ -25,7 +25,7 @@ from fedclust.metrics import METRICS
 from fedclust.metrics.meanings import read_meanings
 from fedclust.report import style
 from fedclust.report.figures import Picture, save
-from fedclust.report.formats import axis, factor, title
+from fedclust.report.formats import axis, decimals, factor, title
 from fedclust.report.page import Page, render
 from fedclust.report.statistics.paired import Paired, paired
 from fedclust.report.table import Cell, Table
@@ -198,17 +198,22 @@ def tuning_table(searches: Sequence[Search]) -> Table:
             "values": "" if one.best is None else _words(one.best.values),
         }
         tuned = record["tuned"]
-        plain = "" if None in (default, tuned) else f"{unit * (tuned - default):+.2f}"
-        between = f", {gain.low:+.2f} to {gain.high:+.2f}" if gain is not None and known else ""
+        digits = decimals(one.metric, 0.0 if one.best is None else unit * (one.best.value or 0.0))
+        plain = "" if None in (default, tuned) else f"{unit * (tuned - default):+.{digits}f}"
+        between = (
+            f", {gain.low:+.{digits}f} to {gain.high:+.{digits}f}"
+            if gain is not None and known
+            else ""
+        )
         rows.append(
             (
                 Cell(text=record["search"]),
-                Cell(text=_number(default, unit)),
+                Cell(text=_number(default, unit, digits)),
                 Cell(
-                    text=_number(tuned, unit),
+                    text=_number(tuned, unit, digits),
                     detail=(plain + between).replace("-", "−"),
                 ),
-                Cell(text=_number(record["spread"], 1.0)),
+                Cell(text=_number(record["spread"], 1.0, digits)),
                 Cell(text="–" if one.best is None else str(one.best.number + 1)),
                 Cell(text=f"{states['complete']} + {states['pruned']} + {states['failed']}"),
                 Cell(text=f"{spent / one.rounds:.1f}"),
@@ -236,7 +241,8 @@ def tuning_table(searches: Sequence[Search]) -> Table:
         rows=tuple(rows),
         records=tuple(records),
         notes=(
-            f"{METRICS[metric].text}, in the last round, {seeds}. The best "
+            f"{METRICS[metric].text}, in the last round, {seeds}"
+            f"{'; less is better' if METRICS[metric].better == 'lower' else ''}. The best "
             "of many trials is optimistic: the result is what `fedclust run tuned=…` measures "
             "on test data with other seeds.",
             *([_BETWEEN] if len(numbers) > 1 else []),
@@ -258,8 +264,8 @@ def _interquartile(one: Search) -> float | None:
     return float(np.subtract(*np.percentile(values, [75, 25])))
 
 
-def _number(value: float | None, unit: float) -> str:
-    return "–" if value is None else f"{unit * value:.2f}"
+def _number(value: float | None, unit: float, digits: int) -> str:
+    return "–" if value is None else f"{unit * value:.{digits}f}"
 
 
 def _words(values: Mapping[str, Any]) -> str:

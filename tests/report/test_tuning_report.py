@@ -10,6 +10,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+from fedclust.metrics import METRICS, Meaning
 from fedclust.report.terminal import print_table
 from fedclust.tuning.record import Trial, write_trials
 from fedclust.tuning.report import _places, make_tuning_report, read_searches, tuning_table
@@ -74,6 +75,27 @@ def test_a_tuned_gain_has_its_interval_over_the_seeds(tmp_path: Path) -> None:
     # differences 10, 11, 9 points: 10 ± 4.3027 / √3
     assert (row["gain_low"], row["gain_high"]) == pytest.approx((0.075159, 0.124841), abs=1e-6)
     assert "60.00 (+10.00, +7.52 to +12.48)" in (tmp_path / "report" / "tuning.md").read_text()
+
+
+def test_an_error_has_four_digits_whatever_its_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meaning = Meaning("an error", "", "lower", "Mean absolute error, of validation examples")
+    monkeypatch.setitem(METRICS, "validation_mae", meaning)
+    folder = tmp_path / "a"
+    search(folder, "fedavg", {"solver.lr": [0.1]})
+    file = folder / "search.yaml"
+    file.write_text(file.read_text().replace("validation_accuracy", "validation_mae"))
+    trials = [
+        Trial(n, {"solver.lr": n}, "complete", value, 3, 1, {})
+        for n, value in enumerate((2.5e-7, 2e-7, 1e300))
+    ]
+    write_trials(folder, trials, ["solver.lr"])
+    table = tuning_table(read_searches(tmp_path))
+    assert "of tuning seed 1; less is better." in table.notes[0]
+    (row,) = table.rows
+    assert [row[1].text, row[2].text, row[4].text] == ["0.0000002500", "0.0000002000", "2"]
+    assert row[2].detail == "−0.0000000500"
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fedclust.metrics import METRICS
+from fedclust.metrics import METRICS, headline_of
 from fedclust.report import style
 from fedclust.report.arms import SEPARATOR, Arm, settings_of
-from fedclust.report.formats import axis, bounds, byte_unit, factor
+from fedclust.report.formats import axis, bounds, byte_unit, factor, in_percent
 from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
 
@@ -59,6 +59,13 @@ def fits_one_figure(arms: Sequence[Arm], metrics: Sequence[str]) -> bool:
         return True
     single = any(is_single(arms, metric) for metric in metrics)
     return len(settings_of(arms)) <= _PER_ROW and not is_crowded(arms) and not single
+
+
+def axis_of(arms: Sequence[Arm], metric: str) -> str:
+    """The label of an axis that shows the metric of some arms; losses of numbers are no nats."""
+    heads = {headline_of(arm.run.curves) for arm in arms}
+    numbers = any(head in METRICS and not in_percent(head) for head in heads)
+    return axis(metric).removesuffix(", nats per example") if numbers else axis(metric)
 
 
 def is_crowded(arms: Sequence[Arm]) -> bool:
@@ -112,7 +119,7 @@ def draw(
         if place < wide or len(metrics) == 1:  # rows of metrics share the titles of the first
             axes.set_title(_broken(panel.title))
         if place % wide == 0 or len(settings) == 1:
-            axes.set_ylabel(_broken(axis(panel.metric)))
+            axes.set_ylabel(_broken(axis_of(panel.arms or arms, panel.metric)))
         if place + wide >= len(panels):
             axes.set_xlabel(sent)
     _legend(figure, grid[: len(panels)])
@@ -196,9 +203,17 @@ def draw_curve(
     every = max(1, math.ceil(len(x) / 8))
     axes.plot(x, mean, label=label, markevery=every, zorder=3, **look)
     if values.shape[1] > 1:
-        low, high = (np.clip(edge, *bounds(metric)) for edge in (mean - std, mean + std))
+        low, high = (np.clip(edge, *within(metric, values)) for edge in (mean - std, mean + std))
         axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0, zorder=2)
     return mean
+
+
+def within(metric: str, values: NDArray[np.float64]) -> tuple[float, float]:
+    """The least and the largest value that a band of these values may show; without a least one
+    where some are below what is usual, as R² may be.
+    """
+    low, high = bounds(metric)
+    return (-np.inf if np.nanmin(values, initial=np.inf) < low else low), high
 
 
 def _keep_readable(axes: Axes, means: Sequence[NDArray[np.float64]]) -> None:

@@ -91,6 +91,8 @@ _MEASURES: dict[str, tuple[str, str, Callable[[Served, Served | None], float]]] 
 
 def _words(text: str, own: str) -> str:
     """A head or a meaning of `_MEASURES` for the headline `own` of a task."""
+    if own == "accuracy":
+        return text
     name = own.replace("_", " ")
     text = text.replace("accuracies", f"{name} values").replace("accuracy", name)
     if own not in METRICS:

@@ -12,10 +12,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.curves import abscissa, draw_curve, drawn_lines, sent_in, set_round_ticks
-from fedclust.report.formats import axis, bounds, factor, title
+from fedclust.report.curves import (
+    abscissa,
+    axis_of,
+    draw_curve,
+    drawn_lines,
+    sent_in,
+    set_round_ticks,
+    within,
+)
+from fedclust.report.formats import factor, title
 from fedclust.report.pivot import Pivot
 
 _PER_ROW = 5
@@ -57,7 +66,7 @@ def multiples(arms: Sequence[Arm], metric: str, x: str) -> Figure | None:
     if x == "round":
         set_round_ticks(grid[0], arms, metric)
     figure.supxlabel(sent, fontsize=9)
-    figure.supylabel(axis(metric), fontsize=9)
+    figure.supylabel(axis_of(arms, metric), fontsize=9)
     if len(settings) > 1:
         drawn = drawn_lines(grid)
         columns = min(len(drawn), 4)
@@ -108,7 +117,7 @@ def bars(arms: Sequence[Arm], metric: str) -> Figure | None:
     looks = style.looks(arms)
     figure = style.Drawing(figsize=(6.4, 0.28 * len(shown) + 1.0))
     axes = figure.subplots()
-    low, high = bounds(metric)
+    low, high = within(metric, np.concatenate([values for _, values in shown]))
     for place, (arm, values) in enumerate(shown):
         mean, std = float(values.mean()), float(values.std())
         axes.barh(place, mean, height=0.66, color=looks[arm.name]["color"], zorder=2)
@@ -121,7 +130,7 @@ def bars(arms: Sequence[Arm], metric: str) -> Figure | None:
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.12)
-    axes.set_xlabel(axis(metric))
+    axes.set_xlabel(axis_of(arms, metric))
     return figure
 
 
@@ -138,8 +147,10 @@ def heat(pivots: Sequence[Pivot], metric: str) -> Figure | None:
     figure = style.Drawing(figsize=size)
     grid: list[Axes] = figure.subplots(1, len(pivots), squeeze=False).ravel().tolist()
     image: Any = None
+    lower = METRICS[metric].better == "lower"  # light is good
+    colours = f"{style.HEAT}_r" if lower else style.HEAT
     for axes, pivot, mean in zip(grid, pivots, means, strict=True):
-        image = axes.imshow(mean, cmap=style.HEAT, vmin=low, vmax=high, aspect="auto")
+        image = axes.imshow(mean, cmap=colours, vmin=low, vmax=high, aspect="auto")
         axes.grid(visible=False)
         axes.tick_params(length=0)
         axes.set_xticks(range(len(pivot.columns)), pivot.columns)
@@ -149,7 +160,8 @@ def heat(pivots: Sequence[Pivot], metric: str) -> Figure | None:
         axes.set_title(pivot.title)
         for (row, column), value in np.ndenumerate(mean):
             if np.isfinite(value):
-                shade = (value - low) / (high - low) if high > low else 1.0
+                shade = (value - low) / (high - low) if high > low else 0.0
+                shade = 1 - shade if lower else shade
                 colour = style.INK if shade > _DARK else style.PAPER
                 text = f"{value:.4g}"
                 axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)

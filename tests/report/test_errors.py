@@ -6,12 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from fedclust.metrics import METRICS, Meaning
 from fedclust.report.against_best import rule, standings
 from fedclust.report.arms import Arm
 from fedclust.report.comparison import comparison_table, overall_table
+from fedclust.report.curves import axis_of, draw_curve
 from fedclust.report.formats import decimals
+from fedclust.report.panels import heat
+from fedclust.report.pivot import Pivot
 from fedclust.report.runs import Curve, Run
 from fedclust.report.scores import scores_table
 from fedclust.report.spec import Spec
@@ -88,3 +93,45 @@ def test_over_several_federations_an_error_below_that_of_fedavg_counts_as_better
     assert table is not None
     assert table.columns[2] == "IQM of −mean absolute error"
     assert [row[2].text for row in table.rows] == ["−0.2500", "−0.7500"]
+
+
+def test_losses_of_numbers_are_no_nats() -> None:
+    numbers, classes = arm("a", [[1.0]]), arm("b", [[0.5]], metric="accuracy")
+    for one, name in ((numbers, "mae"), (classes, "accuracy")):
+        curves = {**one.run.curves, f"{name}_client_mean": one.run.curves[name]}
+        one.run.__dict__["curves"] = curves
+    assert axis_of([numbers], "train_loss") == "training loss"
+    assert axis_of([classes], "train_loss") == "training loss, nats per example"
+
+
+@pytest.mark.parametrize(("values", "low"), [([[-3.0, -1.0]], -3.0), ([[0.0, 1.0]], 0.0)])
+def test_the_band_of_a_score_may_be_below_zero_where_the_score_is(
+    values: list[list[float]], low: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METRICS, "r2", Meaning("R²", "", "higher", "R²"))
+    axes = Figure().subplots()
+    curve = arm("a", values, metric="r2").run.curves["r2"]
+    draw_curve(axes, np.ones(1), curve, "r2", {"color": "black"}, "a")
+    (band,) = axes.collections
+    assert np.asarray(band.get_paths()[0].vertices)[:, 1].min() == low
+
+
+@pytest.mark.parametrize(("metric", "best"), [("mae", 0.25), ("purity", 0.75)])
+@pytest.mark.parametrize("alike", [False, True])
+def test_the_best_cell_of_a_grid_is_light_and_its_number_is_read(
+    metric: str, best: float, alike: bool
+) -> None:
+    places = {
+        (row, col): (0.25 if (row, col) == ("1", "1") else 0.75) for row in "12" for col in "12"
+    }
+    arms = {k: arm("a", [[0.5 if alike else v]], metric=metric) for k, v in places.items()}
+    figure = heat([Pivot("a", "x", "y", ("1", "2"), ("1", "2"), arms)], metric)
+    assert figure is not None
+    axes = figure.axes[0]
+    (image,) = axes.images
+    for text in axes.texts:
+        value = float(text.get_text())
+        cell = np.mean(image.to_rgba(np.array([value]))[0, :3])
+        assert abs(cell - np.mean(to_rgb(text.get_color()))) > 0.25
+        if not alike:
+            assert (cell > 0.5) == (value == best)

@@ -73,9 +73,7 @@ class Csv:
     def __post_init__(self) -> None:
         check_word(self.normalise, ("mean_std", "client", "none"))
         object.__setattr__(self, "separator", self.separator.replace("\\t", "\t"))
-        for key, value in (("separator", self.separator), ("decimal", self.decimal)):
-            require(len(value) == 1 and value not in '"\n\r', f"dataset.{key}", value, "one sign")
-        require(self.separator != self.decimal, "dataset.decimal", self.decimal, "another sign")
+        check_signs(self.separator, self.decimal)
         check_parts(self.client, self.group, self.test_share, self.split is not None)
 
     def load(self, targets: Targets = "classes") -> Dataset:
@@ -131,7 +129,7 @@ class Csv:
             with path.open("rb") as file:  # a name need not be UTF-8, which pyarrow expects
                 table: Any = pd.read_parquet(file)
         else:
-            table = self._of_csv(path, words)
+            table = csv_table("csv", path, words, words, self.separator, self.decimal)
         names = [str(name) for name in table.columns]
         columns = Columns(
             what=f"csv: {path}",
@@ -148,50 +146,72 @@ class Csv:
                     table[name] = pd.to_numeric(table[name])
         return columns
 
-    def _of_csv(self, path: Path, words: Sequence[str]) -> Any:
-        """The table of a CSV file.
 
-        Raises:
-            DataError: two columns have one name, or a row has more fields than the first line, so
-                that its columns would be shifted.
-        """
-        import pandas as pd
-        from pandas._libs.parsers import STR_NA_VALUES  # type: ignore[import-not-found]
+def csv_table(
+    what: str,
+    path: Path,
+    needed: Sequence[str],
+    words: Sequence[str],
+    separator: str,
+    decimal: str,
+) -> Any:
+    """The table of a CSV file.
 
-        how: dict[str, Any] = {"sep": self.separator, "index_col": False}
-        first = pd.read_csv(path, nrows=1, header=None, dtype=str, keep_default_na=False, **how)
-        given = [str(name) for name in first.iloc[0]] if len(first) else []
-        # pandas gives the second of two columns another name, and those without one
-        Columns(what=f"csv: {path}", names=[n for n in given if n], read=_nothing, size=0)
-        names = list(pd.read_csv(path, nrows=0, **how).columns)
-        if len(names) == 1 and words[0] not in names:
-            other = next((sign for sign in ";\t|" if sign in names[0]), None)
-            if other is not None:
-                raise DataError(
-                    f"csv: {path} has a single column, {shown(names[0])}: dataset.separator="
-                    f"{other!r} reads it"
-                )
-        text = [name for name in names if name in words]
-        gaps = [*STR_NA_VALUES, "?"]
-        with warnings.catch_warnings():
-            # another file than was meant is told by its columns first
-            all_there = len(text) == len(set(words))
-            warnings.simplefilter("error" if all_there else "ignore", pd.errors.ParserWarning)
-            try:
-                return pd.read_csv(
-                    path,
-                    low_memory=False,  # else the kind of a column may change within it
-                    dtype=dict.fromkeys(text, "object"),
-                    keep_default_na=False,
-                    na_values={name: [""] if name in text else gaps for name in names},
-                    decimal=self.decimal,
-                    **how,
-                )
-            except pd.errors.ParserWarning as error:
-                raise DataError(
-                    f"csv: {path} has a row with more fields than its first line names columns: "
-                    "name every column, or take the field out"
-                ) from error
+    Args:
+        what: the dataset's kind, for messages.
+        path: the file.
+        needed: columns that are asked for.
+        words: columns that stay text, of which only an empty field is a gap.
+        separator, decimal: between two fields and before fractions.
+
+    Raises:
+        DataError: two columns have one name, or a row has more fields than the first line, so
+            that its columns would be shifted.
+    """
+    import pandas as pd
+    from pandas._libs.parsers import STR_NA_VALUES  # type: ignore[import-not-found]
+
+    how: dict[str, Any] = {"sep": separator, "index_col": False}
+    first = pd.read_csv(path, nrows=1, header=None, dtype=str, keep_default_na=False, **how)
+    given = [str(name) for name in first.iloc[0]] if len(first) else []
+    # pandas gives the second of two columns another name, and those without one
+    Columns(what=f"{what}: {path}", names=[n for n in given if n], read=_nothing, size=0)
+    names = list(pd.read_csv(path, nrows=0, **how).columns)
+    if len(names) == 1 and needed[0] not in names:
+        other = next((sign for sign in ";\t|" if sign in names[0]), None)
+        if other is not None:
+            raise DataError(
+                f"{what}: {path} has a single column, {shown(names[0])}: dataset.separator="
+                f"{other!r} reads it"
+            )
+    text = [name for name in names if name in words]
+    gaps = [*STR_NA_VALUES, "?"]
+    with warnings.catch_warnings():
+        # another file than was meant is told by its columns first
+        all_there = set(needed) <= set(names)
+        warnings.simplefilter("error" if all_there else "ignore", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(
+                path,
+                low_memory=False,  # else the kind of a column may change within it
+                dtype=dict.fromkeys(text, "object"),
+                keep_default_na=False,
+                na_values={name: [""] if name in text else gaps for name in names},
+                decimal=decimal,
+                **how,
+            )
+        except pd.errors.ParserWarning as error:
+            raise DataError(
+                f"{what}: {path} has a row with more fields than its first line names columns: "
+                "name every column, or take the field out"
+            ) from error
+
+
+def check_signs(separator: str, decimal: str) -> None:
+    """Raise a `ConfigError` unless both are one sign each, and not the same."""
+    for key, value in (("separator", separator), ("decimal", decimal)):
+        require(len(value) == 1 and value not in '"\n\r', f"dataset.{key}", value, "one sign")
+    require(separator != decimal, "dataset.decimal", decimal, "another sign")
 
 
 def _nothing(name: str) -> Any:

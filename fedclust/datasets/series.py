@@ -13,6 +13,7 @@ import numpy as np
 
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
+from fedclust.datasets.csv import check_signs, csv_table
 from fedclust.datasets.windows import Values, Windows
 from fedclust.helpers.errors import DataError
 
@@ -36,6 +37,7 @@ class Series(Windows):
             none.
         normalise: mean_std (of every channel, by the training parts) or none. Targets keep their
             unit here; the task standardises them.
+        separator, decimal: between two fields and before fractions, of a CSV.
     """
 
     path: str
@@ -45,6 +47,13 @@ class Series(Windows):
     client: str | None = None
     group: str | None = None
     normalise: Literal["mean_std", "none"] = "mean_std"
+    separator: str = ","
+    decimal: str = "."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "separator", self.separator.replace("\\t", "\t"))
+        check_signs(self.separator, self.decimal)
 
     def load(self) -> Dataset:
         """The windows, clients in the sorted order of their names.
@@ -61,12 +70,12 @@ class Series(Windows):
         return self.cut(Path(self.path).stem, series, clients, groups or None, scaled=scaled)
 
     def _tables(self) -> dict[str, Any]:
-        """The rows of every client."""
+        """The rows of every client, each with its place in the file."""
         path = Path(self.path)
         files = [path] if path.is_file() else []
         if path.is_dir():
             found = (file for file in path.iterdir() if not file.name.startswith("."))
-            files = sorted(file for file in found if file.suffix in _ENDS)
+            files = sorted(file for file in found if file.suffix.lower() in _ENDS)
         if not files:
             raise DataError(
                 f"series: {path} is no file and no folder of {' or '.join(_ENDS)} files: set "
@@ -76,7 +85,14 @@ class Series(Windows):
             kind = "a folder, whose file names are the clients" if path.is_dir() else "one file"
             asked = "null" if path.is_dir() else "the column of the clients"
             raise DataError(f"series: {path} is {kind}: dataset.client must be {asked}")
-        tables = {str(f.stem): read("series", f, partial(_table, f), "dataset.path") for f in files}
+        tables: dict[str, Any] = {}
+        for file in files:
+            if file.stem in tables:
+                raise DataError(
+                    f"series: {path} has two files of client {file.stem}, such as {file.name}: one "
+                    "is needed"
+                )
+            tables[file.stem] = read("series", file, partial(self._table, file), "dataset.path")
         for name, table in tables.items():
             wanted = (self.value, *self.features, self.time, self.client, self.group)
             lacking = [one for one in wanted if one is not None and one not in table.columns]
@@ -91,7 +107,26 @@ class Series(Windows):
         gaps = np.flatnonzero(table[self.client].isna())
         if len(gaps):
             raise DataError(f"series: {path} has no client in row {gaps[0] + 1}: fill it")
-        return {str(name): rows for name, rows in table.groupby(self.client, sort=False)}
+        return {
+            str(name): rows for name, rows in table.groupby(_names(table[self.client]), sort=False)
+        }
+
+    def _table(self, file: Path) -> Any:
+        """The columns of a file, its rows numbered from 0. Clients and groups are words, in which
+        07 is not 7 and NA is a name.
+        """
+        import pandas as pd
+
+        if file.suffix.lower() != ".parquet":
+            words = [one for one in (self.client, self.group) if one is not None]
+            needed = [one for one in (self.value, *self.features, self.time) if one is not None]
+            needed = [*needed, *words]
+            return csv_table("series", file, needed, words, self.separator, self.decimal)
+        table = pd.read_parquet(file)
+        named = [one for one in table.index.names if one is not None and one not in table.columns]
+        if named:  # what pandas wrote as the index of the rows
+            table = table.reset_index(level=named)
+        return table.reset_index(drop=True)
 
     def _values(self, client: str, table: Any) -> Values:
         """The channels of a client [steps, C], in the order of time."""
@@ -131,7 +166,11 @@ class Series(Windows):
         return found
 
     def _group(self, client: str, table: Any) -> str:
-        own = table[self.group].astype(str).unique()
+        if table[self.group].isna().any():
+            raise DataError(
+                f"series: client {client} has no group in a row of column {self.group}: fill it"
+            )
+        own = _names(table[self.group]).unique()
         if len(own) != 1:
             raise DataError(
                 f"series: client {client} is in {len(own)} groups of column {self.group}: one is "
@@ -140,14 +179,14 @@ class Series(Windows):
         return str(own[0])
 
 
-def _table(file: Path) -> Any:
-    import pandas as pd
-
-    return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
+def _names(column: Any) -> Any:
+    """What a column calls clients or groups, without the blanks around it."""
+    return column.astype(str).str.strip()
 
 
 def _times(column: Any) -> Any:
+    """Times of one zone, those that name theirs in UTC."""
     import pandas as pd
 
     with warnings.catch_warnings(action="error"):  # a form that is not recognised
-        return pd.to_datetime(column)
+        return pd.to_datetime(column, utc=True).dt.tz_localize(None)

@@ -130,3 +130,63 @@ def test_gaps_and_times_that_stand_twice_are_named(tmp_path: Path) -> None:
         Series(path=str(tmp_path / "b.csv"), **SMALL).load()
     with pytest.raises(DataError, match=r"nowhere is no file and no folder of .csv or .parquet"):
         Series(path=str(tmp_path / "nowhere"), **SMALL).load()
+
+
+def test_odd_files_neither_lose_nor_multiply_nor_shift_rows(tmp_path: Path) -> None:
+    hours = pd.date_range("2024-01-01", periods=40, freq="h")
+    table = pd.DataFrame({"hour": hours, "value": np.arange(40.0)})
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    table.to_csv(plain / "a.csv", index=False)
+    expected = Series(path=str(plain), time="hour", **SMALL).load()
+    halves = pd.concat([table[:20], table[20:].reset_index(drop=True)])  # two rows are called 0
+    berlin = hours.tz_localize("Europe/Berlin") + pd.Timedelta(days=89, hours=10)  # its summer time
+    for number, odd in enumerate(
+        (halves, table.set_index("hour"), table.assign(hour=berlin), table.assign(hour=hours.date))
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        odd.to_parquet(folder / "a.parquet")
+        time = None if number == 3 else "hour"
+        data = Series(path=str(folder), time=time, **SMALL).load()
+        assert torch.equal(data.x_train, expected.x_train)
+        assert torch.equal(data.y_test, expected.y_test)
+    (tmp_path / "0" / "a.parquet").unlink()
+    for number, text in enumerate((table.assign(hour=berlin), table)):
+        text.to_csv(tmp_path / "0" / f"{number}.CSV", sep=";", decimal=",", index=False)
+    options = SMALL | {"time": "hour", "separator": ";", "decimal": ","}
+    data = Series(path=str(tmp_path / "0"), **options).load()
+    assert data.names.clients == ("0", "1")
+    assert torch.equal(data.y_train, expected.y_train.repeat(2, 1))
+    with pytest.raises(DataError, match=r"column, hour;value: dataset.separator=';' reads it"):
+        Series(path=str(tmp_path / "0"), time="hour", **SMALL).load()
+    table.set_index("hour").assign(value=np.nan).to_parquet(tmp_path / "1" / "a.parquet")
+    with pytest.raises(DataError, match=r"client a has nan in column value, row 1: finite"):
+        Series(path=str(tmp_path / "1"), **SMALL).load()
+    table.to_parquet(plain / "a.parquet")
+    with pytest.raises(DataError, match=r"has two files of client a, such as a.parquet: one is"):
+        Series(path=str(plain), **SMALL).load()
+    (plain / "a.parquet").unlink()
+    (plain / "a.csv").write_text("value,cold\n" + "".join(f"{h},{h},7\n" for h in range(40)))
+    with pytest.raises(DataError, match=r"has a row with more fields than its first line names"):
+        Series(path=str(plain), **SMALL).load()
+
+
+def test_clients_of_one_file_are_words(tmp_path: Path) -> None:
+    parts = [
+        pd.DataFrame({"value": first + np.arange(40.0), "who": who, "kind": kind})
+        for first, who, kind in ((0, "07", "NA"), (100, "7", " old"), (200, "NA", "old "))
+    ]
+    parts[1].loc[20:, "who"] = "7 "
+    pd.concat(parts).to_csv(tmp_path / "one.csv", index=False)
+    data = Series(path=str(tmp_path / "one.csv"), client="who", group="kind", **SMALL).load()
+    assert data.names.clients == ("07", "7", "NA")
+    assert data.names.groups == ("NA", "old")
+    assert data.group is not None
+    assert data.group.tolist() == [0, 1, 1]
+    assert data.owner is not None
+    assert data.y_train[data.owner == 1].min() == 104
+    parts[0].loc[3, "kind"] = None
+    pd.concat(parts).to_csv(tmp_path / "one.csv", index=False)
+    with pytest.raises(DataError, match=r"client 07 has no group in a row of column kind: fill it"):
+        Series(path=str(tmp_path / "one.csv"), client="who", group="kind", **SMALL).load()

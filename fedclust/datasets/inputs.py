@@ -121,8 +121,8 @@ def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tens
             f"others than {few(used)}"
         )
     columns = [_Column(name, table.read(name)) for name in dict.fromkeys(names)]
-    if wanted.features is None and wanted.exclude is None:
-        columns = _without_slips(table, columns, label.numpy())
+    if wanted.features is None and (wanted.exclude is None or wanted.exclude):
+        columns = _without_slips(table, columns, label.numpy(), wanted.exclude)
     if not columns:
         raise DataError(f"{table.what} has no column left for features: see dataset.features")
     _check(table, columns, wanted)
@@ -184,16 +184,23 @@ class _Column:
         return zip(self.values, self.gaps.tolist(), strict=True)
 
 
-def _without_slips(table: Columns, columns: list[_Column], label: Array) -> list[_Column]:
-    """The columns without those that number the rows or repeat the label, each with a remark."""
+def _without_slips(
+    table: Columns, columns: list[_Column], label: Array, exclude: Sequence[str] | None
+) -> list[_Column]:
+    """The columns without those that number the rows or repeat the label, each with a remark. Where
+    others are excluded by name, they stay, and the remark says so.
+    """
     index = [one.name for one in columns if _is_index(one)]
     same = [one.name for one in columns if one.name not in index and _repeats(one, label)]
     copy = "repeats the label" if label.ndim == 1 else "is a target in another unit"
+    said = "is no input; dataset.exclude=[] keeps every column"
+    if exclude:
+        out = ",".join([*exclude, *index, *same])
+        said = f"is an input all the same; dataset.exclude=[{out}] leaves it out, too"
     for name, why in [(n, "numbers the rows") for n in index] + [(n, copy) for n in same]:
-        table.remarks.append(
-            f"{table.what}: column {name} {why} and is no input; dataset.exclude=[] keeps every "
-            "column"
-        )
+        table.remarks.append(f"{table.what}: column {name} {why} and {said}")
+    if exclude:
+        return columns
     return [one for one in columns if one.name not in {*index, *same}]
 
 

@@ -62,6 +62,12 @@ def test_row_numbers_and_copies_of_the_label_are_no_inputs(
     assert "dataset.exclude=[] keeps every column" in remark
     if "outcome" not in more:  # words
         assert load(TABLE.assign(**more), tmp_path, index=index, exclude=[]).shape == (3,)
+        some = load(TABLE.assign(**more), tmp_path, index=index, exclude=["age"])
+        (remark,) = some.remarks
+        assert some.shape == (2,)
+        column = next(iter(more), "Unnamed: 0")
+        assert f"{column} {why} and is an input all the same; dataset.excl" in remark
+        assert f"dataset.exclude=[age,{column}] leaves it out, too" in remark
 
 
 def test_an_index_of_parquet_is_no_input(tmp_path: Path) -> None:

@@ -68,6 +68,11 @@ def read(what: str, where: Path, work: Callable[[], T], key: str = "data.root") 
         return work()
     except DataError:
         raise
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{what}: {where} is no text in UTF-8 ({one_line(error)}): save it as such, or change "
+            f"{key}"
+        ) from error
     except Exception as error:  # a damaged file raises whatever its parser happens to meet first
         raise DataError(
             f"{what}: cannot read {where} ({one_line(error)}): replace it, or change {key}"

@@ -90,7 +90,9 @@ class Csv:
         if not path.is_file():
             raise DataError(f"csv: {path} not found: set dataset.path to a .csv or .parquet file")
         used = [*listed(self.label), *listed(self.client), *listed(self.group), *listed(self.split)]
-        table = read("csv", path, lambda: self._table(path, used), key="dataset.path")
+        # classes are words; what other tasks predict is read as inputs are
+        words = used if targets == "classes" else used[len(listed(self.label)) :]
+        table = read("csv", path, lambda: self._table(path, used, words), key="dataset.path")
         if table.size == 0:
             raise DataError(f"csv: {path} holds no row below its first line: give one that does")
         wanted = Wanted(
@@ -119,17 +121,22 @@ class Csv:
             )
         return torch.from_numpy(values == "test")
 
-    def _table(self, path: Path, words: Sequence[str]) -> Columns:
-        """The columns of a file; of a CSV those of `words` are text, in which 07 is not 7 and NA is
-        a name, unless all of one are numbers written as usual.
+    def _table(self, path: Path, used: Sequence[str], words: Sequence[str]) -> Columns:
+        """The columns of a file, among them those of `used`; of a CSV those of `words` are text, in
+        which 07 is not 7 and NA is a name, unless all of one are numbers written as usual.
         """
         import pandas as pd
 
-        if path.suffix == ".parquet":
+        is_parquet = path.suffix.lower() == ".parquet"
+        if is_parquet:
             with path.open("rb") as file:  # a name need not be UTF-8, which pyarrow expects
                 table: Any = pd.read_parquet(file)
+            asked = {*used, *(self.features or ())} - {*table.columns}
+            index = [name for name in table.index.names if name in asked]
+            if index:  # which is no column to pandas, but one of the file
+                table = table.reset_index(level=index)
         else:
-            table = csv_table("csv", path, words, words, self.separator, self.decimal)
+            table = csv_table("csv", path, used, words, self.separator, self.decimal)
         names = [str(name) for name in table.columns]
         columns = Columns(
             what=f"csv: {path}",
@@ -137,7 +144,7 @@ class Csv:
             read=lambda name: _plain(table.iloc[:, names.index(name)]),
             size=len(table),
         )
-        for name in words if path.suffix != ".parquet" else ():
+        for name in () if is_parquet else words:
             if name in names and table[name].dtype == object:
                 known = columns.trimmed(name, table[name].to_numpy())
                 table[name] = pd.Series(known, index=table.index, dtype=object)

@@ -70,9 +70,10 @@ class Natural:
             train, test, group = _only(train, kept), _only(test, kept), group[kept]
         elif int(train.count.min()) < 1:
             client = int(train.count.argmin())
+            name = dataset.names.clients[client] if dataset.names.clients else client
             raise too_few(
                 dataset,
-                f"client {client} has {int(test.count[client])}, none of them to train on",
+                f"client {name} has {int(test.count[client])}, none of them to train on",
                 "partition.min_train=1 leaves such clients out",
             )
         return train, test, group

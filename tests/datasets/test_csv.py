@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -82,7 +83,7 @@ def test_a_share_is_drawn_from_every_client_and_rounded_up(tmp_path: Path) -> No
     assert both.tolist() == list(range(18))
     assert torch.equal(drawn[0].x_test, drawn[1].x_test)
     assert not torch.equal(drawn[0].x_test, drawn[2].x_test)
-    with pytest.raises(DataError, match=r"client 3 has 1, none of them to train on: partition.min"):
+    with pytest.raises(DataError, match=r"client d has 1, none of them to train on: partition.min"):
         build(drawn[0], Natural(), 0)
     assert build(drawn[0], Natural(min_train=1), 0).num_clients == 3
     whole = Csv(**given).load()
@@ -305,3 +306,37 @@ def test_blanks_that_matter_are_shown(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("x,label,part\n1,0,tr ain\n3,1,test\n")
     with pytest.raises(DataError, match="has tr ain in column part, row 1: train or test"):
         Csv(path=str(tmp_path / "own.csv"), split="part").load()
+
+
+def test_numbers_to_predict_are_read_as_inputs_are(tmp_path: Path) -> None:
+    table = pd.DataFrame({"dose": [1.5, 2.5, -3.25, 4e-7], "sick": [True, False, True, True]})
+    table["label"] = [0.5, 1e-6, -12.75, 3]
+    table.to_csv(tmp_path / "t.csv", sep=";", decimal=",", index=False)
+    options: dict[str, Any] = {"path": str(tmp_path / "t.csv"), "separator": ";", "decimal": ","}
+    whole: dict[str, Any] = {"test_share": 0.25, "data_seed": 0}
+    data = Csv(**options, **whole, label=["label", "dose"]).load("numbers")
+    y = torch.cat([data.y_train, data.y_test])
+    assert sorted(y[:, 0].tolist()) == sorted(table["label"])
+    assert sorted(y[:, 1].tolist()) == sorted(table["dose"])
+    flags = Csv(**options, **whole, label=["sick"]).load("flags")
+    assert sorted(torch.cat([flags.y_train, flags.y_test]).flatten().tolist()) == [0, 1, 1, 1]
+    table.loc[1, "label"] = None
+    table.to_csv(tmp_path / "t.csv", sep=";", decimal=",", index=False)
+    with pytest.raises(DataError, match=r"has no value in column label, row 2: fill it"):
+        Csv(**options).load("numbers")
+
+
+def test_an_index_of_parquet_that_is_asked_for_is_a_column(tmp_path: Path) -> None:
+    table = pd.DataFrame({"dose": range(8), "label": [0, 1] * 4, "site": ["b", "a"] * 4, "nr": 7})
+    table.set_index(["site", "nr"]).to_parquet(tmp_path / "t.PARQUET")
+    data = Csv(path=str(tmp_path / "t.PARQUET"), client="site", test_share=0).load()
+    assert data.names.clients == ("a", "b")
+    assert data.names.features == ("dose",)
+    with pytest.raises(DataError, match=r"has no column who, which dataset.client names: it has d"):
+        Csv(path=str(tmp_path / "t.PARQUET"), client="who").load()
+
+
+def test_text_in_another_encoding_is_told(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("label,dose,site\n0,1,Köln\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"t.csv is no text in UTF-8 .*: save it as such, or chan"):
+        Csv(path=str(tmp_path / "t.csv")).load()

@@ -20,6 +20,9 @@ WORDS = ("mean_std", "unit", "pixel", "inverted")
 _BYTES, _NUMBERS = (256, np.float32), (4096, np.float64)
 # a mean so many standard deviations off leaves 16 of the 24 bits of a float32
 _FAR = 256
+# a standard deviation of so little of the mean is what `moments` rounds off a constant, of which
+# float32 holds no smaller part
+_ROUNDED = 1e-7
 
 
 def check_word(word: str, allowed: tuple[str, ...] = WORDS) -> None:
@@ -67,7 +70,8 @@ def affine(
             mu = mu.mean(-1, keepdim=True)
             sigma = (square - mu.square()).clamp_(min=0).sqrt()
             mu, sigma = (one.expand(images.shape[1:]) for one in (mu, sigma))
-        scale = 1 / torch.where(sigma > 0, sigma, 1)  # a constant feature becomes 0, not infinite
+        varies = sigma > _ROUNDED * mu.abs()
+        scale = 1 / torch.where(varies, sigma, 1)  # a constant feature becomes 0, not infinite
         shift = -mu * scale
     return scale.to(torch.float32), shift.to(torch.float32)
 

@@ -119,4 +119,5 @@ def _moments(seen: Sequence[Values]) -> tuple[Values, Values]:
     """
     steps = np.concatenate(seen)
     std = steps.std(0)
-    return steps.mean(0)[:, None], np.where(std > 0, std, 1)[:, None]
+    varies = (steps.max(0) > steps.min(0)) & (std > 0)  # the mean of equal fractions is rounded
+    return steps.mean(0)[:, None], np.where(varies, std, 1)[:, None]

@@ -46,6 +46,11 @@ def test_a_constant_feature_becomes_zero() -> None:
     features = torch.tensor([[1.0, 7.0], [3.0, 7.0]])
     scale, shift = affine("mean_std", features)
     torch.testing.assert_close(features * scale + shift, torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))
+    for size in (254, 499, 618):  # so many squares add up to a little more
+        scale, _ = affine("mean_std", torch.full((size, 1), 1 / 3))
+        assert scale.tolist() == [1]
+    scale, _ = affine("mean_std", 1 + 1e-6 * torch.arange(64.0)[:, None])
+    assert float(scale) == pytest.approx(1e6 / np.arange(64).std(), rel=0.02)
 
 
 def test_an_unknown_word_is_one_line_with_the_key() -> None:

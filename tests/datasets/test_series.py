@@ -190,3 +190,11 @@ def test_clients_of_one_file_are_words(tmp_path: Path) -> None:
     pd.concat(parts).to_csv(tmp_path / "one.csv", index=False)
     with pytest.raises(DataError, match=r"client 07 has no group in a row of column kind: fill it"):
         Series(path=str(tmp_path / "one.csv"), client="who", group="kind", **SMALL).load()
+
+
+def test_a_constant_fraction_is_not_scaled_by_its_rounding(tmp_path: Path) -> None:
+    tariff = np.where(np.arange(100) < 75, 0.1, 0.3)  # whose mean over 75 hours is not 0.1
+    pd.DataFrame({"value": np.arange(100), "tariff": tariff}).to_csv(tmp_path / "a.csv")
+    data = Series(path=str(tmp_path), features=["tariff"], **SMALL).load()
+    assert data.x_train[:, 0, 1].abs().max() < 1e-6
+    assert data.x_test[:, 0, 1].max() == pytest.approx(0.2)

@@ -149,9 +149,9 @@ def _rmse(targets: Numbers, predictions: Floats) -> float:
 
 
 def _r2(targets: Numbers, predictions: Floats) -> float:
-    spread = ((targets - targets.mean(0)) ** 2).sum(0)
-    if not (spread > 1e-12 * (targets**2).sum(0)).all():  # all equal: nothing to explain
+    if (targets == targets[0]).all(0).any():  # all equal: nothing to explain
         return math.nan
+    spread = ((targets - targets.mean(0)) ** 2).sum(0)
     return float((1 - ((predictions - targets) ** 2).sum(0) / spread).mean())
 
 

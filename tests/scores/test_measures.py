@@ -129,6 +129,12 @@ def test_equal_targets_have_no_r2_and_nan_has_no_score() -> None:
     assert math.isnan(score("f1_macro", CLASSES, broken))
 
 
+def test_targets_that_vary_little_around_a_large_number_have_r2() -> None:
+    at = np.array([[0.0], [1.0], [2.0], [3.0]])
+    # 1 - 4 * 0.25 / (2.25 + 0.25 + 0.25 + 2.25)
+    assert score("r2", 1e8 + at, 1e8 + at + 0.5) == pytest.approx(0.8, abs=1e-6)
+
+
 def test_over_clients() -> None:
     """Client 3 has one class: its AUROC is undefined, left out of the mean and counted. Client 1 is
     not tested.

@@ -73,9 +73,11 @@ class Regression(Task):
             raise DataError(f"{dataset.name}: targets are not finite: replace them in the file")
         mean, scale = train.mean(0), train.std(0, correction=0)
         if not bool((scale > 0).all()):
+            equal, several = int(scale.argmin()), len(scale) > 1
+            which = f" in number {equal} of 0 to {len(scale) - 1}" if several else ""
             raise DataError(
-                f"{dataset.name}: all training targets are {float(train[0, int(scale.argmin())])}, "
-                "so there is nothing to learn: give others"
+                f"{dataset.name}: all training targets are {float(train[0, equal])}{which}, so "
+                f"there is nothing to learn: {'leave it out' if several else 'give others'}"
             )
         first, second = (((y - mean) / scale).float() for y in (train, test))
         return self._with(_mean=mean, _scale=scale), as_targets(dataset, first, second)

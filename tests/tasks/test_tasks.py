@@ -204,8 +204,11 @@ def test_targets_of_another_task_are_refused_in_one_line(
 def test_numbers_that_teach_nothing_are_refused() -> None:
     dataset = dataset_for(Regression())
     same = replace(dataset, y_train=torch.ones(60, WIDE, dtype=torch.float64))
-    with pytest.raises(UserError, match=r"all training targets are 1\.0"):
+    with pytest.raises(UserError, match=rf"are 1\.0 in number 0 of 0 to {WIDE - 1}"):
         federate(same, IID(num_clients=2), [0], CPU, task=Regression())
+    single = replace(same, y_train=same.y_train[:, :1], y_test=same.y_test[:, :1], num_classes=1)
+    with pytest.raises(UserError, match=r"targets are 1\.0, so"):
+        federate(single, IID(num_clients=2), [0], CPU, task=Regression())
     dataset.y_test[3] = torch.inf
     with pytest.raises(UserError, match="not finite"):
         federate(dataset, IID(num_clients=2), [0], CPU, task=Regression())

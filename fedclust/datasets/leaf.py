@@ -15,12 +15,14 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset, Names
 from fedclust.datasets.checks import checked, read
+from fedclust.datasets.columns import few
+from fedclust.datasets.fit import Fit
 from fedclust.datasets.normalise import affine, check_word, unchanged
 from fedclust.datasets.pictures import picture
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import AtLeastTwo, Ranged, Side
 
-_KEYS = ("users", "num_samples", "user_data")
+_KEYS = {"users": list, "num_samples": list, "user_data": dict}
 _Users = dict[str, tuple[list[Any], list[Any]]]  # inputs and labels of every user
 
 
@@ -88,6 +90,7 @@ class Leaf(Ranged):
                 owner=owner,
                 test_owner=test_owner,
                 names=Names(clients=tuple(names), classes=known),
+                fit=Fit(word) if word == "mean_std" and self.images is None else None,
             )
         )
 
@@ -115,6 +118,8 @@ class Leaf(Ranged):
             )
         flat = read("leaf", folder, lambda: _flat([one for _, one in rows]), key="dataset.path")
         width = len(flat[0])
+        if width == 0:
+            raise DataError(f"leaf: {folder} has inputs without a number: give at least one")
         odd = next((i for i, one in enumerate(flat) if len(one) != width), None)
         if odd is not None:
             raise DataError(
@@ -143,10 +148,9 @@ class Leaf(Ranged):
     ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
         """Labels of training and test examples, and the names of the classes."""
         for labels in (train, test):
-            whole = labels.ndim == 1 and (
-                labels.dtype.kind in "iub"
-                or (labels.dtype.kind == "f" and bool((labels == np.floor(labels)).all()))
-            )
+            whole = labels.ndim == 1 and labels.dtype.kind in "iubf"
+            if whole and labels.dtype.kind == "f":  # which holds no larger whole numbers apart
+                whole = bool(((labels == np.floor(labels)) & (np.abs(labels) < 2**53)).all())
             if labels.size and not whole:
                 raise DataError(f"leaf: {folder} has labels that are not whole numbers")
         if self.classes is not None:
@@ -161,7 +165,7 @@ class Leaf(Ranged):
                 "has: dataset.classes says how many there are"
             )
         codes_test = np.searchsorted(known, test)
-        names = tuple(str(one) for one in known)
+        names = tuple(f"{one:.0f}" if known.dtype.kind == "f" else str(one) for one in known)
         return torch.from_numpy(codes_train), torch.from_numpy(codes_test), names
 
 
@@ -195,14 +199,22 @@ def _users(folder: Path) -> _Users:
     found: _Users = {}
     for file in files:
         one = read("leaf", file, partial(_json, file), key="dataset.path")
-        lacking = [key for key in _KEYS if not isinstance(one, dict) or key not in one]
+        lacking = [
+            key
+            for key, kind in _KEYS.items()
+            if not isinstance(one, dict) or not isinstance(one.get(key), kind)
+        ]
         if lacking:
-            raise DataError(f"leaf: {file} lacks {', '.join(lacking)}: LEAF's files have all")
+            raise DataError(
+                f"leaf: {file} lacks {', '.join(lacking)}: LEAF's files have lists of users and "
+                "num_samples, and user_data by user"
+            )
         if len(one["users"]) != len(one["num_samples"]):
             raise DataError(f"leaf: {file} has not one entry of num_samples for each of users")
-        for user, count in zip(one["users"], one["num_samples"], strict=True):
+        for user, count in zip(map(str, one["users"]), one["num_samples"], strict=True):
             data = one["user_data"].get(user)
-            sizes = [len(data[key]) for key in ("x", "y") if data and key in data]
+            parts = [data.get(key) for key in ("x", "y")] if isinstance(data, dict) else []
+            sizes = [len(part) for part in parts if isinstance(part, list)]
             if sizes != [count, count]:
                 raise DataError(
                     f"leaf: {file} has user {user} with num_samples {count}, but x and y of "
@@ -211,4 +223,10 @@ def _users(folder: Path) -> _Users:
             if user in found:
                 raise DataError(f"leaf: user {user} stands twice below {folder}: once is needed")
             found[user] = (data["x"], data["y"])
+        untold = sorted(one["user_data"].keys() - set(map(str, one["users"])))
+        if untold:
+            raise DataError(
+                f"leaf: {file} has user_data of {few(untold)}, whom users does not name: name them "
+                "or take the data out"
+            )
     return found

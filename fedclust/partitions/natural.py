@@ -83,10 +83,12 @@ class Natural:
         assert dataset.owner is not None
         owner = labels(dataset.owner)
         if dataset.test_owner is None:
-            rows, sizes = np.argsort(owner, kind="stable"), np.bincount(owner)
+            rows = np.argsort(owner, kind="stable")
+            sizes = np.bincount(owner, minlength=len(dataset.names.clients))
             return hold_out(rows, sizes, self.train_fraction, stream.numpy())
         tests = labels(dataset.test_owner)
-        clients = 1 + max(int(part.max(initial=-1)) for part in (owner, tests))
+        clients = max(1 + int(part.max(initial=-1)) for part in (owner, tests))
+        clients = max(clients, len(dataset.names.clients))  # the last may have no example at all
         behind = np.arange(len(tests)) + len(owner)
         return grouped(np.arange(len(owner)), owner, clients), grouped(behind, tests, clients)
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from fedclust.config.build import federate
 from fedclust.core.federation import build
 from fedclust.datasets.leaf import Leaf
 from fedclust.helpers.errors import ConfigError, DataError
@@ -140,3 +141,36 @@ def test_what_is_missing_or_stands_twice_is_named(tmp_path: Path) -> None:
     (tmp_path / "train" / "all_data_1.json").write_text("{")
     with pytest.raises(DataError, match=r"cannot read .*all_data_1.json"):
         Leaf(path=str(tmp_path)).load()
+
+
+def test_what_is_not_as_leaf_writes_it_is_told_and_no_user_is_lost(tmp_path: Path) -> None:
+    pair = ([[1.0], [2.0], [3.0], [5.0]], [0.0, 1.0, 0.0, 1.0])
+    for number, (given, changes, says) in enumerate(
+        (
+            ({"a": pair, "b": pair}, {"users": ["a"], "num_samples": [4]}, r"user_data of b, whom"),
+            (
+                {"a": pair},
+                {"users": {}},
+                r"lacks users: LEAF's files have lists of users and num_s",
+            ),
+            ({"a": pair}, {"user_data": [1]}, r"lacks user_data"),
+            ({"a": pair}, {"user_data": {"a": {"x": 4, "y": 4}}}, r"but x and y of none"),
+            ({"a": ([[], []], [0, 1])}, {}, r"has inputs without a number"),
+            ({"a": ([[1.0], [2.0]], [0, 1e300])}, {}, r"labels that are not whole numbers"),
+        )
+    ):
+        write(tmp_path / str(number) / "train", given, **changes)
+        with pytest.raises(DataError, match=says):
+            Leaf(path=str(tmp_path / str(number))).load()
+    write(tmp_path / "train", {"a": pair, "z": ([], [])})
+    data = Leaf(path=str(tmp_path), normalise="mean_std").load()
+    assert data.names.classes == ("0", "1")
+    with pytest.raises(DataError, match=r"client z has 0, none of them to train on"):
+        build(data, Natural(), 0)
+    partition = Natural(min_train=1, train_fraction=0.5)
+    (fed,) = federate(data, partition, [0], torch.device("cpu")).values()
+    assert fed.names.clients == ("a",)
+    pool = fed.pool
+    seen = (pool.x * pool.scale + pool.shift)[fed.train.index.long()]  # tests do not scale
+    torch.testing.assert_close(seen.mean(), torch.tensor(0.0))
+    torch.testing.assert_close(seen.square().mean(), torch.tensor(1.0))

@@ -59,12 +59,16 @@ def federation_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         ),
         number("parameters", "parameters"),
     ]
+    skew = (
+        "Label skew: total variation between the classes of a client's training examples "
+        "and those of all, mean over clients; 0 where all are alike. "
+    )
     if not any("classes mean" in record for _, record in rows):  # a task without any
         columns[-3:-1] = []
+        skew = ""
     notes = (
         "Per client: mean ± standard deviation over clients (least to most; quartiles in the "
-        "CSV). Label skew: total variation between the classes of a client's training examples "
-        "and those of all, mean over clients; 0 where all are alike. Means over seeds.",
+        f"CSV). {skew}Means over seeds.",
         *(line for _, record in rows if (line := _repeated(record))),
         *dict.fromkeys(line for arm, _ in rows if (line := _named(arm))),
     )
@@ -100,6 +104,7 @@ def _record(arm: Arm) -> dict[str, Any]:
     record["parameters"] = int(arm.run.federation["parameters"])
     if all("label_skew" in seed for seed in seeds):  # older runs lack these
         record["label skew"] = _mean(seeds, "label_skew")
+    if all("quartiles" in seed[split] for seed in seeds for split in ("train", "test")):
         for split in ("train", "test"):
             each = np.mean([seed[split]["quartiles"] for seed in seeds], axis=0).tolist()
             heads = (f"{split} {name}" for name in _QUARTILES)

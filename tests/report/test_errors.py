@@ -14,6 +14,7 @@ from fedclust.report.against_best import rule, standings
 from fedclust.report.arms import Arm
 from fedclust.report.comparison import comparison_table, overall_table
 from fedclust.report.curves import axis_of, draw_curve
+from fedclust.report.federations import federation_table
 from fedclust.report.formats import decimals
 from fedclust.report.panels import heat
 from fedclust.report.pivot import Pivot
@@ -93,6 +94,18 @@ def test_over_several_federations_an_error_below_that_of_fedavg_counts_as_better
     assert table is not None
     assert table.columns[2] == "IQM of −mean absolute error"
     assert [row[2].text for row in table.rows] == ["−0.2500", "−0.7500"]
+
+
+def test_a_federation_without_classes_has_its_quartiles_and_no_words_on_classes() -> None:
+    sizes = {"total": 8, "mean": 4.0, "std": 1.0, "min": 3, "max": 5, "quartiles": [3.5, 4, 4.5]}
+    seed = {"clients": 2, "groups": 0, "train": sizes, "test": sizes, "examples": {}}
+    one = arm("a", [[1.0]])
+    one.run.__dict__["federation"] = {"parameters": 3, "seeds": {"0": seed}}
+    table = federation_table(Spec(metric="mae"), [one])
+    assert table is not None
+    assert (table.records[0]["train first quartile"], table.records[0]["test median"]) == (3.5, 4)
+    assert "quartiles in the CSV" in table.notes[0]
+    assert "classes" not in " ".join([*table.columns, *table.notes])
 
 
 def test_losses_of_numbers_are_no_nats() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from textwrap import fill
 from typing import Any, cast
 
 import matplotlib as mpl
@@ -35,6 +36,7 @@ _WIDE = 20  # times the smallest value is the largest on a logarithmic axis
 _GROUPS = ("case", "dataset", "partition", "scenario", "model")  # of a setting
 _ROW = 0.3  # inches of a method
 _ACROSS = 3  # panels of a row
+_LETTERS = 30  # of a line beside an axis
 _NAMED = 8  # methods that a legend has room for
 _OF_VALUES = (
     "Every complete trial by the value of a searched key, the default as a diamond; other keys of "
@@ -323,7 +325,7 @@ def _drawn(folder: Path, name: str, setting: str, searches: Sequence[Search]) ->
         _spread(right, place, one, look["color"])
     metric = searches[0].metric
     left.set_xlabel("budget spent, in complete trials")
-    left.set_ylabel(f"best {axis(metric)}")
+    left.set_ylabel(fill(f"best {axis(metric)}", _LETTERS))
     right.set_xlabel(axis(metric))
     right.set_yticks(range(len(searches)), [names[one.folder] for one in searches])
     for tick, look in zip(right.get_yticklabels(), looks, strict=True):
@@ -363,7 +365,7 @@ def _against_values(folder: Path, name: str, setting: str, searches: Sequence[Se
         if where.texts:
             panel.set_xticks(range(len(where.texts)), where.texts)
         panel.set_xlabel(key)
-        panel.set_ylabel(axis(metric))
+        panel.set_ylabel(fill(axis(metric), _LETTERS))
         if len(tried) <= _NAMED:
             panel.legend()
     for panel in panels[len(keys) :]:

@@ -57,7 +57,7 @@ _MANY = 8  # notes; in print, more are set in two columns
 _WRAPPING = 4  # columns; the cells of a table with no more may have several lines
 _ROOM = 1024  # pixels of the page, see page.css
 # pixels of a letter, of a smaller one in a second line, and between columns; in a table set smaller
-_USUAL, _SMALLER = (8.2, 6.6, 16.0), (7.1, 6.6, 12.0)
+_USUAL, _SMALLER = (8.3, 6.6, 16.0), (7.5, 6.6, 12.0)
 _PRINTED = 3  # notes; a paper has no room for more
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would compute a text that begins so
 

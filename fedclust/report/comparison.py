@@ -57,8 +57,10 @@ def comparison_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
     def of(arm: Arm) -> Standing:
         return places[arm.label]
 
-    # of a difference as many as of the score itself
-    digits = {arm.label: _digits(spec, list(column.values(arm).values())) for arm in shown}
+    # of a difference as many as of the scores of its federation
+    own = {arm.label: _digits(spec, list(column.values(arm).values())) for arm in shown}
+    most = {s: max(own[arm.label] for arm in shown if arm.setting == s) for s in settings_of(shown)}
+    digits = {arm.label: most[arm.setting] for arm in shown}
     columns = [
         ARM,
         Column(None, of, record=lambda one: _record(one, spec)),

@@ -71,6 +71,7 @@ def test_an_error_is_worse_than_the_best_not_below_it() -> None:
     arms = [arm("a", [[0.5] * 10]), arm("b", worse)]
     table = comparison_table(Spec(metric="mae"), arms)
     assert table is not None
+    assert table.rows[1][1].text == "+0.5450"  # as many decimals as 0.5000, though 1.045 has three
     assert [row[-1].text for row in table.rows] == ["the best mean", "worse than the best"]
     scores = {one.name: one.by_seed("mae") for one in arms}
     assert (

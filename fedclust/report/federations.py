@@ -84,6 +84,12 @@ def names_of(arm: Arm) -> dict[str, list[str]]:
     return names
 
 
+def called(arm: Arm, part: str, most: int = 18) -> Mapping[int, str]:
+    """The names of the classes or groups by number, short enough for a figure; empty without."""
+    names = enumerate(map(str, names_of(arm).get(part, ())))
+    return {i: name if len(name) <= most else f"{name[: most - 1]}…" for i, name in names}
+
+
 def _named(arm: Arm) -> str:
     """The names in one line; empty where there are none."""
     known = Names(**{part: tuple(map(str, names)) for part, names in names_of(arm).items()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedclust.report import style
 from fedclust.report.arms import Arm
 from fedclust.report.curves import set_round_ticks
+from fedclust.report.federations import called
 
 _COLUMNS = 6
 _MOST_CLUSTERS = 20
@@ -62,7 +63,7 @@ def flow(arm: Arm) -> Figure | None:
         _churn(axes[1], arm)
         axes[1].set_xlim(axes[0].get_xlim())
     if grouped:
-        _name_groups(figure, groups)
+        _name_groups(figure, groups, called(arm, "groups"))
     return figure
 
 
@@ -73,13 +74,13 @@ def _by_round(rows: pd.DataFrame, column: str) -> NDArray[np.int64]:
     return numbers
 
 
-def _name_groups(figure: Figure, group: NDArray[np.int64]) -> None:
+def _name_groups(figure: Figure, group: NDArray[np.int64], names: Mapping[int, str]) -> None:
     handles = [
         Patch(
             facecolor=style.group_colour(g),
             hatch=style.group_hatch(g) * 2,
             edgecolor=style.PAPER,
-            label=f"group {g}",
+            label=names.get(int(g), f"group {g}"),
         )
         for g in np.unique(group)
         if g >= 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedclust.metrics.contingency import contingency
 from fedclust.report import style
 from fedclust.report.arms import Arm, settings_of
+from fedclust.report.federations import called
 from fedclust.report.statistics.separation import separation
 
 _PER_ROW = 4
@@ -47,7 +48,7 @@ def distances(arms: Sequence[Arm]) -> Figure | None:
         bar.outline.set_visible(False)
         bar.set_label("distance", fontsize=8)
         bar.ax.tick_params(labelsize=7)
-        _mark_groups(axes, group, label)
+        _mark_groups(axes, group, label, called(arm, "groups"))
     return figure
 
 
@@ -256,7 +257,9 @@ def _order(arm: Arm, size: int) -> tuple[NDArray[np.intp], NDArray[np.int64], ND
     return order, group[order], label[order]
 
 
-def _mark_groups(axes: Axes, group: NDArray[np.int64], label: NDArray[np.int64]) -> None:
+def _mark_groups(
+    axes: Axes, group: NDArray[np.int64], label: NDArray[np.int64], called: Mapping[int, str]
+) -> None:
     """Lines between groups, their names at the left, and the labels as a strip on top."""
     edges = (np.flatnonzero(np.diff(group)) + 1).tolist()
     for edge in edges:
@@ -265,9 +268,8 @@ def _mark_groups(axes: Axes, group: NDArray[np.int64], label: NDArray[np.int64])
     bounds = [0, *edges, len(group)]
     centres = [(a + b) / 2 for a, b in pairwise(bounds)]
     named = group[0] >= 0
-    axes.set_yticks(
-        centres if named else [], [f"group {group[a]}" for a in bounds[:-1]] if named else []
-    )
+    groups = [called.get(int(group[a]), f"group {group[a]}") for a in bounds[:-1]]
+    axes.set_yticks(centres if named else [], groups if named else [])
     axes.tick_params(length=0)
     changes = np.flatnonzero(np.diff(label) | np.diff(group)) + 1
     pieces = [0, *changes.tolist(), len(label)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,10 +15,12 @@ from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.arms import Arm
 from fedclust.report.columns import ARM, over_seeds, tabulate
+from fedclust.report.federations import called
 from fedclust.report.formats import decimals, in_percent
 from fedclust.report.table import Table
 
 _MOST = 8  # arms; more panels are too small to read
+_LETTERS = 12  # of a class's name
 _CELLS = 15  # classes whose counts are written into a confusion matrix
 _GRID = np.linspace(0, 1, 101)  # of false positive rates, as the arrays have them
 _ENDS = {
@@ -123,6 +125,8 @@ def _panels(
         axes = figure.add_subplot(rows, columns, place + 1)
         axes.set_title(arm.label, fontsize=9, wrap=True)
         draw(axes, found)
+        if draw is _confusion:
+            _name_classes(axes, called(arm, "classes", _LETTERS), len(found))
     return figure
 
 
@@ -166,6 +170,15 @@ def _confusion(axes: Axes, count: NDArray[np.float64]) -> None:
             )
 
 
+def _name_classes(axes: Axes, names: Mapping[int, str], classes: int) -> None:
+    """What the data call the classes, where they do and there is room."""
+    if len(names) != classes or classes > _CELLS or all(n.isdecimal() for n in names.values()):
+        return
+    shown = list(names.values())
+    axes.set_xticks(range(classes), shown, rotation=90 if classes > 3 else 0)
+    axes.set_yticks(range(classes), shown)
+
+
 def _roc(axes: Axes, true: NDArray[np.float64]) -> None:
     axes.plot([0, 1], [0, 1], color=style.MUTED, linewidth=0.8)
     axes.plot(_GRID, true)
@@ -196,8 +209,8 @@ _PICTURES = {
         _sum,
     ),
     "roc": (
-        "ROC curve over all test examples, mean over seeds and, of more than two classes, of each "
-        "against the rest.",
+        "ROC curve over all test examples, mean over seeds and over labels or, of more than two "
+        "classes, over each against the rest.",
         _roc,
         _mean,
     ),
@@ -208,7 +221,8 @@ _PICTURES = {
         _sum,
     ),
     "residuals": (
-        "Residuals over the target, in its unit; at most 1000 test examples of the first seed.",
+        "Residuals over the target, of several the first, in its unit; at most 1000 test examples "
+        "of the first seed.",
         _residuals,
         _first,
     ),

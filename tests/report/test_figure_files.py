@@ -1,4 +1,4 @@
-"""Figures as files: laid out once, they are what Matplotlib writes."""
+"""Figures as files: laid out once, they are what Matplotlib writes; and the names in them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import io
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 
-from fedclust.report import style
+from fedclust.report import flow, heatmaps, scores, style
+from fedclust.report.arms import Arm
+from fedclust.report.federations import called
 from fedclust.report.figures import save
+from fedclust.report.runs import Run
 
 
 def _figure() -> Figure:
@@ -38,3 +42,18 @@ def test_both_files_have_the_same_layout(tmp_path: Path) -> None:
         drawn.savefig(io.BytesIO(), format="png")
     for axes, other in zip(figure.axes, drawn.axes, strict=True):
         assert axes.get_position().bounds == other.get_position().bounds
+
+
+def test_groups_and_classes_have_the_names_that_the_data_give_them(tmp_path: Path) -> None:
+    arm = Arm(Run(tmp_path, {}, {}, {}), "a", "")
+    names = {"groups": ["commuters", "a name that is much too long"], "classes": ["no", "yes"]}
+    arm.run.__dict__["federation"] = {"seeds": {"0": {"names": names}}}
+    figure = Figure()
+    axes = figure.subplots()
+    heatmaps._mark_groups(axes, np.array([0, 0, 1, 2]), np.zeros(4, int), called(arm, "groups"))
+    shown = ["commuters", "a name that is mu…", "group 2"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == shown
+    flow._name_groups(figure, np.array([0, 1, 2]), called(arm, "groups"))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == shown
+    scores._name_classes(axes, called(arm, "classes"), 2)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["no", "yes"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -68,7 +69,9 @@ class Regression(Task):
             DataError: targets are no numbers, not finite, or all training targets are equal.
         """
         check_targets(dataset, self.targets)
-        train, test = (y.double().view(len(y), -1) for y in (dataset.y_train, dataset.y_test))
+        train, test = (
+            y.double().view(len(y), prod(y.shape[1:])) for y in (dataset.y_train, dataset.y_test)
+        )  # a partition may cut all test rows, so there may be none here
         if not bool(torch.isfinite(train).all()) or not bool(torch.isfinite(test).all()):
             raise DataError(f"{dataset.name}: targets are not finite: replace them in the file")
         mean, scale = train.mean(0), train.std(0, correction=0)

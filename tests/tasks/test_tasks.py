@@ -201,6 +201,15 @@ def test_targets_of_another_task_are_refused_in_one_line(
     assert "\n" not in str(told.value)
 
 
+def test_a_single_number_without_test_rows_is_standardised() -> None:
+    """As natural partitions have it that cut every client's test rows themselves."""
+    y = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    dataset = replace(dataset_for(Regression()), y_train=y, y_test=y[:0], num_classes=1)
+    _, found = Regression().fit(dataset)
+    assert found.y_train.tolist() == [[-1.0], [1.0]]
+    assert found.y_test.shape == (0, 1)
+
+
 def test_numbers_that_teach_nothing_are_refused() -> None:
     dataset = dataset_for(Regression())
     same = replace(dataset, y_train=torch.ones(60, WIDE, dtype=torch.float64))

@@ -232,12 +232,19 @@ def check_suits(task: Task, **parts: Any) -> None:
                 ("needs_classes", task.targets == "classes", "looks at classes"),
                 ("needs_softmax", task.softmax, "reads the losses of a softmax without weights"),
             ):
+                which, given = "task", type(task).__name__.lower()
+                allowed = "as task=classification has them; take another"
+                if isinstance(task, Classification):
+                    option = "label_smoothing" if task.class_weight is None else "class_weight"
+                    which, given = f"task.{option}", getattr(task, option)
+                    allowed = (
+                        "so task.class_weight=null and task.label_smoothing=0, or another part"
+                    )
                 require(
                     fits or not getattr(one, attribute, False),
-                    "task",
-                    type(task).__name__.lower(),
-                    f"{type(one).__name__} ({key}) {what}, as task=classification has them; take "
-                    "another",
+                    which,
+                    given,
+                    f"{type(one).__name__} ({key}) {what}, {allowed}",
                 )
 
 

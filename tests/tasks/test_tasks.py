@@ -13,6 +13,7 @@ from sklearn.metrics import f1_score, mean_absolute_error, r2_score
 from torch import Tensor
 from toy_tasks import FEATURES, TASKS, WIDE, dataset_for, federation_for, pool_for
 
+from fedclust.cluster_metrics.descriptor import Descriptor
 from fedclust.config.build import check_suits, federate
 from fedclust.core.calls import GradCall, Shards, TrainCall
 from fedclust.core.solver import Solver
@@ -235,6 +236,20 @@ def test_what_looks_at_classes_refuses_another_task(key: str, part: Any) -> None
     with pytest.raises(UserError, match=f"task=regression.*{type(part).__name__} .{key}. looks"):
         check_suits(Regression(), **{key: part})
     check_suits(Classification(), **{key: part})
+
+
+@pytest.mark.parametrize(
+    ("task", "key"),
+    [
+        (Classification(class_weight="balanced"), "task.class_weight=balanced"),
+        (Classification(label_smoothing=0.1), "task.label_smoothing=0.1"),
+        (Regression(), "task=regression"),
+    ],
+)
+def test_what_reads_plain_losses_names_the_option_that_changes_them(task: Task, key: str) -> None:
+    with pytest.raises(UserError, match=f"{key} is not allowed: Descriptor .algorithm. reads"):
+        check_suits(task, algorithm=Descriptor())
+    check_suits(Classification(), algorithm=Descriptor())
 
 
 def test_many_classes_of_few_examples_are_remarked_on() -> None:

@@ -351,7 +351,7 @@ def scale(spec: Spec, results: Overall) -> str:
     """What the scores of all federations are measured in, in words."""
     lower = METRICS[spec.metric].better == "lower"
     if not results.reference:
-        name = title(spec.metric).lower() + (" (%)" if in_percent(spec.metric) else "")
+        name = inside(title(spec.metric)) + (" (%)" if in_percent(spec.metric) else "")
         return f"−{name}" if lower else name
     points = "points " if in_percent(spec.metric) else ""
     return f"{points}{'lead over' if lower else 'above'} {results.reference}"

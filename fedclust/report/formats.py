@@ -37,8 +37,8 @@ def meant(metric: str) -> str:
 
 
 def inside(words: str) -> str:
-    """A title inside a sentence: "Purity" is "purity", and "ARI" stays."""
-    return words if words[1:2].isupper() else words[:1].lower() + words[1:]
+    """A title inside a sentence: "Purity" is "purity", and "ARI" and "R²" stay."""
+    return words[:1].lower() + words[1:] if words[1:2].islower() else words
 
 
 def axis(metric: str) -> str:
@@ -112,8 +112,8 @@ def plus_minus(values: NDArray[np.float64], digits: int = 2) -> str:
     return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean
 
 
-def listed(names: Collection[str], most: int) -> str:
+def listed(names: Collection[str], most: int, between: str = ", ") -> str:
     """The first names, once each, and how many more there are."""
     once = list(dict.fromkeys(names))
     more = f" and {len(once) - most} more" if len(once) > most else ""
-    return ", ".join(once[:most]) + more
+    return between.join(once[:most]) + more

@@ -69,7 +69,7 @@ class Relative:
 
 def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
     """The shares of a sweep over several federations; None where nothing ran that knows the groups,
-    where nothing else ran, or where less of the metric is better.
+    where nothing else ran, where less of the metric is better, or its scores are not above zero.
     """
     if not in_panels(arms) or METRICS[spec.metric].better != "higher":
         return None
@@ -97,6 +97,8 @@ def relative(spec: Spec, arms: Sequence[Arm]) -> Relative | None:
     if not names:
         return None
     shares = np.array([[share(setting, name) for setting in settings] for name in names])
+    if not np.isfinite(shares).any():  # of a score below zero, as R² may be
+        return None
     most = {s: max(len(v) for (where, _), v in scores.items() if where == s) for s in settings}
     lacks = [[0 < len(scores.get((s, n), ())) < most[s] for s in settings] for n in names]
     complete = np.isfinite(shares).all(axis=1)

@@ -39,6 +39,7 @@ _TEX = {
     "→": r"$\rightarrow$",
     "…": r"\ldots{}",
     "λ": r"$\lambda$",
+    "²": r"$^2$",
     "†": r"\textdagger{}",
     "▾": r"$\blacktriangledown$",
     "·": r"$\cdot$",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 from fedclust.report.arms import Arm, settings_of
 from fedclust.report.columns import Column, tabulate
-from fedclust.report.formats import in_bytes, show, title
+from fedclust.report.formats import in_bytes, inside, show, title
 from fedclust.report.runs import Curve
 from fedclust.report.spec import Spec
 from fedclust.report.table import Table
@@ -76,7 +76,7 @@ def target_table(spec: Spec, arms: Sequence[Arm]) -> Table | None:
         "> : more than the whole run, because half of the seeds or more do not get there. "
         "Sent: 4 bytes per parameter, in both directions, with every model sent until then.",
     )
-    heading = f"Cost of reaching a target: {title(spec.metric).lower()}"
+    heading = f"Cost of reaching a target: {inside(title(spec.metric))}"
     return tabulate("target", heading, columns, rows, notes=notes)
 
 

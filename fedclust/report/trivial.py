@@ -34,10 +34,11 @@ def trivial_notes(spec: Spec, arms: Sequence[Arm]) -> list[str]:
         return []
     alone = len(set(reached.values())) == 1
     each = [value if alone else f"{setting}: {value}" for setting, value in reached.items()]
+    between = ", " if set(reached) == {""} else "; "  # names of settings have commas
     lines = [
         "A guess without inputs, by what each client's own training targets are on average or most "
-        f"often: {listed(each, _NAMED)}."
+        f"often: {listed(each, _NAMED, between)}."
     ]
     if below:
-        lines.append(f"Worse than this guess at the end: {listed(below, _NAMED)}.")
+        lines.append(f"Worse than this guess at the end: {listed(below, _NAMED, between)}.")
     return lines

@@ -26,7 +26,7 @@ from fedclust.metrics import METRICS
 from fedclust.metrics.meanings import read_meanings
 from fedclust.report import style
 from fedclust.report.figures import Picture, save
-from fedclust.report.formats import axis, decimals, factor, title
+from fedclust.report.formats import axis, decimals, factor, inside, title
 from fedclust.report.page import Page, render
 from fedclust.report.statistics.paired import Paired, paired
 from fedclust.report.table import Cell, Table
@@ -230,7 +230,7 @@ def tuning_table(searches: Sequence[Search]) -> Table:
         seeds = f"of tuning seed {numbers[0]}"
     return Table(
         name="tuning",
-        title=f"Default and tuned, {title(metric).lower()}{unit_name}",
+        title=f"Default and tuned, {inside(title(metric))}{unit_name}",
         columns=(
             "search",
             "default",

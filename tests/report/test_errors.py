@@ -18,10 +18,12 @@ from fedclust.report.federations import federation_table
 from fedclust.report.formats import decimals
 from fedclust.report.panels import heat
 from fedclust.report.pivot import Pivot
+from fedclust.report.relative import relative_table
 from fedclust.report.runs import Curve, Run
 from fedclust.report.scores import scores_table
 from fedclust.report.spec import Spec
 from fedclust.report.tables import rounds_table
+from fedclust.report.trivial import trivial_notes
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +109,30 @@ def test_a_federation_without_classes_has_its_quartiles_and_no_words_on_classes(
     assert (table.records[0]["train first quartile"], table.records[0]["test median"]) == (3.5, 4)
     assert "quartiles in the CSV" in table.notes[0]
     assert "classes" not in " ".join([*table.columns, *table.notes])
+
+
+def test_no_share_of_a_score_below_zero_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, "r2", Meaning("R²", "", "higher", "R²"))
+    arms = [
+        arm(name, [[value]], setting, "r2")
+        for setting in ("one", "two")
+        for name, value in (("oracle", -1.0), ("a", -2.0))
+    ]
+    assert relative_table(Spec(metric="r2"), arms) is None  # a figure of nothing cannot be drawn
+    table = comparison_table(Spec(metric="r2"), arms)
+    assert table is not None
+    assert "the best arm, R², " in table.title
+    assert r"R$^2$" in table.latex()
+
+
+def test_a_guess_that_beats_methods_is_told_by_setting() -> None:
+    arms = [arm(name, [[2.0]], setting) for setting in ("x, y", "x, z") for name in "ab"]
+    for one in arms:
+        seed = {"trivial": {"mae": 1.5 if one.setting == "x, y" else 2.5}}
+        one.run.__dict__["federation"] = {"seeds": {"0": seed}}
+    guess, worse = trivial_notes(Spec(metric="mae"), arms)
+    assert guess.endswith("most often: x, y: 1.500; x, z: 2.500.")
+    assert worse == "Worse than this guess at the end: a, x, y; b, x, y."
 
 
 def test_losses_of_numbers_are_no_nats() -> None:

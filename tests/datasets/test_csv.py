@@ -340,3 +340,17 @@ def test_text_in_another_encoding_is_told(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("label,dose,site\n0,1,Köln\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"t.csv is no text in UTF-8 .*: save it as such, or chan"):
         Csv(path=str(tmp_path / "t.csv")).load()
+
+
+def test_rows_count_those_of_the_file_where_tests_are_cut_later(tmp_path: Path) -> None:
+    part = ["test", "train", "train", "test", "train", "train"] * 2
+    table = pd.DataFrame({"x": range(12), "label": [0, 1] * 6, "who": ["b", "a"] * 6, "part": part})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given: dict[str, Any] = {"path": str(tmp_path / "t.csv"), "features": ["x"], "client": "who"}
+    later = Csv(**given, normalise="none", test_share=0).load()
+    for fed in federate(later, Natural(train_fraction=0.5), [0, 1], torch.device("cpu")).values():
+        for split in fed.splits.values():
+            assert fed.pool.x[split.index.long()].flatten().tolist() == split.index.tolist()
+    named = build(Csv(**given, normalise="none", split="part").load(), Natural(), 0)
+    order = [row for kind in ("train", "test") for row in range(12) if part[row] == kind]
+    assert named.pool.x.flatten().tolist() == order

@@ -185,8 +185,17 @@ def _names(column: Any) -> Any:
 
 
 def _times(column: Any) -> Any:
-    """Times of one zone, those that name theirs in UTC."""
+    """Times of one zone, those that name theirs in UTC. Of 01/02 the month is first, unless a later
+    row, as 13/02, says that the day is.
+    """
     import pandas as pd
 
     with warnings.catch_warnings(action="error"):  # a form that is not recognised
-        return pd.to_datetime(column, utc=True).dt.tz_localize(None)
+        try:
+            times = pd.to_datetime(column, utc=True)
+        except ValueError as error:
+            try:
+                times = pd.to_datetime(column, utc=True, dayfirst=True)
+            except (ValueError, UserWarning):
+                raise error from None
+    return times.dt.tz_localize(None)

@@ -151,6 +151,11 @@ def test_odd_files_neither_lose_nor_multiply_nor_shift_rows(tmp_path: Path) -> N
         data = Series(path=str(folder), time=time, **SMALL).load()
         assert torch.equal(data.x_train, expected.x_train)
         assert torch.equal(data.y_test, expected.y_test)
+    days = pd.date_range("2024-01-01", periods=40, freq="D").strftime("%d.%m.%Y")
+    (tmp_path / "days").mkdir()
+    table.assign(hour=days)[::-1].to_csv(tmp_path / "days" / "a.csv", index=False)
+    data = Series(path=str(tmp_path / "days"), time="hour", **SMALL).load()
+    assert torch.equal(data.y_test, expected.y_test)
     (tmp_path / "0" / "a.parquet").unlink()
     for number, text in enumerate((table.assign(hour=berlin), table)):
         text.to_csv(tmp_path / "0" / f"{number}.CSV", sep=";", decimal=",", index=False)

@@ -51,7 +51,8 @@ class FedDrift(Method):
 
     Attributes:
         solver: local work.
-        delta: a concept is new if the best accuracy falls by more.
+        delta: a concept is new if the best accuracy falls by more; of another task what
+            `Task.merit` says, so of regression the error in standard deviations of the targets.
         merge_delta: models within this distance are merged; None merges none.
         linkage: distance of sets of models, see `merged_models`.
         first_models: every client begins with a model of its own (`apart`), or all `together`.

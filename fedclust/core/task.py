@@ -165,7 +165,9 @@ class Task(Ranged):
         return self.scores(sums, count)[self.score.name]
 
     def merit(self, sums: Tensor, count: Tensor) -> Tensor:
-        """The headline with the sign that makes higher better."""
+        """The headline with the sign that makes higher better, in no unit: methods compare it with
+        thresholds.
+        """
         found = self.headline(sums, count)
         return found if self.score.better == "higher" else -found
 

@@ -138,3 +138,12 @@ class Regression(Task):
         spread = square - target.square() / n
         r2 = torch.where(spread > 1e-12 * square, 1 - squared / spread, torch.nan)
         return {"mae": (absolute / n).mean(-1), "r2": r2.mean(-1)}
+
+    def merit(self, sums: Tensor, count: Tensor) -> Tensor:
+        """See `Task`; in standard deviations of the targets, so that what a method compares it with
+        means the same in every unit.
+        """
+        scale = vars(self)["_scale"]
+        absolute, squared, target, square = sums.chunk(4, -1)
+        parts = [absolute / scale, squared / scale**2, target / scale, square / scale**2]
+        return super().merit(torch.cat(parts, -1), count)

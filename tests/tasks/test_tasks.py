@@ -283,3 +283,15 @@ def test_merit_is_higher_for_a_smaller_error() -> None:
     one, two = torch.tensor([[8.0, 0, 0, 0], [6.0, 0, 0, 0]]).double(), torch.tensor([2, 2])
     assert Regression().merit(one, two).tolist() == [-4, -3]
     assert Classification().merit(torch.tensor([1.0]).double(), torch.tensor(2)) == 0.5
+
+
+def test_merit_of_numbers_does_not_depend_on_their_unit() -> None:
+    found = []
+    for unit in (1.0, 1000.0):
+        dataset = dataset_for(Regression())
+        given = replace(dataset, y_train=dataset.y_train * unit, y_test=dataset.y_test * unit)
+        task, fitted = Regression().fit(given)
+        sums = task.sums(fitted.y_test.flip(0), fitted.y_test).sum(0)
+        found.append(float(task.merit(sums, torch.tensor(len(fitted.y_test)))))
+    apart = (fitted.y_test.flip(0) - fitted.y_test).double().abs().mean()
+    assert found == pytest.approx([-float(apart)] * 2)

@@ -371,8 +371,10 @@ def _notes(spec: Spec, arms: Sequence[Arm], records: Sequence[Mapping[str, Any]]
         if len(counts) == 1
         else "over the seeds that each row or cell counts"
     )
+    known = METRICS[spec.metric]
+    less = "; less is better" if known.title and known.better == "lower" else ""
     notes = [
-        f"{meant(spec.metric)}.",
+        f"{meant(spec.metric)}{less}.",
         f"Mean ± standard deviation (population form) {over}.",
         *_why_empty(spec, arms, records),
     ]

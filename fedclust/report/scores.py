@@ -68,8 +68,10 @@ def scores_table(arms: Sequence[Arm]) -> Table | None:
     if not names:
         return None
     meant = ". ".join(f"{name}: {_text(name)}" for name in names)
+    lower = [name for name in names if name in METRICS and METRICS[name].better == "lower"]
+    less = f" Less is better of {', '.join(lower)}." if lower else ""
     notes = [
-        f"{meant}. Each: over all test examples at the end, mean ± std over seeds.",
+        f"{meant}. Each: over all test examples at the end, mean ± std over seeds.{less}",
         "Client mean, worst tenth: over the clients for whom the score is defined; undefined: "
         "those for whom it is not, such as clients with one class only.",
     ]

@@ -16,6 +16,7 @@ from fedclust.report.comparison import comparison_table, overall_table
 from fedclust.report.curves import axis_of, draw_curve
 from fedclust.report.federations import federation_table
 from fedclust.report.formats import decimals
+from fedclust.report.headline import headline
 from fedclust.report.panels import heat
 from fedclust.report.pivot import Pivot
 from fedclust.report.relative import relative_table
@@ -109,6 +110,16 @@ def test_a_federation_without_classes_has_its_quartiles_and_no_words_on_classes(
     assert (table.records[0]["train first quartile"], table.records[0]["test median"]) == (3.5, 4)
     assert "quartiles in the CSV" in table.notes[0]
     assert "classes" not in " ".join([*table.columns, *table.notes])
+
+
+def test_tables_say_of_what_less_is_better() -> None:
+    arms = [arm("a", [[0.5]])]
+    table = scores_table(arms)
+    assert table is not None
+    assert "Less is better of mae." in table.notes[0]
+    assert headline(Spec(metric="mae"), arms).notes[0].endswith("; less is better.")
+    loss = [arm("a", [[0.5]], metric="test_loss")]
+    assert "less is better" not in headline(Spec(metric="test_loss"), loss).notes[0]
 
 
 def test_no_share_of_a_score_below_zero_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

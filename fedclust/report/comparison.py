@@ -353,7 +353,9 @@ def scale(spec: Spec, results: Overall) -> str:
     if not results.reference:
         name = inside(title(spec.metric)) + (" (%)" if in_percent(spec.metric) else "")
         return f"−{name}" if lower else name
-    points = "points " if in_percent(spec.metric) else ""
+    points = (
+        "points " if in_percent(spec.metric) else "" if lower else f"{inside(title(spec.metric))} "
+    )
     return f"{points}{'lead over' if lower else 'above'} {results.reference}"
 
 

@@ -14,6 +14,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fedclust.metrics import METRICS
 from fedclust.report import style
 from fedclust.report.arms import Arm
 from fedclust.report.comparison import Overall, scale
@@ -196,7 +197,8 @@ def profiles(spec: Spec, arms: Sequence[Arm], methods: Overall) -> Figure | None
     levels = np.linspace(low - room, high + room, _LEVELS)
     looks = style.looks(arms)
     shares = {name: 100 * profile(one, levels) for name, one in values.items()}
-    unit = "" if in_percent(spec.metric) or not methods.reference else f"{spec.metric} "
+    error = METRICS[spec.metric].better == "lower" and not in_percent(spec.metric)
+    unit = f"{spec.metric} " if error and methods.reference else ""
     label = f"level: {unit}{scale(spec, methods)}"
     if len(shares) <= MOST_LINES:
         figure = Figure(figsize=(6.4, 3.9))

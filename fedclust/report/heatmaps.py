@@ -24,6 +24,7 @@ from fedclust.report.statistics.separation import separation
 _PER_ROW = 4
 MOST_PANELS = 12
 _MOST_CLUSTERS = 30  # a method with a model per client has no table worth drawing
+_MOST_ROWS = 15  # whose numbers can be read
 _LETTERS, _LINE = 12.5, 0.15  # letters of a title to the inch; inches of a further line
 _PIXELS = 600  # larger matrices are averaged over blocks
 
@@ -164,7 +165,8 @@ def _contingency(
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     axes.grid(visible=False)
     axes.set_xticks(range(len(groups)), [str(g) for g in groups])
-    axes.set_yticks(range(len(labels)), [str(label) for label in labels])
+    every = math.ceil(len(labels) / _MOST_ROWS)  # of more rows the names lie on each other
+    axes.set_yticks(range(0, len(labels), every), [str(label) for label in labels[::every]])
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)
@@ -172,7 +174,7 @@ def _contingency(
     axes.set_yticks(np.arange(1, len(labels)) - 0.5, minor=True)
     axes.grid(which="minor", color=style.PAPER, linewidth=1.5)
     axes.tick_params(which="minor", length=0)
-    if table.size <= 200:
+    if table.size <= 200 and every == 1:
         for (row, column), number in np.ndenumerate(table):
             colour = (
                 style.PAPER if share[row, column] > 0.55 else style.INK if number else "#B0B7C3"

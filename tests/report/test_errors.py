@@ -129,6 +129,10 @@ def test_no_share_of_a_score_below_zero_is_shown(monkeypatch: pytest.MonkeyPatch
         for setting in ("one", "two")
         for name, value in (("oracle", -1.0), ("a", -2.0))
     ]
+    fedavg = [arm("fedavg", [[-3.0]], setting, "r2") for setting in ("one", "two")]
+    over = overall_table(Spec(metric="r2"), [*arms, *fedavg])
+    assert over is not None
+    assert over.columns[2] == "IQM of R² above fedavg"
     assert relative_table(Spec(metric="r2"), arms) is None  # a figure of nothing cannot be drawn
     table = comparison_table(Spec(metric="r2"), arms)
     assert table is not None

@@ -57,3 +57,11 @@ def test_groups_and_classes_have_the_names_that_the_data_give_them(tmp_path: Pat
     assert [text.get_text() for text in figure.legends[0].get_texts()] == shown
     scores._name_classes(axes, called(arm, "classes"), 2)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["no", "yes"]
+
+
+def test_the_rows_of_many_clusters_are_named_where_there_is_room() -> None:
+    for rows, named, numbers in ((15, 15, 30), (16, 8, 0)):
+        axes = Figure().subplots()
+        table = np.ones((rows, 2), dtype=np.int64)
+        heatmaps._contingency(axes, table, np.arange(rows), np.arange(2))
+        assert (len(axes.get_yticklabels()), len(axes.texts)) == (named, numbers)

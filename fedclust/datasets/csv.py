@@ -185,7 +185,7 @@ def csv_table(
     Columns(what=f"{what}: {path}", names=[n for n in given if n], read=_nothing, size=0)
     names = list(pd.read_csv(path, nrows=0, **how).columns)
     if len(names) == 1 and needed[0] not in names:
-        other = next((sign for sign in ";\t|" if sign in names[0]), None)
+        other = next((sign for sign in ";\t|," if sign in names[0]), None)
         if other is not None:
             raise DataError(
                 f"{what}: {path} has a single column, {shown(names[0])}: dataset.separator="

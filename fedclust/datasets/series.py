@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ import numpy as np
 
 from fedclust.core.types import Dataset
 from fedclust.datasets.checks import read
+from fedclust.datasets.columns import few
 from fedclust.datasets.csv import check_signs, csv_table
 from fedclust.datasets.windows import Values, Windows
 from fedclust.helpers.errors import DataError
@@ -67,7 +68,21 @@ class Series(Windows):
         series = [self._values(client, tables[client]) for client in clients]
         groups = self.group and [self._group(client, tables[client]) for client in clients]
         scaled = self.normalise == "mean_std"
-        return self.cut(Path(self.path).stem, series, clients, groups or None, scaled=scaled)
+        made = self.cut(Path(self.path).stem, series, clients, groups or None, scaled=scaled)
+        return replace(made, remarks=self._passed_over())
+
+    def _passed_over(self) -> tuple[str, ...]:
+        """A remark on what lies in the folder and is no series, hidden things aside."""
+        path = Path(self.path)
+        others = sorted(
+            one.name
+            for one in (path.iterdir() if path.is_dir() else ())
+            if not one.name.startswith(".") and one.suffix.lower() not in _ENDS
+        )
+        if not others:
+            return ()
+        kinds = " or ".join(_ENDS)
+        return (f"series: {path}: passed over what is no {kinds} file: {few(others)}",)
 
     def _tables(self) -> dict[str, Any]:
         """The rows of every client, each with its place in the file."""

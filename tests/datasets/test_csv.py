@@ -240,6 +240,7 @@ def test_whole_numbers_of_any_length_are_read(path: Path) -> None:
         ("", {}, "cannot read"),
         ("\x00\x01\x02\n\x00,,,", {}, "no column label"),
         ("a;label\n1;2\n", {}, "has a single column, a;label: dataset.separator=';' reads it"),
+        ("a,label\n1,2\n", {"separator": ";"}, "column, a,label: dataset.separator=',' reads it"),
         ('age,label\n1,"2\n', {}, "cannot read"),
     ],
 )

@@ -162,6 +162,11 @@ def test_odd_files_neither_lose_nor_multiply_nor_shift_rows(tmp_path: Path) -> N
     options = SMALL | {"time": "hour", "separator": ";", "decimal": ","}
     data = Series(path=str(tmp_path / "0"), **options).load()
     assert data.names.clients == ("0", "1")
+    assert not data.remarks
+    for name in ("2.csv.gz", "3.xlsx"):
+        (tmp_path / "0" / name).touch()
+    (remark,) = Series(path=str(tmp_path / "0"), **options).load().remarks
+    assert remark.endswith("is no .csv or .parquet file: 2.csv.gz, 3.xlsx")
     assert torch.equal(data.y_train, expected.y_train.repeat(2, 1))
     with pytest.raises(DataError, match=r"column, hour;value: dataset.separator=';' reads it"):
         Series(path=str(tmp_path / "0"), time="hour", **SMALL).load()

@@ -27,7 +27,7 @@ from fedclust.engines.fused.weights import Weight
 
 # of the multiplications, beyond which the smaller products are not worth their overhead
 _GAIN = 0.8
-_LANES = 16  # numbers of a vector of compiled code
+_LANES = 16  # numbers of the widest vectors of compiled code, so that all machines choose alike
 
 
 def pays(

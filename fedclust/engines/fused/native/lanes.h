@@ -1,4 +1,5 @@
-/* Numbers in vectors of LANES, 16 unless the file says otherwise, and the loss of a batch over them. */
+/* Numbers in vectors of LANES, those of a register unless the file says otherwise (compilers keep wider ones in memory,
+   which is four times slower), and the loss of a batch over them. */
 
 #ifndef LANES_H
 #define LANES_H
@@ -13,7 +14,13 @@
 #endif
 
 #ifndef LANES
+#if defined(__AVX512F__)
 #define LANES 16
+#elif defined(__AVX__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
 #endif
 #define ALWAYS static inline __attribute__((always_inline))
 typedef float vec __attribute__((vector_size(4 * LANES), may_alias));

@@ -16,7 +16,7 @@
    else:    layer 0 has the examples for h, and c = W^T.
 
    Examples are read as they are stored, and nothing of a row leaves the cache between its first step and its last.
-   Outputs lie in vectors of 16, filled up with zeros, those of the last layer with logits so low that they count for
+   Outputs lie in vectors, filled up with zeros, those of the last layer with logits so low that they count for
    nothing. All products are one tile of code: a few rows of factors, number by number, times vectors that lie one
    after the other.
 
@@ -29,8 +29,8 @@
 #define TALL 7
 #define WIDE 4
 #else
-#define TALL 4
-#define WIDE 1
+#define TALL 6
+#define WIDE 2
 #endif
 
 typedef struct {
@@ -54,7 +54,7 @@ typedef struct {
 #define FINISHED (4 * TALL)
 #define TURNED 4
 
-/* A layer of one row; v = ceil(o / 16), w = ceil(i / 16). */
+/* A layer of one row; v = ceil(o / LANES), w = ceil(i / LANES). */
 typedef struct {
   vec *c, *u, *anchor;              /* [o, w], of layer 0 [k, v], in the span [n, v] and no anchor */
   vec *turned;                      /* [i, v] the weights' transpose, as a factor; of layer 0 nothing */
@@ -73,13 +73,13 @@ typedef struct {
   Part *part;      /* [layers] */
   vec *filled;     /* [v] of the last layer: 0 for a class, a very low logit in place of a missing one */
   const float **x; /* rows of factors */
-  vec *examples;   /* [n, ceil(k / 16)] of a row in the span, or [B, ceil(k / 16)] a batch */
-  vec *gram;       /* [n, ceil(n / 16)] their products with each other, */
+  vec *examples;   /* [n, ceil(k / LANES)] of a row in the span, or [B, ceil(k / LANES)] a batch */
+  vec *gram;       /* [n, ceil(n / LANES)] their products with each other, */
   vec *out[3];     /* and [n, v] with the weights of layer 0 as they were, the anchor and the momentum */
   vec *across;     /* [k, TURNED] examples turned over, */
   vec *out_across; /* [o, TURNED] what the layer gives of them, */
-  vec *start;      /* [o, ceil(k / 16)] and its weights where factors are rounded */
-  vec *finished;   /* [FINISHED, ceil(k / 16)] some of the weights at the end */
+  vec *start;      /* [o, ceil(k / LANES)] and its weights where factors are rounded */
+  vec *finished;   /* [FINISHED, ceil(k / LANES)] some of the weights at the end */
   Batch batch;
 } Room;
 
@@ -108,11 +108,11 @@ ALWAYS void tile(const int P, const int N, vec *to, int64_t pitch, const float *
 
 #define OF_HEIGHT(P, N) \
   case P: tile(P, N, to + p * pitch + n, pitch, x + p, every, k, c + n, v, kept, factor); break;
+#define UP_TO_SIX(N) OF_HEIGHT(1, N) OF_HEIGHT(2, N) OF_HEIGHT(3, N) OF_HEIGHT(4, N) OF_HEIGHT(5, N) OF_HEIGHT(6, N)
 #if TALL == 7
-#define HEIGHTS(N) \
-  OF_HEIGHT(1, N) OF_HEIGHT(2, N) OF_HEIGHT(3, N) OF_HEIGHT(4, N) OF_HEIGHT(5, N) OF_HEIGHT(6, N) OF_HEIGHT(7, N)
+#define HEIGHTS(N) UP_TO_SIX(N) OF_HEIGHT(7, N)
 #else
-#define HEIGHTS(N) OF_HEIGHT(1, N) OF_HEIGHT(2, N) OF_HEIGHT(3, N) OF_HEIGHT(4, N)
+#define HEIGHTS(N) UP_TO_SIX(N)
 #endif
 #define ROWS(N) \
   switch (high) { HEIGHTS(N) }
@@ -134,7 +134,10 @@ static void product_into(vec *to, int64_t pitch, const float *const *x, int64_t 
         default: ROWS(4)
       }
 #else
-      ROWS(1)
+      if (v - n == 1)
+        ROWS(1)
+      else
+        ROWS(2)
 #endif
       p += high;
     }

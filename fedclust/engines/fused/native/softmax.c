@@ -12,7 +12,7 @@
    rounds: the factors of every product are rounded to bfloat16; sums, weights and coefficients are not.
 
    Examples are read as they are stored, once, and nothing of a row leaves its core's cache before the last step.
-   Features lie in vectors of 16, filled up with zeros; classes too, with logits so low that they count for nothing. */
+   Features lie in vectors, filled up with zeros; classes too, with logits so low that they count for nothing. */
 
 #include "rows.h"
 
@@ -23,7 +23,7 @@ typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4)
 #define SIDE 5
 #define WIDE 4
 #else
-#define SIDE 2
+#define SIDE 3
 #define WIDE 2
 #endif
 
@@ -71,7 +71,7 @@ ALWAYS void mixed(const int Q, const int N, float *to, int64_t stride, const flo
 #if SIDE == 5
 #define EACH(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5)
 #else
-#define EACH(CASE) CASE(1) CASE(2)
+#define EACH(CASE) CASE(1) CASE(2) CASE(3)
 #endif
 /* Of `left` rows, how many the next tile takes, so that tiles are of like height. */
 static inline int64_t part(int64_t left) {

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.core.task import Score, Targets
+from fedclust.helpers.errors import ConfigError
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[Any]  # targets
@@ -272,9 +273,21 @@ NAMES = tuple(name for name, one in MEASURES.items() if one.function is not None
 def taken(
     measure: Measure, targets: Numbers, predictions: Floats, client: NDArray[np.int64]
 ) -> float:
-    """The score of some examples; NaN where a prediction is not finite."""
+    """The score of some examples; NaN where a prediction is not finite.
+
+    Raises:
+        ConfigError: a score of a user's own returns no number.
+    """
     if not np.isfinite(predictions).all():
         return math.nan
     with warnings.catch_warnings():  # of scikit-learn, of what is not defined
         warnings.simplefilter("ignore")
-        return float(measure(targets, predictions, client))
+        found: Any = measure(targets, predictions, client)
+    try:
+        return float(found)
+    except (TypeError, ValueError) as error:
+        shape = f" of shape {found.shape}" if isinstance(found, np.ndarray) else ""
+        raise ConfigError(
+            f"scores: {measure.about.name} returned a {type(found).__name__}{shape}: a number is "
+            "needed, nan where it is not defined"
+        ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn import metrics
 
 from fedclust.core.types import Predictions
+from fedclust.helpers.errors import ConfigError
 from fedclust.scores.judged import judged
 from fedclust.scores.measure import MEASURES, taken
 from fedclust.scores.pictures import calibration, confusion, residuals, roc
@@ -133,6 +135,16 @@ def test_targets_that_vary_little_around_a_large_number_have_r2() -> None:
     at = np.array([[0.0], [1.0], [2.0], [3.0]])
     # 1 - 4 * 0.25 / (2.25 + 0.25 + 0.25 + 2.25)
     assert score("r2", 1e8 + at, 1e8 + at + 0.5) == pytest.approx(0.8, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [(None, "a NoneType"), (np.zeros(2), r"a ndarray of shape \(2,\)"), ("much", "a str")],
+)
+def test_a_score_that_returns_no_number_is_named(returned: Any, words: str) -> None:
+    own = replace(MEASURES["mae"], function=lambda *_: returned)
+    with pytest.raises(ConfigError, match=f"scores: mae returned {words}: a number is needed"):
+        taken(own, NUMBERS, SAID_NUMBERS, np.zeros(len(NUMBERS), np.int64))
 
 
 def test_over_clients() -> None:

@@ -122,6 +122,8 @@ class Overtakes(Pair):
 
     def verdict(self, values: Sequence[NDArray[np.float64]]) -> Verdict:
         """The verdict on the values of `left` and `right` at both rounds, [2, S] each."""
+        sign = -1.0 if METRICS[self.metric].better == "lower" else 1.0
+        values = [sign * one for one in values]
         lead = np.nanmean(values[0] - values[1], axis=1)
         unit = " points" if in_percent(self.metric) else ""
         factor = 100 if unit else 1

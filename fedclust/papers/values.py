@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import counted, require
+from fedclust.metrics import METRICS
 from fedclust.papers.published import limit, rounding
 from fedclust.papers.statements import (
     NOT_OVER,
@@ -25,10 +26,15 @@ from fedclust.report.formats import factor, show
 from fedclust.report.reference import Verdict
 
 
+def sign_of(metric: str) -> float:
+    """1 where more of a metric is better, else -1."""
+    return -1.0 if METRICS[metric].better == "lower" else 1.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reaches(Single):
-    """An arm reaches a value by a round; one later still holds, since figures are read by
-    eye.
+    """An arm reaches a value, or falls to it where less is better, by a round; one later still
+    holds, since figures are read by eye.
     """
 
     kind: ClassVar[str] = "reaches"
@@ -43,13 +49,16 @@ class Reaches(Single):
         if common is None:
             return unknown(claimed, f"{self.metric} not recorded")
         rounds, values = common
-        reached = np.flatnonzero(np.nanmean(values[0], axis=1) >= self.value)
+        sign = sign_of(self.metric)
+        values = [sign * one for one in values]
+        value = sign * self.value
+        reached = np.flatnonzero(np.nanmean(values[0], axis=1) >= value)
         if not len(reached) and rounds[-1] + 1 < self.round:
             return unknown(claimed, f"not run to round {self.round}")
         never = f"not in {counted(int(rounds[-1]) + 1, 'round')}"
         measured = f"round {rounds[reached[0]] + 1}" if len(reached) else never
         late = rounds <= self.round  # 0-based rounds: up to one round late
-        return judged(claimed, measured, lambda v: bool((v[0][late] >= self.value).any()), values)
+        return judged(claimed, measured, lambda v: bool((v[0][late] >= value).any()), values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +137,8 @@ class FewerRounds(Pair):
         return judged(claimed, measured, lambda v: reduction(v) >= self.percent - 0.5, values)
 
     def _first(self, rounds: NDArray[np.int64], mean: NDArray[np.float64]) -> int | None:
-        reached = np.flatnonzero(mean >= self.value)
+        sign = sign_of(self.metric)
+        reached = np.flatnonzero(sign * mean >= sign * self.value)
         return int(rounds[reached[0]]) + 1 if len(reached) else None
 
 
@@ -170,18 +180,19 @@ class Gain(Pair):
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
         pick = Arm.counted if self.score == "max" else Arm.curve
+        best = np.fmax if sign_of(self.metric) > 0 else np.fmin
         common = matched(arms, self.metric, pick)
         if common is None:
             return unknown(self._claimed, f"no common rounds with {self.metric}")
         if not all(arm.finished for arm in arms):
             return unknown(self._claimed, NOT_OVER)
         return self.verdict(
-            [v[-1:] if self.score == "last" else np.fmax.reduce(v, axis=0)[None] for v in common[1]]
+            [v[-1:] if self.score == "last" else best.reduce(v, axis=0)[None] for v in common[1]]
         )
 
     def verdict(self, scores: Sequence[NDArray[np.float64]]) -> Verdict:
         """The verdict on the scores of `left` and `right`, [1, S] each."""
-        unit = factor(self.metric)
+        unit = sign_of(self.metric) * factor(self.metric)
 
         def lead(pair: Sequence[NDArray[np.float64]]) -> float:
             return unit * float(pair[0][0] - pair[1][0])

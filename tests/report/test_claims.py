@@ -62,6 +62,23 @@ def test_arms_that_end_alike_are_shown_as_equal() -> None:
     assert (said.measured, said.holds) == ("a 50.00 % = b 50.00 % > c 25.00 %", False)
 
 
+def test_an_error_reaches_a_value_from_above_and_leads_by_being_less() -> None:
+    low = arm("a", [[0.9], [0.4], [0.5]], metric="test_loss")
+    high = arm("b", [[0.9], [0.8], [0.45]], metric="test_loss")
+    loss = {"metric": "test_loss", "arm": "a", "value": 0.45}
+    assert verdict({"kind": "reaches", **loss, "round": 2}, low) == (True, 1, 1)
+    late = {**loss, "arm": "b"}
+    assert verdict({"kind": "reaches", **late, "round": 1}, high) == (False, 0, 1)
+    pair = {"metric": "test_loss", "left": "a", "right": "b"}
+    swapped = {**pair, "left": "b", "right": "a"}
+    overtakes = {"kind": "overtakes", **swapped, "between": [2, 3]}
+    assert verdict(overtakes, high, low) == (True, 1, 1)
+    fewer = {"kind": "fewer_rounds", **pair, "value": 0.45, "percent": 33}
+    assert verdict(fewer, low, high) == (True, 1, 1)  # round 2 against 3
+    assert verdict({"kind": "gain", **pair, "points": 0}, low, high) == (False, 0, 1)
+    assert verdict({"kind": "gain", **pair, "points": 0, "score": "max"}, low, high) == (True, 1, 1)
+
+
 def test_overtakes_needs_to_be_behind_first() -> None:
     entry = {"kind": "overtakes", "left": "a", "right": "b"}
     assert verdict(entry | {"between": [2, 3]}, LEFT, RIGHT) == (True, 0, 2)

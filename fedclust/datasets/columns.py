@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -177,11 +178,13 @@ class Columns:
                 self.remarks.append(f"{self.what}, column {name}: {one!r} is a name like any other")
         alike: dict[str, list[str]] = {}
         for one in names:
-            alike.setdefault(" ".join(one.casefold().split()), []).append(one)
+            alike.setdefault(_seen(one), []).append(one)
         for same in (same for same in alike.values() if len(same) > 1):
+            bare = {" ".join(one.casefold().split()) for one in same}
+            how = "differ in capitals or blanks only" if len(bare) == 1 else "look alike"
             self.remarks.append(
-                f"{self.what}, column {name}: {' and '.join(map(repr, same))} differ in capitals "
-                "or blanks only, and count as different"
+                f"{self.what}, column {name}: {' and '.join(map(repr, same))} {how}, and count as "
+                "different"
             )
         return torch.from_numpy(codes.reshape(-1).astype(np.int64)), names
 
@@ -201,6 +204,12 @@ class Owners:
     names: tuple[str, ...] = ()
     group: Tensor | None = None
     groups: tuple[str, ...] = ()
+
+
+def _seen(name: str) -> str:
+    """What tells a name from others at sight: no capitals, blanks, or ways to write a letter."""
+    letters = unicodedata.normalize("NFKC", name.casefold())
+    return " ".join("".join(one for one in letters if unicodedata.category(one) != "Cf").split())
 
 
 def listed(columns: str | Sequence[str] | None) -> list[str]:

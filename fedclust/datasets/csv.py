@@ -121,6 +121,19 @@ class Csv:
             )
         return torch.from_numpy(values == "test")
 
+    def _is_number(self, name: str, texts: Any) -> bool:
+        """Whether all texts of a column are numbers, and none of a client or group is that of
+        another, as ward 1.10 and ward 1.1 are.
+        """
+        import pandas as pd
+
+        if not texts.str.fullmatch(_USUAL).all():
+            return False
+        if name in listed(self.label):
+            return True
+        plain = texts.drop_duplicates().str.replace(r"\.0+$", "", regex=True)
+        return bool(pd.to_numeric(plain).nunique() == plain.nunique())
+
     def _table(self, path: Path, used: Sequence[str], words: Sequence[str]) -> Columns:
         """The columns of a file, among them those of `used`; of a CSV those of `words` are text, in
         which 07 is not 7 and NA is a name, unless all of one are numbers written as usual.
@@ -149,7 +162,7 @@ class Csv:
                 known = columns.trimmed(name, table[name].to_numpy())
                 table[name] = pd.Series(known, index=table.index, dtype=object)
                 table.loc[table[name] == "", name] = None
-                if table[name].dropna().str.fullmatch(_USUAL).all():
+                if self._is_number(name, table[name].dropna()):
                     table[name] = pd.to_numeric(table[name])
         return columns
 

@@ -226,7 +226,10 @@ def _repeats(one: _Column, label: Array) -> bool:
         return bool((np.abs(off @ both) > (1 - 1e-9) * sizes).any() and (sizes > 0).all())
     import pandas as pd
 
-    codes, known = pd.factorize(one.values)
+    try:
+        codes, known = pd.factorize(one.values)
+    except TypeError:  # lists, which are refused later
+        return False
     classes = len(np.unique(label))
     return len(known) == classes == len(np.unique(codes * (label.max() + 1) + label))
 

@@ -395,3 +395,24 @@ def test_hundreds_of_whole_numbers_are_no_classes(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has 390 different whole numbers .* task=regression"):
         loader.load()
     assert loader.load(targets="numbers").y_train.shape == (400, 1)
+
+
+def test_wards_that_numbers_would_merge_are_words_and_names_that_look_alike_are_told(
+    tmp_path: Path,
+) -> None:
+    halves = ROWS // 2
+    wards = load(TABLE.assign(who=["1.10", "1.1"] * halves), tmp_path)
+    assert wards.names.clients == ("1.1", "1.10")
+    assert load(TABLE.assign(who=["2.0", "10"] * halves), tmp_path).names.clients == ("2", "10")
+    assert load(TABLE.assign(who=["2.0", "2"] * halves), tmp_path).names.clients == ("2",)
+    many = ["123456789012345.01", "123456789012345.02"]
+    assert load(TABLE.assign(who=many * halves), tmp_path).names.clients == tuple(many)
+    for other in ("Ko\u0308ln", "Köln\u200b"):
+        (remark,) = load(TABLE.assign(who=["Köln", other] * halves), tmp_path).remarks
+        assert remark.endswith("look alike, and count as different")
+
+
+def test_a_column_of_lists_is_refused_in_one_line(tmp_path: Path) -> None:
+    TABLE.assign(curve=[[1.0, 2.0]] * ROWS).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"has \[1. 2.\] in column curve, row 1: features must be"):
+        Csv(path=str(tmp_path / "t.parquet"), client="who").load()

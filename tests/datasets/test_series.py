@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 import torch
 
+from fedclust.config.build import federate
 from fedclust.core.federation import build
 from fedclust.datasets.series import Series
 from fedclust.helpers.errors import DataError
 from fedclust.partitions.natural import Natural
+from fedclust.tasks.regression import Regression
 
 SMALL: dict[str, Any] = {"length": 4, "horizon": 2, "stride": 1}
 
@@ -208,3 +210,15 @@ def test_a_constant_fraction_is_not_scaled_by_its_rounding(tmp_path: Path) -> No
     data = Series(path=str(tmp_path), features=["tariff"], **SMALL).load()
     assert data.x_train[:, 0, 1].abs().max() < 1e-6
     assert data.x_test[:, 0, 1].max() == pytest.approx(0.2)
+
+
+def test_targets_of_a_counter_keep_their_differences(tmp_path: Path) -> None:
+    readings = 1e9 + np.arange(100.0)  # float32 has steps of 64 there
+    pd.DataFrame({"value": readings}).to_csv(tmp_path / "a.csv", index=False)
+    data = Series(path=str(tmp_path), **SMALL).load()
+    assert data.y_train[3].tolist() == [1e9 + 7, 1e9 + 8]
+    assert data.y_test.dtype == torch.float64
+    (fed,) = federate(data, Natural(), [0], torch.device("cpu"), task=Regression()).values()
+    steps = fed.pool.y[fed.train.index.long()][:, 0].diff()  # standardised
+    torch.testing.assert_close(steps, steps[:1].expand_as(steps), rtol=1e-4, atol=1e-6)
+    assert float(steps[0]) > 0

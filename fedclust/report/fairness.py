@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -112,9 +113,12 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
     where no run kept the test results of its clients.
     """
     served = {arm.label: by_seed for arm in arms if (by_seed := _by_seed(arm))}
-    shown = [arm for arm in arms if arm.label in served]
-    if not shown:
+    heads = [headline_of(arm.run.curves) for arm in arms if arm.label in served]
+    if not heads:
         return None
+    own = Counter(heads).most_common(1)[0][0]  # of jobs of several tasks, the one that most have
+    served = {k: v for (k, v), head in zip(served.items(), heads, strict=True) if head == own}
+    shown = [arm for arm in arms if arm.label in served]
     # training alone in the same setting, and with the same options behind the algorithm's name
     alone = {_beside(arm): served[arm.label] for arm in shown if arm.algorithm == _ALONE}
     values: dict[tuple[str, str], NDArray[np.float64]] = {}
@@ -124,7 +128,6 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
             every = [measure(own, others.get(s)) for s, own in served[arm.label].items()]
             values[arm.label, name] = np.array([value for value in every if value == value])
     kept = [name for name in _MEASURES if any(len(values[arm.label, name]) for arm in shown)]
-    own = headline_of(shown[0].run.curves)
     for name in ("worst tenth",) if own in METRICS and METRICS[own].better == "lower" else ():
         for arm in shown:
             values[arm.label, name] *= -1

@@ -229,6 +229,8 @@ def _spread(record: Mapping[str, Any], split: str) -> Cell:
 
 
 def _range(record: Mapping[str, Any], what: str) -> Cell:
+    if f"{what} mean" not in record:  # a task without classes beside one that has them
+        return Cell(text="–")
     mean, least, most = (record[f"{what} {name}"] for name in ("mean", "min", "max"))
     if most <= least:
         return Cell(text=f"{mean:g}")

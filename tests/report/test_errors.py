@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -14,6 +15,7 @@ from fedclust.report.against_best import rule, standings
 from fedclust.report.arms import Arm
 from fedclust.report.comparison import comparison_table, overall_table
 from fedclust.report.curves import axis_of, draw_curve
+from fedclust.report.fairness import fairness_table
 from fedclust.report.federations import federation_table
 from fedclust.report.formats import decimals
 from fedclust.report.headline import headline
@@ -148,6 +150,35 @@ def test_a_guess_that_beats_methods_is_told_by_setting() -> None:
     guess, worse = trivial_notes(Spec(metric="mae"), arms)
     assert guess.endswith("most often: x, y: 1.500; x, z: 2.500.")
     assert worse == "Worse than this guess at the end: a, x, y; b, x, y."
+
+
+def test_jobs_of_several_tasks_are_reported_and_not_compared_in_fairness() -> None:
+    sizes = {"total": 8, "mean": 4.0, "std": 1.0, "min": 3, "max": 5}
+    seed = {"clients": 2, "groups": 0, "train": sizes, "test": sizes, "examples": {}}
+    classes = {**seed, "classes": {"mean": 2.0, "min": 2, "max": 2}}
+    arms = [arm("a", [[0.5]]), arm("b", [[1.0]], "numbers"), arm("c", [[0.5]], "x", "accuracy")]
+    for one, about in zip(arms, (seed, seed, classes), strict=True):
+        (name, *_) = one.run.curves
+        curves = {**one.run.curves, f"{name}_client_mean": one.run.curves[name]}
+        rows = {"seed": 0, "client": [0, 1], "group": -1, "label": 0, "correct": 1}
+        final = pd.DataFrame({**rows, "test_count": 4, "mae": [0.25, 0.75]})
+        if name == "accuracy":
+            final = final.drop(columns="mae")
+        one.run.__dict__.update(
+            curves=curves,
+            final_clients=final,
+            federation={"parameters": 3, "seeds": {"0": about}},
+            status={"seeds": {"0": "ok"}},
+            config={"seeds": [0]},
+        )
+    table = federation_table(Spec(metric="mae"), arms)
+    assert table is not None
+    heads = table.columns.index("classes per client")
+    assert [row[heads].text for row in table.rows] == ["–", "–", "2"]
+    fair = fairness_table(arms)
+    assert fair is not None
+    assert "mae" in fair.title
+    assert [row[0].text for row in fair.rows] == ["a", "b, numbers"]
 
 
 def test_losses_of_numbers_are_no_nats() -> None:

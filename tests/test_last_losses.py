@@ -124,7 +124,10 @@ def test_a_seed_that_continues_asks_when_it_would_have_asked_anyway(asked: list[
     again.resume(2, saved)
     again.serve_again()
     asked.clear()
-    expected, found = whole.step(evaluated=True), again.step(evaluated=True)
+    expected, found = (
+        whole.step(evaluated=True),
+        again.step(evaluated=True),
+    )
     assert asked == [CLIENTS] * 2  # each for serving, neither to begin with
     assert expected.evaluation is not None
     assert found.evaluation is not None

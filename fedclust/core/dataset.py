@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from torch import Tensor
+
+from fedclust.helpers.errors import printable
 
 
 class View(Protocol):
@@ -52,6 +54,11 @@ class Names:
     clients: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Names are shown and written as text, so what is none in them is replaced."""
+        for one in fields(self):
+            object.__setattr__(self, one.name, tuple(map(printable, getattr(self, one.name))))
 
     def told(self, most: int = 12) -> list[str]:
         """What there is, in words: "2 classes (no, yes)"; so many names of each at most."""

@@ -273,7 +273,8 @@ class Classification(Task):
 
     def encoded(self, y: Tensor, targets: int) -> Tensor:
         """One for the class; a guess is the class that most have."""
-        return F.one_hot(y, targets).double()
+        zeros = y.new_zeros((*y.shape, targets), dtype=torch.float64)
+        return zeros.scatter_(-1, y.unsqueeze(-1), 1.0)
 
 
 def reduced(each: Tensor, reduction: Reduction) -> Tensor:

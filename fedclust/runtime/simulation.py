@@ -89,7 +89,7 @@ class Simulation:
         rnd, _ = _without_validation(self._before)
         self._served(SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses), rnd)
 
-    def step(self, evaluated: bool, predicted: bool) -> Step:
+    def step(self, evaluated: bool, predicted: bool = False) -> Step:
         """One round: what it cost, the test results where the round is evaluated, and then what is
         said of every example where it is `predicted`.
         """

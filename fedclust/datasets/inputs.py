@@ -25,6 +25,7 @@ _KEY = re.compile(r"(?i:(.*[^a-z])?(id|key|nr|no|number|uuid))|.*[a-z](Id|ID)")
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?")
 _COMMA = re.compile(r"[-+]?\d*,\d+")
 _FEWEST = 20  # rows from which on a column that counts them, or equals the label, is no accident
+_OFTEN = 8  # rows of a word, on average, from which on its having one class is no accident
 _MOST = 100  # different words that a column of categories may hold
 
 
@@ -256,10 +257,20 @@ def _tell(table: Columns, columns: Sequence[_Column], label: Array) -> None:
                 for k in np.unique(label)
             )
             if len(ends) > 1 and all(a[1] < b[0] for a, b in pairwise(ends)):
-                table.remarks.append(
-                    f"{table.what}: column {one.name}, an input, alone tells the classes apart; if "
-                    f"the label was made of it, dataset.exclude=[{one.name}] leaves it out"
-                )
+                table.remarks.append(_telling(table, one))
+        elif label.ndim == 1 and one.is_words and not one.gaps.any():
+            words = [str(value).strip() for value in one.values]
+            known, classes = len(set(words)), len(np.unique(label))
+            often = known <= rows / _OFTEN  # else each has a class by accident
+            if often and classes > 1 and known == len(set(zip(words, label, strict=True))):
+                table.remarks.append(_telling(table, one))
+
+
+def _telling(table: Columns, one: _Column) -> str:
+    return (
+        f"{table.what}: column {one.name}, an input, alone tells the classes apart; if the label "
+        f"was made of it, dataset.exclude=[{one.name}] leaves it out"
+    )
 
 
 def _check(table: Columns, columns: Sequence[_Column], wanted: Wanted) -> None:

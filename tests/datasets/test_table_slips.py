@@ -416,3 +416,12 @@ def test_a_column_of_lists_is_refused_in_one_line(tmp_path: Path) -> None:
     TABLE.assign(curve=[[1.0, 2.0]] * ROWS).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"has \[1. 2.\] in column curve, row 1: features must be"):
         Csv(path=str(tmp_path / "t.parquet"), client="who").load()
+
+
+def test_words_that_alone_tell_the_classes_apart_are_named(tmp_path: Path) -> None:
+    made = [f"{'ill' if y else 'well'} {i % 2}" for i, y in enumerate(TABLE["label"])]
+    (remark,) = load(TABLE.assign(made=made), tmp_path, categories="onehot").remarks
+    assert "column made, an input, alone tells the classes apart; if the label was" in remark
+    for plain in (["well 0", *made[1:]], [f"w{i // 2}" for i in range(ROWS)]):
+        other = TABLE.assign(made=plain, label=[1, *TABLE["label"][1:]])
+        assert not load(other, tmp_path, categories="onehot").remarks

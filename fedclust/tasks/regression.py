@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fedclust.core.types import Dataset
 
+_MOST = 1e15  # standard deviations; the square of an error must fit into float32
 _PARTS = ("absolute_error", "squared_error", "target", "squared_target")
 
 
@@ -66,7 +67,8 @@ class Regression(Task):
         """See `Task`; mean and standard deviation of every target.
 
         Raises:
-            DataError: targets are no numbers, not finite, or all training targets are equal.
+            DataError: targets are no numbers, not finite, or too far apart for float32, or all
+                training targets are equal.
         """
         check_targets(dataset, self.targets)
         train, test = (
@@ -75,14 +77,22 @@ class Regression(Task):
         if not bool(torch.isfinite(train).all()) or not bool(torch.isfinite(test).all()):
             raise DataError(f"{dataset.name}: targets are not finite: replace them in the file")
         mean, scale = train.mean(0), train.std(0, correction=0)
-        if not bool((scale > 0).all()):
-            equal, several = int(scale.argmin()), len(scale) > 1
+        same = (train == train[0]).all(0)
+        if bool(same.any()):
+            equal, several = int(same.int().argmax()), len(scale) > 1
             which = f" in number {equal} of 0 to {len(scale) - 1}" if several else ""
             raise DataError(
                 f"{dataset.name}: all training targets are {float(train[0, equal])}{which}, so "
                 f"there is nothing to learn: {'leave it out' if several else 'give others'}"
             )
         first, second = (((y - mean) / scale).float() for y in (train, test))
+        for y, standard in ((train, first), (test, second)):
+            if len(y) and not bool((standard.abs() < _MOST).all() & scale.isfinite().all()):
+                reach = float(y.abs().max())
+                raise DataError(
+                    f"{dataset.name}: targets reach {reach:.3g}, which float32 cannot hold beside "
+                    "the others: replace what stands for a gap, or give another unit"
+                )
         return self._with(_mean=mean, _scale=scale), as_targets(dataset, first, second)
 
     def loss(self, outputs: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:

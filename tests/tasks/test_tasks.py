@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -222,6 +223,15 @@ def test_numbers_that_teach_nothing_are_refused() -> None:
     dataset.y_test[3] = torch.inf
     with pytest.raises(UserError, match="not finite"):
         federate(dataset, IID(num_clients=2), [0], CPU, task=Regression())
+
+
+@pytest.mark.parametrize(("rows", "value"), [("y_train", 1e300), ("y_test", 1e38)])
+def test_numbers_too_far_apart_for_float32_are_refused(rows: str, value: float) -> None:
+    dataset = dataset_for(Regression())
+    getattr(dataset, rows)[3, 0] = value
+    reach = re.escape(f"targets reach {value:.3g}, which float32 cannot hold")
+    with pytest.raises(UserError, match=reach):
+        Regression().fit(dataset)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedclust.metrics import METRICS
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_HUGE = 1e12  # with more digits than these nobody counts them
 _MOST_DECIMALS = 15  # as many as floats tell apart
 _TITLES = {
     "accuracy": "Test accuracy",
@@ -105,11 +106,14 @@ def in_bytes(value: float) -> str:
 
 
 def plus_minus(values: NDArray[np.float64], digits: int = 2) -> str:
-    """`mean ± std` (ddof=0) of the seeds, without ± for one seed, a dash for none."""
+    """`mean ± std` (ddof=0) of the seeds, without ± for one seed, a dash for none; what has
+    exploded with an exponent.
+    """
     if not len(values):
         return "–"
-    mean = f"{values.mean():.{digits}f}"
-    return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean
+    form = ".3e" if _HUGE <= abs(values.mean()) < np.inf else f".{digits}f"
+    mean = f"{values.mean():{form}}"
+    return f"{mean} ± {values.std():{form}}" if len(values) > 1 else mean
 
 
 def listed(names: Collection[str], most: int, between: str = ", ") -> str:

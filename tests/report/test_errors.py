@@ -17,7 +17,7 @@ from fedclust.report.comparison import comparison_table, overall_table
 from fedclust.report.curves import axis_of, draw_curve
 from fedclust.report.fairness import fairness_table
 from fedclust.report.federations import federation_table
-from fedclust.report.formats import decimals
+from fedclust.report.formats import decimals, plus_minus
 from fedclust.report.headline import headline
 from fedclust.report.panels import heat
 from fedclust.report.pivot import Pivot
@@ -62,6 +62,11 @@ def test_every_table_has_four_digits_of_an_error_whatever_its_unit(unit: float) 
     table = comparison_table(spec, arms)
     assert table is not None
     assert [row[1].text for row in table.rows] == ["best", f"+{0.125 * unit:.{plain}f}"]
+
+
+def test_an_error_that_has_exploded_has_an_exponent() -> None:
+    assert plus_minus(np.array([1.5e18, 2.5e18]), 0) == "2.000e+18 ± 5.000e+17"
+    assert plus_minus(np.array([1.5e9, 2.5e9]), 0) == "2000000000 ± 500000000"
 
 
 def test_a_score_near_zero_of_which_more_is_better_has_four_decimals(

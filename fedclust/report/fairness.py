@@ -117,8 +117,8 @@ def fairness_table(arms: Sequence[Arm]) -> Table | None:
     if not heads:
         return None
     own = Counter(heads).most_common(1)[0][0]  # of jobs of several tasks, the one that most have
-    served = {k: v for (k, v), head in zip(served.items(), heads, strict=True) if head == own}
-    shown = [arm for arm in arms if arm.label in served]
+    shown = [a for a in arms if a.label in served and headline_of(a.run.curves) == own]
+    served = {arm.label: served[arm.label] for arm in shown}
     # training alone in the same setting, and with the same options behind the algorithm's name
     alone = {_beside(arm): served[arm.label] for arm in shown if arm.algorithm == _ALONE}
     values: dict[tuple[str, str], NDArray[np.float64]] = {}

@@ -163,7 +163,8 @@ def _draws_tests(config: DictConfig) -> bool:
     share, seed = (
         OmegaConf.select(config, f"dataset.{key}") for key in ("test_share", "data_seed")
     )
-    return bool(share) and seed is None and "data_seed" in config.dataset
+    named = any(config.dataset.get(key) is not None for key in ("split", "test"))
+    return bool(share) and seed is None and "data_seed" in config.dataset and not named
 
 
 def _own_keys(given: Sequence[str]) -> tuple[int | None, list[int], list[str]]:

@@ -14,9 +14,10 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from fedclust.__main__ import main
+from fedclust.commands.tune import _draws_tests
 from fedclust.core.calls import SumCall, Sums
 from fedclust.core.types import Dataset
 from fedclust.datasets.digits import Digits
@@ -383,6 +384,22 @@ def test_several_methods_are_a_search_each(fedclust: Callable[..., Any], tmp_pat
     table = pd.read_csv(tmp_path / FOLDER / "report" / "tuning.csv")
     assert table["search"].tolist() == ["fedavg", "local"]
     assert (table["default"] == table["tuned"]).all()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "drawn"),
+    [
+        ({"test_share": 0.2, "data_seed": None, "split": None}, True),
+        ({"test_share": 0.2, "data_seed": 0, "split": None}, False),
+        ({"test_share": 0.2, "data_seed": None, "split": "part"}, False),
+        ({"test_share": 0.2, "data_seed": None, "test": "test"}, False),
+        ({"test_share": 0, "data_seed": None, "test": None}, False),
+    ],
+)
+def test_test_rows_are_drawn_where_the_data_do_not_name_them(
+    dataset: dict[str, Any], drawn: bool
+) -> None:
+    assert _draws_tests(OmegaConf.create({"dataset": dataset})) == drawn
 
 
 @pytest.mark.slow

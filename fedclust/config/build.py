@@ -259,12 +259,15 @@ def _within(part: Any) -> Iterator[Any]:
 def document_scores(task: Task) -> None:
     """Make the numbers of a task known to the recorder and the report."""
     for score in (task.score, *task.beside):
-        forms = [("{}", ""), ("validation_{}", "on validation examples")]
+        forms = [("{}", "")]
         if score is task.score:
             forms.append(("{}_client_mean", "mean over clients"))
             forms.append(("{}_last_local", "participants' own last models"))
         for form, which in forms:
             _document(score, form.format(score.name), f", {which}" * bool(which))
+        text = score.text.replace(" test ", " validation ")
+        held_out = replace(score, text=text, title=f"{score.title}, on validation examples")
+        _document(held_out, f"validation_{score.name}", "")
     changed = "before their data change", "when their data have changed", "since their data changed"
     for name, when in zip(changed_names(task.score.name), changed, strict=True):
         _document(task.score, name, f", of the clients that change, {when}")

@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from fedclust.config.read import read_config
 from fedclust.config.tree import CONF
 
 KEY = "about"
@@ -40,6 +39,5 @@ def is_told(file: Mapping[Any, Any]) -> bool:
 def about(algorithm: str, tree: Path = CONF) -> Mapping[str, Any]:
     """What a method's file in a config tree says by `KEYS`; nothing of methods it does not have."""
     file = tree / "algorithm" / f"{algorithm}.yaml"
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    below = text.partition(f"\n{KEY}:\n")[2]
-    return yaml.safe_load(below) or {}
+    node = read_config(file) if file.is_file() else None
+    return node[KEY] if isinstance(node, dict) and is_told(node) else {}

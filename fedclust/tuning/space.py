@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
     ChoiceSweep,
@@ -25,9 +24,9 @@ from hydra.core.override_parser.types import (
 from omegaconf import DictConfig, OmegaConf
 
 from fedclust.config.about import about
+from fedclust.config.read import read_config
 from fedclust.config.schema import is_setting
 from fedclust.helpers.errors import require
-from fedclust.helpers.files import harmless
 from fedclust.tuning.tuned import with_values
 
 SHARED = "shared"  # the file that is for every method
@@ -240,7 +239,7 @@ def _file(roots: Sequence[Path], name: str) -> list[Override] | None:
     file = next((f for root in roots if (f := root / "space" / f"{name}.yaml").is_file()), None)
     if file is None:
         return None
-    return _sweeps(file, yaml.safe_load(harmless(file).read_text(encoding="utf-8")) or {})
+    return _sweeps(file, read_config(file) or {})
 
 
 def _of_method(roots: Sequence[Path], algorithm: str) -> list[Override]:

@@ -149,6 +149,7 @@ def test_values_are_put_in_and_reach_what_refers_to_them() -> None:
 def test_a_method_of_ones_own_says_what_is_searched(tmp_path: Path) -> None:
     (tmp_path / "algorithm").mkdir()
     own = "defaults: [fedprox, _self_]\nabout:\n  space:\n    algorithm.solver.proximal: 1, 2\n"
+    own += "server_lr: 1.0\n"  # the block need not be the last
     (tmp_path / "algorithm" / "mine.yaml").write_text(own)
     found = space_of(composed("algorithm=fedprox"), "mine", [], [tmp_path, CONF])
     assert found["algorithm.solver.proximal"].words() == "1,2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from fedclust.helpers.errors import require
 from fedclust.metrics import OURS, document, meaning, of_another_task
 from fedclust.metrics.after_change import changed_names
 from fedclust.metrics.recovery import OF_GROUPS
+from fedclust.models.foreign import made_by
 
 _SHARED = ("solver", "cluster_metric", "cluster_method")  # algorithms refer to them
 
@@ -190,7 +191,9 @@ def _computing(
     federations = federate(dataset, partition, seeds, device, config["validation"], task)
     pool = federations[seeds[0]].pool
     outputs = task.width(pool.num_classes)
-    model = objects.make(config["model"], "model", in_shape=pool.shape, num_classes=outputs)
+    model = made_by(
+        partial(objects.make, config["model"], "model", in_shape=pool.shape, num_classes=outputs)
+    )
     how = config["max_rows"], config["precision"]
     engine = make_engine(config["engine"], model, pool, *how)
     return sharded(engine, ranks), federations

@@ -26,7 +26,7 @@ from fedclust.core.verbs import Engine
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream
-from fedclust.models.foreign import Runnable
+from fedclust.models.foreign import Runnable, adopt
 from fedclust.models.params import Layout, layout
 
 R = TypeVar("R")
@@ -49,6 +49,12 @@ def by_rows(
         AlignCall: by_gradients,
         TestCall: test,
     }
+
+
+def adopted(model: nn.Module, pool: Pool) -> Runnable:
+    """A model as engines run it, tried on two examples of the pool, on its device."""
+    two = torch.tensor([0, len(pool.y) - 1], device=pool.x.device)
+    return adopt(model, pool.shape, pool.inputs(two), pool.width).to(pool.x.device)
 
 
 class Computing(Generic[ModelT]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +16,12 @@ from fedclust.engines.fused.cuda import kernels, measured
 from fedclust.engines.fused.native import compiled, gather
 from fedclust.engines.fused.network import obstacle
 from fedclust.engines.loop import LoopEngine
+from fedclust.engines.suits import obstacle_at_once
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import require
 from fedclust.models.sequence import Model
 
+_LOG = logging.getLogger(__name__)
 ENGINES = ("auto", "fused", "vmap", "loop")
 _PRECISIONS = ("highest", "high", "bf16")
 
@@ -84,6 +87,11 @@ def _engine(
     if name == "fused":
         require(not reason, "engine", name, f"{reason}; use engine=auto")
     if reason or name == "vmap":
+        hard = obstacle_at_once(model, pool)
+        require(not hard or name != "vmap", "engine", name, f"{hard}; use engine=auto")
+        if hard:
+            _LOG.info("%s, so engine=loop computes it, one client after the other", hard)
+            return LoopEngine(model, pool)
         return VmapEngine(model, pool, max_rows=max_rows)
     assert isinstance(model, Model), "fused knows the models of fedclust.models only"
     return FusedEngine(model, pool, max_rows=max_rows, precision=precision)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -22,11 +23,14 @@ from fedclust.core.calls import (
     TrainCall,
 )
 from fedclust.core.pool import Pool
-from fedclust.engines.base import Computing, by_rows
+from fedclust.engines.base import Computing, adopted, by_rows
 from fedclust.engines.schedule import Schedule, schedule
 from fedclust.helpers.meter import meter
-from fedclust.models.foreign import Runnable, adopt
-from fedclust.models.params import unflatten
+from fedclust.helpers.rng import fold
+from fedclust.models.dropout import PURPOSE
+from fedclust.models.exchanged import seeded
+from fedclust.models.foreign import Runnable
+from fedclust.models.params import trained, unflatten
 
 _BLOCK = 1000  # examples of one forward pass outside training, which bounds its memory
 
@@ -41,7 +45,7 @@ class LoopEngine(Computing[Runnable]):
     exact = True
 
     def __init__(self, model: nn.Module, pool: Pool):
-        super().__init__(adopt(model, pool.shape).to(pool.x.device), pool)
+        super().__init__(adopted(model, pool), pool)
 
     def train(self, call: TrainCall) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]]."""
@@ -89,13 +93,13 @@ class LoopEngine(Computing[Runnable]):
         frozen = {} if call.frozen is None else unflatten(call.frozen, self.layout)
         moved, still = (unflatten(x, self.layout) for x in (params, params.clone()))
         sgd = torch.optim.SGD(
-            model.parameters(),
+            [value for _, value in trained(model)],
             lr=lr,
             momentum=solver.momentum,
             weight_decay=solver.weight_decay,
         )
         buffers = {} if velocity is None else unflatten(velocity, self.layout)
-        for name, value in model.named_parameters():
+        for name, value in trained(model):
             if velocity is not None:
                 sgd.state[value]["momentum_buffer"] = buffers[name].clone()
         losses = params.new_zeros(int(plan.steps[row]))
@@ -107,7 +111,13 @@ class LoopEngine(Computing[Runnable]):
             x = self.pool.training_inputs(
                 index.unsqueeze(0), shards.key[row : row + 1], step
             ).squeeze(0)
-            logits = model(x, {layer: mask[0] for layer, mask in masks.items()})
+            own = {layer: mask[0] for layer, mask in masks.items()}
+            forward = partial(model, x, own)
+            if model.draws:
+                seed = int(fold(fold(shards.key[row], PURPOSE), step))
+                logits = seeded(seed, forward, x.device)
+            else:
+                logits = forward()
             y = self.pool.y[index]
             if call.example_weight is None:
                 loss = self.pool.task.loss(logits, y, "mean")
@@ -116,8 +126,9 @@ class LoopEngine(Computing[Runnable]):
                 loss = (weight * self.pool.task.loss(logits, y)).mean()
             sgd.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            for name, value in model.named_parameters():
-                assert value.grad is not None
+            for name, value in trained(model):
+                if value.grad is None:  # the outputs do not depend on it
+                    value.grad = torch.zeros_like(value)
                 if solver.proximal:
                     value.grad.add_(value.detach() - centre[name], alpha=solver.proximal)
                 if linear:
@@ -127,10 +138,10 @@ class LoopEngine(Computing[Runnable]):
             sgd.step()
             losses[step] = loss.detach()
             with torch.no_grad():
-                for name, value in model.named_parameters():
+                for name, value in trained(model):
                     if frozen:
                         value.copy_(torch.where(frozen[name], still[name], value))
-        for name, value in model.named_parameters():
+        for name, value in trained(model):
             moved[name].copy_(value.detach())
             if velocity is not None:
                 pushed = sgd.state[value]["momentum_buffer"]
@@ -172,10 +183,12 @@ class LoopEngine(Computing[Runnable]):
         out = torch.zeros(len(shards), self.layout.num_params, device=call.models.device)
         for row in range(len(shards)):
             model = self._load(call.models[call.label[row]])
-            parameters = list(model.parameters())
+            parameters = [value for _, value in trained(model)]
             for x, y in self._blocks(shards, row):
                 loss = self.pool.task.loss(model(x), y, "sum")
-                parts = torch.autograd.grad(loss, parameters)
+                parts = torch.autograd.grad(
+                    loss, parameters, allow_unused=True, materialize_grads=True
+                )
                 out[row] += torch.cat([part.flatten() for part in parts])
             meter.add(1)
         return out / shards.count.clamp(min=1).unsqueeze(1)
@@ -229,7 +242,7 @@ class LoopEngine(Computing[Runnable]):
         """A copy of the model with the parameters `params` [P], its own memory."""
         model = copy.deepcopy(self.model)
         values = unflatten(params, self.layout)
-        for name, value in model.named_parameters():
+        for name, value in trained(model):
             value.data = values[name].clone()
         return model
 

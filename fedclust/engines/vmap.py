@@ -26,10 +26,10 @@ from fedclust.core.calls import (
     TrainCall,
 )
 from fedclust.core.pool import Pool
-from fedclust.engines.base import Computing, by_rows
+from fedclust.engines.base import Computing, adopted, by_rows
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.schedule import schedule
-from fedclust.models.foreign import Runnable, adopt
+from fedclust.models.foreign import Runnable
 from fedclust.models.params import flatten, unflatten
 
 _EXAMPLES = 4096  # examples every model meets in one pass of the loss table
@@ -51,7 +51,7 @@ class VmapEngine(Computing[Runnable]):
     exact = False
 
     def __init__(self, model: nn.Module, pool: Pool, max_rows: int | None = None):
-        super().__init__(adopt(model, pool.shape).to(pool.x.device), pool)
+        super().__init__(adopted(model, pool), pool)
         self.max_rows = max_rows
 
     def train(self, call: TrainCall) -> LocalResult:
@@ -304,7 +304,7 @@ class VmapEngine(Computing[Runnable]):
         self, params: _Named, x: Tensor, y: Tensor, size: Tensor, masks: _Masks, weight: _Named
     ) -> Tensor:
         """Mean loss, weighted if so asked, of one model on the first `size` examples of a batch."""
-        values = self._losses(params, x, y, masks or None)
+        values = self._losses(params, x, y, masks)
         if weight:
             values = values * weight["example"]
         real = torch.arange(len(y), device=y.device) < size

@@ -3,121 +3,161 @@
 from __future__ import annotations
 
 import copy
-import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from fedclust.helpers.errors import ConfigError
-from fedclust.models.params import layout
+from fedclust.models.dropout import keep
+from fedclust.models.exchanged import exchange, seeded
+from fedclust.models.params import layout, trained
 from fedclust.models.sequence import Model
+from fedclust.models.trial import examine
 
 _GLOBAL_GENERATOR = threading.Lock()
+_ANEW = "made_anew_by"
+
+
+def made_by(make: Callable[[], nn.Module]) -> nn.Module:
+    """What a constructor makes, with the constructor beside it: the module's parameters are drawn
+    by calling it again. What it makes of a frozen layer is the same in every run.
+    """
+    with _GLOBAL_GENERATOR:
+        module: nn.Module = seeded(0, make)
+    object.__setattr__(module, _ANEW, lambda: make())  # a function is copied with the module as is
+    return module
 
 
 class Foreign(nn.Module):
-    """What engines ask of a `Model`, from any module without running statistics or dropout.
+    """What engines ask of a `Model`, from any module.
+
+    Its initial parameters are those that its constructor draws or sets: a weight that is read from
+    a file, or begins at 0, begins so in every run. Parameters without gradient stay as they are,
+    and are no part of a model's row.
+
+    Args:
+        module: the module, see `made_by`.
+        in_shape: shape of an example.
+        examples: two of them, [2, *in_shape]; None for random numbers.
+        width: numbers that it must return for an example; None for any.
 
     Attributes:
         shapes: shape of the input and of what every submodule returns, without the batch dimension.
         l2: empty; a penalty of the module's own would be unknown to the engines.
-        dropout: empty.
+        dropout: rate by the number of the dropout layer's call in a pass.
+        draws: whether a pass in training draws from the global generator.
+        lone: whether a batch of one example can be trained on.
+
+    Raises:
+        ConfigError: see `fedclust.models.trial.examine`; or nothing in it can be trained.
     """
 
-    def __init__(self, module: nn.Module, in_shape: tuple[int, ...]):
+    def __init__(
+        self,
+        module: nn.Module,
+        in_shape: tuple[int, ...],
+        examples: Tensor | None = None,
+        width: int | None = None,
+    ):
         super().__init__()
-        layout(module)
-        _check(module)
+        name = type(module).__name__
+        if not trained(module):
+            raise ConfigError(f"model={name} is not allowed: no parameter of it is to be trained")
+        self._anew = getattr(module, _ANEW, None)
         self.module = module
-        self.shapes = (in_shape, *_outputs(module, in_shape))
+        self._tape = exchange(module)
+        if examples is None:
+            examples = torch.randn(2, *in_shape, generator=torch.Generator().manual_seed(0))
+        found = examine(module, examples.to(next(module.parameters()).device), width)
+        if found.changing:
+            raise ConfigError(
+                f"model={name} is not allowed: it has buffers that training changes "
+                f"({', '.join(found.changing[:3])}); "
+                "use a model without running statistics, e.g. GroupNorm for BatchNorm"
+            )
+        self.shapes = (in_shape, *found.shapes)
+        self.draws, self.lone = found.draws, found.lone
         self.l2: dict[str, float] = {}
-        self.dropout: dict[int, float] = {}
+        self._places = self._find_places(examples)
+        self.dropout = {i: rate for i, (_, rate) in enumerate(self._places)}
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Fresh parameters from a CPU generator, [P]: every submodule's `reset_parameters`."""
-        fresh = copy.deepcopy(self.module).cpu()
+        """Fresh parameters from a CPU generator, [P]: those that the module's constructor makes;
+        without one, what every submodule's `reset_parameters` draws, and the rest as it was.
+        """
         seed = int(torch.randint(2**62, (), generator=generator))
-        # reset_parameters takes no generator: the global one is borrowed and put back as it was
-        with _GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            for part in fresh.modules():
-                if callable(reset := getattr(part, "reset_parameters", None)):
-                    reset()
-        return torch.cat([value.detach().flatten() for value in fresh.parameters()])
+        # constructors take no generator: the global one is borrowed and put back as it was
+        with _GLOBAL_GENERATOR:
+            fresh = seeded(seed, self._fresh)
+        return torch.cat([value.detach().cpu().flatten() for _, value in trained(fresh)])
 
-    def masks(self, key: Tensor, step: int, batch: int) -> dict[int, Tensor]:  # noqa: ARG002
-        """No masks: {}."""
-        return {}
+    def _fresh(self) -> nn.Module:
+        """The module with parameters drawn from the global generator."""
+        if self._anew is not None:
+            made: nn.Module = self._anew()
+            if layout(made) != layout(self.module):
+                raise ConfigError(
+                    f"model={type(made).__name__} is not allowed: its constructor makes other "
+                    "parameters from time to time"
+                )
+            return made
+        fresh = copy.deepcopy(self.module).cpu()
+        for part in fresh.modules():
+            if callable(reset := getattr(part, "reset_parameters", None)):
+                reset()
+        return fresh
 
-    def forward(self, x: Tensor, masks: Mapping[int, Tensor] | None = None) -> Tensor:  # noqa: ARG002
-        """Logits [B, Y] of x [B, *shape]."""
+    def masks(self, key: Tensor, step: int, batch: int) -> dict[int, Tensor]:
+        """Dropout masks by the number of the call, each [C, batch, *features]; see
+        `dropout.keep`.
+        """
+        return {
+            i: keep(key, step, i, batch, shape, rate)
+            for i, (shape, rate) in enumerate(self._places)
+        }
+
+    def forward(self, x: Tensor, masks: Mapping[int, Tensor] | None = None) -> Tensor:
+        """Logits [B, Y] of x [B, *shape]: in training with `masks` (each [B, *features], {} without
+        dropout), else in evaluation.
+        """
+        if self.module.training != (masks is not None):
+            self.module.train(masks is not None)
+        self._tape.begin(len(x), masks or {})
         out: Tensor = self.module(x)
         return out
+
+    def _find_places(self, x: Tensor) -> list[tuple[tuple[int, ...], float]]:
+        """Features and rate of every call of a dropout layer."""
+        probe = copy.deepcopy(self)
+        probe.module.train()
+        probe._tape.begin(len(x), None)
+        probe._tape.places.clear()
+        with torch.no_grad():
+            seeded(0, lambda: probe.module(x))
+        return probe._tape.places
 
 
 Runnable = Model | Foreign
 
 
-def adopt(model: nn.Module, in_shape: tuple[int, ...]) -> Runnable:
+def adopt(
+    model: nn.Module,
+    in_shape: tuple[int, ...],
+    examples: Tensor | None = None,
+    width: int | None = None,
+) -> Runnable:
     """The model itself if it is one of ours, else a `Foreign` around it; a copy either way.
 
     Args:
-        model: architecture; its current parameters are of no importance.
-        in_shape: shape of one example.
+        model: architecture; see `Foreign` for what becomes of its parameters.
+        in_shape, examples, width: see `Foreign`.
 
     Raises:
-        ConfigError: if the module has buffers, dropout or parameters no `reset_parameters` draws,
-            or does not return one row of logits per example.
+        ConfigError: see `Foreign`.
     """
     model = copy.deepcopy(model)
-    return model if isinstance(model, (Model, Foreign)) else Foreign(model, in_shape)
-
-
-def _check(module: nn.Module) -> None:
-    """Refuse what would depend on the company, or cannot be drawn anew."""
-    name = type(module).__name__
-    for part in module.modules():
-        kind = type(part).__name__
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-            raise ConfigError(
-                f"model={name} is not allowed: its {kind} would draw from a global generator; "
-                "build it as a "
-                "fedclust.models.sequence.Model, whose dropout is seeded per client"
-            )
-        owns = any(True for _ in part.parameters(recurse=False))
-        if owns and not callable(getattr(part, "reset_parameters", None)):
-            raise ConfigError(
-                f"model={name} is not allowed: give {kind} a method reset_parameters() that draws "
-                "them anew"
-            )
-
-
-def _outputs(module: nn.Module, in_shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Shapes of the tensors that the submodules return for one example, the module's own last."""
-    shapes: list[tuple[int, ...]] = []
-
-    def note(_module: nn.Module, _inputs: object, out: object) -> None:
-        if isinstance(out, Tensor):
-            shapes.append(tuple(out.shape[1:]))
-
-    probe = copy.deepcopy(module)
-    for part in probe.modules():
-        part.register_forward_hook(note)
-    try:
-        out = probe(torch.zeros(2, *in_shape, device=next(probe.parameters()).device))
-    except (RuntimeError, ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(
-            f"model={type(module).__name__} cannot take examples of shape {in_shape}: {reason}"
-        ) from error
-    if not (
-        isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and math.prod(out.shape) > 0
-    ):
-        got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise ConfigError(
-            f"model={type(module).__name__} returns {got} for two examples: logits [2, classes] "
-            "are expected"
-        )
-    return shapes
+    if isinstance(model, (Model, Foreign)):
+        return model
+    return Foreign(model, in_shape, examples, width)

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedclust.helpers.errors import ConfigError
-
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where each parameter of a model lies in its flat vector, in the order of
+    """Where each trained parameter of a model lies in its flat vector, in the order of
     `model.parameters()`.
 
     Attributes:
@@ -65,21 +63,14 @@ class Layout:
         return sum(self.sizes)
 
 
-def layout(model: nn.Module) -> Layout:
-    """The layout of a model's parameters.
+def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that are trained, by name: those that ask for a gradient."""
+    return [(name, value) for name, value in model.named_parameters() if value.requires_grad]
 
-    Raises:
-        ConfigError: if the model has buffers, e.g. batch normalisation's running statistics: they
-            are no parameters, so the server could not average them.
-    """
-    buffers = [name for name, _ in model.named_buffers()]
-    if buffers:
-        raise ConfigError(
-            f"model={type(model).__name__} is not allowed: it has buffers "
-            f"({', '.join(buffers[:3])}); "
-            "use a model without running statistics, e.g. GroupNorm for BatchNorm"
-        )
-    named = list(model.named_parameters())
+
+def layout(model: nn.Module) -> Layout:
+    """The layout of a model's trained parameters; what is frozen is the same for everybody."""
+    named = trained(model)
     return Layout(names=tuple(n for n, _ in named), shapes=tuple(tuple(p.shape) for _, p in named))
 
 

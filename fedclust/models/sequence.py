@@ -39,7 +39,10 @@ class Model(nn.Sequential):
         l2: coefficient c by parameter name. Every engine adds the gradient 2cW of the penalty c·ΣW²
             in training; losses never include it.
         dropout: rate by place in the sequence.
+        draws, lone: see `fedclust.models.foreign.Foreign`.
     """
+
+    draws, lone = False, True
 
     def __init__(
         self, layers: list[nn.Module], shapes: list[Shape], inits: list[Init], l2: dict[str, float]

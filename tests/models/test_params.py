@@ -1,4 +1,4 @@
-"""Flat parameters: views, order, round trip, refusal of buffers."""
+"""Flat parameters: views, order, round trip."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedclust.helpers.errors import ConfigError
 from fedclust.models.mlp import mlp
 from fedclust.models.params import flatten, layout, unflatten
 
@@ -37,9 +36,3 @@ def test_named_tensors_are_views_and_flatten_is_the_inverse() -> None:
 def test_wrong_number_of_parameters() -> None:
     with pytest.raises(ValueError, match="got 3 parameters, the model has 8"):
         unflatten(torch.zeros(3), layout(mlp((3,), 2, hidden=[])))
-
-
-def test_running_statistics_are_refused() -> None:
-    with pytest.raises(ConfigError, match="buffers") as error:
-        layout(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
-    assert "\n" not in str(error.value)

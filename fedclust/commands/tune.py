@@ -333,7 +333,7 @@ class _Search:
         score, _ = schema.headline_of(resolved)
         of_task = (f"validation_{score}", "validation_loss")
         if metric not in of_task:
-            from fedclust.scores.measure import NAMES
+            from fedclust.metrics.scores import NAMES
 
             bare, allowed = metric.removeprefix("validation_"), ", ".join((*of_task, *NAMES))
             require(bare in NAMES, "objective", metric, f"one of {allowed}")
@@ -382,7 +382,7 @@ class _Search:
             return better == "higher"
         if self.metric == "validation_loss":
             return False
-        from fedclust.scores.measure import MEASURES
+        from fedclust.metrics.scores import MEASURES
 
         return MEASURES[self.metric.removeprefix("validation_")].about.better == "higher"
 

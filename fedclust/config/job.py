@@ -10,7 +10,7 @@ import torch
 
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Algorithm, Engine, Scenario
-from fedclust.scores.measure import Measure
+from fedclust.metrics.scores import Measure
 from fedclust.trackers import Tracker
 
 

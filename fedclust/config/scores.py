@@ -9,8 +9,8 @@ from fedclust.config.objects import Objects
 from fedclust.core.task import Score, Task
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.metrics import METRICS, OURS, document
-from fedclust.scores.judged import meanings
-from fedclust.scores.measure import MEASURES, Measure
+from fedclust.metrics.judged import meanings
+from fedclust.metrics.scores import MEASURES, Measure
 
 _WORDS = {"classes": "classes", "flags": "several labels", "numbers": "numbers"}
 # columns of clients.parquet

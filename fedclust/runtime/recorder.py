@@ -31,8 +31,11 @@ from fedclust.helpers.ops import on_host
 from fedclust.metrics import OURS, meaning
 from fedclust.metrics.accuracy import accuracy, validation_accuracy
 from fedclust.metrics.after_change import AfterChange
+from fedclust.metrics.judged import Judged, judged, meanings, pictures_of
 from fedclust.metrics.meanings import NAME, write_meanings
 from fedclust.metrics.recovery import recovery, share_error, sizes
+from fedclust.metrics.score_pictures import PICTURES
+from fedclust.metrics.scores import Measure
 from fedclust.metrics.summary import write_summary
 from fedclust.runtime.client_table import (
     ROW_GROUP,
@@ -42,9 +45,6 @@ from fedclust.runtime.client_table import (
     write_part,
     write_predictions,
 )
-from fedclust.scores.judged import Judged, judged, meanings, pictures_of
-from fedclust.scores.measure import Measure
-from fedclust.scores.pictures import PICTURES
 from fedclust.trackers import Tracker
 
 _BLOCK = 1 << 20  # bytes read at once

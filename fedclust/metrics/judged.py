@@ -10,7 +10,7 @@ import numpy as np
 
 from fedclust.core.task import Score
 from fedclust.core.types import Predictions
-from fedclust.scores.measure import Floats, Measure, Named, taken
+from fedclust.metrics.scores import Floats, Measure, Named, taken
 
 OVER = {
     "": "over all test examples",

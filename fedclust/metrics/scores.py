@@ -50,7 +50,8 @@ class Named:
     Attributes:
         about, targets: see `Measure`.
         function: of targets and predictions; None where there is a picture only.
-        picture: the array of `fedclust.scores.pictures` that a report draws of it; "" for none.
+        picture: the array of `fedclust.metrics.score_pictures` that a report draws of it; "" for
+            none.
     """
 
     about: Score

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.scores.measure import Floats, Numbers, calibration, flags_of
+from fedclust.metrics.scores import Floats, Numbers, calibration, flags_of
 
 GRID = np.linspace(0, 1, 101)  # of false positive rates
 _MOST = 1000  # points of a cloud

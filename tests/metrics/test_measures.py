@@ -15,9 +15,9 @@ from sklearn import metrics
 
 from fedclust.core.types import Predictions
 from fedclust.helpers.errors import ConfigError
-from fedclust.scores.judged import judged
-from fedclust.scores.measure import MEASURES, taken
-from fedclust.scores.pictures import calibration, confusion, residuals, roc
+from fedclust.metrics.judged import judged
+from fedclust.metrics.score_pictures import calibration, confusion, residuals, roc
+from fedclust.metrics.scores import MEASURES, taken
 
 DRAW = np.random.default_rng(3)
 Y = 4

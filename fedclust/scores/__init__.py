@@ -1,1 +1,0 @@
-"""Scores of predictions, by name, and how they are taken over all examples and over clients."""

@@ -14,6 +14,7 @@ Differs from the released code (dariofenoglio98/FLUX):
   code every client is tested with that of the nearest centroid, by the part of the descriptor that
   needs no labels.
 - When to cluster is up to `algorithm.warmup`; in the code the accuracy's progress decides.
+`algorithm=flux` is the whole method, which serves clients without labels too.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ class Descriptor(Ranged):
     """d(i, j) = ||z_i - z_j||, z the clients' scaled descriptors.
 
     Attributes:
-        directions: d, at most the inputs of the model's last layer.
+        directions: d, at most the inputs of the model's last layer; None for one per class, as the
+            released code has it.
     """
 
-    directions: AtLeastOne = 10
+    directions: AtLeastOne | None = 10
 
     num_components: ClassVar[None] = None
     needs_softmax: ClassVar[bool] = True  # what the last layer reads comes from its losses
@@ -50,15 +52,35 @@ class Descriptor(Ranged):
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
         """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
-        width, given = last_width(clients), self.directions
-        allowed = f"at most the {width} inputs of the model's last layer"
-        require(given <= width, "cluster_metric.directions", given, allowed)
-        directions = orthonormal(width, given).to(common.device)
-        latent = projections(common, directions, ids, clients, rnd)  # [C, n, d]
-        blocks = [scaled(block) for block in moments(latent, ids, rnd)]
+        blocks = [scaled(block) for block in self.blocks(common, ids, clients, rnd)]
         distance = distances(torch.cat(blocks, 1), torch.cat(blocks, 1))
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)
+
+    def blocks(
+        self, model: Tensor, ids: Tensor, clients: Clients, rnd: Round, times: Tensor | None = None
+    ) -> list[Tensor]:
+        """The clients' descriptors, not scaled, as the blocks of `moments`.
+
+        Args:
+            model: [1, P] whose last layer's inputs are described.
+            ids: [C] int64 clients.
+            clients: what computes, see `fedclust.verbs.Clients`.
+            rnd: the round.
+            times: [C, n] how often each training example counts; None for once.
+
+        Raises:
+            ConfigError: if there are more directions than inputs.
+        """
+        width, given = last_width(clients), self._count(rnd.fed.pool.num_classes)
+        allowed = f"at most the {width} inputs of the model's last layer"
+        require(given <= width, "cluster_metric.directions", given, allowed)
+        directions = orthonormal(width, given).to(model.device)
+        latent = projections(model, directions, ids, clients, rnd)  # [C, n, d]
+        return moments(latent, ids, rnd, times)
+
+    def _count(self, num_classes: int) -> int:
+        return num_classes if self.directions is None else self.directions
 
     def reads(self, ids: Tensor, rnd: Round) -> Tensor:
         """Nobody's model; see `fedclust.verbs.ClusterMetric`."""
@@ -66,7 +88,7 @@ class Descriptor(Ranged):
 
     def transfers(self, num_clients: int, num_classes: int) -> tuple[int, int, int]:
         """The server's model goes to every client, and a descriptor comes back."""
-        return num_clients, 0, num_clients * 2 * self.directions * (1 + num_classes)
+        return num_clients, 0, num_clients * 2 * self._count(num_classes) * (1 + num_classes)
 
 
 def orthonormal(width: int, count: int) -> Tensor:
@@ -76,13 +98,14 @@ def orthonormal(width: int, count: int) -> Tensor:
     return rows
 
 
-def moments(latent: Tensor, ids: Tensor, rnd: Round) -> list[Tensor]:
+def moments(latent: Tensor, ids: Tensor, rnd: Round, times: Tensor | None = None) -> list[Tensor]:
     """Means and standard deviations of `latent` [C, n, d], of all examples and of each class.
 
     Args:
         latent: [C, n, d], of anything past the count.
         ids: [C] int64 clients.
         rnd: the round.
+        times: [C, n] how often each example counts; None for once.
 
     Returns:
         Mean [C, d], deviation [C, d], those of the classes [C, Y * d] each, -1 for absent ones.
@@ -92,6 +115,8 @@ def moments(latent: Tensor, ids: Tensor, rnd: Round) -> list[Tensor]:
     member = one_hot(rnd.fed.pool.y[index], rnd.fed.pool.num_classes) * real.unsqueeze(2)
     # column 0 is of all examples
     weight = torch.cat([real.unsqueeze(2), member], 2).to(latent.dtype).transpose(1, 2)
+    if times is not None:
+        weight = weight * times.to(latent.dtype).unsqueeze(1)
     size = weight.sum(2, keepdim=True)  # [C, 1 + Y, 1]
     mean = weight @ latent / size.clamp(min=1)
     square = weight @ latent.square() / size.clamp(min=1)

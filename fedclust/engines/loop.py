@@ -30,7 +30,7 @@ from fedclust.helpers.rng import fold
 from fedclust.models.dropout import PURPOSE
 from fedclust.models.exchanged import seeded
 from fedclust.models.foreign import Runnable
-from fedclust.models.params import trained, unflatten
+from fedclust.models.params import set_statistics, statistics, trained, unflatten
 
 _BLOCK = 1000  # examples of one forward pass outside training, which bounds its memory
 
@@ -51,6 +51,7 @@ class LoopEngine(Computing[Runnable]):
         """Local training of C rows; row i starts at models[label[i]]."""
         shards, solver, label = call.shards, call.solver, call.label
         plan = schedule(shards, solver)
+        plan.check_batches(lone=self.model.lone)
         first_epoch = plan.first_epoch(shards.count, solver)
         params = call.models[label]
         loss, first_loss = params.new_zeros(2, len(shards))
@@ -141,6 +142,8 @@ class LoopEngine(Computing[Runnable]):
                 for name, value in trained(model):
                     if frozen:
                         value.copy_(torch.where(frozen[name], still[name], value))
+        for name, buffer in statistics(model):
+            moved[name].copy_(torch.where(frozen[name], still[name], buffer) if frozen else buffer)
         for name, value in trained(model):
             moved[name].copy_(value.detach())
             if velocity is not None:
@@ -189,7 +192,8 @@ class LoopEngine(Computing[Runnable]):
                 parts = torch.autograd.grad(
                     loss, parameters, allow_unused=True, materialize_grads=True
                 )
-                out[row] += torch.cat([part.flatten() for part in parts])
+                gradient = torch.cat([part.flatten() for part in parts])
+                out[row, : len(gradient)] += gradient
             meter.add(1)
         return out / shards.count.clamp(min=1).unsqueeze(1)
 
@@ -244,6 +248,7 @@ class LoopEngine(Computing[Runnable]):
         values = unflatten(params, self.layout)
         for name, value in trained(model):
             value.data = values[name].clone()
+        set_statistics(model, values)
         return model
 
     def _blocks(self, shards: Shards, row: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedclust.core.calls import Shards
 from fedclust.core.solver import Solver
+from fedclust.helpers.errors import require
 from fedclust.helpers.ops import on_host
 from fedclust.helpers.rng import fold, permutations
 
@@ -71,6 +72,21 @@ class Schedule:
         real = within < size.unsqueeze(2)
         taken = order.flatten(1).gather(1, column.masked_fill(~real, 0).flatten(1))
         return taken.view_as(column).masked_fill(~real, 0)
+
+    def check_batches(self, *, lone: bool) -> None:
+        """Refuse batches of one example, unless the model takes a `lone` one.
+
+        Raises:
+            ConfigError: naming what helps.
+        """
+        single = not lone and bool((self.known_size == 1).any())
+        require(
+            not single,
+            "solver.batch_size",
+            self.solver.batch_size,
+            "one that leaves no client a batch of one example, which the model's normalisation "
+            "cannot take in training",
+        )
 
     def first_epoch(self, count: Tensor, solver: Solver) -> Tensor:
         """What every step's batch weighs in a mean over the first local epoch, [C, S] float32.

@@ -98,15 +98,16 @@ class VmapEngine(Computing[Runnable]):
         """
         shards, solver = call.shards, call.solver
         plan = schedule(shards, solver)
+        plan.check_batches(lone=self.model.lone)
         centre: Mapping[str, Tensor] = {}
         if solver.proximal:
             centre = unflatten(flat.clone() if call.anchor is None else call.anchor, self.layout)
         linear = {} if call.linear is None else unflatten(call.linear, self.layout)
         free = {} if call.frozen is None else unflatten(~call.frozen, self.layout)
-        params = unflatten(flat, self.layout)
+        params, held = self._parted(flat)
         moving = {} if velocity is None else unflatten(velocity, self.layout)
         total, losses = flat.new_zeros(len(flat)), flat.new_zeros(plan.size.shape)
-        descend = _over_rows(grad_and_value(self._mean_loss))
+        descend = _over_rows(grad_and_value(self._mean_loss, has_aux=True))
         lr: float | Tensor = call.lr
         proximal: float | Tensor = solver.proximal
         decay: float | Tensor = solver.weight_decay
@@ -123,7 +124,11 @@ class VmapEngine(Computing[Runnable]):
             weight = {}
             if call.example_weight is not None:
                 weight = {"example": call.example_weight[:active].gather(1, position)}
-            grads, loss = descend(now, x, self.pool.y[index], size, masks, weight)
+            kept = {name: value[:active] for name, value in held.items()}
+            given = x, self.pool.y[index], size, masks, weight, kept
+            grads, (loss, renewed) = descend(now, *given)
+            for name, value in renewed.items():
+                kept[name].copy_(torch.where(free[name], value, kept[name]) if free else value)
             total[:active] += loss
             losses[:active, step] = loss
             for name, value in now.items():
@@ -207,11 +212,11 @@ class VmapEngine(Computing[Runnable]):
 
         def work(rows: Tensor) -> None:
             part = _cut(shards, rows)
-            params = unflatten(models[label[rows]], self.layout)
+            params, held = self._parted(models[label[rows]])
             sums = torch.zeros(len(rows), self.layout.num_params, device=models.device)
             for index, real in _blocks(part, width):
-                grads = derive(params, self.pool.inputs(index), self.pool.y[index], real)
-                sums += flatten(grads, self.layout, batch_dims=1)
+                grads = derive(params, self.pool.inputs(index), self.pool.y[index], real, held)
+                self.layout.of_trained(sums).add_(flatten(grads, self.layout, batch_dims=1))
             out[rows] = sums / part.count.clamp(min=1).unsqueeze(1)
 
         each_chunk(shards.count, self._rows(width), work)
@@ -296,23 +301,43 @@ class VmapEngine(Computing[Runnable]):
         outputs = functional_call(self.model, params, (x,))
         return self.pool.task.loss(outputs, y), self.pool.task.sums(outputs, y)
 
-    def _losses(self, params: _Named, x: Tensor, y: Tensor, masks: _Masks | None = None) -> Tensor:
+    def _parted(self, flat: Tensor) -> tuple[_Named, _Named]:
+        """Trained parameters and buffers of rows [R, P] as views."""
+        params = unflatten(flat, self.layout)
+        return params, {name: params.pop(name) for name in self.layout.buffers}
+
+    def _losses(self, params: _Named, x: Tensor, y: Tensor) -> Tensor:
         """Losses [B] of one model on x [B, *shape]."""
-        return self.pool.task.loss(functional_call(self.model, params, (x, masks)), y)
+        return self.pool.task.loss(functional_call(self.model, params, (x,)), y)
 
     def _mean_loss(
-        self, params: _Named, x: Tensor, y: Tensor, size: Tensor, masks: _Masks, weight: _Named
-    ) -> Tensor:
-        """Mean loss, weighted if so asked, of one model on the first `size` examples of a batch."""
-        values = self._losses(params, x, y, masks)
+        self,
+        params: _Named,
+        x: Tensor,
+        y: Tensor,
+        size: Tensor,
+        masks: _Masks,
+        weight: _Named,
+        held: _Named,
+    ) -> tuple[Tensor, _Named]:
+        """Mean loss, weighted if so asked, of one model on the first `size` examples of a batch;
+        and its new buffers.
+        """
+        real = torch.arange(len(y), device=y.device) < size
+        if held:
+            outputs = functional_call(self.model, {**params, **held}, (x, masks, real))
+        else:
+            outputs = functional_call(self.model, params, (x, masks))
+        values = self.pool.task.loss(outputs, y)
         if weight:
             values = values * weight["example"]
-        real = torch.arange(len(y), device=y.device) < size
-        return torch.where(real, values, 0).sum() / size
+        return torch.where(real, values, 0).sum() / size, self.model.renewed
 
-    def _masked_sum(self, params: _Named, x: Tensor, y: Tensor, real: Tensor) -> Tensor:
+    def _masked_sum(
+        self, params: _Named, x: Tensor, y: Tensor, real: Tensor, held: _Named
+    ) -> Tensor:
         """Summed loss of one model on the `real` [B] examples of a padded batch."""
-        values = self._losses(params, x, y)
+        values = self._losses({**params, **held}, x, y)
         return torch.where(real, values, 0).sum()
 
     def _rows(self, batch: int) -> int:

@@ -1,15 +1,19 @@
-"""What takes the place of a module's dropout layers when it is adopted: masks from the row's key.
+"""What takes the place of a module's layers of dropout and normalisation when it is adopted.
 
-A layer stays what it was, with its name and parameters; only its class becomes one of ours, which
-does what the old one did, by masks that are handed to it.
+A layer stays what it was, with its name and parameters; only its class becomes one of ours. Dropout
+does what it did, by masks that are handed to it, from the key of the row. A normalisation with
+running statistics does what PyTorch's does where a batch is as long as it is; where it is padded,
+as in rows that are computed together, it looks at the real examples only, and hands its new
+statistics back.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,16 +32,23 @@ class Tape:
         batch: examples of the pass.
         places: features and rate of every call of a dropout layer, in the order of the calls.
         calls: so many there were in this pass.
+        real: [B] bool which examples are no padding; None where all are.
+        renewed: the new statistics by name, where there may be padding.
     """
 
     masks: Mapping[int, Tensor] | None = None
     batch: int = 0
     places: list[tuple[Features, float]] = field(default_factory=list)
     calls: int = 0
+    real: Tensor | None = None
+    renewed: dict[str, Tensor] = field(default_factory=dict)
 
-    def begin(self, batch: int, masks: Mapping[int, Tensor] | None) -> None:
+    def begin(
+        self, batch: int, masks: Mapping[int, Tensor] | None, real: Tensor | None = None
+    ) -> None:
         """A new pass."""
         self.batch, self.masks, self.calls = batch, masks, 0
+        self.real, self.renewed = real, {}
 
     def drop(self, layer: Any, x: Tensor, features: Features) -> Tensor:
         """x without what the mask of this call leaves out."""
@@ -92,19 +103,108 @@ class _Dropout3d(_ByChannel, nn.Dropout3d):
     pass
 
 
+class _Normalising:
+    """A normalisation with running statistics."""
+
+    tape: Tape
+    key: str
+    by_example = False  # whether each example is normalised by itself
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the layer that it was; of the real examples where there may be others."""
+        me, plain = cast(Any, self), nn.modules.batchnorm._BatchNorm.forward
+        real = self.tape.real
+        if real is None or not me.training:
+            return cast(Tensor, super().forward(x) if self.by_example else plain(me, x))  # type: ignore[misc]
+        return self._of_real(me, x, real)
+
+    def _of_real(self, me: Any, x: Tensor, real: Tensor) -> Tensor:
+        """x normalised by the statistics of the real examples, which the running ones follow."""
+        within = tuple(range(2, x.ndim))
+        dims = within if self.by_example else (0, *within)
+        counts = real.view(-1, *[1] * (x.ndim - 1)).to(x.dtype)
+        each = math.prod(x.shape[2:])
+        number = x.new_tensor(each) if self.by_example else real.sum() * each
+        weight = torch.ones_like(counts) if self.by_example else counts
+        mean = (x * weight).sum(dims, keepdim=True) / number
+        var = ((x - mean).square() * weight).sum(dims, keepdim=True) / number
+        out = (x - mean) * torch.rsqrt(var + me.eps)
+        if me.weight is not None:
+            shape = (1, -1, *[1] * len(within))
+            out = out * me.weight.view(shape) + me.bias.view(shape)
+        with torch.no_grad():
+            self._renew(me, mean, var * number / (number - 1), counts)
+        return out
+
+    def _renew(self, me: Any, mean: Tensor, var: Tensor, counts: Tensor) -> None:
+        """Move the running statistics towards those of a batch."""
+        told = self.tape.renewed
+        at = {name: f"{self.key}{name}" for name in _RUNNING}
+        now = {name: told.get(at[name], getattr(me, name)) for name in _RUNNING}
+        count = now["num_batches_tracked"] + (0 if self.by_example else 1)
+        factor = me.momentum
+        if factor is None:
+            factor = 0.0 if self.by_example else 1 / count
+        if self.by_example:
+            mean, var = ((v * counts).sum(0) / counts.sum() for v in (mean, var))
+        for name, batch in (("running_mean", mean), ("running_var", var)):
+            told[at[name]] = (1 - factor) * now[name] + factor * batch.detach().flatten()
+        told[at["num_batches_tracked"]] = count
+
+
+class _BatchNorm1d(_Normalising, nn.BatchNorm1d):
+    pass
+
+
+class _BatchNorm2d(_Normalising, nn.BatchNorm2d):
+    pass
+
+
+class _BatchNorm3d(_Normalising, nn.BatchNorm3d):
+    pass
+
+
+class _SyncBatchNorm(_Normalising, nn.SyncBatchNorm):
+    """Over the batch of the client, whatever ranks there are."""
+
+    def _check_input_dim(self, x: Tensor) -> None:
+        pass
+
+
+class _InstanceNorm1d(_Normalising, nn.InstanceNorm1d):
+    by_example = True
+
+
+class _InstanceNorm2d(_Normalising, nn.InstanceNorm2d):
+    by_example = True
+
+
+class _InstanceNorm3d(_Normalising, nn.InstanceNorm3d):
+    by_example = True
+
+
 def exchange(module: nn.Module) -> Tape:
     """Exchange the layers of a module in place; what they will be handed."""
     tape, ours = Tape(), {kind.__bases__[1]: kind for kind in _KINDS}
     ours |= _of_torchvision()
-    for part in module.modules():
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._NormBase):
+            if part.running_mean is None:
+                continue
+            part.key = f"{name}." if name else ""  # type: ignore[assignment]
         whole = getattr(part, "mode", "row") != "batch"  # one draw for all examples stays
         if type(part) in ours and whole:
             part.__class__ = ours[type(part)]
-            part.tape = tape  # type: ignore[assignment]
+            part.tape = tape
     return tape
 
 
-_KINDS: tuple[Any, ...] = (_Dropout, _Dropout1d, _Dropout2d, _Dropout3d)
+_RUNNING = ("running_mean", "running_var", "num_batches_tracked")
+_KINDS: tuple[Any, ...] = (
+    *(_Dropout, _Dropout1d, _Dropout2d, _Dropout3d),
+    *(_BatchNorm1d, _BatchNorm2d, _BatchNorm3d, _SyncBatchNorm),
+    *(_InstanceNorm1d, _InstanceNorm2d, _InstanceNorm3d),
+)
 
 
 def _of_torchvision() -> dict[type, Any]:

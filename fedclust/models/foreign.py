@@ -47,6 +47,7 @@ class Foreign(nn.Module):
         shapes: shape of the input and of what every submodule returns, without the batch dimension.
         l2: empty; a penalty of the module's own would be unknown to the engines.
         dropout: rate by the number of the dropout layer's call in a pass.
+        statistics: names of the buffers that training changes, which are part of a row.
         draws: whether a pass in training draws from the global generator.
         lone: whether a batch of one example can be trained on.
 
@@ -71,12 +72,7 @@ class Foreign(nn.Module):
         if examples is None:
             examples = torch.randn(2, *in_shape, generator=torch.Generator().manual_seed(0))
         found = examine(module, examples.to(next(module.parameters()).device), width)
-        if found.changing:
-            raise ConfigError(
-                f"model={name} is not allowed: it has buffers that training changes "
-                f"({', '.join(found.changing[:3])}); "
-                "use a model without running statistics, e.g. GroupNorm for BatchNorm"
-            )
+        self.statistics = tuple(f"module.{key}" for key in found.changing)
         self.shapes = (in_shape, *found.shapes)
         self.draws, self.lone = found.draws, found.lone
         self.l2: dict[str, float] = {}
@@ -91,13 +87,15 @@ class Foreign(nn.Module):
         # constructors take no generator: the global one is borrowed and put back as it was
         with _GLOBAL_GENERATOR:
             fresh = seeded(seed, self._fresh)
-        return torch.cat([value.detach().cpu().flatten() for _, value in trained(fresh)])
+        buffers = dict(fresh.named_buffers(prefix="module"))
+        values = [value for _, value in trained(fresh)] + [buffers[k] for k in self.statistics]
+        return torch.cat([value.detach().cpu().float().flatten() for value in values])
 
     def _fresh(self) -> nn.Module:
         """The module with parameters drawn from the global generator."""
         if self._anew is not None:
             made: nn.Module = self._anew()
-            if layout(made) != layout(self.module):
+            if layout(made).shapes != layout(self.module).shapes:
                 raise ConfigError(
                     f"model={type(made).__name__} is not allowed: its constructor makes other "
                     "parameters from time to time"
@@ -118,15 +116,28 @@ class Foreign(nn.Module):
             for i, (shape, rate) in enumerate(self._places)
         }
 
-    def forward(self, x: Tensor, masks: Mapping[int, Tensor] | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        masks: Mapping[int, Tensor] | None = None,
+        real: Tensor | None = None,
+    ) -> Tensor:
         """Logits [B, Y] of x [B, *shape]: in training with `masks` (each [B, *features], {} without
         dropout), else in evaluation.
+
+        In training buffers are changed in place, or, where it is said which examples are `real`
+        [B] bool, not: `renewed` are their new values then.
         """
         if self.module.training != (masks is not None):
             self.module.train(masks is not None)
-        self._tape.begin(len(x), masks or {})
+        self._tape.begin(len(x), masks or {}, real)
         out: Tensor = self.module(x)
         return out
+
+    @property
+    def renewed(self) -> dict[str, Tensor]:
+        """New values of the statistics after a pass with `real`."""
+        return {f"module.{name}": value for name, value in self._tape.renewed.items()}
 
     def _find_places(self, x: Tensor) -> list[tuple[tuple[int, ...], float]]:
         """Features and rate of every call of a dropout layer."""

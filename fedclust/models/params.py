@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,15 +13,41 @@ from torch import Tensor, nn
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """Where each trained parameter of a model lies in its flat vector, in the order of
-    `model.parameters()`.
+    `model.parameters()`, and behind them its statistics: buffers that training changes.
 
     Attributes:
-        names: parameter names.
+        names: of parameters, then of buffers.
         shapes: their shapes.
+        num_buffers: how many of the names are those of buffers.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    num_buffers: int = 0
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Names of the buffers."""
+        return self.names[len(self.names) - self.num_buffers :]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the trained parameters."""
+        return self.names[: len(self.names) - self.num_buffers]
+
+    @property
+    def num_trained(self) -> int:
+        """Numbers of a row that are trained: its first ones."""
+        return sum(self.sizes[: len(self.parameters)])
+
+    @property
+    def trained(self) -> Tensor | None:
+        """Which numbers of a row are trained, [P] bool; None where all are."""
+        return self.mask(self.parameters) if self.num_buffers else None
+
+    def of_trained(self, rows: Tensor) -> Tensor:
+        """The trained part of rows [..., P], by which models and updates are compared."""
+        return rows[..., : self.num_trained] if self.num_buffers else rows
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -43,12 +69,12 @@ class Layout:
     @property
     def num_layers(self) -> int:
         """Number of layers that have parameters."""
-        return len({name.rpartition(".")[0] for name in self.names})
+        return len({name.rpartition(".")[0] for name in self.parameters})
 
     def last_layers(self, count: int = 1) -> tuple[str, ...]:
         """Names of the parameters of the last `count` layers that have any: the model's head."""
-        owners = list(dict.fromkeys(name.rpartition(".")[0] for name in self.names))
-        return tuple(name for name in self.names if name.rpartition(".")[0] in owners[-count:])
+        owners = list(dict.fromkeys(name.rpartition(".")[0] for name in self.parameters))
+        return tuple(name for name in self.parameters if name.rpartition(".")[0] in owners[-count:])
 
     def mask(self, names: Sequence[str]) -> Tensor:
         """Which numbers of a row belong to the parameters `names`, [P] bool."""
@@ -59,7 +85,7 @@ class Layout:
 
     @property
     def num_params(self) -> int:
-        """P."""
+        """P, with buffers."""
         return sum(self.sizes)
 
 
@@ -69,13 +95,38 @@ def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def layout(model: nn.Module) -> Layout:
-    """The layout of a model's trained parameters; what is frozen is the same for everybody."""
-    named = trained(model)
-    return Layout(names=tuple(n for n, _ in named), shapes=tuple(tuple(p.shape) for _, p in named))
+    """The layout of a model's trained parameters and statistics; what is frozen is the same for
+    everybody.
+    """
+    buffers = statistics(model)
+    named = [*trained(model), *buffers]
+    return Layout(
+        names=tuple(name for name, _ in named),
+        shapes=tuple(tuple(value.shape) for _, value in named),
+        num_buffers=len(buffers),
+    )
+
+
+def statistics(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """The buffers that training changes, by name, which a model names itself."""
+    named = getattr(model, "statistics", ())
+    return [(name, value) for name, value in model.named_buffers() if name in named]
+
+
+def set_statistics(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Give a model's buffers their values in a row; counts are whole numbers, where a row may hold
+    a mean of them.
+    """
+    for name, buffer in statistics(model):
+        value = values[name]
+        buffer.data = (value.clone() if buffer.is_floating_point() else value.round()).to(
+            buffer.dtype
+        )
 
 
 def unflatten(flat: Tensor, where: Layout) -> dict[str, Tensor]:
-    """Every parameter by name as a view of `flat` [..., P]: [..., *shape], in the layout's order.
+    """Every parameter and buffer by name as a view of `flat` [..., P]: [..., *shape], in the
+    layout's order.
 
     Raises:
         ValueError: if the last dimension is not P.
@@ -84,13 +135,14 @@ def unflatten(flat: Tensor, where: Layout) -> dict[str, Tensor]:
         raise ValueError(f"got {flat.shape[-1]} parameters, the model has {where.num_params}")
     parts = torch.split(flat, list(where.sizes), dim=-1)
     return {
-        name: part.view(*flat.shape[:-1], *shape)
+        name: part.view((*flat.shape[:-1], *shape))
         for name, part, shape in zip(where.names, parts, where.shapes, strict=True)
     }
 
 
 def flatten(named: dict[str, Tensor], where: Layout, batch_dims: int = 0) -> Tensor:
     """The inverse of `unflatten`, as a copy: [..., P] from tensors with `batch_dims` leading
-    dimensions.
+    dimensions; of those names that are there.
     """
-    return torch.cat([named[name].flatten(batch_dims) for name in where.names], dim=-1)
+    there = [named[name] for name in where.names if name in named]
+    return torch.cat([value.flatten(batch_dims) for value in there], dim=-1)

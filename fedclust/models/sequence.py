@@ -39,10 +39,16 @@ class Model(nn.Sequential):
         l2: coefficient c by parameter name. Every engine adds the gradient 2cW of the penalty c·ΣW²
             in training; losses never include it.
         dropout: rate by place in the sequence.
-        draws, lone: see `fedclust.models.foreign.Foreign`.
+        draws, lone, statistics: see `fedclust.models.foreign.Foreign`.
     """
 
     draws, lone = False, True
+    statistics: tuple[str, ...] = ()
+
+    @property
+    def renewed(self) -> dict[str, Tensor]:
+        """No statistics."""
+        return {}
 
     def __init__(
         self, layers: list[nn.Module], shapes: list[Shape], inits: list[Init], l2: dict[str, float]

@@ -146,7 +146,6 @@ def test_our_own_models_stay_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("module", "says"),
     [
-        (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "buffers"),
         (nn.Linear(6, 3).requires_grad_(False), "no parameter of it is to be trained"),
         (nn.Linear(5, 3), r"cannot take examples of shape \(6,\)"),
         (nn.Sequential(nn.Linear(6, 3), nn.Flatten(0)), r"returns \(6,\) for two examples"),

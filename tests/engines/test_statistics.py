@@ -1,0 +1,184 @@
+"""Models with running statistics: what training makes of them, and who looks at them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
+from torch import Tensor, nn
+
+from fedclust.core.calls import GradCall, LossCall, TestCall, TrainCall
+from fedclust.core.solver import Solver
+from fedclust.engines import make_engine
+from fedclust.engines.loop import LoopEngine
+from fedclust.engines.schedule import schedule
+from fedclust.engines.vmap import VmapEngine
+from fedclust.helpers.errors import ConfigError
+from fedclust.models.params import layout, unflatten
+
+SHAPE = (1, 4, 4)
+COUNTS = (3, 7, 0, 12)
+
+
+def flat(norm: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 6), norm, nn.ReLU(), nn.Linear(6, 10))
+
+
+def images(norm: nn.Module) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), norm, nn.ReLU(), nn.Flatten(), nn.Linear(64, 10)
+    )
+
+
+NETWORKS = {
+    "BatchNorm1d": flat(nn.BatchNorm1d(6)),
+    "BatchNorm2d": images(nn.BatchNorm2d(4)),
+    "cumulative": images(nn.BatchNorm2d(4, momentum=None, affine=False)),
+    "SyncBatchNorm": images(nn.SyncBatchNorm(4)),
+    "InstanceNorm2d": images(nn.InstanceNorm2d(4, affine=True, track_running_stats=True)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_vmap_equals_the_loop(name: str) -> None:
+    """Rows of other lengths beside it, whose batches are padded."""
+    pool, shards, how = toy_pool(SHAPE), ragged_shards(COUNTS), SOLVERS["everything"]
+    loop, fast = LoopEngine(NETWORKS[name], pool), VmapEngine(NETWORKS[name], pool)
+    models, label = starts(loop), labels(len(shards))
+    assert torch.equal(starts(fast), models)
+    models[:, loop.layout[loop.layout.buffers[0]]] = 0.1
+    want, got = (
+        engine.answer(TrainCall(models, label, shards, how, how.lr)) for engine in (loop, fast)
+    )
+    torch.testing.assert_close(got.params, want.params, rtol=1e-3, atol=1e-4)
+    assert torch.equal(want.params[2], models[label[2]])  # no examples, no statistics
+    assert bool((want.params[0] != models[label[0]])[~_trained(loop)].any())
+    for call in (LossCall(models, shards), GradCall(models, label, shards)):
+        read = [engine.answer(call) for engine in (fast, loop)]
+        torch.testing.assert_close(*read, rtol=1e-3, atol=1e-5)
+    tests = [engine.answer(TestCall(models, label, shards)) for engine in (fast, loop)]
+    torch.testing.assert_close(tests[0].loss_sum, tests[1].loss_sum, rtol=1e-5, atol=1e-5)
+    gradient = loop.answer(GradCall(models, label, shards))
+    assert not gradient[:, ~_trained(loop)].any()
+
+
+def _trained(engine: LoopEngine) -> Tensor:
+    inside = engine.layout.trained
+    assert inside is not None
+    return inside
+
+
+def test_the_loop_trains_as_pytorch_does_to_the_bit() -> None:
+    """Parameters and statistics of a client after two epochs, and its loss in evaluation."""
+    pool, shards = toy_pool(SHAPE), ragged_shards((7, 12))
+    engine, how = LoopEngine(NETWORKS["BatchNorm2d"], pool), Solver(lr=0.1, batch_size=5, epochs=2)
+    models = starts(engine, 1)
+    trained = engine.answer(TrainCall(models, torch.zeros(2).long(), shards, how, 0.1)).params
+    plan = schedule(shards, how)
+    for row in range(2):
+        net = images(nn.BatchNorm2d(4))
+        values = unflatten(models[0], engine.layout)
+        net.load_state_dict({k.removeprefix("module."): v for k, v in values.items()})
+        sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(int(plan.steps[row])):
+            index = shards.index[row, plan.position[row, step, : int(plan.size[row, step])]]
+            sgd.zero_grad()
+            nn.functional.cross_entropy(net(pool.inputs(index)), pool.y[index]).backward()  # type: ignore[no-untyped-call]
+            sgd.step()
+        for name, value in unflatten(trained[row], engine.layout).items():
+            assert torch.equal(value, net.state_dict()[name.removeprefix("module.")].float())
+        assert float(trained[row, -1]) == int(plan.steps[row])  # batches that it has met
+        index = shards.index[row, : int(shards.count[row])]
+        loss = nn.functional.cross_entropy(net.eval()(pool.inputs(index)), pool.y[index])
+        got = engine.answer(LossCall(trained[row : row + 1], shards.take(torch.tensor([row]))))
+        torch.testing.assert_close(got[0, 0], loss)
+
+
+@pytest.mark.parametrize("name", ["BatchNorm1d", "BatchNorm2d"])
+def test_statistics_are_of_the_clients_own_batches(name: str) -> None:
+    """Also where another client of the call diverges."""
+    pool, shards, how = toy_pool(SHAPE), ragged_shards(COUNTS), SOLVERS["momentum"]
+    for engine in (LoopEngine(NETWORKS[name], pool), VmapEngine(NETWORKS[name], pool)):
+        models = starts(engine, 2)
+        models[1] = torch.nan
+        two = shards.take(torch.tensor([0, 3]))
+        both = engine.answer(TrainCall(models, torch.tensor([0, 1]), two, how, 0.1)).params
+        alone = engine.answer(
+            TrainCall(models[:1], torch.tensor([0]), shards.take(torch.tensor([0])), how, 0.1)
+        ).params
+        torch.testing.assert_close(both[0], alone[0], rtol=1e-5, atol=1e-6)
+        assert bool(both[1].isnan().any())
+
+
+def test_a_mean_of_counts_is_rounded_where_it_is_used() -> None:
+    pool, shards = toy_pool(SHAPE), ragged_shards((5,))
+    engine = LoopEngine(NETWORKS["BatchNorm2d"], pool)
+    models = starts(engine, 1)
+    models[0, -1] = 2.9999998
+    call = TrainCall(models, torch.zeros(1).long(), shards, Solver(lr=0.1, batch_size=5), 0.1)
+    assert float(engine.answer(call).params[0, -1]) == 4
+
+
+@pytest.mark.parametrize("name", ["loop", "vmap"])
+def test_frozen_statistics_stay(name: str) -> None:
+    pool, shards = toy_pool(SHAPE), ragged_shards((5, 7))
+    engine = make_engine(name, NETWORKS["BatchNorm2d"], pool)
+    frozen = ~engine.layout.mask(engine.layout.last_layers())
+    assert engine.layout.last_layers() == ("module.4.weight", "module.4.bias")
+    models, label = starts(engine, 1), torch.zeros(2).long()
+    how = Solver(lr=0.1, batch_size=5)
+    call = TrainCall(models, label, shards, how, 0.1, frozen=frozen)
+    moved = engine.answer(call).params != models
+    assert not moved[:, frozen].any()
+    assert moved[:, ~frozen].any()
+
+
+def test_a_batch_of_one_example_is_refused_where_pytorch_cannot_take_it() -> None:
+    pool, shards, how = toy_pool(SHAPE), ragged_shards((6,)), Solver(lr=0.1, batch_size=5)
+    for name in ("loop", "vmap"):
+        engine = make_engine(name, NETWORKS["BatchNorm1d"], pool)
+        call = TrainCall(starts(engine, 1), torch.zeros(1).long(), shards, how, 0.1)
+        with pytest.raises(ConfigError, match="leaves no client a batch of one example"):
+            engine.answer(call)
+    engine = make_engine("vmap", NETWORKS["BatchNorm2d"], pool)
+    call = TrainCall(starts(engine, 1), torch.zeros(1).long(), shards, how, 0.1)
+    assert engine.answer(call).params.isfinite().all()
+
+
+def test_a_normalisation_of_ones_own_goes_row_by_row() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(16))
+            self.mean: Tensor
+            self.last = nn.Linear(16, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.flatten(1)
+            if self.training:
+                self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+                x = x - x.mean(0)
+            else:
+                x = x - self.mean
+            out: Tensor = self.last(x)
+            return out
+
+    pool, shards = toy_pool(SHAPE), ragged_shards((5,))
+    engine = make_engine("auto", Own(), pool)
+    assert engine.name == "loop"
+    assert engine.layout.buffers == ("module.mean",)
+    models = starts(engine, 1)
+    call = TrainCall(models, torch.zeros(1).long(), shards, Solver(lr=0.1, batch_size=5), 0.1)
+    mean = engine.answer(call).params[0, engine.layout["module.mean"]]
+    torch.testing.assert_close(mean, 0.1 * pool.inputs(shards.index[0]).flatten(1).mean(0))
+
+
+def test_a_layout_knows_what_is_trained() -> None:
+    engine = LoopEngine(NETWORKS["BatchNorm1d"], toy_pool(SHAPE))
+    where, rows = engine.layout, torch.arange(2.0 * engine.layout.num_params).view(2, -1)
+    assert where.num_params - where.num_trained == 6 + 6 + 1
+    assert torch.equal(where.of_trained(rows), rows[:, _trained(engine)])
+    assert where.num_layers == 3
+    plain = layout(nn.Linear(3, 2))
+    assert plain.trained is None
+    assert plain.of_trained(rows) is rows

@@ -19,6 +19,7 @@ from fedclust.core.calls import AlignCall, GradCall, LossCall, Shards, TestCall,
 from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine
+from fedclust.models.foreign import adopt
 
 MODELS = tuple(sorted(path.stem for path in (CONF / "model").glob("*.yaml")))
 # engine, precision, fast paths that are left out
@@ -43,7 +44,7 @@ def check(name: str, device: torch.device, tell: Callable[[dict[str, Any]], None
         for sizes in (RAGGED, _EQUAL)
     ]
     for way, (engine, precision, left_out) in WAYS.items():
-        if engine == "fused" and FusedEngine.obstacle(model(name)):
+        if engine == "fused" and FusedEngine.obstacle(adopt(model(name), pool.shape)):
             continue
         with without(left_out):
             made = make_engine(engine, model(name), pool.to(device), precision=precision)

@@ -131,6 +131,11 @@ class Engine(Answers, Protocol):
         ...
 
     @property
+    def remark(self) -> str:
+        """Why a faster engine does not compute the model, in words; empty where there is none."""
+        ...
+
+    @property
     def layout(self) -> Layout:
         """Names and shapes of the parameters of a row [P]."""
         ...

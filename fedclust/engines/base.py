@@ -26,7 +26,7 @@ from fedclust.core.verbs import Engine
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.sums import by_blocks, gradients_by_blocks
 from fedclust.helpers.rng import Stream
-from fedclust.models.foreign import Runnable, adopt
+from fedclust.models.foreign import Runnable
 from fedclust.models.params import Layout, layout
 
 R = TypeVar("R")
@@ -51,12 +51,6 @@ def by_rows(
     }
 
 
-def adopted(model: nn.Module, pool: Pool) -> Runnable:
-    """A model as engines run it, tried on two examples of the pool, on its device."""
-    two = torch.tensor([0, len(pool.y) - 1], device=pool.x.device)
-    return adopt(model, pool.shape, pool.inputs(two), pool.width).to(pool.x.device)
-
-
 class Computing(Generic[ModelT]):
     """An `Engine` that computes.
 
@@ -67,9 +61,11 @@ class Computing(Generic[ModelT]):
     Attributes:
         answers: by the kind of a call what answers it, given the engine and the call.
         tf32: whether an NVIDIA GPU may round factors to TF32 in its answers.
+        remark: why a faster engine does not compute the model, in words; empty where there is none.
     """
 
     tf32 = False
+    remark = ""
     answers: ClassVar[Mapping[type[Call[Any]], Answer]]
 
     def __init__(self, model: ModelT, pool: Pool) -> None:
@@ -124,6 +120,11 @@ class InFront:
     def exact(self) -> bool:
         """Whether a row has the same bits in any company."""
         return self._engine.exact
+
+    @property
+    def remark(self) -> str:
+        """Why a faster engine does not compute the model."""
+        return self._engine.remark
 
     @property
     def layout(self) -> Layout:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import nn
 
 from fedclust.core.pool import Pool
 from fedclust.core.verbs import Engine
+from fedclust.engines.adopted import adopted
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.cuda import kernels, measured
 from fedclust.engines.fused.native import compiled, gather
@@ -19,9 +19,7 @@ from fedclust.engines.loop import LoopEngine
 from fedclust.engines.suits import obstacle_at_once
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import require
-from fedclust.models.sequence import Model
 
-_LOG = logging.getLogger(__name__)
 ENGINES = ("auto", "fused", "vmap", "loop")
 _PRECISIONS = ("highest", "high", "bf16")
 
@@ -37,7 +35,7 @@ def make_engine(
 
     Args:
         name: auto takes the fastest one that can run the model.
-        model: the architecture; `fused` knows those of fedclust.models, the others any module.
+        model: the architecture; `fused` knows sequences of known layers, the others any module.
         pool: the examples, on the device to compute on.
         max_rows: rows computed at once, None to choose.
         precision: highest computes in float32; high lets an NVIDIA GPU round factors to TF32, by
@@ -83,17 +81,17 @@ def _engine(
 ) -> LoopEngine | VmapEngine | FusedEngine:
     if name == "loop":
         return LoopEngine(model, pool)
-    reason = obstacle(model)
+    model = adopted(model, pool)
+    reason = obstacle(model, softmax=pool.task.softmax)
     if name == "fused":
         require(not reason, "engine", name, f"{reason}; use engine=auto")
     if reason or name == "vmap":
         hard = obstacle_at_once(model, pool)
         require(not hard or name != "vmap", "engine", name, f"{hard}; use engine=auto")
-        if hard:
-            _LOG.info("%s, so engine=loop computes it, one client after the other", hard)
-            return LoopEngine(model, pool)
-        return VmapEngine(model, pool, max_rows=max_rows)
-    assert isinstance(model, Model), "fused knows the models of fedclust.models only"
+        engine = LoopEngine(model, pool) if hard else VmapEngine(model, pool, max_rows=max_rows)
+        if name == "auto":
+            engine.remark = f"engine={engine.name}: {hard or reason}"
+        return engine
     return FusedEngine(model, pool, max_rows=max_rows, precision=precision)
 
 

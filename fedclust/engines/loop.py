@@ -23,7 +23,8 @@ from fedclust.core.calls import (
     TrainCall,
 )
 from fedclust.core.pool import Pool
-from fedclust.engines.base import Computing, adopted, by_rows
+from fedclust.engines.adopted import adopted
+from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.schedule import Schedule, schedule
 from fedclust.helpers.meter import meter
 from fedclust.helpers.rng import fold

@@ -21,10 +21,11 @@ def obstacle_at_once(model: nn.Module, pool: Pool) -> str:
     """Why `vmap` cannot run a model; "" where it can. Two rows, one of them shorter, are trained a
     step, scored and differentiated by `loop` and by `vmap`, with the same results or not.
     """
-    if getattr(model, "tried_at_once", False):
+    own = getattr(model, "module", model)
+    if getattr(own, "tried_at_once", False):
         return ""
     loop = LoopEngine(model, pool)
-    name = type(model).__name__
+    name = type(own).__name__
     if loop.model.draws:
         return f"{name} draws random numbers in training from the global generator"
     examples = torch.linspace(0, len(pool.y) - 1, 5, device=pool.x.device).long()

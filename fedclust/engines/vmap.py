@@ -26,7 +26,8 @@ from fedclust.core.calls import (
     TrainCall,
 )
 from fedclust.core.pool import Pool
-from fedclust.engines.base import Computing, adopted, by_rows
+from fedclust.engines.adopted import adopted
+from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.chunks import auto_rows, each_chunk
 from fedclust.engines.schedule import schedule
 from fedclust.models.foreign import Runnable

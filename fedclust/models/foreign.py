@@ -13,7 +13,8 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.models.dropout import keep
 from fedclust.models.exchanged import exchange, seeded
 from fedclust.models.params import layout, trained
-from fedclust.models.sequence import Model
+from fedclust.models.reading import UnreadableError, read
+from fedclust.models.sequence import Model, Reading
 from fedclust.models.trial import examine
 
 _GLOBAL_GENERATOR = threading.Lock()
@@ -78,6 +79,22 @@ class Foreign(nn.Module):
         self.l2: dict[str, float] = {}
         self._places = self._find_places(examples)
         self.dropout = {i: rate for i, (_, rate) in enumerate(self._places)}
+        self._reading: Reading | UnreadableError | None = None  # until it is asked for
+
+    def reading(self) -> Reading:
+        """The module as a sequence of layers.
+
+        Raises:
+            UnreadableError: where it is none.
+        """
+        if self._reading is None:
+            try:
+                self._reading = read(self.module, self.shapes[0]).named("module")
+            except UnreadableError as error:
+                self._reading = error
+        if isinstance(self._reading, UnreadableError):
+            raise self._reading
+        return self._reading
 
     def draw(self, generator: torch.Generator) -> Tensor:
         """Fresh parameters from a CPU generator, [P]: those that the module's constructor makes;

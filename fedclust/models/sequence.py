@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeVar
 
@@ -26,6 +26,35 @@ KNOWN = (
 )
 Shape = tuple[int, ...]
 Built = TypeVar("Built", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A model as layers one after the other.
+
+    Attributes:
+        layers: the layers.
+        shapes: input shape of every layer, then the output's, without the batch dimension.
+        owners: what every layer is called in the names of the model's parameters.
+        places: of every dropout layer, by its number, the place that its masks are drawn for.
+        logs: whether a log-softmax stands behind them, which changes no cross entropy of a softmax.
+    """
+
+    layers: tuple[nn.Module, ...]
+    shapes: tuple[Shape, ...]
+    owners: tuple[str, ...]
+    places: Mapping[int, int]
+    logs: bool = False
+
+    def named(self, part: str) -> Reading:
+        """The same, where the model is a part of another one."""
+        return replace(self, owners=tuple(f"{part}.{owner}" for owner in self.owners))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the layers make of x [B, *shape], without dropout."""
+        for layer in self.layers:
+            x = x if isinstance(layer, nn.Dropout) else layer(x)
+        return x.log_softmax(1) if self.logs else x
 
 
 class Model(nn.Sequential):
@@ -78,6 +107,11 @@ class Model(nn.Sequential):
             for part in init(layer, generator)
         ]
         return torch.cat(drawn)
+
+    def reading(self) -> Reading:
+        """The model itself."""
+        owners = tuple(name for name, _ in self.named_children())
+        return Reading(tuple(self), self.shapes, owners, {place: place for place in self.dropout})
 
     def masks(self, key: Tensor, step: int, batch: int) -> dict[int, Tensor]:
         """Dropout masks by place in the sequence, each [C, batch, *features]; see

@@ -74,6 +74,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
     if ranks.agree(folder.is_done):
         if ranks.leads and folder.has_touched_data():
             folder.confirm_data(data_digests(job.federations))
+        if job.engine.remark:
+            progress.tell(job.engine.remark)
         for line in folder.remarks:
             progress.warn(line)
         return

@@ -269,7 +269,7 @@ def test_the_examples_of_the_how_to_pages_run(
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(block)
             written.append(name)
-    assert len(written) == 12
+    assert len(written) == 14
 
     def done(*overrides: str) -> fedclust.Result:
         small = {
@@ -286,7 +286,8 @@ def test_the_examples_of_the_how_to_pages_run(
         assert lazy["accuracy"][0] == lazy["accuracy"][1] == fedavg["accuracy"][0]
         assert lazy["accuracy"][2] != lazy["accuracy"][1]
         assert done("algorithm=watched").rounds["model_norm"].between(5, 20).all()
-        for model, parameters in (("small", 65 * 64 + 650), ("normed", 65 * 64 + 650 + 128)):
+        sizes = {"small": 65 * 64 + 650, "normed": 65 * 64 + 650 + 128, "net": 80 + 1290}
+        for model, parameters in sizes.items():
             found = done(f"model={model}", "algorithm=fedavg").rounds
             assert (found["bytes"] == 2 * 8 * 4 * parameters).all()
         parity = done("partition=parity", "algorithm=oracle").clients

@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedclust.core.calls import (
     AlignCall,
@@ -27,6 +27,7 @@ from fedclust.core.calls import (
     TrainCall,
 )
 from fedclust.core.pool import Pool
+from fedclust.engines.adopted import adopted
 from fedclust.engines.aligned import by_gradients
 from fedclust.engines.base import Computing
 from fedclust.engines.fused import aligning
@@ -48,13 +49,13 @@ from fedclust.engines.schedule import in_host_memory, schedule
 from fedclust.engines.sums import by_blocks, empty_totals, to_add
 from fedclust.helpers.errors import require
 from fedclust.helpers.meter import meter
-from fedclust.models.sequence import Model
+from fedclust.models.foreign import Runnable
 
 _KEPT = 1 << 30  # bytes of parameters of training on a GPU that stay between calls
 
 
-class FusedEngine(Computing[Model]):
-    """The fastest engine, for models that are a sequence of known layers; see
+class FusedEngine(Computing[Runnable]):
+    """The fastest engine, for models that are a sequence of known layers, or are read as one; see
     `fedclust.verbs.Engine`.
 
     Args:
@@ -75,12 +76,14 @@ class FusedEngine(Computing[Model]):
 
     def __init__(
         self,
-        model: Model,
+        model: nn.Module,
         pool: Pool,
         max_rows: int | None = None,
         precision: str = "highest",
     ) -> None:
-        require(not obstacle(model), "engine", "fused", f"{obstacle(model)}; use engine=auto")
+        model = adopted(model, pool)
+        reason = obstacle(model, softmax=pool.task.softmax)
+        require(not reason, "engine", "fused", f"{reason}; use engine=auto")
         require(
             max_rows is None or max_rows >= 1, "max_rows", max_rows, "at least 1, or null to choose"
         )
@@ -94,7 +97,7 @@ class FusedEngine(Computing[Model]):
         self._kept = {path: self._chunks(_KEPT) for path in Path if enabled(device)}
 
     @staticmethod
-    def obstacle(model: Model) -> str:
+    def obstacle(model: Runnable) -> str:
         """Why this engine cannot run a model, in words; empty where it can."""
         return obstacle(model)
 

@@ -187,7 +187,7 @@ class Layers:
         if isinstance(layer, nn.ZeroPad2d):
             return PadStep(layer)
         if isinstance(layer, nn.Dropout):
-            return DropoutStep(self.key[low:high], self.clock, at, layer.p)
+            return DropoutStep(self.key[low:high], self.clock, self.network.places[at], layer.p)
         return ReluStep() if isinstance(layer, nn.ReLU) else FlattenStep()
 
     def _parameters(

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from fedclust.engines.fused.weights import Field
 from fedclust.helpers.errors import ConfigError
-from fedclust.models.sequence import KNOWN, Model
+from fedclust.models.foreign import Runnable
+from fedclust.models.params import layout
+from fedclust.models.reading import UnreadableError
+from fedclust.models.sequence import KNOWN
 
 WEIGHTED = (nn.Linear, nn.Conv2d)
 _IN_PLACE = (nn.ReLU, nn.Dropout)
 IMAGES_ONLY = (nn.Conv2d, nn.MaxPool2d, nn.LocalResponseNorm, nn.ZeroPad2d)
 
 
-def obstacle(model: nn.Module) -> str:
-    """Why the fused engine cannot run a model, in words; empty where it can."""
-    if not isinstance(model, Model):
-        return (
-            f"the fused engine runs fedclust.models.sequence.Model only, not {type(model).__name__}"
-        )
+def obstacle(model: Runnable, *, softmax: bool = True) -> str:
+    """Why the fused engine cannot run a model, in words; empty where it can.
+
+    Args:
+        model: the architecture.
+        softmax: whether the loss is the plain cross entropy of a softmax.
+    """
+    try:
+        reading = model.reading()
+    except UnreadableError as error:
+        return f"the fused engine does not know {error}"
+    if reading.logs and not softmax:
+        return "the fused engine does not know a log-softmax under this task's loss"
     weighted = flat = False
-    for number, layer in enumerate(model):
-        name = f"layer {number} ({type(layer).__name__})"
+    for number, layer in enumerate(reading.layers):
+        own = reading.owners[number].removeprefix("module.") or number
+        name = f"layer {own} ({type(layer).__name__})"
         flat = flat or isinstance(layer, nn.Flatten)
         weighted = weighted or isinstance(layer, WEIGHTED)
         if type(layer) not in KNOWN:
@@ -33,7 +45,7 @@ def obstacle(model: nn.Module) -> str:
             return f"the fused engine needs a layer with parameters before {name}"
         if isinstance(layer, IMAGES_ONLY) and flat:
             return f"the fused engine cannot run {name} after Flatten"
-        if isinstance(layer, nn.Linear) and not flat and len(model.shapes[number]) > 1:
+        if isinstance(layer, nn.Linear) and not flat and len(reading.shapes[number]) > 1:
             return f"the fused engine needs Flatten before {name}"
         if isinstance(layer, nn.Conv2d) and (
             layer.groups != 1 or layer.padding_mode != "zeros" or isinstance(layer.padding, str)
@@ -49,6 +61,7 @@ class Network:
     Attributes:
         layers: the layers in order.
         shapes: input shape of every layer, then the output's.
+        places: of every dropout layer, by its number, the place that its masks are drawn for.
         fields: where every parameter lies in a flat row, in order.
         num_params: P.
         softmax: whether the loss is the plain cross entropy of a softmax.
@@ -56,20 +69,24 @@ class Network:
 
     layers: tuple[nn.Module, ...]
     shapes: tuple[tuple[int, ...], ...]
+    places: Mapping[int, int]
     fields: dict[str, Field]
     num_params: int
     softmax: bool = True
 
     @classmethod
-    def of(cls, model: Model, *, softmax: bool = True) -> Network:
+    def of(cls, model: Runnable, *, softmax: bool = True) -> Network:
         """The network of a model without `obstacle`."""
-        fields, offset = {}, 0
-        for name, value in model.named_parameters():
-            fields[name] = Field(
-                offset=offset, shape=tuple(value.shape), l2=model.l2.get(name, 0.0)
-            )
-            offset += value.numel()
-        return cls(tuple(model), model.shapes, fields, offset, softmax)
+        reading, where = model.reading(), layout(model)
+        fields = {}
+        for number, (owner, layer) in enumerate(zip(reading.owners, reading.layers, strict=True)):
+            for name, value in layer.named_parameters():
+                own = f"{owner}.{name}"
+                fields[f"{number}.{name}"] = Field(
+                    offset=where[own].start, shape=tuple(value.shape), l2=model.l2.get(own, 0.0)
+                )
+        size = where.num_params
+        return cls(reading.layers, reading.shapes, reading.places, fields, size, softmax)
 
     def covered(self, mask: Tensor | None) -> frozenset[str]:
         """Names of the parameters that a mask [P] covers.

@@ -1,0 +1,325 @@
+"""A user's module read by `torch.fx` as a sequence of layers that engines know.
+
+What is read is tried: output and gradients on a random batch must be the module's own. So nothing
+that a graph does not show, such as `torch.no_grad` in a forward pass, is taken for what it is not.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from fedclust.models.sequence import KNOWN, Reading, Shape
+
+_TRACED, _TRIED = 2, 3  # examples that a module is traced with, and those a reading is tried on
+_CLOSE = 1e-3  # of the largest number: more is not rounding
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class UnreadableError(Exception):
+    """What keeps a module from being read, in words."""
+
+
+def read(module: nn.Module, in_shape: Shape) -> Reading:
+    """The layers that a module consists of, with parameters of their own.
+
+    Args:
+        module: any, with one tensor as its input, whose dropout layers are exchanged.
+        in_shape: shape of one example.
+
+    Raises:
+        UnreadableError: where it is no sequence of known layers.
+    """
+    for name, part in module.named_modules():
+        if any(getattr(part, hooks) for hooks in _HOOKS):
+            raise UnreadableError(f"hooks of {_called(name, part)}")
+        if type(part) not in KNOWN and any(True for _ in part.parameters(recurse=False)):
+            raise UnreadableError(_called(name, part))
+    for name, value in module.named_parameters():
+        if not value.requires_grad:
+            raise UnreadableError(f"{name}, which is frozen")
+    # on the CPU, and apart from the global generator: a module may draw, or count its calls
+    with torch.random.fork_rng(devices=[]):
+        drawn = _drawn(module)
+        reading = _read(copy.deepcopy(drawn).train(), in_shape)
+        tested = _read(copy.deepcopy(drawn).eval(), in_shape)
+        if list(map(repr, reading.layers)) != list(map(repr, tested.layers)):
+            raise UnreadableError("what differs between training and test")
+        _try(drawn, reading, in_shape)
+    return reading
+
+
+def _called(name: str, part: nn.Module) -> str:
+    """A part of a module in words."""
+    return f"{name} ({type(part).__name__})" if name else type(part).__name__
+
+
+def _drawn(module: nn.Module) -> nn.Module:
+    """A copy whose parameters are random, so that none hides another: 0 would."""
+    drawn, generator = copy.deepcopy(module).cpu(), torch.Generator().manual_seed(0)
+    for value in drawn.parameters():
+        inputs = max(1, value[0].numel() if value.dim() > 1 else 1)
+        value.data = torch.randn(value.shape, generator=generator) / math.sqrt(inputs)
+        value.requires_grad_()
+    return drawn
+
+
+def _read(module: nn.Module, in_shape: Shape) -> Reading:
+    """As `read`, of a copy, from its graph alone."""
+    tracer = _Tracer(in_shape)
+    graph, own = tracer.graph_of(module), dict(module.named_modules())
+    layers: list[nn.Module] = []
+    owners, shapes, before = [], [in_shape], None
+    for node in graph.nodes:
+        value = tracer.values.get(node)
+        if node.op == "placeholder":
+            before = node
+        if node.op == "placeholder" or not isinstance(value, Tensor | None):
+            continue  # sizes are asked for
+        name = str(node.target).partition(".")[2] if node.op == "call_module" else ""
+        part = own.get(name) if node.op == "call_module" else None
+        what = str(getattr(node.target, "__name__", node.target))
+        what = what if part is None else _called(name, part)
+        if [one for one in node.all_input_nodes if tracer.is_tensor(one)] != [before]:
+            raise UnreadableError(f"{what}, which looks at more than the layer before it")
+        if node.op == "output":
+            break
+        assert isinstance(value, Tensor)
+        layer = _layer(node, part, tuple(value.shape), (_TRACED, *shapes[-1]))
+        if layer is None or (layers and isinstance(layers[-1], nn.LogSoftmax)):
+            raise UnreadableError(what if layer is None else "a log-softmax before the last layer")
+        before = node
+        if not isinstance(layer, nn.Identity):
+            layers.append(layer)
+            owners.append(name)
+            shapes.append(tuple(value.shape[1:]))
+    for at in range(len(layers) - 1):
+        if isinstance(layers[at], nn.MaxPool2d) and isinstance(layers[at + 1], nn.ReLU):
+            # the same numbers in either order, and compiled code knows this one
+            layers[at : at + 2] = reversed(layers[at : at + 2])
+            shapes[at + 1] = shapes[at]
+    dropout = [at for at, layer in enumerate(layers) if isinstance(layer, nn.Dropout)]
+    places = {at: place for place, at in enumerate(dropout)}
+    if logs := bool(layers) and isinstance(layers[-1], nn.LogSoftmax):
+        layers, owners, shapes = layers[:-1], owners[:-1], shapes[:-1]
+    return Reading(tuple(layers), tuple(shapes), tuple(owners), places, logs)
+
+
+def _layer(node: fx.Node, part: nn.Module | None, after: Shape, before: Shape) -> nn.Module | None:
+    """The layer that does what a node does; None where there is none.
+
+    Args:
+        node: of the graph.
+        part: the module that it calls, if it calls one.
+        after, before: shapes of its output and of its input, with the batch dimension.
+    """
+    reshapes = node.target in _RESHAPING or isinstance(part, nn.Flatten)
+    if reshapes and after == before:
+        return nn.Identity()
+    if reshapes:
+        return nn.Flatten() if after == (before[0], math.prod(before[1:])) else None
+    if isinstance(part, nn.LogSoftmax):
+        return _log_softmax(part.dim, before)
+    if isinstance(part, nn.Dropout):
+        return nn.Dropout(part.p) if part.p else nn.Identity()
+    if part is not None:
+        return part if type(part) in (*KNOWN, nn.Identity) else None
+    if node.target in _LOGS:
+        dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
+        return _log_softmax(dim, before)
+    if node.target in _RECTIFYING:
+        return nn.ReLU()
+    if node.target in _POOLING:
+        given: tuple[Any, ...] = node.args[1:]
+        options: dict[str, Any] = dict(node.kwargs)
+        return _pooling(*given, **options)
+    return None
+
+
+def _log_softmax(dim: Any, before: Shape) -> nn.LogSoftmax | None:
+    """The layer, where it is over what is given of one example."""
+    return nn.LogSoftmax(1) if len(before) == 2 and dim in (1, -1) else None
+
+
+def _pooling(
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    **_: Any,
+) -> nn.MaxPool2d:
+    """The layer, from the arguments of the function."""
+    return nn.MaxPool2d(kernel_size, stride or None, padding, dilation, return_indices, ceil_mode)
+
+
+_RECTIFYING = (functional.relu, functional.relu_, torch.relu, torch.relu_, "relu", "relu_")
+_LOGS = (functional.log_softmax, torch.log_softmax, "log_softmax")
+_POOLING = (functional.max_pool2d, torch.max_pool2d)
+_RESHAPING = (torch.flatten, torch.reshape, "flatten", "reshape", "view", "contiguous")
+
+
+class _Seen(fx.Proxy):
+    """What a traced module computes with: only the number of examples is left open."""
+
+    tracer: _Tracer
+
+    def size(self, dim: int | None = None) -> Any:
+        """The size, or one of it, of which the first is known when the graph runs."""
+        batch = self.tracer.create_proxy("call_method", "size", (self, 0), {})
+        whole = (batch, *self.tracer.values[self.node].shape[1:])
+        return whole if dim is None else whole[dim]
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return int(self.tracer.values[self.node].dim())
+
+    shape = property(size)
+    ndim = property(dim)
+
+
+class _Tracer(fx.Tracer):
+    """Computes what it traces, so that shapes are known.
+
+    Attributes:
+        values: what every node computes for a batch of random examples.
+    """
+
+    def __init__(self, in_shape: Shape) -> None:
+        super().__init__()
+        self.values: dict[fx.Node, Any] = {}
+        self._input, self._computing = torch.randn(_TRACED, *in_shape), False
+
+    def graph_of(self, module: nn.Module) -> fx.Graph:
+        """The graph of a module, whose arguments but the first keep their defaults.
+
+        Raises:
+            UnreadableError: where there is none, for instance since its way depends on the values.
+        """
+        try:
+            with torch.no_grad(), _open_length(module):
+                return self.trace(nn.Sequential(module))
+        except Exception as error:  # whatever the user's code makes of a proxy
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UnreadableError(
+                f"its forward pass, which torch.fx cannot follow: {first}"
+            ) from error
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """A proxy of a node, which is computed."""
+        self._computing = True
+        self.values[node] = self._value(node)
+        self._computing = False
+        return _Seen(node, self)
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Whether a module is one layer."""
+        return isinstance(m, nn.Dropout) or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(
+        self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What a module makes of values, or of proxies."""
+        if self._computing:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """A module's attribute as values meet it, or as proxies do."""
+        if self._computing:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def is_tensor(self, node: fx.Node) -> bool:
+        """Whether a node computes a tensor."""
+        return isinstance(self.values.get(node), Tensor)
+
+    def _value(self, node: fx.Node) -> Any:
+        if node.op == "placeholder":
+            return self._input
+        if node.op == "output":
+            return None
+        args: tuple[Any, ...] = fx.node.map_arg(node.args, self.values.__getitem__)
+        kwargs: dict[str, Any] = fx.node.map_arg(dict(node.kwargs), self.values.__getitem__)
+        match node.op:
+            case "call_module":
+                return self.root.get_submodule(str(node.target))(*args, **kwargs)
+            case "call_method":
+                return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+            case "get_attr":
+                return operator.attrgetter(str(node.target))(self.root)
+        assert callable(node.target)
+        return node.target(*args, **kwargs)
+
+
+def _length(x: Any) -> Any:
+    """`len`, which Python allows to be a number only."""
+    return x.size(0) if isinstance(x, _Seen) else len(x)
+
+
+@contextmanager
+def _open_length(module: nn.Module) -> Iterator[None]:
+    """`len` as `_length` in the files of a module's classes."""
+    with ExitStack() as stack:
+        for kind in {type(part) for part in module.modules()}:
+            names = getattr(kind.forward, "__globals__", {})
+            if not str(names.get("__name__")).startswith("torch.") and "len" not in names:
+                stack.enter_context(mock.patch.dict(names, {"len": _length}))
+        yield
+
+
+def _parameters(reading: Reading) -> dict[str, nn.Parameter]:
+    """The parameters of the layers by their names in the model.
+
+    Raises:
+        UnreadableError: where two layers share one.
+    """
+    named: dict[str, nn.Parameter] = {}
+    for owner, layer in zip(reading.owners, reading.layers, strict=True):
+        for name, value in layer.named_parameters():
+            if any(value is other for other in named.values()):
+                raise UnreadableError(f"{owner}.{name}, which is used twice")
+            named[f"{owner}.{name}"] = value
+    return named
+
+
+def _try(module: nn.Module, reading: Reading, in_shape: Shape) -> None:
+    """See that what was read computes what the module computes.
+
+    Args:
+        module: the original of the copy that was read, with the same parameters.
+        reading: what was read.
+        in_shape: shape of one example.
+
+    Raises:
+        UnreadableError: where it does not.
+    """
+    x, owned = torch.randn(_TRIED, *in_shape), _parameters(reading)
+    named = dict(module.named_parameters())
+    if left := sorted(set(named) - set(owned)):
+        raise UnreadableError(f"the parameter {left[0]}, which no layer has")
+    weight, found = None, []
+    for forward, parameters in ((module, named), (reading.forward, owned)):
+        out = forward(x)
+        weight = torch.randn(out.shape) if weight is None else weight
+        total = (out * weight).sum()
+        wanted = [parameters[name] for name in named]
+        found.append((out, *torch.autograd.grad(total, wanted, allow_unused=True)))
+    for own, other in zip(*found, strict=True):
+        if own is None or other is None or not _close(own, other):
+            raise UnreadableError("its forward pass, which does more than its layers")
+
+
+def _close(own: Tensor, other: Tensor) -> bool:
+    """Whether numbers differ by rounding only."""
+    return own.shape == other.shape and bool((own - other).abs().max() <= _CLOSE * own.abs().max())

@@ -1,0 +1,81 @@
+"""Networks as people write them, in every engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
+from pasted import VGG9, DroppingCNN, FedAvgCNN, LeNet5
+from torch import nn
+
+from fedclust.core.calls import GradCall, LossCall, PredictCall, TestCall, TrainCall
+from fedclust.engines import make_engine
+
+READ: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "fedavg_cnn": (FedAvgCNN(), (1, 28, 28)),
+    "lenet5": (LeNet5(), (3, 32, 32)),
+    "vgg9": (VGG9(width=2), (3, 32, 32)),
+    "logs": (
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.LogSoftmax(dim=1)),
+        (1, 8, 8),
+    ),
+    "dropout": (DroppingCNN(), (1, 8, 8)),
+    "no_bias": (nn.Sequential(nn.Flatten(), nn.Linear(64, 10, bias=False)), (1, 8, 8)),
+    "hidden_no_bias": (
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 9, bias=False), nn.ReLU(), nn.Linear(9, 10)),
+        (1, 8, 8),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_auto_is_fused_and_equals_the_loop(name: str) -> None:
+    module, shape = READ[name]
+    pool, shards, how = toy_pool(shape), ragged_shards((3, 7, 0, 1)), SOLVERS["everything"]
+    fast, loop = (make_engine(engine, module, pool) for engine in ("auto", "loop"))
+    assert (fast.name, fast.remark) == ("fused", "")
+    assert fast.layout == loop.layout
+    models, label = starts(loop), labels(len(shards))
+    assert torch.equal(starts(fast), models)
+    got, want = (
+        engine.answer(TrainCall(models, label, shards, how, how.lr)) for engine in (fast, loop)
+    )
+    assert (want.params - models[label]).abs().amax(1)[shards.count > 0].min() > 1e-3
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(got.params, want.params, **close)
+    torch.testing.assert_close(got.loss, want.loss, **close)
+    calls: tuple[Any, ...] = (
+        LossCall(models, shards),
+        GradCall(models, label, shards),
+    )
+    said = PredictCall(models, label, shards)
+    one, other = (engine.answer(said).log_softmax(2) for engine in (fast, loop))
+    torch.testing.assert_close(one, other, **close)
+    for call in calls:
+        torch.testing.assert_close(fast.answer(call), loop.answer(call), **close)
+    for one, other in zip(
+        *(engine.answer(TestCall(models, label, shards)) for engine in (fast, loop)), strict=True
+    ):
+        torch.testing.assert_close(one, other, **close)
+
+
+def test_a_frozen_part_goes_by_the_names_of_the_module() -> None:
+    module, shape = READ["lenet5"]  # whose dense layers stand first
+    pool, shards, how = toy_pool(shape), ragged_shards((3, 2)), SOLVERS["sgd"]
+    fast, loop = (make_engine(engine, module, pool) for engine in ("fused", "loop"))
+    mask = loop.layout.mask(["module.fc1.weight", "module.conv2.bias"])
+    call = TrainCall(starts(loop), labels(2), shards, how, how.lr, frozen=mask)
+    got, want = (engine.answer(call).params for engine in (fast, loop))
+    assert torch.equal(got[:, mask], call.models[call.label][:, mask])
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_the_layer_that_prevents_the_faster_engine_is_said() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.LayerNorm(10))
+    pool = toy_pool((1, 8, 8))
+    assert make_engine("auto", module, pool).remark == (
+        "engine=vmap: the fused engine does not know 2 (LayerNorm)"
+    )
+    assert make_engine("vmap", module, pool).remark == ""

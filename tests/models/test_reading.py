@@ -1,0 +1,200 @@
+"""A plain module is read as a sequence of layers, or what prevents it is named."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pasted import VGG9, FedAvgCNN, LeafCNN, LeNet5
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedclust.models.foreign import adopt
+from fedclust.models.reading import UnreadableError, read
+
+SHAPE = (1, 8, 8)
+
+
+class Small(nn.Module):
+    """Two layers, of which the last stands first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(12, 5)
+        self.first = nn.Linear(64, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(F.relu(self.first(x.reshape(len(x), -1))))
+
+
+class ByValue(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(-x if x.sum() > 0 else x)
+
+
+class ByNumber(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(-x if len(x) > 40 else x)
+
+
+class ByMode(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x.flatten(1))
+        return self.last(F.relu(hidden) if self.training else hidden)
+
+
+class Stopped(Small):
+    """A graph does not show where gradients end."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = F.relu(self.first(x.flatten(1)))
+        return self.last(x)
+
+
+class Detached(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(F.relu(self.first(x.flatten(1))).detach())
+
+
+class Twice(Small):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(12, 12)
+        self.enter = nn.Linear(64, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(F.relu(self.first(self.enter(x.flatten(1))))))
+
+
+class Tied(Twice):
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = nn.Linear(12, 12)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(F.relu(self.second(self.enter(x.flatten(1))))))
+
+
+class Spare(Twice):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.enter(x.flatten(1)))
+
+
+class Skipping(Twice):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x.flatten(1))
+        return self.last(x + self.first(x))
+
+
+class InPlace(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x.flatten(1))
+        x[:, 0] = 0
+        return self.last(x)
+
+
+class Own(Small):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.factor
+
+
+class Mixing(Small):
+    """Examples are put together."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x.flatten(1)).view(-1, 24)[:, :12].repeat(2, 1))
+
+
+class Logs(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.log_softmax(super().forward(x), dim=1)
+
+
+def frozen() -> nn.Module:
+    module = Small()
+    module.first.bias.requires_grad_(requires_grad=False)
+    return module
+
+
+def hooked() -> nn.Module:
+    module = Small()
+    module.first.register_forward_hook(lambda _module, _given, out: 2 * out)
+    return module
+
+
+def test_a_plain_module_is_read_with_its_own_names_and_order() -> None:
+    reading = read(Small(), SHAPE)
+    assert [type(layer) for layer in reading.layers] == [
+        *(nn.Flatten, nn.Linear, nn.ReLU, nn.Linear)
+    ]
+    assert reading.owners == ("", "first", "", "last")
+    assert reading.shapes == (SHAPE, (64,), (12,), (12,), (5,))
+
+
+@pytest.mark.parametrize("module", [Logs(), nn.Sequential(Small(), nn.LogSoftmax(-1))])
+def test_a_log_softmax_at_the_end_is_part_of_the_loss(module: nn.Module) -> None:
+    reading = read(module, SHAPE)
+    assert (len(reading.layers), reading.logs, reading.shapes[-1]) == (4, True, (5,))
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "layers"),
+    [
+        (FedAvgCNN(), (1, 28, 28), "CRPCRPFLRL"),
+        (LeafCNN(), (1, 28, 28), "CRPCRPFLRL"),
+        (LeNet5(), (3, 32, 32), "CRPCRPFLRLRL"),  # the second pooling stands before its ReLU
+        (VGG9(width=2), (3, 32, 32), "CRCRPCRCRPCRCRPFLRLRL"),
+        (nn.Sequential(nn.Identity(), nn.Flatten(1, 3), nn.Linear(64, 5)), SHAPE, "FL"),
+    ],
+)
+def test_networks_of_the_field_are_read(
+    module: nn.Module, shape: tuple[int, ...], layers: str
+) -> None:
+    kinds = {nn.Conv2d: "C", nn.ReLU: "R", nn.MaxPool2d: "P", nn.Flatten: "F", nn.Linear: "L"}
+    state, numbers = torch.get_rng_state(), [value.clone() for value in module.parameters()]
+    reading = adopt(module, shape).reading()
+    assert "".join(kinds[type(layer)] for layer in reading.layers) == layers
+    x = torch.zeros(1, *shape)
+    for layer, before, after in zip(
+        reading.layers, reading.shapes[:-1], reading.shapes[1:], strict=True
+    ):
+        assert x.shape[1:] == before
+        x = layer(x)
+        assert x.shape[1:] == after
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(map(torch.equal, module.parameters(), numbers))
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        (ByValue(), "control flow"),
+        (ByNumber(), "control flow"),
+        (ByMode(), "between training and test"),
+        (Stopped(), "does more than its layers"),
+        (Detached(), "detach"),
+        (Twice(), r"first\.weight, which is used twice"),
+        (Tied(), r"weight, which is used twice"),
+        (Spare(), r"first\.bias, which no layer has"),
+        (Skipping(), "add, which looks at more than the layer before it"),
+        (InPlace(), "cannot follow|setitem"),
+        (Own(), "^Own$"),
+        (Mixing(), "view"),
+        (frozen(), r"first\.bias, which is frozen"),
+        (hooked(), r"hooks of first \(Linear\)"),
+        (nn.Sequential(Small(), nn.LogSoftmax(0)), r"1 \(LogSoftmax\)"),
+        (nn.Sequential(Small(), nn.Softmax(1)), r"1 \(Softmax\)"),
+        (nn.Sequential(Small(), nn.LogSoftmax(1), nn.Linear(5, 5)), "before the last layer"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Unflatten(1, (2, 3)), nn.Flatten()), "2"),
+        (nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 5)), r"1 \(LayerNorm\)"),
+    ],
+)
+def test_what_prevents_it_is_named(module: nn.Module, says: str) -> None:
+    with pytest.raises(UnreadableError, match=says) as error:
+        read(module, SHAPE)
+    assert "\n" not in str(error.value)

@@ -68,6 +68,7 @@ class FedPer(Method):
         weight = weights(cohort, rnd, self.aggregation)
         model = cluster_mean(local.params, zeros(cohort), weight, empty=state.model)
         model[:, head] = state.model[:, head]
+        model = clients.server.stepped(state.model, model, zeros(cohort))
         steps, loss = on_host(local.steps.sum(), local.loss.mean())
         body = len(cohort) * int((~head).sum())
         cost = Cost(

@@ -165,7 +165,7 @@ class FlexCFL(Method):
         models, local, cost = train_and_average(
             clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
         )
-        models = self.inter_group(models)
+        models = clients.server.passed_on(models, self.inter_group(models))
         cost = cost.plus(self.inter_group.cost(models, local.params, label)).plus(joining)
         return replace(state, models=models, label=known, reference=reference), cost
 

@@ -91,8 +91,9 @@ class PFedMe(PersonalModels):
             steps, loss = steps + int(near.steps.sum()), loss + float(near.loss.mean())
         weight = weights(cohort, rnd, self.aggregation)
         mean = cluster_mean(local, zeros(cohort), weight, empty=state.model)
+        mixed = (1 - self.server_mix) * state.model + self.server_mix * mean
         state = self.State(
-            model=(1 - self.server_mix) * state.model + self.server_mix * mean,
+            model=clients.server.stepped(state.model, mixed, zeros(cohort)),
             personal=state.personal.replaced(cohort, personal),
             trained=state.trained.index_fill(0, cohort, True),
         )

@@ -94,7 +94,7 @@ def average(
     result = MeanResult.of(
         local, models, label, weight, keep=clients.discrepancy, exact=clients.exact
     )
-    return result.models, cost_of(result, label, ids, rnd)
+    return clients.server.stepped(models, result.models, label), cost_of(result, label, ids, rnd)
 
 
 def train_and_average(
@@ -125,7 +125,8 @@ def train_and_average(
     """
     weight = weights(ids, rnd, aggregation, label)
     result = clients.train_mean(models, label, ids, solver, weight, LocalWork(slots=slots))
-    return result.models, result, cost_of(result, label, ids, rnd)
+    after = clients.server.stepped(models, result.models, label)
+    return after, result, cost_of(result, label, ids, rnd)
 
 
 def cost_of(result: MeanResult, label: Tensor, ids: Tensor, rnd: Round) -> Cost:

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 import yaml
 
+from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
-from fedclust.config.schema import check_keys, objective_of, seed_list
+from fedclust.config.schema import MEAN, check_keys, objective_of, seed_list
 from fedclust.config.scores import measures
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
@@ -50,6 +51,8 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         objects.make(config[group], group)
         for group in ("algorithm", "scenario", "partition", "tracker", "task")
     )
+    if config["server"] != MEAN:
+        algorithm = WithServer(base=algorithm, server=objects.make(config["server"], "server"))
     document_scores(task)
     check_suits(task, algorithm=algorithm, scenario=scenario, partition=partition)
     scores = measures(config, objects, task)
@@ -114,7 +117,8 @@ def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Obj
     """
     check_keys(config)
     objects = Objects(user_dir, {key: config[key] for key in _SHARED})
-    objects.check(config["solver"], "solver")
+    for group in ("solver", "server"):
+        objects.check(config[group], group)
     check_common(config["common"], objects)
     objects.check(config["algorithm"], "algorithm")
     return objects

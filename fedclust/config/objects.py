@@ -50,6 +50,7 @@ GROUPS: Mapping[str, Group] = {
     "cluster_metric": Group("fedclust.cluster_metrics", ("__call__", "transfers")),
     "cluster_method": Group("fedclust.cluster_methods", ("__call__",)),
     "solver": Group("fedclust.solver", ("rate",)),
+    "server": Group("fedclust.servers", ("first", "__call__")),
     "tracker": Group("fedclust.trackers", ("begin", "log", "end", "close")),
 }
 # which group a protocol of `fedclust.verbs` asks for, where it annotates an argument
@@ -59,6 +60,7 @@ _ASKED_BY = {
     "ClusterMetric": "cluster_metric",
     "Partition": "partition",
     "Scenario": "scenario",
+    "ServerStep": "server",
     "Solver": "solver",
     "Task": "task",
     "Tracker": "tracker",

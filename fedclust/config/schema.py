@@ -45,6 +45,9 @@ CLASSIFICATION = {
 }
 
 
+MEAN = {"_target_": "fedclust.servers.Mean"}
+
+
 @dataclass(frozen=True)
 class Check:
     """What a key's value must fulfil.
@@ -255,6 +258,9 @@ class RunConfig:
         MISSING, "setting", "what is predicted, and by what it is judged", unhashed=CLASSIFICATION
     )
     solver: Any = key(MISSING, "method", "local training")
+    server: Any = key(
+        MISSING, "method", "what becomes of the mean of the participants' models", unhashed=MEAN
+    )
     cluster_metric: Any = key(MISSING, "method", "how different two clients are")
     cluster_method: Any = key(MISSING, "method", "how clients are grouped by their differences")
     algorithm: Any = key(MISSING, "method", "the method", named=False)  # a folder begins with it

@@ -70,6 +70,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fedclust.core.calls import PLAIN, Alignment, Answers, LocalResult, LocalWork, MeanResult
+from fedclust.core.server import Server
 from fedclust.core.solver import Solver
 from fedclust.core.types import (
     Cost,
@@ -146,7 +147,14 @@ class Engine(Answers, Protocol):
 
 
 class Clients(Protocol):
-    """What an algorithm computes with: the clients of one seed in one round, by their ids."""
+    """What an algorithm computes with: the clients of one seed in one round, by their ids.
+
+    Attributes:
+        server: what replaces models by means of the participants' models, see
+            `fedclust.algorithms.steps`.
+    """
+
+    server: Server
 
     @property
     def exact(self) -> bool:
@@ -309,6 +317,13 @@ class Method(Ranged):
     It checks the numbers of a method against their annotations; a `__post_init__` begins with
     `super().__post_init__()`.
     """
+
+    @property
+    def averages(self) -> bool:
+        """Whether models are replaced by means of what participants made of them, as
+        `fedclust.algorithms.steps` does: then the server can take another step along them.
+        """
+        return hasattr(self, "aggregation")
 
     def remark(self, rounds: int) -> str:  # noqa: ARG002
         """See `Algorithm`."""

@@ -23,6 +23,7 @@ from fedclust.core.calls import (
     SumCall,
     TestCall,
 )
+from fedclust.core.server import Server
 from fedclust.core.solver import Solver
 from fedclust.core.types import Evaluation, Predictions, Round, Served, Split
 from fedclust.core.verbs import Engine
@@ -102,6 +103,7 @@ class SeedClients:
         discrepancy: whether the models of single clients are asked for where their mean is.
         passes: counts what `loss`, `grad` and `align` are asked for.
         losses: what was computed last, handed on from round to round.
+        server: see `fedclust.core.verbs.Clients`.
     """
 
     engine: Engine
@@ -109,6 +111,7 @@ class SeedClients:
     discrepancy: bool = False
     passes: Passes = field(default_factory=Passes)
     losses: LastLosses = field(default_factory=LastLosses, repr=False)
+    server: Server = field(default_factory=Server, repr=False)
     _batch: tuple[Tensor, int, Shards] | None = field(default=None, repr=False)
 
     @property

@@ -291,6 +291,10 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
         # the rows of the pool, and where they are padded
         f"test examples of {counted(num_clients, 'client')}": 16 * num_clients * longest,
     }
+    if moments := getattr(job.algorithm, "moments", 0):
+        bytes_of[f"{counted(moments * clusters, 'moment')} of the server's optimiser"] = (
+            4 * params * moments * clusters
+        )
     together = "" if seeds == 1 else f", in {seeds} seeds"
     # seeds cluster one after the other
     tables = job.algorithm.tables(num_clients)

@@ -124,7 +124,8 @@ def simulate(
     """States after every round, and all reports, that of `init` first; goes on from `state` if
     given.
     """
-    clients, states, reports = engine_for(fed, algorithm, kind), [], []
+    clients = engine_for(fed, getattr(algorithm, "base", algorithm), kind)
+    states, reports = list[Any](), list[Cost]()
     for rnd in rounds:
         if state is None:
             state, report = algorithm.init(clients.at(rnd), rnd)

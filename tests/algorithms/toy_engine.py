@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.calls import PLAIN, LocalResult, LocalWork, MeanResult
+from fedclust.core.server import Server
 from fedclust.core.solver import Solver
 from fedclust.core.types import Federation, Pool, Round, Split
 from fedclust.helpers.rng import Stream
@@ -34,6 +35,7 @@ class ToyEngine:
     target: Tensor | None = None
     discrepancy: ClassVar[bool] = True
     exact: ClassVar[bool] = True
+    server: ClassVar[Server] = Server()
 
     def at(self, rnd: object) -> Any:
         return self

@@ -66,6 +66,11 @@ class LossClusters(Method):
             option = "algorithm.averaging=gradient"
             check_plain_step(self.solver, option, momentum=self.has_momentum)
 
+    @property
+    def averages(self) -> bool:
+        """Not with gradients."""
+        return super().averages and self.averaging == "model"
+
     def initial_models(self, clients: Clients, rnd: Round) -> tuple[Tensor, Cost]:
         """Models [K, P] before round 0, and what finding them cost."""
         k = self.num_clusters

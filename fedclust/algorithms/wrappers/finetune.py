@@ -44,6 +44,11 @@ class FineTune(Method):
         """That of the base."""
         return self.base.State
 
+    @property
+    def averages(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "averages", False)
+
     def remark(self, rounds: int) -> str:
         """That of the base."""
         return self.base.remark(rounds)

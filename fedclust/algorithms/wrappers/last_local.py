@@ -47,6 +47,11 @@ class LastLocal(Method):
         base: Any = self.base.State
         return _extended(base)
 
+    @property
+    def averages(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "averages", False)
+
     def remark(self, rounds: int) -> str:
         """That of the base."""
         return self.base.remark(rounds)
@@ -111,7 +116,7 @@ class _Watched:
     def __init__(self, clients: Clients, rnd: Round) -> None:
         self._clients = clients
         self.layout, self.discrepancy = clients.layout, clients.discrepancy
-        self.exact = clients.exact
+        self.exact, self.server = clients.exact, clients.server
         self.at, self.init = clients.at, clients.init
         self.loss, self.example_losses = clients.loss, clients.example_losses
         self.grad, self.grad_sum, self.align = clients.grad, clients.grad_sum, clients.align

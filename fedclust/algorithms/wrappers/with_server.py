@@ -1,0 +1,114 @@
+"""Any method that averages, on a server that takes a step of its own along the mean: FedAvgM,
+FedAdam, FedYogi, FedAdagrad and the same of every clustered method; see `fedclust.servers`.
+
+Every model has a memory of its own. It goes where the model goes: a cluster that is split gives its
+memory to both halves, one without participants keeps it, and a model that is made of several
+begins without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, make_dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedclust.core.server import ServerStep
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.helpers.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithServer(Method):
+    """A method whose means of models become steps of the server.
+
+    Attributes:
+        base: the method.
+        server: the step.
+    """
+
+    base: Algorithm
+    server: ServerStep
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self.base).__name__
+        allowed = f"mean, since {name} does not replace models by means, or has a server of its own"
+        given = type(self.server).__name__.lower()
+        require(getattr(self.base, "averages", False), "server", given, allowed)
+
+    @property
+    def averages(self) -> bool:
+        """No longer: the mean is taken already."""
+        return False
+
+    @property
+    def moments(self) -> int:
+        """S, numbers that the server remembers of every parameter of a model."""
+        return len(self.server.first)
+
+    @property
+    def State(self) -> type[Any]:
+        """That of the base with two fields more.
+
+        server_memory: [A, S, P] memories of the server.
+        server_models: [A, 16] uint8 digests of the models they belong to.
+        """
+        base: Any = self.base.State
+        return _extended(base)
+
+    def remark(self, rounds: int) -> str:
+        """That of the base."""
+        return self.base.remark(rounds)
+
+    def beside(self, scenario: Scenario, num_clients: int) -> str:
+        """That of the base."""
+        return self.base.beside(scenario, num_clients)
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Those of the base."""
+        return self.base.tables(num_clients)
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
+        """As the base; nothing is remembered."""
+        state, cost = self.base.init(clients, rnd)
+        return self._with(state, {}, clients), cost
+
+    def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
+        """As the base, with the server's steps."""
+        keys = [bytes(row.tolist()) for row in state.server_models]
+        plain = clients.server
+        before = dict(zip(keys, state.server_memory.unbind(), strict=True))
+        clients.server = server = replace(plain, step=self.server, before=before, after={})
+        try:
+            after, cost = self.base.round(state, clients, rnd)
+        finally:
+            clients.server = plain
+        width, kept = clients.layout.num_params, dict[bytes, Tensor]()
+        for field in fields(self.base.State):
+            value = getattr(after, field.name)
+            if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] == width:
+                kept |= server.kept(value)
+        return self._with(after, kept, clients), cost
+
+    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
+        """As the base."""
+        return self.base.serve(state, clients, rnd)
+
+    def _with(self, state: Any, kept: Mapping[bytes, Tensor], clients: Clients) -> Any:
+        own = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
+        blank = torch.zeros(0, self.moments, clients.layout.num_params)
+        memory = torch.stack([*kept.values()]) if kept else blank
+        digests = torch.tensor([list(key) for key in kept], dtype=torch.uint8).view(-1, 16)
+        return self.State(**own, server_memory=memory, server_models=digests)
+
+
+@cache
+def _extended(state: Any) -> type[Any]:
+    """A method's state with the server's memory."""
+    more = [("server_memory", Tensor), ("server_models", Tensor)]
+    return make_dataclass("State", more, bases=(state,), frozen=True, kw_only=True)

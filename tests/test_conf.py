@@ -98,7 +98,7 @@ def test_every_choice_shows_all_defaults_and_says_what_it_is(group: str, name: s
     if "defaults:" in text:
         return
     node = composed(f"{group}={name}")[group]
-    runtime = {"in_shape", "num_classes"}
+    runtime = {"in_shape", "num_classes"} | ({"vocabulary"} if group == "model" else set())
     assert set(inspect.signature(get_object(node["_target_"])).parameters) - runtime == set(
         node
     ) - {"_target_"}

@@ -83,6 +83,8 @@ class PACFL(Method):
         """Clusters by the data, and the same fresh model for each."""
         ids, features = clients_with_data(rnd), math.prod(rnd.fed.pool.shape)
         allowed = f"at most the {features} features of an example"
+        numbers = rnd.fed.pool.vocabulary is None
+        require(numbers, "algorithm", "pacfl", "another one, since token ids have no directions")
         require(self.num_vectors <= features, "algorithm.num_vectors", self.num_vectors, allowed)
         sent = signatures(ids, self.num_vectors, rnd)
         distance = self.distance(sent, sent)

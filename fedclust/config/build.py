@@ -195,9 +195,8 @@ def _computing(
     federations = federate(dataset, partition, seeds, device, config["validation"], task)
     pool = federations[seeds[0]].pool
     outputs = task.width(pool.num_classes)
-    model = made_by(
-        partial(objects.make, config["model"], "model", in_shape=pool.shape, num_classes=outputs)
-    )
+    made_for = {"in_shape": pool.shape, "num_classes": outputs, "vocabulary": pool.vocabulary}
+    model = made_by(partial(objects.make, config["model"], "model", **made_for))
     how = config["max_rows"], config["precision"]
     engine = make_engine(config["engine"], model, pool, *how)
     return sharded(engine, ranks), federations

@@ -23,7 +23,8 @@ from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.memory import short_of_memory
 from fedclust.helpers.ranges import Range, hints_of
 
-_FROM_DATA = ("in_shape", "num_classes")  # arguments that no config gives
+_OF_MODELS = ("in_shape", "num_classes")  # what every model is made for
+_FROM_DATA = (*_OF_MODELS, "vocabulary")  # arguments that no config gives
 _OTHER_NUMBERS = Range(-1e15, 1e15)  # of a user's part that states no range
 
 
@@ -163,6 +164,8 @@ class Objects:
             if name != "_target_"
         }
         part = self._locate(node["_target_"], key, None)
+        if "vocabulary" not in inspect.signature(part).parameters:
+            from_data = {k: v for k, v in from_data.items() if k != "vocabulary"}
         try:
             with short_of_memory(f"{key} was made"):
                 return part(**given, **from_data)
@@ -266,7 +269,7 @@ def _is_of(part: Any, group: str, own: bool) -> bool:
     """Whether a class or function makes parts of a group."""
     if group == "model":
         return not own or (
-            inspect.isfunction(part) and set(_FROM_DATA) <= set(inspect.signature(part).parameters)
+            inspect.isfunction(part) and set(_OF_MODELS) <= set(inspect.signature(part).parameters)
         )
     if inspect.isfunction(part):  # a user's, and what it makes is theirs
         return not own
@@ -281,7 +284,8 @@ def _check_names(part: Any, given: Mapping[str, Any], key: str) -> None:
     """Refuse arguments that a part does not take, and miss those that it needs."""
     parameters = inspect.signature(part).parameters
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    plain = {name: p for name, p in parameters.items() if name not in _FROM_DATA}
+    hidden = _FROM_DATA if set(_OF_MODELS) <= set(parameters) else _OF_MODELS
+    plain = {name: p for name, p in parameters.items() if name not in hidden}
     unknown = [name for name in given if name not in plain]
     if unknown and not open_ended:
         raise ConfigError(

@@ -299,7 +299,10 @@ _PLACES = {"dataset": ("root", "download")}
 # options of our parts, with the values that are as if there were no such option, so that folders
 # from before it still fit
 _LATER: Mapping[str, Mapping[str, object]] = {
-    "dataset": {"exclude": None, "fill": None, "categories": None, "separator": ",", "decimal": "."}
+    "dataset": {
+        **{"exclude": None, "fill": None, "categories": None, "separator": ",", "decimal": "."},
+        **{"vocabulary": None, "text": None, "length": None},
+    }
 }
 
 

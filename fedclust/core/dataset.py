@@ -77,7 +77,8 @@ class Dataset:
 
     Attributes:
         name: what reports call it.
-        x_train, x_test: [N, *shape] uint8 (images, channels first) or float32 (features).
+        x_train, x_test: [N, *shape] uint8 (images, channels first) or float32 (features); integers
+            where they are token ids.
         y_train, y_test: [N] int64 in [0, num_classes); of other tasks [N, T] uint8 flags or
             float32 numbers.
         num_classes: number of classes, or T.
@@ -92,6 +93,7 @@ class Dataset:
             client's, or of all examples; None where they are the same for all seeds.
         names: of features, classes, natural clients and groups.
         remarks: what a reader of the results must know of the data, one line each.
+        vocabulary: number of token ids, which the inputs are; None where these are numbers.
         fit: the federations of all seeds with what follows from their training rows, such as the
             scale of features; None where nothing does.
     """
@@ -111,6 +113,7 @@ class Dataset:
     test_share: float | None = None
     names: Names = Names()
     remarks: tuple[str, ...] = ()
+    vocabulary: int | None = None
     fit: Callable[[Dataset, Mapping[int, Any]], dict[int, Any]] | None = None
 
     @property

@@ -20,7 +20,8 @@ class Pool:
     """All examples any client may own, stored once and shared by all seeds.
 
     Attributes:
-        x: [images, *shape] uint8 or float32; N of them unless `image` says otherwise.
+        x: [images, *shape] uint8 or float32, or token ids as integers; N of them unless `image`
+            says otherwise.
         y: [N] int64, or what the targets of its task are: [N, T].
         scale, shift: float32, broadcastable to `shape`.
         num_classes: number of classes, or T.
@@ -33,6 +34,7 @@ class Pool:
         in_order: whether the rows are the dataset's examples, those for training first, each under
             every concept in turn, and no table names them: then a seed may draw test examples of
             its own, see `fedclust.core.federation.build`.
+        vocabulary: number of token ids, which are inputs as they are; None where they are numbers.
         task: what is predicted.
         copies: so many times all examples occur, one copy behind the other, each as the training
             rows of another seed scale them.
@@ -48,6 +50,7 @@ class Pool:
     image: Tensor | None = None
     concepts: int = 1
     in_order: bool = False
+    vocabulary: int | None = None
     task: Task = field(default_factory=Classification)
     copies: int = 1
 
@@ -87,7 +90,9 @@ class Pool:
         return stored if self.view is None else self.view.shape(stored)
 
     def inputs(self, index: Tensor) -> Tensor:
-        """What a model sees of the examples `index` [...]: [..., *shape] float32."""
+        """What a model sees of the examples `index` [...]: [..., *shape] float32, or ids int64."""
+        if self.vocabulary is not None:
+            return self.x[self.images(index)].long()
         if self.view is not None:
             place = self.images(index.reshape(-1))
             cut = self.view.middle(self.x, place).mul_(self.scale).add_(self.shift)
@@ -107,7 +112,7 @@ class Pool:
         return out.copy_(rows).mul_(self.scale).add_(self.shift)
 
     def training_inputs(self, index: Tensor, key: Tensor, step: int) -> Tensor:
-        """What models see of the examples `index` [R, B] in a local step: [R, B, *shape] float32.
+        """What models see of the examples `index` [R, B] in a local step, [R, B, *shape].
 
         Args:
             index: [R, B] int64 rows of the pool.

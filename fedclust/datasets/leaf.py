@@ -19,8 +19,9 @@ from fedclust.datasets.columns import few
 from fedclust.datasets.fit import Fit
 from fedclust.datasets.normalise import affine, check_word, unchanged
 from fedclust.datasets.pictures import picture
+from fedclust.datasets.tokens import WORDS, Characters, Kind, Words, text_of
 from fedclust.helpers.errors import DataError, require
-from fedclust.helpers.ranges import AtLeastTwo, Ranged, Side
+from fedclust.helpers.ranges import AtLeastOne, AtLeastThree, AtLeastTwo, Ranged, Side
 
 _KEYS = {"users": list, "num_samples": list, "user_data": dict}
 _Users = dict[str, tuple[list[Any], list[Any]]]  # inputs and labels of every user
@@ -30,8 +31,8 @@ _Users = dict[str, tuple[list[Any], list[Any]]]  # inputs and labels of every us
 class Leaf(Ranged):
     """Users are natural clients, numbered in the sorted order of their names.
 
-    Inputs are lists of numbers (FEMNIST, Synthetic) or names of pictures (CelebA). Text
-    (Shakespeare, Sent140) needs models of tokens, and is refused.
+    Inputs are lists of numbers (FEMNIST, Synthetic), names of pictures (CelebA) or texts
+    (Shakespeare, Sent140), which become token ids.
 
     Attributes:
         path: folder with `train/` and `test/`, each with JSON files; without `test/`,
@@ -43,6 +44,11 @@ class Leaf(Ranged):
             it.
         normalise: none, or mean_std (per feature, or per channel of an image), of the training
             examples; pictures are divided by 255 with none, too.
+        text: None where inputs are no texts; characters of texts of one length, of which the label
+            may be one too, or words.
+        length: words of a text, None for 25.
+        vocabulary: most ids of words, the most frequent of the training examples and two of no
+            word; None for all.
     """
 
     path: str
@@ -50,31 +56,43 @@ class Leaf(Ranged):
     images: str | None = None
     classes: AtLeastTwo | None = None
     normalise: str = "none"
+    text: Kind | None = None
+    length: AtLeastOne | None = None
+    vocabulary: AtLeastThree | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_word(self.normalise, ("none", "mean_std"))
         allowed = "a number of pixels with dataset.images, since pictures differ in size"
         require(self.images is None or self.side is not None, "dataset.side", self.side, allowed)
+        if self.text is not None:
+            for key, plain in (("side", None), ("images", None), ("normalise", "none")):
+                given = getattr(self, key)
+                require(given == plain, f"dataset.{key}", given, f"{plain or 'null'} of texts")
+        if self.text != "words":
+            for key in ("length", "vocabulary"):
+                given = getattr(self, key)
+                require(given is None, f"dataset.{key}", given, "null without dataset.text=words")
 
     def load(self) -> Dataset:
-        """The arrays: [N, F] or [N, 1, side, side] float32, or pictures as uint8.
+        """The arrays: [N, F] or [N, 1, side, side] float32, pictures as uint8, or token ids [N, L].
 
         Raises:
-            DataError: a folder or file is missing or not as LEAF writes it; text; a label that no
-                training example has.
+            DataError: a folder or file is missing or not as LEAF writes it; text without
+                `text`; a label that no training example has.
         """
         folder = Path(self.path)
         train, test = _users(folder / "train"), {}
         if (folder / "test").exists():
             test = _users(folder / "test")
         names = sorted(train.keys() | test.keys())
-        x_train, y_train, owner = self._arrays(folder / "train", train, names)
-        if sum(len(y) for _, y in test.values()):
-            x_test, y_test, test_owner = self._arrays(folder / "test", test, names)
-        else:
-            x_test, y_test, test_owner = x_train[:0], y_train[:0], None
-        codes, tests, known = self._classes(folder, y_train, y_test)
+        parts = [_part(folder / "train", train, names)]
+        if any(len(y) for _, y in test.values()):
+            parts.append(_part(folder / "test", test, names))
+        lexicon = self._lexicon(parts)
+        x_train, *more = (self._inputs(part, lexicon) for part in parts)
+        x_test = more[0] if more else x_train[:0]
+        codes, tests, known = self._classes(folder, parts, lexicon)
         word = "unit" if self.normalise == "none" and self.images is not None else self.normalise
         scale, shift = unchanged(x_train) if word == "none" else affine(word, x_train)
         return checked(
@@ -87,34 +105,38 @@ class Leaf(Ranged):
                 num_classes=len(known),
                 scale=scale,
                 shift=shift,
-                owner=owner,
-                test_owner=test_owner,
+                owner=parts[0].owner,
+                test_owner=parts[1].owner if more else None,
+                vocabulary=None if lexicon is None else lexicon.size,
                 names=Names(clients=tuple(names), classes=known),
                 fit=Fit(word) if word == "mean_std" and self.images is None else None,
             )
         )
 
-    def _arrays(
-        self, folder: Path, users: _Users, names: list[str]
-    ) -> tuple[Tensor, npt.NDArray[Any], Tensor]:
-        """Inputs, labels and natural client of all examples of a folder, user after user."""
-        rows = [(name, one) for name in names if name in users for one in users[name][0]]
-        labels = [y for name in names if name in users for y in users[name][1]]
-        if not rows:
-            raise DataError(f"leaf: {folder} has no examples: give files with some")
-        place = {name: i for i, name in enumerate(names)}
-        owner = torch.tensor([place[name] for name, _ in rows])
-        return self._inputs(folder, rows), np.asarray(labels), owner
+    def _lexicon(self, parts: list[_Part]) -> Characters | Words | None:
+        """What texts become ids by; None where inputs are no texts."""
+        if self.text is None:
+            return None
+        texts = [[text_of(f"leaf: {part.folder}", one) for _, one in part.rows] for part in parts]
+        if self.text == "words":
+            return Words.of(texts[0], self.vocabulary, self.length or WORDS)
+        letters = [str(y) for part in parts for y in part.labels if isinstance(y, str)]
+        return Characters.of(text for some in (*texts, letters) for text in some)
 
-    def _inputs(self, folder: Path, rows: list[tuple[str, Any]]) -> Tensor:
+    def _inputs(self, part: _Part, lexicon: Characters | Words | None) -> Tensor:
+        folder, rows = part.folder, part.rows
+        if lexicon is not None:
+            what = f"leaf: {folder}"
+            return lexicon.ids(what, [text_of(what, one) for _, one in rows])
         words = next((one for _, one in rows if _has_text(one)), None)
         if self.images is not None:
             return self._pictures(Path(self.images), [one for _, one in rows])
         if words is not None:
             shown = " ".join(str(words).split())[:40]
             raise DataError(
-                f"leaf: {folder} has text as inputs ({shown}): there are no models of text yet; "
-                "names of pictures need dataset.images, the folder that holds them"
+                f"leaf: {folder} has text as inputs ({shown}): dataset.text=characters or "
+                "words makes token ids of it; names of pictures need dataset.images, the folder "
+                "that holds them"
             )
         flat = read("leaf", folder, lambda: _flat([one for _, one in rows]), key="dataset.path")
         width = len(flat[0])
@@ -144,9 +166,15 @@ class Leaf(Ranged):
         return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
 
     def _classes(
-        self, folder: Path, train: npt.NDArray[Any], test: npt.NDArray[Any]
+        self, folder: Path, parts: list[_Part], lexicon: Characters | Words | None
     ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
         """Labels of training and test examples, and the names of the classes."""
+        given = [part.labels for part in parts]
+        given = [*given, []] if len(given) == 1 else given
+        if isinstance(lexicon, Characters) and any(isinstance(y, str) for y in given[0]):
+            codes = [lexicon.classes(f"leaf: {folder}", labels) for labels in given]
+            return codes[0], codes[1], tuple(lexicon.letters)
+        train, test = map(np.asarray, given)
         for labels in (train, test):
             whole = labels.ndim == 1 and labels.dtype.kind in "iubf"
             if whole and labels.dtype.kind == "f":  # which holds no larger whole numbers apart
@@ -167,6 +195,25 @@ class Leaf(Ranged):
         codes_test = np.searchsorted(known, test)
         names = tuple(f"{one:.0f}" if known.dtype.kind == "f" else str(one) for one in known)
         return torch.from_numpy(codes_train), torch.from_numpy(codes_test), names
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The examples of a folder, user after user: user and input, label, natural client."""
+
+    folder: Path
+    rows: list[tuple[str, Any]]
+    labels: list[Any]
+    owner: Tensor
+
+
+def _part(folder: Path, users: _Users, names: list[str]) -> _Part:
+    rows = [(name, one) for name in names if name in users for one in users[name][0]]
+    labels = [y for name in names if name in users for y in users[name][1]]
+    if not rows:
+        raise DataError(f"leaf: {folder} has no examples: give files with some")
+    place = {name: i for i, name in enumerate(names)}
+    return _Part(folder, rows, labels, torch.tensor([place[name] for name, _ in rows]))
 
 
 def _flat(inputs: list[Any]) -> list[npt.NDArray[np.float32]]:

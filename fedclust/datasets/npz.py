@@ -24,9 +24,10 @@ from fedclust.datasets.normalise import (
     check_word,
     unchanged,
 )
+from fedclust.datasets.tokens import as_ids
 from fedclust.datasets.view import PER_IMAGE, Augment, check_view, view_of
 from fedclust.helpers.errors import DataError, require
-from fedclust.helpers.ranges import Side
+from fedclust.helpers.ranges import AtLeastTwo, Ranged, Side
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 _SHOWN = 5  # absent classes
@@ -35,7 +36,7 @@ _Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Npz:
+class Npz(Ranged):
     """Images (N, H, W) or (N, H, W, C), or features (N, F); integer labels 0, 1, … without gaps, or
     the targets of another task: numbers (N,) or (N, T), or flags (N, T).
 
@@ -46,16 +47,23 @@ class Npz:
             unit, inverted and per_image (every image minus its own mean, over its own standard
             deviation) need uint8; none leaves the values as they are.
         crop, augment: of images, see `fedclust.datasets.view.View`.
+        vocabulary: number of token ids 0, 1, … where x are these, integers (N, L), which a model
+            sees as they are; None where x are numbers.
     """
 
     path: str
     normalise: str = "mean_std"
     crop: Side | None = None
     augment: Augment = "none"
+    vocabulary: AtLeastTwo | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_word(self.normalise, (*WORDS, "by_row", PER_IMAGE, "none"))
         check_view(self.normalise, self.crop, self.augment)
+        plain = self.vocabulary is None or self.normalise in ("mean_std", "none")
+        allowed = "none, or left as it is, with dataset.vocabulary: token ids have no scale"
+        require(plain, "dataset.normalise", self.normalise, allowed)
 
     def load(self, targets: Targets = "classes") -> Dataset:
         """The arrays: uint8 stays uint8, everything else becomes float32; the classes are those of
@@ -96,11 +104,13 @@ class Npz:
                 f"npz: {path} has x_train {x_train.dtype} but x_test {x_test.dtype}: both must be "
                 "equal"
             )
-        series = self.normalise == "mean_std" and arrays["x_train"].ndim == 3
+        tokens = self.vocabulary is not None
+        series = self.normalise == "mean_std" and arrays["x_train"].ndim == 3 and not tokens
         word = "by_row" if series and _rows_differ(x_train) else self.normalise
+        word = "none" if tokens else word
         scale, shift = self._affine(word, x_train)
         remark = ""
-        if word != self.normalise:
+        if word == "by_row" != self.normalise:
             remark = (
                 f"npz: {path} has rows of x_train (N, H, W) on scales of their own, as channels of "
                 "a series: each is scaled by itself, as dataset.normalise=by_row does"
@@ -122,12 +132,22 @@ class Npz:
                 shift=shift,
                 view=view_of(tuple(x_train.shape[1:]), self.normalise, self.crop, self.augment),
                 remarks=(remark,) if remark else (),
+                vocabulary=self.vocabulary,
                 fit=Fit(word) if word in ("mean_std", "by_row", "pixel") else None,
             )
         )
 
     def _examples(self, path: Path, arrays: dict[str, _Array]) -> tuple[Tensor, Tensor]:
-        """x_train and x_test, [N, F] or [N, C, H, W], uint8 or float32."""
+        """x_train and x_test, [N, F] or [N, C, H, W], uint8 or float32; token ids [N, L]."""
+        if self.vocabulary is not None:
+            shape = arrays["x_train"].shape
+            if len(shape) != 2:
+                raise DataError(f"npz: {path} has x_train of shape {shape}: token ids are (N, L)")
+            train, test = (
+                as_ids(f"npz: {path} has {key}", arrays[key], self.vocabulary)
+                for key in ("x_train", "x_test")
+            )
+            return train, test
         x, tests = (_checked(path, key, arrays[key]) for key in ("x_train", "x_test"))
         alike = x.shape[1:] == tests.shape[1:] and np.uint8 not in (x.dtype, tests.dtype)
         off = centre(x) if alike and self.normalise != "none" else 0.0

@@ -18,7 +18,8 @@ from fedclust.engines.fused.network import obstacle
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.suits import obstacle_at_once
 from fedclust.engines.vmap import VmapEngine
-from fedclust.helpers.errors import require
+from fedclust.helpers.errors import ConfigError, require
+from fedclust.models.sequence import Model
 
 ENGINES = ("auto", "fused", "vmap", "loop")
 _PRECISIONS = ("highest", "high", "bf16")
@@ -46,6 +47,11 @@ def make_engine(
     """
     require(name in ENGINES, "engine", name, "one of " + ", ".join(ENGINES))
     require(precision in _PRECISIONS, "precision", precision, "one of " + ", ".join(_PRECISIONS))
+    if pool.vocabulary is not None and isinstance(model, Model):
+        raise ConfigError(
+            "model: it takes numbers, and an example of the dataset is token ids: choose one that "
+            "begins with an Embedding, such as model=lstm or model=text_cnn"
+        )
     engine = _engine(name, model, _with_gather(pool), max_rows, precision)
     able = precision != "bf16" or engine.name == "fused"
     require(able, "precision", precision, f"highest or high with engine={engine.name}")

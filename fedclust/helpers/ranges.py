@@ -112,6 +112,7 @@ def _written(bound: float) -> str:
 
 AtLeastOne = Annotated[int, Range(1)]
 AtLeastTwo = Annotated[int, Range(2)]
+AtLeastThree = Annotated[int, Range(3)]
 AtLeastZero = Annotated[int, Range(0)]
 Clients = Annotated[int, Range(1, 1e7)]
 Side = Annotated[int, Range(1, 4096)]  # pixels

@@ -142,6 +142,10 @@ def _log_loss(targets: Numbers, predictions: Floats) -> float:
     return float(-np.log(said[np.arange(len(targets)), targets]).mean())
 
 
+def _perplexity(targets: Numbers, predictions: Floats) -> float:
+    return math.exp(_log_loss(targets, predictions))
+
+
 def _mae(targets: Numbers, predictions: Floats) -> float:
     return float(np.abs(predictions - targets).mean())
 
@@ -237,6 +241,15 @@ _ALL = (
         _FLAGS,
         _log_loss,
         "calibration",
+    ),
+    Named(
+        _down(
+            "perplexity",
+            "Perplexity",
+            "exp of the log loss; equal probabilities: the number of classes",
+        ),
+        _CLASSES,
+        _perplexity,
     ),
     Named(
         _up("confusion", "Confusion", "examples by class and predicted class"),

@@ -25,6 +25,7 @@ def plain_pool(dataset: Dataset) -> Pool:
         shift=dataset.shift,
         num_classes=dataset.num_classes,
         view=dataset.view,
+        vocabulary=dataset.vocabulary,
         in_order=True,
     )
 

@@ -58,6 +58,13 @@ def test_from_a_folder_of_curves_to_a_forecast(walk: Walk) -> None:
     assert Path("by_hour.png").exists()
 
 
+def test_from_texts_to_their_perplexity(walk: Walk) -> None:
+    smaller = ("rounds=1", "score_every=null", "seeds=1", "threads=1", "progress=false")
+    perplexity: pd.DataFrame = walk("text.md", *smaller)["perplexity"]
+    assert perplexity.columns.tolist() == ["fedavg", "ifca"]
+    assert perplexity.loc[0].between(1, 80).all()
+
+
 def test_from_a_hospitals_table_to_a_figure_of_every_site(walk: Walk, data_root: Path) -> None:
     table = data_root / "natural" / "heart_disease"
     if not table.is_dir():

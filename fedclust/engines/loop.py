@@ -47,6 +47,8 @@ class LoopEngine(Computing[Runnable]):
 
     def __init__(self, model: nn.Module, pool: Pool):
         super().__init__(adopted(model, pool), pool)
+        # what computes: one for all rows, since making it takes as long as a few steps
+        self._at_work = copy.deepcopy(self.model)
 
     def train(self, call: TrainCall) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]]."""
@@ -244,8 +246,8 @@ class LoopEngine(Computing[Runnable]):
             yield outputs, losses, y
 
     def _load(self, params: Tensor) -> Runnable:
-        """A copy of the model with the parameters `params` [P], its own memory."""
-        model = copy.deepcopy(self.model)
+        """The model that computes, with the parameters `params` [P] in its own memory."""
+        model = self._at_work
         values = unflatten(params, self.layout)
         for name, value in trained(model):
             value.data = values[name].clone()

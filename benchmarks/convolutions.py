@@ -23,13 +23,13 @@ from rich.table import Table
 from benchmarks.workloads import shards, synthetic_pool
 from fedclust.config.tree import CONF
 from fedclust.core.calls import TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
 from fedclust.engines.fused import layers
 from fedclust.helpers.rng import Stream
 from fedclust.models.sequence import Model
 from fedclust.runtime.memory import keep_freed_memory
+from fedclust.solver import Solver
 
 _CPU, _CLIENTS, _EXAMPLES, _CLASSES = torch.device("cpu"), 4, 100, 10
 # model: shape of an image, examples of a batch

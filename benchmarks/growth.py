@@ -31,7 +31,6 @@ from benchmarks.workloads import synthetic_pool
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.cluster_metrics.loss import Loss
 from fedclust.config.job import Job
-from fedclust.core.solver import Solver
 from fedclust.core.types import Federation, Split
 from fedclust.engines import make_engine
 from fedclust.engines.clients import SeedClients
@@ -41,6 +40,7 @@ from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
 from fedclust.scenarios.static import Static
+from fedclust.solver import Solver
 from fedclust.trackers.none import NoTracker
 
 _EXAMPLES, _TESTS, _POOL = 20, 2, 20_000

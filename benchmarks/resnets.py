@@ -20,10 +20,10 @@ from benchmarks import plain
 from benchmarks.workloads import shards, synthetic_pool
 from fedclust.config.tree import CONF
 from fedclust.core.calls import TrainCall
-from fedclust.core.solver import Solver
 from fedclust.engines import make_engine
 from fedclust.helpers.rng import Stream
 from fedclust.runtime.memory import keep_freed_memory
+from fedclust.solver import Solver
 
 _CPU, _SHAPE, _CLASSES = torch.device("cpu"), (3, 32, 32), 10
 _CLIENTS, _BATCH = 2, 20

@@ -25,7 +25,6 @@ from rich.table import Table
 from benchmarks.workloads import synthetic_pool
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.config.job import Job
-from fedclust.core.solver import Solver
 from fedclust.core.types import Federation, Split
 from fedclust.engines import make_engine
 from fedclust.engines.lockstep import Lockstep
@@ -36,6 +35,7 @@ from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
 from fedclust.scenarios.static import Static
+from fedclust.solver import Solver
 from fedclust.trackers.none import NoTracker
 
 _TRIALS, _SEEDS, _CLIENTS, _COHORT, _ROUNDS = 8, 3, 80, 20, 10

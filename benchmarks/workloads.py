@@ -19,7 +19,6 @@ from benchmarks import plain
 from benchmarks.against.task import Task, layers_of
 from benchmarks.machine import cache_bytes
 from fedclust.core.calls import LossCall, Shards, SumCall, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool
 from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine
@@ -30,6 +29,7 @@ from fedclust.models.flops import forward_flops, step_flops
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model, Stack
+from fedclust.solver import Solver
 
 _MNIST, _CIFAR, _CLASSES = (1, 28, 28), (3, 32, 32), 10
 

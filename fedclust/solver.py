@@ -1,5 +1,6 @@
-"""The solver of clients under the path that configs name."""
+"""The solvers of clients under the paths that configs name; `Solver` is that of `solver=sgd`."""
 
-from fedclust.core.solver import Solver
+from fedclust.core.optimizers import SGD as Solver
+from fedclust.core.optimizers import Adagrad, Adam, AdamW, RMSprop
 
-__all__ = ["Solver"]
+__all__ = ["Adagrad", "Adam", "AdamW", "RMSprop", "Solver"]

@@ -52,6 +52,17 @@ def test_the_hash_covers_results_and_nothing_else() -> None:
         assert config_hash({**CONFIG, **change}) != config_hash(CONFIG)
 
 
+def test_a_solver_from_before_an_option_is_that_with_its_default_wherever_it_stands() -> None:
+    before = {"_target_": "fedclust.solver.Solver", "lr": 0.1, "momentum": 0.9}
+    now = {**before, "nesterov": False, "dampening": 0.0}
+
+    def hashed(solver: dict[str, object]) -> str:
+        return config_hash({**CONFIG, "solver": solver, "algorithm": {"parts": [{"of": solver}]}})
+
+    assert hashed(now) == hashed(before)
+    assert hashed({**now, "nesterov": True}) != hashed(before)
+
+
 def test_a_number_that_was_not_recorded_is_not_found_done(tmp_path: Path) -> None:
     folder(tmp_path / "run", discrepancy=False).acquire({})
     with pytest.raises(RunFolderError, match=r"was computed without discrepancy=true"):

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedclust.algorithms.ifca import IFCA
 from fedclust.core.calls import LossCall
-from fedclust.core.solver import Solver
 from fedclust.core.types import Federation, Pool, Round, Split
 from fedclust.engines import make_engine
 from fedclust.engines.clients import LastLosses, SeedClients
@@ -20,6 +19,7 @@ from fedclust.engines.lockstep import Lockstep
 from fedclust.models.mlp import mlp
 from fedclust.runtime.simulation import Simulation, fields_of
 from fedclust.scenarios.static import Static
+from fedclust.solver import Solver
 
 CLIENTS = 6
 

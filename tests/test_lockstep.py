@@ -20,11 +20,11 @@ from fedclust.core.calls import (
     TestResult,
     TrainCall,
 )
-from fedclust.core.solver import Solver
 from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.rng import Stream
 from fedclust.models.params import Layout
+from fedclust.solver import Solver
 
 
 class Doubling(Computing[Any]):

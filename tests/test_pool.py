@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from fedclust.core.federation import pool_digest
-from fedclust.core.solver import Solver
 from fedclust.core.types import Federation, Pool, Split
 from fedclust.datasets.view import View
 from fedclust.engines import make_engine
 from fedclust.engines.clients import SeedClients
 from fedclust.models.mlp import mlp
 from fedclust.scenarios.static import Static
+from fedclust.solver import Solver
 
 ROWS = 60
 

@@ -25,13 +25,13 @@ from typing import Any
 
 import torch
 
+from fedclust.algorithms.parts.descent import check_descent
 from fedclust.algorithms.parts.personal import PersonalModels
 from fedclust.algorithms.steps import Aggregation, average, zeros
 from fedclust.core.calls import LocalWork
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients
-from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Fraction
 
 
@@ -52,7 +52,7 @@ class APFL(PersonalModels):
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = "0, because APFL adds the common model's movement to every step"
-        require(self.solver.momentum == 0, "solver.momentum", self.solver.momentum, allowed)
+        check_descent(self.solver, allowed)
 
     def round(
         self, state: PersonalModels.State, clients: Clients, rnd: Round

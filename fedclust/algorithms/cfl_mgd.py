@@ -28,7 +28,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.parts.descent import descend
+from fedclust.algorithms.parts.descent import check_descent, descend
 from fedclust.algorithms.parts.loss_clusters import LossClusters
 from fedclust.algorithms.steps import Aggregation, average, train_and_average, weights
 from fedclust.core.calls import LocalWork
@@ -75,6 +75,8 @@ class CFLMGD(LossClusters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        why = "0, because the momentum of CFL-MGD is a heavy ball"
+        check_descent(self.solver, why, momentum=True)
         allowed = "current, or lagged with algorithm.averaging=gradient"
         fits = self.averaging == "gradient" or self.momentum_gradient == "current"
         require(fits, "algorithm.momentum_gradient", self.momentum_gradient, allowed)
@@ -98,7 +100,7 @@ class CFLMGD(LossClusters):
             cost = Cost(gradient_steps=len(label), train_loss=float(loss.amin(1).mean()))
         # every participant gets K models, sends one back, or a gradient, and with it a momentum
         # both ways, where there is any; and it says which cluster it estimates
-        c, momenta = len(label), int(self.solver.momentum > 0)
+        c, momenta = len(label), self.solver.law.slots
         down, up = c * (self.num_clusters + momenta), c * (1 + momenta)
         return state, replace(cost, models_down=down, models_up=up, scalars_up=c)
 
@@ -130,7 +132,7 @@ class CFLMGD(LossClusters):
         if state.gradient is not None:
             used, kept = state.gradient[cohort], state.gradient.index_copy(0, cohort, fresh)
         before = state.momentum[label if owner == "cluster" else cohort]
-        momentum = self.solver.momentum * before + used  # line 9, eq. (3)
+        momentum = self.solver.law.keep * before + used  # line 9, eq. (3)
         rate, denominator = self.solver.rate(rnd.t), self.gradient_denominator
         total = cluster_sum(momentum, label, k)
         models = descend(state.models, total, label, rate, denominator, rnd)  # eq. (5)

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
-from fedclust.algorithms.parts.descent import check_plain_step, descend
+from fedclust.algorithms.parts.descent import check_descent, check_plain_step, descend
 from fedclust.algorithms.steps import arrived, clients_with_data, train_and_average
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -96,6 +96,8 @@ class JGL(Method):
         if self.local == "step":
             check_plain_step(self.solver, "algorithm.local=step")
             return
+        why = "0, because JGL reads gradients off the movement of a cluster's model"
+        check_descent(self.solver, why, momentum=True)
         why = "mean, or sum with algorithm.local=step: the local solver averages over its batches"
         require(self.loss_reduction == "mean", "algorithm.loss_reduction", self.loss_reduction, why)
 

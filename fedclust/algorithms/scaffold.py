@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedclust.algorithms.parts.descent import check_descent
 from fedclust.algorithms.steps import arrived, zeros
 from fedclust.core.calls import LocalWork
 from fedclust.core.solver import Solver
@@ -54,7 +55,8 @@ class Scaffold(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         no = "0, because SCAFFOLD reads a client's gradient off its movement"
-        for name in ("momentum", "proximal", "weight_decay"):
+        check_descent(self.solver, no)
+        for name in ("proximal", "weight_decay"):
             value = getattr(self.solver, name)
             require(value == 0, f"solver.{name}", value, no)
 

@@ -296,13 +296,14 @@ CHOICES: Mapping[str, Part] = {"case": "setting", "experiment": "beside", "hydra
 RECORDED = ("choices", "overrides", "search", "hash")
 # where the files of a data set lie does not change what is in them
 _PLACES = {"dataset": ("root", "download")}
-# options of our parts, with the values that are as if there were no such option, so that folders
-# from before it still fit
+# options of our parts, by the start of their `_target_`, with the values that are as if there were
+# no such option, so that folders from before it still fit
 _LATER: Mapping[str, Mapping[str, object]] = {
-    "dataset": {
+    "fedclust.datasets.": {
         **{"exclude": None, "fill": None, "categories": None, "separator": ",", "decimal": "."},
         **{"vocabulary": None, "text": None, "length": None},
-    }
+    },
+    "fedclust.solver.": {"nesterov": False, "dampening": 0.0},
 }
 
 
@@ -358,11 +359,19 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     for name, places in _PLACES.items():
         if isinstance(kept.get(name), Mapping):
             kept[name] = {k: v for k, v in kept[name].items() if k not in places}
-    for name, later in _LATER.items():
-        node = kept.get(name)
-        if isinstance(node, Mapping) and str(node.get("_target_")).startswith("fedclust."):
-            kept[name] = {k: v for k, v in node.items() if k not in later or v != later[k]}
-    return kept
+    return {name: _as_before(value) for name, value in kept.items()}
+
+
+def _as_before(value: Any) -> Any:
+    """A part, and those it has, without the options that are as if there were none."""
+    if isinstance(value, list):
+        return [_as_before(one) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    target = str(value.get("_target_"))
+    later = [options for start, options in _LATER.items() if target.startswith(start)]
+    gone = {name: same for options in later for name, same in options.items()}
+    return {k: _as_before(v) for k, v in value.items() if k not in gone or v != gone[k]}
 
 
 def decides_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

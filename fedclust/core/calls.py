@@ -135,7 +135,8 @@ class LocalResult:
 
     Attributes:
         params: [C, P] parameters after the last local step.
-        slots: [C, P] momentum after the last local step, None without momentum.
+        slots: [C, W] what the solver keeps after the last local step, see `Law.width`; None where
+            it keeps nothing.
         loss: [C] mean training loss over the local steps, nats per example, without penalty terms.
         first_loss: [C] mean training loss of the examples of the first local epoch, each before the
             step it is part of; nats.
@@ -159,7 +160,8 @@ class Sums:
     Attributes:
         params: [K, P] summed parameters of the rows of every model, times their weights; float64,
             or float32 where the engine adds in the order of the rows.
-        slots: [K, P] likewise of the momenta; None where the call gave none to begin with.
+        slots: [K, W] likewise of what the solver keeps; None where the call gave none to begin
+            with.
         loss, first_loss, steps: [C] of every row, see `LocalResult`.
     """
 
@@ -176,7 +178,7 @@ class MeanResult:
 
     Attributes:
         models: [K, P] mean parameters of the rows of every model; the model itself without rows.
-        slots: [K, P] likewise of the momenta; None where none were given.
+        slots: [K, W] likewise of what the solver keeps; None where none was given.
         loss, first_loss, steps: [C] of every row, see `LocalResult`.
         params: [C, P] parameters of every row, None where they were not kept.
     """
@@ -209,7 +211,7 @@ class MeanResult:
             models: [K, P] models it started from.
             label: [C] int64 in [0, K).
             weight: [C] of the participants in the means, None = equal.
-            slots: [K, P] momenta it started with; None where their means are not asked for.
+            slots: [K, W] what the solver kept before; None where means of it are not asked for.
             keep: whether `params` are those of the participants.
             exact: of the engine that trained.
         """
@@ -351,12 +353,12 @@ class LocalWork:
     A step moves the parameters against gradient + linear[i] + the solver's penalty terms.
 
     Attributes:
-        slots: [K, P] momentum that row i starts with: slots[label[i]]; None for 0.
+        slots: [K, W] what the solver of row i has kept: slots[label[i]]; None for nothing.
         anchor: [C, P] where the solver's proximal term pulls row i to; None for its start.
         linear: [C, P] added to every gradient, as SCAFFOLD's control variates; None for 0.
         example_weight: [C, n] factor of each example's loss, whose sum is then divided by the
             batch's examples; None for 1. The result's loss is weighted likewise.
-        frozen: [P] bool, parameters that keep their value and momentum; None for none.
+        frozen: [P] bool, parameters that stay as they are, and what is kept of them; None for none.
         each_step: whether the loss of every step is asked for, `LocalResult.step_loss`.
     """
 

@@ -59,21 +59,22 @@ class LoopEngine(Computing[Runnable]):
         params = call.models[label]
         loss, first_loss = params.new_zeros(2, len(shards))
         each = params.new_full((len(shards), call.most_steps), torch.nan)
-        moving = None
-        if solver.momentum:
-            moving = torch.zeros_like(params) if call.slots is None else call.slots[label]
+        kept = None
+        if width := solver.law.width(params.shape[1]):
+            fresh = params.new_zeros(len(params), width)
+            kept = fresh if call.slots is None else call.slots[label]
         for row in range(len(shards)):
             if plan.steps[row] > 0:
-                velocity = None if moving is None else moving[row]
+                slots = None if kept is None else kept[row]
                 pull = params[row].clone() if call.anchor is None else call.anchor[row]
-                losses = self._train_row(params[row], velocity, pull, row, call, plan)
+                losses = self._train_row(params[row], slots, pull, row, call, plan)
                 loss[row] = sum(losses) / plan.steps[row]
                 first_loss[row] = (losses * first_epoch[row, : len(losses)]).sum()
                 each[row, : len(losses)] = losses
             meter.add(1)
         return LocalResult(
             params=params,
-            slots=moving,
+            slots=kept,
             loss=loss,
             first_loss=first_loss,
             steps=plan.steps,
@@ -83,29 +84,28 @@ class LoopEngine(Computing[Runnable]):
     def _train_row(
         self,
         params: Tensor,
-        velocity: Tensor | None,
+        slots: Tensor | None,
         anchor: Tensor,
         row: int,
         call: TrainCall,
         plan: Schedule,
     ) -> Tensor:
-        """Loss of every step of one row [S]; `params` [P] and `velocity` [P] are moved in place."""
+        """Loss of every step of one row [S]; `params` [P] and `slots` [W] are moved in place."""
         model, shards = self._load(params), call.shards
         solver, lr = call.solver_of(row)
         centre = unflatten(anchor, self.layout)
         linear = {} if call.linear is None else unflatten(call.linear[row], self.layout)
         frozen = {} if call.frozen is None else unflatten(call.frozen, self.layout)
         moved, still = (unflatten(x, self.layout) for x in (params, params.clone()))
-        sgd = torch.optim.SGD(
-            [value for _, value in trained(model)],
-            lr=lr,
-            momentum=solver.momentum,
-            weight_decay=solver.weight_decay,
-        )
-        buffers = {} if velocity is None else unflatten(velocity, self.layout)
-        for name, value in trained(model):
-            if velocity is not None:
-                sgd.state[value]["momentum_buffer"] = buffers[name].clone()
+        optimizer = solver.optimizer([value for _, value in trained(model)], lr)
+        kept, law = {}, solver.law
+        if slots is not None:
+            parts = zip(solver.kept_as, torch.split(slots, len(params)), strict=False)
+            kept = {slot: unflatten(part, self.layout) for slot, part in parts}
+            if call.slots is not None and not (law.counts and slots[-1] == 0):
+                for name, value in trained(model):
+                    state = {slot: part[name].clone() for slot, part in kept.items()}
+                    optimizer.state[value].update(state, step=slots[-1].clone())
         losses = params.new_zeros(int(plan.steps[row]))
         for step in range(int(plan.steps[row])):
             size = int(plan.size[row, step])
@@ -128,7 +128,7 @@ class LoopEngine(Computing[Runnable]):
             else:
                 weight = call.example_weight[row, position]
                 loss = (weight * self.pool.task.loss(logits, y)).mean()
-            sgd.zero_grad()
+            optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             for name, value in trained(model):
                 if value.grad is None:  # the outputs do not depend on it
@@ -139,7 +139,7 @@ class LoopEngine(Computing[Runnable]):
                     value.grad.add_(linear[name])
                 if name in model.l2:
                     value.grad.add_(value.detach(), alpha=2 * model.l2[name])
-            sgd.step()
+            optimizer.step()
             losses[step] = loss.detach()
             with torch.no_grad():
                 for name, value in trained(model):
@@ -149,11 +149,13 @@ class LoopEngine(Computing[Runnable]):
             moved[name].copy_(torch.where(frozen[name], still[name], buffer) if frozen else buffer)
         for name, value in trained(model):
             moved[name].copy_(value.detach())
-            if velocity is not None:
-                pushed = sgd.state[value]["momentum_buffer"]
+            for slot, part in kept.items():
+                now = optimizer.state[value][slot]
                 if frozen:
-                    pushed = torch.where(frozen[name], buffers[name], pushed)
-                buffers[name].copy_(pushed)
+                    now = torch.where(frozen[name], part[name], now)
+                part[name].copy_(now)
+        if slots is not None and law.counts:
+            slots[-1] += len(losses)
         return losses
 
     @torch.no_grad()

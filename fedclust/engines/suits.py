@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedclust.core.calls import Call, GradCall, LossCall, Shards, TestCall, TrainCall
+from fedclust.core.optimizers import SGD
 from fedclust.core.pool import Pool
-from fedclust.core.solver import Solver
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.rng import Stream
@@ -34,7 +34,7 @@ def obstacle_at_once(model: nn.Module, pool: Pool) -> str:
     keys = Stream.of(0, "train").keys(torch.arange(2, device=index.device))
     shards = Shards(index=index, count=count, key=keys)
     models = torch.stack([loop.init(Stream.of(0, "init", j)) for j in range(2)])
-    solver, label = Solver(lr=0.01, batch_size=3), torch.arange(2, device=index.device)
+    solver, label = SGD(lr=0.01, batch_size=3), torch.arange(2, device=index.device)
     calls: list[Call[object]] = [
         TrainCall(models, label, shards, solver, 0.01),
         GradCall(models, label, shards),

@@ -69,10 +69,12 @@ def to_add(call: SumCall) -> tuple[Tensor, Tensor | None]:
 
 
 def empty_totals(call: SumCall, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """Zeros [K, P] for the parameters, and for the momenta where they are asked for."""
+    """Zeros [K, P] for the parameters, and [K, W] for what the solver keeps where that is asked
+    for.
+    """
     train, like = call.train, call.models
-    moving = train.slots is not None and train.solver.momentum
-    slots = torch.zeros_like(like, dtype=dtype) if moving else None
+    width = 0 if train.slots is None else train.solver.law.width(like.shape[1])
+    slots = like.new_zeros(len(like), width, dtype=dtype) if width else None
     return torch.zeros_like(like, dtype=dtype), slots
 
 

@@ -26,6 +26,7 @@ from fedclust.core.calls import (
     TrainCall,
 )
 from fedclust.core.pool import Pool
+from fedclust.core.solver import plus
 from fedclust.engines.adopted import adopted
 from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.chunks import auto_rows, each_chunk
@@ -60,21 +61,21 @@ class VmapEngine(Computing[Runnable]):
         shards, solver = call.shards, call.solver
         steps = shards.num_steps(solver)
         params = call.models.new_empty(len(shards), self.layout.num_params)
-        moving = torch.empty_like(params) if solver.momentum else None
+        width = solver.law.width(self.layout.num_params)
+        kept = params.new_empty(len(params), width) if width else None
         loss, first_loss = params.new_zeros(2, len(shards))
         each = params.new_full((len(shards), call.most_steps), torch.nan)
 
         def work(rows: Tensor) -> None:
             part = call.take(rows, _longest(call.shards, rows))
             flat = call.models[part.label]
-            velocity = None
-            if moving is not None:
-                velocity = torch.zeros_like(flat) if call.slots is None else call.slots[part.label]
-            loss[rows], first_loss[rows], losses = self._train_rows(flat, velocity, part)
+            fresh = flat.new_zeros(len(flat), width)
+            slots = fresh if call.slots is None else call.slots[part.label]
+            loss[rows], first_loss[rows], losses = self._train_rows(flat, slots, part)
             each[rows, : losses.shape[1]] = losses
             params[rows] = flat
-            if moving is not None and velocity is not None:
-                moving[rows] = velocity
+            if kept is not None:
+                kept[rows] = slots
 
         # by steps first, so that the rows still running are always the first ones of a chunk
         longest = shards.index.shape[1]
@@ -82,7 +83,7 @@ class VmapEngine(Computing[Runnable]):
         each_chunk(steps * (longest + 1) + shards.count, self._rows(batch), work)
         return LocalResult(
             params=params,
-            slots=moving,
+            slots=kept,
             loss=loss,
             first_loss=first_loss,
             steps=steps,
@@ -90,12 +91,12 @@ class VmapEngine(Computing[Runnable]):
         )
 
     def _train_rows(
-        self, flat: Tensor, velocity: Tensor | None, call: TrainCall
+        self, flat: Tensor, slots: Tensor, call: TrainCall
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Mean loss of the steps, and of the first local epoch's examples, [R] each; losses of the
         steps, [R, S], NaN past a row's last.
 
-        `flat` and `velocity` [R, P] are moved in place; the rows' steps descend.
+        `flat` [R, P] and `slots` [R, W] are moved in place; the rows' steps descend.
         """
         shards, solver = call.shards, call.solver
         plan = schedule(shards, solver)
@@ -106,7 +107,11 @@ class VmapEngine(Computing[Runnable]):
         linear = {} if call.linear is None else unflatten(call.linear, self.layout)
         free = {} if call.frozen is None else unflatten(~call.frozen, self.layout)
         params, held = self._parted(flat)
-        moving = {} if velocity is None else unflatten(velocity, self.layout)
+        law = solver.law
+        apart, fresh = law.decoupled, call.slots is None
+        moving = [
+            unflatten(x, self.layout) for x in torch.split(slots, flat.shape[1], 1)[: law.slots]
+        ]
         total, losses = flat.new_zeros(len(flat)), flat.new_zeros(plan.size.shape)
         descend = _over_rows(grad_and_value(self._mean_loss, has_aux=True))
         lr: float | Tensor = call.lr
@@ -115,8 +120,9 @@ class VmapEngine(Computing[Runnable]):
         running = plan.steps > torch.arange(plan.position.shape[1], device=flat.device).unsqueeze(1)
         for step, active in enumerate(running.sum(1).tolist()):
             if call.rates is not None:
-                own = call.rates.take(slice(active))
-                lr, proximal, decay = own.lr, own.proximal, own.weight_decay
+                rates = call.rates.take(slice(active))
+                lr, proximal, decay = rates.lr, rates.proximal, rates.weight_decay
+            t = step + 1 if fresh or not law.counts else slots[:active, -1] + (step + 1)
             size, position = plan.size[:active, step], plan.position[:active, step]
             index = shards.index[:active].gather(1, position)
             masks = self.model.masks(shards.key[:active], step, index.shape[1])
@@ -133,24 +139,21 @@ class VmapEngine(Computing[Runnable]):
             total[:active] += loss
             losses[:active, step] = loss
             for name, value in now.items():
-                gradient = grads[name]
-                shrunk = decay + 2 * self.model.l2.get(name, 0.0)
-                if isinstance(shrunk, Tensor) or shrunk:
-                    gradient = _plus(gradient, value, shrunk)
+                shrunk = 2 * self.model.l2.get(name, 0.0) + (0.0 if apart else decay)
+                gradient = plus(grads[name], value, shrunk)
                 if centre:
-                    gradient = _plus(gradient, value - centre[name][:active], proximal)
+                    gradient = plus(gradient, value - centre[name][:active], proximal)
                 if linear:
                     gradient = gradient.add(linear[name][:active])
-                before = None
-                if moving:
-                    pushed = moving[name][:active]
-                    before = pushed.clone() if free else None
-                    gradient = pushed.mul_(solver.momentum).add_(gradient)
                 if free:
                     gradient = gradient * free[name]
-                _plus(value, gradient, -lr, out=value)
-                if before is not None:
-                    pushed.copy_(torch.where(free[name], pushed, before))
+                own = [value, *(part[name][:active] for part in moving)]
+                before = [x.clone() for x in own] if free else []
+                law.move(value, gradient, own[1:], lr, decay if apart else 0.0, t)
+                for x, still in zip(own, before, strict=False):
+                    x.copy_(torch.where(free[name], x, still))
+        if law.counts:
+            slots[:, -1] += plan.steps
         mean = total / plan.steps.clamp(min=1)
         early = (losses * plan.first_epoch(shards.count, solver)).sum(1)
         return mean, early, losses.where(running.T, torch.nan)
@@ -369,14 +372,6 @@ def _over_rows(function: Callable[..., Any], in_dims: Any = 0) -> Callable[..., 
         return tree_map(lambda value: value.unsqueeze(0), function(*one))
 
     return of_rows
-
-
-def _plus(to: Tensor, values: Tensor, factor: float | Tensor, out: Tensor | None = None) -> Tensor:
-    """to + factor * values, [R, *shape], with one factor or that of every row [R]."""
-    if isinstance(factor, Tensor):
-        by_row = factor.to(to.dtype).view(-1, *[1] * (to.dim() - 1))
-        return torch.addcmul(to, values, by_row, out=out)
-    return torch.add(to, values, alpha=factor, out=out)
 
 
 def _cut(shards: Shards, rows: Tensor) -> Shards:

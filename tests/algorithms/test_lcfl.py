@@ -22,10 +22,10 @@ from planted import (
 from fedclust.algorithms.lcfl import cluster_cohorts, shared_out
 from fedclust.algorithms.warmup import Warmup
 from fedclust.cluster_metrics.loss import Loss
-from fedclust.core.solver import Solver
 from fedclust.core.types import Federation, Round, Split
 from fedclust.helpers.errors import ConfigError
 from fedclust.scenarios.static import Static
+from fedclust.solver import Solver
 
 
 def test_clustering_happens_at_the_start_of_the_round_after_the_warmup() -> None:

@@ -12,8 +12,8 @@ from toy_engine import ToyEngine, toy_federation, toy_round
 
 from fedclust.algorithms.oracle import Oracle
 from fedclust.algorithms.wrappers.finetune import FineTune
-from fedclust.core.solver import Solver
 from fedclust.helpers.errors import ConfigError
+from fedclust.solver import Solver
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from fedclust.core.calls import PLAIN, LocalResult, LocalWork, MeanResult
 from fedclust.core.server import Server
-from fedclust.core.solver import Solver
 from fedclust.core.types import Federation, Pool, Round, Split
 from fedclust.helpers.rng import Stream
 from fedclust.scenarios.static import Static
+from fedclust.solver import Solver
 
 SOLVER = Solver(lr=0.1)
 

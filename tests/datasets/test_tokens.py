@@ -16,7 +16,6 @@ from torch import Tensor, nn
 import fedclust
 from fedclust.config.build import build
 from fedclust.core.calls import LossCall, Shards, TestCall, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool
 from fedclust.datasets.leaf import Leaf
 from fedclust.datasets.npz import Npz
@@ -31,6 +30,7 @@ from fedclust.metrics.scores import MEASURES, taken
 from fedclust.models.mlp import mlp
 from fedclust.models.params import unflatten
 from fedclust.models.text import recurrent, text_cnn, transformer
+from fedclust.solver import Solver
 
 VOCABULARY, LENGTH, CLASSES = 7, 5, 3
 MODELS: dict[str, nn.Module] = {

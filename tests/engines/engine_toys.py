@@ -10,11 +10,11 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fedclust.core.calls import Shards
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool, Split
 from fedclust.core.verbs import Engine
 from fedclust.helpers.rng import Stream
 from fedclust.models.sequence import Model
+from fedclust.solver import Solver
 
 CONF = Path(__file__).parents[2] / "conf"
 # no sequences of known layers, tested in test_resnet_engines.py

@@ -21,7 +21,6 @@ from test_span import TERMS, assert_same
 from torch import Tensor, nn
 
 from fedclust.core.calls import LocalResult, Shards, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool
 from fedclust.engines.fused import FusedEngine, products
 from fedclust.engines.fused.cuda import gather, kernels, regression
@@ -30,6 +29,7 @@ from fedclust.engines.fused.native import perceptron
 from fedclust.engines.fused.network import Network
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
+from fedclust.solver import Solver
 
 CPU = torch.device("cpu")
 

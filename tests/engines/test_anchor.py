@@ -11,7 +11,6 @@ from engine_toys import SOLVERS, labels, ragged_shards, row_of, shape_of, shippe
 from torch import Tensor
 
 from fedclust.core.calls import GradCall, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool
 from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine
@@ -19,6 +18,7 @@ from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.models.sequence import Model
+from fedclust.solver import Solver
 
 ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
     "loop": LoopEngine,

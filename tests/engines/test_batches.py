@@ -10,10 +10,10 @@ from engine_toys import toy_pool
 from torch import Tensor
 
 from fedclust.core.calls import Shards
-from fedclust.core.solver import Solver
 from fedclust.engines.fused.native import batches
 from fedclust.engines.fused.native.compiled import library
 from fedclust.engines.schedule import Schedule, in_host_memory, schedule
+from fedclust.solver import Solver
 
 POOL = toy_pool((3,), num_examples=5000)
 SOLVERS = {

@@ -12,11 +12,11 @@ from test_regression import WHERE
 from torch import Tensor
 
 from fedclust.core.calls import GradCall, LossCall, Shards, SumCall, TestCall, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.engines.fused import FusedEngine
 from fedclust.models.cnn import cnn
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
+from fedclust.solver import Solver
 
 # widths that fill no vector of 16 as well
 ODD: dict[str, Model] = {

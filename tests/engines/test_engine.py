@@ -11,7 +11,6 @@ from engine_toys import shipped, toy_pool
 from fronts import Front
 
 from fedclust.core.calls import LocalWork, Shards
-from fedclust.core.solver import Solver
 from fedclust.core.types import Federation, Round, Served, Split
 from fedclust.engines import make_engine
 from fedclust.engines.clients import batch_of
@@ -19,6 +18,7 @@ from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError, DivergedError
 from fedclust.helpers.rng import Stream
 from fedclust.scenarios.static import Static
+from fedclust.solver import Solver
 
 SHAPE = (1, 8, 8)
 SOLVER = Solver(lr=0.05, batch_size=5, epochs=1)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from fedclust.core.calls import GradCall, LossCall, Shards, TestCall, TrainCall
 from fedclust.core.pool import Pool
-from fedclust.core.solver import Solver
 from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine, chunk, layers, tested_examples, training
 from fedclust.engines.fused.native import convolution, perceptron
@@ -20,6 +19,7 @@ from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.models.sequence import Model
+from fedclust.solver import Solver
 
 # every option of every layer that the shipped models leave at its usual value
 ODD = {

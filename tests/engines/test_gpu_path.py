@@ -26,11 +26,11 @@ from test_regression import WHERE
 from torch import Tensor
 
 from fedclust.core.calls import GradCall, LocalResult, LossCall, Shards, TestCall, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.engines.fused import FusedEngine, layers
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.cuda.graphs import _agree
 from fedclust.engines.fused.native import perceptron, softmax
+from fedclust.solver import Solver
 
 EQUAL = (8, 8, 8, 8)  # examples of clients whose chunks are all of one kind
 

@@ -21,12 +21,12 @@ from torch import Tensor
 from torchvision.datasets import MNIST
 
 from fedclust.core.calls import GradCall, LossCall, Shards, TestCall, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.schedule import schedule
 from fedclust.helpers.rng import Stream
 from fedclust.models.params import unflatten
+from fedclust.solver import Solver
 
 
 def made(name: str) -> LoopEngine:

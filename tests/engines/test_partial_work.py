@@ -10,13 +10,13 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, row_of, shape_of, shipped, starts, toy_pool
 
 from fedclust.core.calls import Shards, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool
 from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
 from fedclust.models.sequence import Model
+from fedclust.solver import Solver
 
 ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
     "loop": LoopEngine,

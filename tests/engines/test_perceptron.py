@@ -13,7 +13,6 @@ from test_span import TERMS, assert_same
 from torch import Tensor, nn
 
 from fedclust.core.calls import LocalResult, Shards, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool
 from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine
@@ -23,6 +22,7 @@ from fedclust.engines.fused.span import pays
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model, Stack
+from fedclust.solver import Solver
 
 COUNTS = (3, 7, 0, 1, 12, 10)
 LAYERS = ([1], [17], [20, 9], [130])

@@ -11,7 +11,6 @@ import torch
 from engine_toys import SOLVERS, labels, ragged_shards, shape_of, shipped, starts, terms, toy_pool
 
 from fedclust.core.calls import LocalResult, SumCall, TrainCall, split, tensors_of
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool
 from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine
@@ -20,6 +19,7 @@ from fedclust.engines.sharded import fingerprint
 from fedclust.engines.vmap import VmapEngine
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model
+from fedclust.solver import Solver
 
 ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
     "loop": LoopEngine,

@@ -16,7 +16,6 @@ from test_span import TERMS, assert_same, everywhere, nowhere
 from torch import Tensor
 
 from fedclust.core.calls import LocalResult, Rates, Shards, TestCall, TestResult, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool
 from fedclust.engines import make_engine
 from fedclust.engines.fused import FusedEngine
@@ -27,6 +26,7 @@ from fedclust.engines.fused.span import pays
 from fedclust.models.initial import named_init
 from fedclust.models.mlp import mlp
 from fedclust.models.sequence import Model, Stack
+from fedclust.solver import Solver
 
 WHERE = {"spanned": everywhere, "as it stands": nowhere}
 

@@ -12,8 +12,8 @@ import torch
 from engine_toys import RAGGED, SOLVERS, ragged_shards, row_of
 
 from fedclust.core.calls import Shards
-from fedclust.core.solver import Solver
 from fedclust.engines.schedule import Schedule, schedule
+from fedclust.solver import Solver
 
 
 def visits(plan: Schedule, row: int) -> list[list[int]]:

@@ -11,7 +11,6 @@ from engine_toys import SOLVERS, labels, ragged_shards, row_of, shipped, starts,
 from torch import Tensor, nn
 
 from fedclust.core.calls import LocalResult, Shards, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.engines.fused import FusedEngine
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
@@ -19,6 +18,7 @@ from fedclust.engines.fused.rules import Descent, HeavyBall
 from fedclust.engines.fused.span import NoGradient, pays
 from fedclust.engines.fused.weights import Weight
 from fedclust.models.sequence import Model
+from fedclust.solver import Solver
 
 
 def everywhere(count: Tensor, *_: object) -> Tensor:

@@ -8,13 +8,13 @@ from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
 from torch import Tensor, nn
 
 from fedclust.core.calls import GradCall, LossCall, TestCall, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.engines import make_engine
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.schedule import schedule
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.params import layout, unflatten
+from fedclust.solver import Solver
 
 SHAPE = (1, 4, 4)
 COUNTS = (3, 7, 0, 12)

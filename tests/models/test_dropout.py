@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from fedclust.core.calls import Shards
-from fedclust.core.solver import Solver
 from fedclust.engines.schedule import schedule
 from fedclust.helpers.rng import Stream
 from fedclust.models.dropout import keep
+from fedclust.solver import Solver
 
 KEYS = Stream.of(0, "train", 4).keys(torch.arange(6))
 

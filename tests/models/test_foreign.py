@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from fedclust.core.calls import LossCall, Shards, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.types import Pool
 from fedclust.engines import make_engine
 from fedclust.engines.loop import LoopEngine
@@ -17,6 +16,7 @@ from fedclust.helpers.rng import Stream
 from fedclust.models.foreign import Foreign, adopt, made_by
 from fedclust.models.mlp import mlp
 from fedclust.models.params import layout
+from fedclust.solver import Solver
 
 
 class Residual(nn.Module):

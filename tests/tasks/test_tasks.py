@@ -17,7 +17,6 @@ from toy_tasks import FEATURES, TASKS, WIDE, dataset_for, federation_for, pool_f
 from fedclust.cluster_metrics.descriptor import Descriptor
 from fedclust.config.build import check_suits, federate
 from fedclust.core.calls import GradCall, Shards, TrainCall
-from fedclust.core.solver import Solver
 from fedclust.core.task import Classification, Task
 from fedclust.core.trivial import trivial
 from fedclust.core.types import Dataset, Pool
@@ -28,6 +27,7 @@ from fedclust.partitions.dirichlet import DirichletLabels
 from fedclust.partitions.iid import IID
 from fedclust.runtime.folder import config_hash
 from fedclust.scenarios.swap_all import SwapAll
+from fedclust.solver import Solver
 from fedclust.tasks.multilabel import Multilabel
 from fedclust.tasks.regression import Regression
 

@@ -27,8 +27,24 @@ def check_plain_step(solver: Solver, option: str, *, momentum: bool = False) -> 
         momentum: whether it may have momentum.
     """
     why = f"0, because {option} takes one plain gradient step per round"
-    require(momentum or solver.momentum == 0, "solver.momentum", solver.momentum, why)
+    check_descent(solver, why, momentum=momentum)
     require(solver.weight_decay == 0, "solver.weight_decay", solver.weight_decay, why)
+
+
+def check_descent(solver: Solver, why: str, *, momentum: bool = False) -> None:
+    """Raise `ConfigError` unless a local step is w - lr * g, or has heavy-ball momentum where it
+    may.
+
+    Args:
+        solver: what the user configured.
+        why: the allowed value, "0", and the reason, for the message.
+        momentum: see above.
+    """
+    law, reason = solver.law, why.removeprefix("0")
+    require(not law.adaptive, "solver", solver.name, f"sgd{reason}")
+    require(momentum or law.keep == 0, "solver.momentum", law.keep, why)
+    require(not law.nesterov, "solver.nesterov", "true", f"false{reason}")
+    require(law.take == 1, "solver.dampening", round(1 - law.take, 12), why)
 
 
 def descend(

@@ -113,7 +113,7 @@ class Chunk:
         return cls(
             StackedModels(network, rows, device, rule.products, rule, still),
             rule,
-            one_launch=regression.computes(network, device, still),
+            one_launch=rule.linear and regression.computes(network, device, still),
             graphs=Graphs() if network.softmax and graphs.enabled(device) else None,
         )
 
@@ -178,6 +178,7 @@ class Chunk:
         head = head_of(batches.pool.task)
         x = batches.inputs(step, frame.inputs)
         descend(frame, head, x, label, share, logp[step, :rows, :width])
+        self.rule.close(self.models.parameters, rows)
 
     def finish(self, task: Task) -> None:
         """Turn coefficients of the examples into weights."""
@@ -200,7 +201,8 @@ class Chunk:
         """All that local steps change."""
         changed = [] if self.span is None else [self.span.coefficients]
         changed += self.models.parameters.weights.values()
-        return [x for weight in changed for x in (weight.value, weight.slot) if x is not None]
+        kept = [x for weight in changed for x in (weight.value, *weight.kept)]
+        return [*kept, self.models.parameters.count]
 
     def _spanned(self, examples: int, own_anchor: bool) -> Span:
         """The first layer in the span of up to `examples` examples of every row."""

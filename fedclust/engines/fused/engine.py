@@ -105,7 +105,8 @@ class FusedEngine(Computing[Runnable]):
     def train(self, call: TrainCall) -> LocalResult:
         """Local training of C rows; row i starts at models[label[i]]."""
         params = call.models.new_empty(len(call.shards), self.layout.num_params)
-        slots = torch.empty_like(params) if call.solver.momentum else None
+        kept = call.solver.law.width(self.layout.num_params)
+        slots = params.new_empty(len(params), kept) if kept else None
 
         def keep(chunk: Chunk, some: Tensor) -> None:
             chunk.store(some.to(params.device, non_blocking=True), params, slots)
@@ -205,12 +206,17 @@ class FusedEngine(Computing[Runnable]):
             found["steps"][rows] = order.steps
             self._sizes.append(order.known_size)
 
-        copies = 1 + bool(solver.momentum) + bool(plan.rule.pull)
+        law = solver.law
+        copies = 1 + law.slots + bool(plan.rule.pull) + (not law.plain)
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
         floats, waste = self._rows.floats, WASTE
         if path is Path.COMPILED:
             width, floats, waste = count, self._rows.model_floats, NO_PADDING
-        elif not call.each_step and regression.computes(self.network, device, plan.frozen):
+        elif (
+            not call.each_step
+            and plan.rule.linear
+            and regression.computes(self.network, device, plan.frozen)
+        ):
             # looks at a row's examples where they lie, not at batches
             width, floats, waste = count, self._rows.data_floats, WASTE_OF_ONE_CALL
         if path is Path.SPAN:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedclust.core.calls import Shards, TrainCall
 from fedclust.core.pool import Pool
+from fedclust.engines.fused.gathered import Gathered
 from fedclust.engines.fused.native import perceptron, softmax
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
@@ -77,9 +79,11 @@ def plans(
     """
     frozen = network.covered(call.frozen)
     # compiled code does not keep the loss of every step
-    compiled = None if call.each_step else _compiled(network, pool, frozen)
+    plain = call.solver.law.plain
+    compiled = None if call.each_step or not plain else _compiled(network, pool, frozen)
     layer, spanned = network.first_layer, torch.zeros_like(known.count, dtype=torch.bool)
-    if layer is not None and f"{network.first_dense}.weight" not in frozen and pool.view is None:
+    moves = f"{network.first_dense}.weight" not in frozen
+    if plain and layer is not None and moves and pool.view is None:
         sides = layer.in_features, layer.out_features
         spanned = pays(known.count, steps, call.solver.batch_size, *sides, compiled is not None)
     everyone = torch.ones_like(spanned)
@@ -124,7 +128,7 @@ def _by_rule(call: TrainCall, *, penalised: bool) -> list[tuple[TrainCall, Tenso
         return [(call, rows)]
     rates = call.rates
     numbers = torch.stack([rates.lr, rates.proximal, rates.weight_decay], 1).cpu()
-    if not penalised and not numbers[:, 1:].any():
+    if not (penalised or call.solver.law.adaptive or numbers[:, 1:].any()):
         own = replace(rates, lr=rates.lr.clamp(min=_LEAST_RATE))
         solver = replace(call.solver, weight_decay=0.0)
         return [(replace(call, lr=1.0, solver=solver, rates=own), rows)]
@@ -138,21 +142,14 @@ def _by_rule(call: TrainCall, *, penalised: bool) -> list[tuple[TrainCall, Tenso
 
 def _rule_of(call: TrainCall, products: Products) -> TrainingRule:
     """What a call does with a gradient."""
-    solver = call.solver
-    pull = solver.proximal or float(call.linear is not None)
-    if solver.momentum:
-        return HeavyBall(
-            lr=call.lr,
-            momentum=solver.momentum,
-            proximal=solver.proximal,
-            weight_decay=solver.weight_decay,
-            pull=pull,
-            products=products,
-        )
-    return Descent(
-        lr=call.lr,
-        proximal=solver.proximal,
-        weight_decay=solver.weight_decay,
-        pull=pull,
-        products=products,
-    )
+    solver, law = call.solver, call.solver.law
+    terms: dict[str, Any] = {
+        "lr": call.lr,
+        "proximal": solver.proximal,
+        "weight_decay": solver.weight_decay,
+        "pull": solver.proximal or float(call.linear is not None),
+        "products": products,
+    }
+    if not law.plain:
+        return Gathered(law=law, **terms)
+    return HeavyBall(momentum=law.keep, **terms) if law.keep else Descent(**terms)

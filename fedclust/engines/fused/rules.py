@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from fedclust.engines.fused.products import Products
-from fedclust.engines.fused.weights import Field, Weight
+from fedclust.engines.fused.weights import Field, Parameters, Weight
 
 _NARROW = 64  # outputs below which adding number by number is faster than row by row
 
@@ -32,7 +32,13 @@ class Rule(Hashable, Protocol):
 
 
 class TrainingRule(Rule, Protocol):
-    """A rule that moves the parameter by lr times a combination of gradients."""
+    """A rule that moves the parameters of local training.
+
+    Attributes:
+        linear: whether it moves them by -lr times a combination of gradients.
+    """
+
+    linear: ClassVar[bool]
 
     @property
     def lr(self) -> float:
@@ -47,6 +53,10 @@ class TrainingRule(Rule, Protocol):
     @property
     def products(self) -> Products:
         """Computes gradients."""
+        ...
+
+    def close(self, parameters: Parameters, rows: int) -> None:
+        """End a step of the first rows, all of whose gradients have been used."""
         ...
 
     def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
@@ -99,6 +109,8 @@ class Descent:
     pull: float
     products: Products
 
+    linear: ClassVar[bool] = True
+
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
         """See `Rule`."""
         return Weight(
@@ -129,6 +141,9 @@ class Descent:
             weight.value[: len(gradient)].mul_(1 - self.lr * weight.decay)
         _add_at(weight.value, example, gradient)
 
+    def close(self, parameters: Parameters, rows: int) -> None:
+        """See `TrainingRule`: the parameters have moved."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeavyBall:
@@ -146,6 +161,8 @@ class HeavyBall:
     weight_decay: float
     pull: float
     products: Products
+
+    linear: ClassVar[bool] = True
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
         """See `Rule`."""
@@ -177,6 +194,9 @@ class HeavyBall:
         if weight.decay:
             slot.add_(value, alpha=-self.lr * weight.decay)
         value.add_(slot)
+
+    def close(self, parameters: Parameters, rows: int) -> None:
+        """See `TrainingRule`: the parameters have moved."""
 
     def _move(self, weight: Weight, slot: Tensor) -> None:
         if weight.decay:

@@ -23,6 +23,8 @@ class Weight:
             together.
         anchor: A of the constant part -pull * A of the gradient, see `Descent`; None without one.
         slot: momentum, or whatever else the rule accumulates.
+        square: mean of the gradient's squares.
+        gradient: room for it, where the rule moves the parameter later.
         frozen: whether it stays as it is, so that its gradient is not asked for.
     """
 
@@ -30,17 +32,22 @@ class Weight:
     decay: float = 0.0
     anchor: Tensor | None = None
     slot: Tensor | None = None
+    square: Tensor | None = None
+    gradient: Tensor | None = None
     frozen: bool = False
+
+    @property
+    def kept(self) -> list[Tensor]:
+        """What the rule keeps from step to step, in the order of `Law.move`."""
+        return [x for x in (self.slot, self.square) if x is not None]
 
     def rows(self, low: int, high: int) -> Weight:
         """The rows [low, high) as views."""
-        return Weight(
-            value=self.value[low:high],
-            decay=self.decay,
-            anchor=None if self.anchor is None else self.anchor[low:high],
-            slot=None if self.slot is None else self.slot[low:high],
-            frozen=self.frozen,
-        )
+        cut = {
+            name: None if (own := getattr(self, name)) is None else own[low:high]
+            for name in ("anchor", "slot", "square", "gradient")
+        }
+        return Weight(value=self.value[low:high], decay=self.decay, frozen=self.frozen, **cut)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +110,20 @@ class Parameters:
     Args:
         fields: where each lies in a flat row, by name.
         weights: room for each, by the same names.
+
+    Attributes:
+        count: [R] float32 local steps of the rows, for rules that look at them.
     """
 
     def __init__(self, fields: Mapping[str, Field], weights: Mapping[str, Weight]) -> None:
         self._fields, self.weights = fields, weights
+        self._size = sum(field.size for field in fields.values())
+        value = next(iter(weights.values())).value
+        self.count = value.new_zeros(len(value))
+
+    def moving(self, rows: int) -> list[Weight]:
+        """The first rows of all parameters that are not frozen."""
+        return [w.rows(0, rows) for w in self.weights.values() if not w.frozen]
 
     def moves(self, layer: int) -> bool:
         """Whether a layer has parameters that are not frozen."""
@@ -125,7 +142,7 @@ class Parameters:
         Args:
             models: [K, P].
             label: [R] int64 model of every row.
-            slots: [K, P] likewise; None for zeros.
+            slots: [K, W] likewise what is kept of the models, see `Law.width`; None for zeros.
             anchor: [R, P] see `Weight.anchor`; None for the models themselves.
         """
         own = torch.arange(len(label), device=label.device)
@@ -136,10 +153,19 @@ class Parameters:
                 field.load(anchor, own, weight.anchor)
             elif weight.anchor is not None:
                 weight.anchor.copy_(weight.value)
-            if weight.slot is not None and slots is not None:
-                field.load(slots, label, weight.slot)
-            elif weight.slot is not None:
-                weight.slot.zero_()
+            for number, kept in enumerate(weight.kept):
+                if slots is None:
+                    kept.zero_()
+                else:
+                    field.load(self._part(slots, number), label, kept)
+        if slots is None or slots.shape[1] % self._size == 0:
+            self.count.zero_()
+        else:
+            torch.index_select(slots[:, -1], 0, label, out=self.count)
+
+    def _part(self, slots: Tensor, number: int) -> Tensor:
+        """[.., P] a slot of flat rows [.., W]."""
+        return slots[:, number * self._size : (number + 1) * self._size]
 
     def scale_slots(self, factor: Tensor) -> None:
         """Multiply what the rule keeps, if it keeps anything, by the factor [R] of every row."""
@@ -154,17 +180,21 @@ class Parameters:
             weight = self.weights[name]
             if params is not None:
                 field.store(weight.value, params, rows)
-            if slots is not None:
-                assert weight.slot is not None
-                field.store(weight.slot, slots, rows)
+            for number, kept in enumerate(() if slots is None else weight.kept):
+                assert slots is not None
+                field.store(kept, self._part(slots, number), rows)
+        if slots is not None and slots.shape[1] % self._size:
+            slots[:, -1].index_copy_(0, rows, self.count)
 
     def add(self, label: Tensor, factor: Tensor, params: Tensor, slots: Tensor | None) -> None:
         """Add parameters and slots of every row, times its factor [R], to the float64 totals [K, P]
-        of the model `label` [R] int64; all on the host.
+        and [K, W] of the model `label` [R] int64; all on the host.
         """
         for name, field in self._fields.items():
             weight = self.weights[name]
             field.add(weight.value, params, label, factor)
-            if slots is not None:
-                assert weight.slot is not None
-                field.add(weight.slot, slots, label, factor)
+            for number, kept in enumerate(() if slots is None else weight.kept):
+                assert slots is not None
+                field.add(kept, self._part(slots, number), label, factor)
+        if slots is not None and slots.shape[1] % self._size:
+            slots[:, -1].index_add_(0, label, self.count * factor)

@@ -1,0 +1,155 @@
+"""Every solver is that of torch.optim, in every engine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from engine_toys import NUM_CLASSES, labels, ragged_shards, starts, terms, toy_pool
+from torch import Tensor, nn
+
+from fedclust.core.calls import TrainCall, split
+from fedclust.core.pool import Pool
+from fedclust.core.solver import Solver as Base
+from fedclust.core.verbs import Engine
+from fedclust.engines.fused import FusedEngine
+from fedclust.engines.loop import LoopEngine
+from fedclust.engines.schedule import schedule
+from fedclust.engines.vmap import VmapEngine
+from fedclust.models.mlp import mlp
+from fedclust.models.sequence import Model
+from fedclust.solver import Adagrad, Adam, AdamW, RMSprop, Solver
+
+ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
+    "loop": LoopEngine,
+    "vmap": VmapEngine,
+    "fused": FusedEngine,
+}
+FAST = ["vmap", "fused"]
+SHAPE = (1, 6, 6)
+STEP: dict[str, Any] = {"batch_size": 5, "epochs": 2}
+# what PyTorch is asked for, by hand
+SOLVERS: dict[str, tuple[Base, type[torch.optim.Optimizer], dict[str, Any]]] = {
+    "momentum": (Solver(lr=0.05, momentum=0.9, **STEP), torch.optim.SGD, {"momentum": 0.9}),
+    "nesterov": (
+        Solver(lr=0.05, momentum=0.8, nesterov=True, **STEP),
+        torch.optim.SGD,
+        {"momentum": 0.8, "nesterov": True},
+    ),
+    "dampening": (
+        Solver(lr=0.05, momentum=0.8, dampening=0.3, **STEP),
+        torch.optim.SGD,
+        {"momentum": 0.8, "dampening": 0.3},
+    ),
+    "adam": (
+        Adam(lr=0.01, beta1=0.8, beta2=0.95, eps=1e-6, **STEP),
+        torch.optim.Adam,
+        {"betas": (0.8, 0.95), "eps": 1e-6},
+    ),
+    "adamw": (AdamW(lr=0.01, **STEP), torch.optim.AdamW, {}),
+    "adagrad": (Adagrad(lr=0.02, **STEP), torch.optim.Adagrad, {}),
+    "rmsprop": (RMSprop(lr=0.01, alpha=0.9, **STEP), torch.optim.RMSprop, {"alpha": 0.9}),
+}
+
+
+def made(kind: str) -> Engine:
+    model = mlp(in_shape=SHAPE, num_classes=NUM_CLASSES, hidden=[7])
+    return ENGINES[kind](model, toy_pool(SHAPE))
+
+
+def by_hand(call: TrainCall, row: int, asked: type[torch.optim.Optimizer], how: Any) -> Tensor:
+    """Parameters of one row after the plain PyTorch loop."""
+    pool, plan = toy_pool(SHAPE), schedule(call.shards, call.solver)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 7), nn.ReLU(), nn.Linear(7, NUM_CLASSES))
+    nn.utils.vector_to_parameters(call.models[call.label[row]].clone(), model.parameters())
+    optimizer = asked(model.parameters(), lr=call.lr, **how)
+    for step in range(int(plan.steps[row])):
+        index = call.shards.index[row, plan.position[row, step, : plan.size[row, step]]]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(pool.inputs(index)), pool.y[index]).backward()
+        optimizer.step()
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", SOLVERS)
+def test_the_loop_is_torch_optim_to_the_bit(name: str, decay: float) -> None:
+    solver, asked, how = SOLVERS[name]
+    loop, shards = made("loop"), ragged_shards()
+    models, label = starts(loop), labels(len(shards))
+    solver = replace(solver, weight_decay=decay)
+    call = TrainCall(models, label, shards, solver, solver.lr)
+    result = loop.answer(call)
+    for row in range(len(shards)):
+        own = by_hand(call, row, asked, {**how, "weight_decay": decay})
+        assert torch.equal(result.params[row], own), row
+
+
+def drawn(engine: Engine, seed: int) -> tuple[str, TrainCall]:
+    """A random job of local training."""
+    draw = random.Random(seed)
+    name = draw.choice(list(SOLVERS))
+    how = {"proximal": draw.choice([0.0, 0.5]), "weight_decay": draw.choice([0.0, 0.1])}
+    solver = replace(SOLVERS[name][0], **how)
+    shards = ragged_shards()
+    models, label = starts(engine), labels(len(shards))
+    given: dict[str, Any] = {}
+    more = terms(engine, shards)
+    if draw.random() < 0.5:
+        given["linear"] = more["linear"]
+    if draw.random() < 0.5:
+        given["example_weight"] = more["example_weight"]
+    if draw.random() < 0.3:
+        given["anchor"] = 0.9 * models[label]
+    if draw.random() < 0.3:
+        given["frozen"] = torch.arange(models.shape[1]) < 36 * 7 + 7
+    if draw.random() < 0.4:  # as an earlier call left them
+        rows, few = torch.arange(3), ragged_shards((7, 9, 5))
+        given["slots"] = engine.answer(TrainCall(models, rows, few, solver, solver.lr)).slots
+    return name, TrainCall(models, label, shards, solver, solver.lr, **given)
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("seed", range(24))
+def test_random_jobs_are_those_of_the_loop(seed: int, engine: str) -> None:
+    loop, fast = made("loop"), made(engine)
+    name, call = drawn(loop, seed)
+    want, got = loop.answer(call), fast.answer(call)
+    torch.testing.assert_close(got.params, want.params, rtol=1e-4, atol=2e-5, msg=name)
+    torch.testing.assert_close(got.loss, want.loss, rtol=1e-4, atol=1e-5)
+    assert want.slots is not None
+    assert got.slots is not None
+    torch.testing.assert_close(got.slots, want.slots, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", SOLVERS)
+def test_rows_with_their_own_rates_are_as_alone(name: str, engine: str) -> None:
+    """Seeds in lockstep whose learning rate, pull and weight decay differ."""
+    fast, solver = made(engine), SOLVERS[name][0]
+    shards = ragged_shards()
+    models, label = starts(fast), labels(len(shards))
+    how = [{"lr": 0.01}, {"lr": 0.03, "weight_decay": 0.1}, {"lr": 0.002}]
+    calls = [
+        TrainCall(models, label, shards, own, own.lr)
+        for own in (replace(solver, **one) for one in how)
+    ]
+    assert len({call.kind for call in calls}) == 1
+    together = split(fast.answer(TrainCall.merge(calls)), calls)
+    for call, got in zip(calls, together, strict=True):
+        want = fast.answer(call)
+        torch.testing.assert_close(got.params, want.params, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(got.slots, want.slots, rtol=1e-4, atol=1e-5)
+
+
+def test_solvers_that_differ_are_not_computed_together() -> None:
+    fast, shards = made("loop"), ragged_shards()
+    models, label = starts(fast), labels(len(shards))
+    solvers = [solver for solver, _, _ in SOLVERS.values()]
+    solvers += [Adam(lr=0.01, **STEP), Adam(lr=0.01, beta2=0.9, **STEP)]
+    kinds = {TrainCall(models, label, shards, one, 0.01).kind for one in solvers}
+    assert len(kinds) == len(solvers)

@@ -14,6 +14,12 @@ from fedclust.helpers.rng import Stream
 from fedclust.models.params import Layout
 
 
+class AllTrained:
+    """Clients of a model without statistics."""
+
+    layout = Layout(names=(), shapes=())
+
+
 @dataclass
 class Front:
     """What tests of several rounds hold; `at` gives the clients of one."""

@@ -69,6 +69,7 @@ class APFL(PersonalModels):
         own = torch.arange(len(cohort), device=cohort.device)
         local = clients.train(mixtures, own, cohort, solver, LocalWork(linear=linear))
         personal = (local.params - (1 - alpha) * common.params) / alpha  # v_i
+        personal = clients.layout.joined(personal, local.params)
         state = self.State(
             model=model,
             personal=state.personal.replaced(cohort, personal),

@@ -102,7 +102,8 @@ class FeSEM(Method):
         state, starting = self._pretrain(state, clients, rnd)
         moving, reference = self.shift.followed(state.label, state.reference, rnd)
         assigned = torch.cat([moving, rnd.cohort])  # one that is in both gets the same twice
-        nearest = distances(state.local[assigned], state.models).argmin(1)  # E-step
+        trained = clients.layout.of_trained
+        nearest = distances(trained(state.local[assigned]), trained(state.models)).argmin(1)  # E
         every = state.label.index_copy(0, assigned, nearest)
         label = every[rnd.cohort]
         models, cohort = state.models, rnd.cohort

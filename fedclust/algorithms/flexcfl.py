@@ -37,6 +37,7 @@ from fedclust.core.verbs import Clients, Method
 from fedclust.helpers.effects import IfDataChange, OnlyWith, OnlyWithout
 from fedclust.helpers.ops import cosine, discrepancy
 from fedclust.helpers.ranges import AtLeastOne, NonNegative, Ranged
+from fedclust.models.params import Layout
 
 GroupInit = Literal["pretrained_mean", "common"]
 Joining = Literal["direction", "random"]
@@ -70,7 +71,7 @@ class InterGroup(Ranged):
         moved: Tensor = models + weight @ models  # eq. (20)
         return moved / (1 + weight.sum(1, keepdim=True)) if self.normalize else moved
 
-    def cost(self, models: Tensor, params: Tensor | None, label: Tensor) -> Cost:
+    def cost(self, models: Tensor, params: Tensor | None, label: Tensor, layout: Layout) -> Cost:
         """The cost of an exchange, with eq. (3) of the models that a round ends with.
 
         Args:
@@ -78,13 +79,16 @@ class InterGroup(Ranged):
             params: [C, P] what the participants made in the round; None where nobody asks for
                 eq. (3).
             label: [C] int64 in [0, K), their groups.
+            layout: of the rows.
         """
         if self.rate == 0:
             return Cost()
         cost = Cost(models_up=len(models))
         if params is None:
             return cost
-        return replace(cost, notes={"discrepancy": float(discrepancy(params, models, label))})
+        trained = layout.of_trained
+        gap = discrepancy(trained(params), trained(models), label)
+        return replace(cost, notes={"discrepancy": float(gap)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,13 +169,20 @@ class FlexCFL(Method):
         models, local, cost = train_and_average(
             clients, state.models, label, rnd.cohort, self.solver, self.aggregation, rnd
         )
-        models = clients.server.passed_on(models, self.inter_group(models))
-        cost = cost.plus(self.inter_group.cost(models, local.params, label)).plus(joining)
+        exchanged = self._exchanged(models, clients.layout)
+        models = clients.server.passed_on(models, exchanged)
+        among = self.inter_group.cost(models, local.params, label, clients.layout)
+        cost = cost.plus(among).plus(joining)
         return replace(state, models=models, label=known, reference=reference), cost
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
         """The model of the client's group; nobody serves a client before it was first sampled."""
         return Served(models=state.models, label=arrived(state.label, rnd))
+
+    def _exchanged(self, models: Tensor, layout: Layout) -> Tensor:
+        """The models [K, P] after the exchange between groups, each with its own statistics."""
+        moved = self.inter_group(layout.of_trained(models))
+        return layout.joined(moved, models)
 
 
 def join(
@@ -226,13 +237,14 @@ def nearest(
         ids: [C] int64.
         solver: pre-training of a client.
     """
-    label, steps = torch.zeros_like(ids), 0
+    label, steps, trained = torch.zeros_like(ids), 0, clients.layout.of_trained
     # a shift can move everybody at once: no more than one block of models is kept
     rows = max(1, (_GPU_BLOCK if base.is_cuda else _CPU_BLOCK) // base.shape[1])
     for begin in range(0, len(ids), rows):
         some = ids[begin : begin + rows]
         local = clients.train(base, zeros(some), some, solver, purpose="pretrain")
         # eq. (8): argmin of (1 - cos) / 2, ties to the smallest index
-        label[begin : begin + rows] = cosine(local.params - base, direction).argmax(1)
+        update = trained(local.params - base)
+        label[begin : begin + rows] = cosine(update, trained(direction)).argmax(1)
         steps += int(local.steps.sum())
     return label, steps

@@ -32,7 +32,12 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
-from fedclust.algorithms.parts.descent import check_descent, check_plain_step, descend
+from fedclust.algorithms.parts.descent import (
+    check_descent,
+    check_no_statistics,
+    check_plain_step,
+    descend,
+)
 from fedclust.algorithms.steps import arrived, clients_with_data, train_and_average
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -103,6 +108,8 @@ class JGL(Method):
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Independent models without a last step."""
+        if self.local != "solver":
+            check_no_statistics(clients, f"algorithm.local={self.local}")
         models = clients.init(rnd.stream("init"), self.num_clusters)
         pace, label = models.new_ones(self.num_clusters), torch.full_like(rnd.fed.group, -1)
         return self.State(models=models, previous=models, pace=pace, label=label), Cost()
@@ -165,6 +172,7 @@ class JGL(Method):
             loss = clients.loss(models, rnd.cohort, self.solver.batch_size)
             return -(loss * self._scale(rnd)), loss  # eq. (1)
         steps, scale = models - previous, self._scale(rnd)  # eq. (2), and [C, 1]
+        steps = clients.layout.joined(steps, torch.zeros_like(steps))
         # cosines differ by 2 at most, so losses further apart choose alone
         margin = 2 * self.gradient_weight / ((1 - self.gradient_weight) * scale.squeeze(1))
         inner, square, loss = clients.align(

@@ -175,7 +175,8 @@ class LCFL(Method):
         if self.divisor == "planned":
             size, number = (label[c].bincount(minlength=len(models)) for c in (ids, cohort))
             factor = (number / (share * size).clamp(min=1e-9)).to(models.dtype).unsqueeze(1)
-            after = clients.server.passed_on(after, models + factor * (after - models))
+            further = clients.layout.joined(models + factor * (after - models), after)
+            after = clients.server.passed_on(after, further)
         # whoever was sent all models says which it chose
         joining = Cost(models_down=sent, scalars_up=sent // len(models))
         return after, label, cost.plus(joining)

@@ -87,11 +87,14 @@ class PFedMe(PersonalModels):
             work = LocalWork(anchor=local)
             near = here.train(personal, own, cohort, solver, work, purpose=f"batch {r}")
             personal = near.params
-            local = local - self.local_lr * pull * (local - personal)
+            local = clients.layout.joined(
+                local - self.local_lr * pull * (local - personal), personal
+            )
             steps, loss = steps + int(near.steps.sum()), loss + float(near.loss.mean())
         weight = weights(cohort, rnd, self.aggregation)
         mean = cluster_mean(local, zeros(cohort), weight, empty=state.model)
         mixed = (1 - self.server_mix) * state.model + self.server_mix * mean
+        mixed = clients.layout.joined(mixed, mean)
         state = self.State(
             model=clients.server.stepped(state.model, mixed, zeros(cohort)),
             personal=state.personal.replaced(cohort, personal),

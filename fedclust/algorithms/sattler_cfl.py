@@ -85,7 +85,8 @@ class SattlerCFL(Method):
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """One cluster with a fresh model."""
         model, label = clients.init(rnd.stream("init"), 1), torch.full_like(rnd.fed.group, -1)
-        update = ClientModels.alike(torch.zeros_like(model), rnd.fed.num_clients)
+        still = torch.zeros_like(clients.layout.of_trained(model))
+        update = ClientModels.alike(still, rnd.fed.num_clients)
         state = self.State(models=model, born=label[:1], label=label, update=update, updated=label)
         return state, Cost()
 
@@ -94,7 +95,7 @@ class SattlerCFL(Method):
         cohort, ids = rnd.cohort, clients_with_data(rnd)
         placed, asked = join_cheapest(state.models, state.label, ids, clients)
         local = clients.train(state.models, placed[cohort], cohort, self.solver)
-        update = local.params - state.models[placed[cohort]]
+        update = clients.layout.of_trained(local.params - state.models[placed[cohort]])
         state = replace(
             state,
             label=placed,

@@ -82,7 +82,10 @@ class Scaffold(Method):
         change = (after - before).sum(0, keepdim=True) / rnd.fed.num_clients
         total, loss = on_host(local.steps.sum(), local.loss.mean())
         state = self.State(
-            model=state.model + self.server_lr * moved.mean(0, keepdim=True),
+            model=clients.layout.joined(
+                state.model + self.server_lr * moved.mean(0, keepdim=True),
+                local.params.mean(0, keepdim=True),
+            ),
             control=state.control + change,
             controls=state.controls.replaced(cohort, after),
         )

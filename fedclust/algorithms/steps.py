@@ -15,6 +15,7 @@ from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients
 from fedclust.helpers.ops import discrepancy, on_host
+from fedclust.models.params import Layout
 
 Aggregation = Literal["uniform", "by_samples"]
 FlexAggregation = Literal["uniform", "by_samples", "first_client"]
@@ -94,7 +95,8 @@ def average(
     result = MeanResult.of(
         local, models, label, weight, keep=clients.discrepancy, exact=clients.exact
     )
-    return clients.server.stepped(models, result.models, label), cost_of(result, label, ids, rnd)
+    after = clients.server.stepped(models, result.models, label)
+    return after, cost_of(result, label, ids, rnd, clients.layout)
 
 
 def train_and_average(
@@ -126,10 +128,10 @@ def train_and_average(
     weight = weights(ids, rnd, aggregation, label)
     result = clients.train_mean(models, label, ids, solver, weight, LocalWork(slots=slots))
     after = clients.server.stepped(models, result.models, label)
-    return after, result, cost_of(result, label, ids, rnd)
+    return after, result, cost_of(result, label, ids, rnd, clients.layout)
 
 
-def cost_of(result: MeanResult, label: Tensor, ids: Tensor, rnd: Round) -> Cost:
+def cost_of(result: MeanResult, label: Tensor, ids: Tensor, rnd: Round, layout: Layout) -> Cost:
     """The cost of a round of federated averaging, with training losses, and the discrepancy where
     the participants' models were kept.
 
@@ -137,12 +139,15 @@ def cost_of(result: MeanResult, label: Tensor, ids: Tensor, rnd: Round) -> Cost:
         result: means, and what is known of the participants.
         label, ids: see `average`.
         rnd: the round.
+        layout: of the models' rows.
     """
     size = rnd.fed.train.count[ids].double()
     first = (result.first_loss * size).sum() / size.sum()
     asked = {"train_loss_first_epoch": first}
     if result.params is not None:
-        asked["discrepancy"] = discrepancy(result.params, result.models, label)
+        trained = layout.of_trained
+        gap = discrepancy(trained(result.params), trained(result.models), label)
+        asked["discrepancy"] = gap
     steps, loss, *values = on_host(result.steps.sum(), result.loss.mean(), *asked.values())
     return Cost(
         models_down=len(ids),

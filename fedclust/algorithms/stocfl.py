@@ -77,7 +77,8 @@ class StoCFL(Method):
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """A fresh model, and no cluster."""
         model, label = clients.init(rnd.stream("init"), 1), torch.full_like(rnd.fed.group, -1)
-        update = ClientModels.alike(torch.zeros_like(model), len(label))
+        still = torch.zeros_like(clients.layout.of_trained(model))
+        update = ClientModels.alike(still, len(label))
         state = self.State(anchor=model, common=model, models=model[:0], label=label, update=update)
         return state, Cost()
 
@@ -112,7 +113,9 @@ class StoCFL(Method):
             state,
             models=torch.cat([state.models, state.common.repeat(len(new), 1)]),
             label=state.label.index_copy(0, new, own),
-            update=state.update.replaced(new, local.params - state.anchor),
+            update=state.update.replaced(
+                new, clients.layout.of_trained(local.params - state.anchor)
+            ),
         )
         sent, steps = len(new), int(local.steps.sum())
         return state, Cost(models_down=sent, models_up=sent, gradient_steps=steps)

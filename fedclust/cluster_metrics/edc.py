@@ -41,7 +41,8 @@ class EDC(Ranged):
             self.num_components,
             f"at most the {len(models)} clients to cluster",
         )
-        place = embedding(models, common, self.num_components)
+        trained = clients.layout.of_trained
+        place = embedding(trained(models), trained(common), self.num_components)
         distance = torch.cdist(place, place, compute_mode="donot_use_mm_for_euclid_dist")
         return (distance / self.num_components).float()
 

@@ -40,7 +40,8 @@ class MADC:
             "madc",
             f"it compares at least 3 clients, and there are {size}",
         )
-        products = gram(models, common)
+        trained = clients.layout.of_trained
+        products = gram(trained(models), trained(common))
         norm = products.diagonal().sqrt()
         known = norm >= _TINY_NORM
         scale = known / norm.clamp(min=_TINY_NORM)  # an update without direction has the cosine 0

@@ -22,6 +22,7 @@ class ParamNorm:
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
         """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
+        models = clients.layout.of_trained(models)
         distance = distances(models, models)
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)

@@ -16,6 +16,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedclust.models.params import Layout
+
 
 class ServerStep(Protocol):
     """The step of a server's optimiser."""
@@ -40,11 +42,13 @@ class Server:
         step: how models become others; None takes the means as they are.
         before: memories [S, P] at the start of the round, by the digest of their model.
         after: those of models that were made in it.
+        layout: of the models' rows; statistics are taken as they are in the means.
     """
 
     step: ServerStep | None = None
     before: Mapping[bytes, Tensor] = field(default_factory=dict)
     after: dict[bytes, Tensor] = field(default_factory=dict)
+    layout: Layout | None = None
 
     def stepped(self, models: Tensor, means: Tensor, label: Tensor) -> Tensor:
         """The models [K, P] that replace `models` [K, P], of which participants with the clusters
@@ -56,6 +60,8 @@ class Server:
         trained = label.bincount(minlength=len(models)) > 0
         after, moved = self.step(models, means, memory)
         after = after.where(trained.unsqueeze(1), models)
+        if self.layout is not None:
+            after = self.layout.joined(after, means)
         moved = moved.where(trained.view(-1, 1, 1), memory)
         self.after.update(zip(digests(after), moved.unbind(), strict=True))
         return after

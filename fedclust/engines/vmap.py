@@ -335,7 +335,7 @@ class VmapEngine(Computing[Runnable]):
         values = self.pool.task.loss(outputs, y)
         if weight:
             values = values * weight["example"]
-        return torch.where(real, values, 0).sum() / size, self.model.renewed
+        return torch.where(real, values, 0).sum() / size, self.model.take_renewed()
 
     def _masked_sum(
         self, params: _Named, x: Tensor, y: Tensor, real: Tensor, held: _Named

@@ -44,11 +44,15 @@ class Tape:
     renewed: dict[str, Tensor] = field(default_factory=dict)
 
     def begin(
-        self, batch: int, masks: Mapping[int, Tensor] | None, real: Tensor | None = None
+        self,
+        batch: int,
+        masks: Mapping[int, Tensor] | None,
+        real: Tensor | None = None,
+        renewed: dict[str, Tensor] | None = None,
     ) -> None:
-        """A new pass."""
+        """A new pass; with what an earlier one has `renewed`, if that is still to be taken."""
         self.batch, self.masks, self.calls = batch, masks, 0
-        self.real, self.renewed = real, {}
+        self.real, self.renewed = real, renewed or {}
 
     def drop(self, layer: Any, x: Tensor, features: Features) -> Tensor:
         """x without what the mask of this call leaves out."""

@@ -143,18 +143,20 @@ class Foreign(nn.Module):
         dropout), else in evaluation.
 
         In training buffers are changed in place, or, where it is said which examples are `real`
-        [B] bool, not: `renewed` are their new values then.
+        [B] bool, not: see `take_renewed`.
         """
         if self.module.training != (masks is not None):
             self.module.train(masks is not None)
         self._tape.begin(len(x), masks or {}, real)
         out: Tensor = self.module(x)
+        self._tape.begin(0, None, renewed=self._tape.renewed)  # nothing of this pass stays
         return out
 
-    @property
-    def renewed(self) -> dict[str, Tensor]:
-        """New values of the statistics after a pass with `real`."""
-        return {f"module.{name}": value for name, value in self._tape.renewed.items()}
+    def take_renewed(self) -> dict[str, Tensor]:
+        """New values of the statistics after a pass with `real`, once."""
+        renewed = {f"module.{name}": value for name, value in self._tape.renewed.items()}
+        self._tape.renewed = {}
+        return renewed
 
     def _find_places(self, x: Tensor) -> list[tuple[tuple[int, ...], float]]:
         """Features and rate of every call of a dropout layer."""

@@ -49,6 +49,14 @@ class Layout:
         """The trained part of rows [..., P], by which models and updates are compared."""
         return rows[..., : self.num_trained] if self.num_buffers else rows
 
+    def joined(self, trained: Tensor, buffers: Tensor) -> Tensor:
+        """Rows [..., P] with the trained part of some rows and the buffers of others: what is
+        added to parameters, or goes beyond a mean, would make no statistics.
+        """
+        if not self.num_buffers:
+            return trained
+        return torch.cat([self.of_trained(trained), buffers[..., self.num_trained :]], dim=-1)
+
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of elements of every parameter."""

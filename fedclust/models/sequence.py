@@ -74,8 +74,7 @@ class Model(nn.Sequential):
     draws, lone = False, True
     statistics: tuple[str, ...] = ()
 
-    @property
-    def renewed(self) -> dict[str, Tensor]:
+    def take_renewed(self) -> dict[str, Tensor]:
         """No statistics."""
         return {}
 

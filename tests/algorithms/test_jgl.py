@@ -133,6 +133,8 @@ def test_losses_choose_alone_only_where_no_gradient_could_change_it(
     class All:
         """Clients that compare every gradient, whatever the margin."""
 
+        layout = clients.layout
+
         def align(self, *args: Any) -> Any:
             *others, margin = args
             asked.append(margin)

@@ -16,6 +16,7 @@ from fedclust.core.calls import PLAIN, LocalResult, LocalWork, MeanResult
 from fedclust.core.server import Server
 from fedclust.core.types import Federation, Pool, Round, Split
 from fedclust.helpers.rng import Stream
+from fedclust.models.params import Layout
 from fedclust.scenarios.static import Static
 from fedclust.solver import Solver
 
@@ -36,6 +37,7 @@ class ToyEngine:
     discrepancy: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     server: ClassVar[Server] = Server()
+    layout: ClassVar[Layout] = Layout(names=(), shapes=())  # all is trained
 
     def at(self, rnd: object) -> Any:
         return self

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from fronts import Front
+from fronts import AllTrained, Front
 from torch import Tensor
 
 from fedclust.cluster_metrics.edc import EDC
@@ -20,6 +20,7 @@ from fedclust.core.types import Federation, Pool, Split
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.mlp import mlp
+from fedclust.models.params import Layout
 from fedclust.scenarios.static import Static
 
 METRICS: list[Any] = [
@@ -40,6 +41,7 @@ class LeastSquares:
 
     x: Tensor
     y: Tensor
+    layout: ClassVar[Layout] = AllTrained.layout
 
     def at(self, rnd: Any) -> Any:
         return self
@@ -163,7 +165,7 @@ def test_own_loss_is_at_most_cross_loss_at_minimisers() -> None:
 def test_param_norm_is_the_euclidean_distance() -> None:
     models = drawn(6, 50).float()
     expected = (models.unsqueeze(1) - models).norm(dim=2)
-    torch.testing.assert_close(call(ParamNorm(), None, models), expected)
+    torch.testing.assert_close(call(ParamNorm(), AllTrained(), models), expected)
 
 
 def test_grad_cosine_is_one_minus_the_cosine_there() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from fronts import AllTrained
 from torch import Tensor
 
 from fedclust.cluster_methods.kmedoids import KMedoids
@@ -142,7 +143,7 @@ def test_distances_of_updates_equal_their_definitions(norm: str) -> None:
         "cosine": 1 - torch.nn.functional.cosine_similarity(update.unsqueeze(1), update, dim=2),
     }[norm].fill_diagonal_(0)
     metric: Any = UpdateDistance(norm=norm)  # type: ignore[arg-type]
-    found = metric(None, models, common, torch.arange(6), None)
+    found = metric(AllTrained(), models, common, torch.arange(6), None)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert torch.equal(found, found.T)
     assert metric.transfers(6, 10) == (0, 6, 0)
@@ -152,7 +153,7 @@ def test_an_update_of_length_zero_has_no_direction() -> None:
     common = torch.ones(1, 3)
     models = torch.cat([common, common + 1, common + 2])
     metric: Any = UpdateDistance(norm="cosine")
-    found = metric(None, models, common, torch.arange(3), None)
+    found = metric(AllTrained(), models, common, torch.arange(3), None)
     torch.testing.assert_close(
         found, torch.tensor([[0.0, 1, 1], [1, 0, 0], [1, 0, 0]]), atol=1e-6, rtol=0
     )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fronts import AllTrained
 from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics.pairwise import cosine_similarity
 from torch import Tensor
@@ -24,7 +25,7 @@ COMMON = torch.linspace(-1, 1, 40).unsqueeze(0)
 
 def distance_of(metric: Any, updates: Tensor, common: Tensor = COMMON) -> Tensor:
     ids = torch.arange(len(updates))
-    distance: Tensor = metric(None, common + updates, common, ids, None)
+    distance: Tensor = metric(AllTrained(), common + updates, common, ids, None)
     return distance
 
 

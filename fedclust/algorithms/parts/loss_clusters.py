@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import ClusterChoice, serve_cheapest
-from fedclust.algorithms.parts.descent import Averaging, Denominator, check_plain_step
+from fedclust.algorithms.parts.descent import (
+    Averaging,
+    Denominator,
+    check_no_statistics,
+    check_plain_step,
+)
 from fedclust.algorithms.steps import zeros
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -74,6 +79,8 @@ class LossClusters(Method):
     def initial_models(self, clients: Clients, rnd: Round) -> tuple[Tensor, Cost]:
         """Models [K, P] before round 0, and what finding them cost."""
         k = self.num_clusters
+        if self.averaging == "gradient":
+            check_no_statistics(clients, "algorithm.averaging=gradient")
         if self.start == "kmeans++":
             return _spread(clients, rnd, k, self.solver)
         if self.start == "shared":

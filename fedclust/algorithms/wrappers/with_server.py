@@ -83,7 +83,9 @@ class WithServer(Method):
         keys = [bytes(row.tolist()) for row in state.server_models]
         plain = clients.server
         before = dict(zip(keys, state.server_memory.unbind(), strict=True))
-        clients.server = server = replace(plain, step=self.server, before=before, after={})
+        clients.server = server = replace(
+            plain, step=self.server, before=before, after={}, layout=clients.layout
+        )
         try:
             after, cost = self.base.round(state, clients, rnd)
         finally:

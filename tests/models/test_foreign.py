@@ -214,6 +214,7 @@ def test_dropout_within_is_keyed_by_row_and_step() -> None:
     assert torch.equal(alone.params[0], want.params[1])
     mask = loop.model.masks(shards.key, 0, 4)[0]
     assert mask.shape == (2, 4, 8)
+    assert not torch.equal(mask, loop.model.masks(shards.key, 1, 4)[0])
     assert set(mask.unique().tolist()) == {0.0, 2.0}
     assert torch.equal(loop.answer(LossCall(models, shards)), loop.answer(LossCall(models, shards)))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from fedclust.core.client_models import ClientModels
 from fedclust.helpers.errors import RunFolderError
@@ -22,6 +23,7 @@ from fedclust.report.changed_files import broken
 from fedclust.report.runs import Run
 from fedclust.runtime.folder import RunFolder, config_hash
 
+CONF = Path(__file__).parents[1] / "conf"
 CONFIG = {
     "name": "x",
     "rounds": 3,
@@ -53,8 +55,10 @@ def test_the_hash_covers_results_and_nothing_else() -> None:
 
 
 def test_a_solver_from_before_an_option_is_that_with_its_default_wherever_it_stands() -> None:
-    before = {"_target_": "fedclust.solver.Solver", "lr": 0.1, "momentum": 0.9}
-    now = {**before, "nesterov": False, "dampening": 0.0}
+    now = OmegaConf.to_container(OmegaConf.load(CONF / "solver" / "momentum.yaml"))
+    assert isinstance(now, dict)
+    keys = {"lr", "decay", "batch_size", "epochs", "steps", "momentum", "proximal", "weight_decay"}
+    before = {key: now[key] for key in ("_target_", *keys)}
 
     def hashed(solver: dict[str, object]) -> str:
         return config_hash({**CONFIG, "solver": solver, "algorithm": {"parts": [{"of": solver}]}})

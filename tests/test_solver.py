@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import hydra
 import pytest
@@ -84,3 +85,72 @@ def test_what_the_shipped_files_are_for() -> None:
     assert (sgd.momentum, sgd.proximal) == (0, 0)
     assert momentum.momentum == 0.9
     assert proximal.proximal == 1.0
+
+
+@pytest.mark.parametrize(
+    ("how", "rates"),
+    [
+        ({"schedule": "constant"}, [1, 1, 1, 1, 1]),
+        ({"decay": 0.5}, [1, 0.5, 0.25, 0.125, 0.0625]),
+        ({"schedule": "step", "decay": 0.1, "every": 2}, [1, 1, 0.1, 0.1, 0.01]),
+        ({"schedule": "cosine", "length": 4}, [1, 0.853553, 0.5, 0.146447, 0]),
+        ({"schedule": "cosine", "length": 2, "floor": 0.2}, [1, 0.6, 0.2, 0.2, 0.2]),
+        ({"warmup": 4}, [0.25, 0.5, 0.75, 1, 1]),
+        ({"warmup": 2, "decay": 0.5}, [0.5, 0.5, 0.25, 0.125, 0.0625]),
+    ],
+)
+def test_schedules_by_hand(how: dict[str, Any], rates: list[float]) -> None:
+    by_round, by_step = (Solver(lr=2.0, schedule_by=by, **how) for by in ("round", "step"))
+    assert [by_round.rate(t) for t in range(5)] == pytest.approx([2 * r for r in rates], abs=1e-5)
+    assert [by_round.step_rate(3.0, s) for s in range(5)] == [3.0] * 5
+    assert [by_step.rate(t) for t in range(5)] == [2.0] * 5
+    steps = [by_step.step_rate(3.0, s) for s in range(5)]
+    assert steps == pytest.approx([3 * r for r in rates], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("key", "how"),
+    [
+        ("decay", {"schedule": "constant", "decay": 0.9}),
+        ("decay", {"schedule": "cosine", "length": 3, "decay": 0.9}),
+        ("every", {"schedule": "step"}),
+        ("every", {"every": 3}),
+        ("length", {"schedule": "cosine"}),
+        ("floor", {"floor": 0.1}),
+        ("floor", {"schedule": "cosine", "length": 3, "floor": 2.0}),
+        ("clip_norm", {"clip_norm": 0.0}),
+        ("nesterov", {"nesterov": True}),
+        ("dampening", {"dampening": 0.1}),
+        ("dampening", {"momentum": 0.9, "nesterov": True, "dampening": 0.1}),
+    ],
+)
+def test_what_does_not_fit_together_is_one_line(key: str, how: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"solver\.{key}") as error:
+        Solver(lr=0.1, **how)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "how"),
+    [
+        ("warmup", {"warmup": 11}),
+        ("every", {"schedule": "step", "every": 10}),
+        ("length", {"schedule": "cosine", "length": 11}),
+        ("length", {"schedule": "cosine", "length": 9}),
+    ],
+)
+def test_a_schedule_past_the_last_round_is_one_line(key: str, how: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"solver\.{key}=\d+ is not allowed: .*10"):
+        Solver(lr=0.1, **how).check_rounds(10)
+    Solver(lr=0.1, **how, schedule_by="step").check_rounds(10)
+    Solver(lr=0.1, schedule="cosine", length=10).check_rounds(10)
+
+
+def test_parts_of_a_pass_are_rounded_up_to_batches() -> None:
+    """Clients with 0, 1, 10, 25 and 100 examples in batches of 10."""
+    count = torch.tensor([0, 1, 10, 25, 100])
+    assert Solver(lr=0.1, epochs=0.5).all_steps(count).tolist() == [0, 1, 1, 2, 5]
+    assert Solver(lr=0.1, epochs=0.7).all_steps(count).tolist() == [0, 1, 1, 3, 7]
+    assert Solver(lr=0.1, epochs=2.5).all_steps(count).tolist() == [0, 3, 3, 8, 25]
+    whole = Solver(lr=0.1, epochs=1.5, batch_size=None)
+    assert whole.all_steps(count).tolist() == [0, 2, 2, 2, 2]

@@ -20,6 +20,7 @@ from fedclust.config.scores import measures
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
 from fedclust.core import federation
+from fedclust.core.solver import Solver
 from fedclust.core.task import Classification, Score, Task
 from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.core.verbs import Engine, Partition
@@ -53,6 +54,8 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     )
     if config["server"] != MEAN:
         algorithm = WithServer(base=algorithm, server=objects.make(config["server"], "server"))
+    for solver in solvers_of(algorithm):
+        solver.check_rounds(config["rounds"])
     document_scores(task)
     check_suits(task, algorithm=algorithm, scenario=scenario, partition=partition)
     scores = measures(config, objects, task)
@@ -101,6 +104,15 @@ def _check_objective(
     grouped = all(bool((fed.group >= 0).any()) for fed in federations.values())
     allowed = "another metric where the clients have no true groups to recover"
     require(grouped or name not in OF_GROUPS, "objective", name, allowed)
+
+
+def solvers_of(part: Any) -> Iterator[Solver]:
+    """The solvers of a method and of its parts."""
+    if isinstance(part, Solver):
+        yield part
+    elif is_dataclass(part):
+        for one in fields(part):
+            yield from solvers_of(getattr(part, one.name))
 
 
 def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Objects:

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedclust.helpers.errors import require
-from fedclust.helpers.ranges import AtLeastOne, Fraction, NonNegative, Positive
+from fedclust.helpers.ranges import (
+    AtLeastOne,
+    AtLeastZero,
+    Fraction,
+    NonNegative,
+    Positive,
+    Probability,
+)
 
+Schedule = Literal["constant", "exponential", "step", "cosine"]
+ScheduleBy = Literal["round", "step"]
+F = TypeVar("F", float, Tensor, "float | Tensor")
+_NO_SCHEDULE: Mapping[str, Any] = {
+    **{"decay": 1.0, "schedule": "exponential", "schedule_by": "round", "every": None},
+    **{"length": None, "floor": 0.0, "warmup": 0},
+}
 _APART = 1e-6  # of torch.nn.utils.clip_grad_norm_, so that a gradient of 0 can be divided by
 
 
@@ -158,13 +172,25 @@ class Solver(ABC):
     A step goes against
         g = grad f(w) + proximal * (w - a) + the model's own L2 gradient + weight_decay * w
     on the batch loss f; the anchor a is the start of the call, unless the call names another. What
-    it makes of g says `law`. What a solver keeps from step to step begins anew in every call.
+    it makes of g says `law`. With `clip_norm` g, before the weight decay, is shortened to a norm of
+    that. What a solver keeps from step to step begins anew in every call.
+
+    The learning rate lr_t is lr times a factor of the round t = 0, 1, …, by `schedule`:
+        constant      1
+        exponential   decay^t
+        step          decay^floor(t / every)
+        cosine        floor + (1 - floor) * (1 + cos(pi * t / length)) / 2, floor from `length` on
+    and times (t + 1) / warmup in the first `warmup` rounds. With `schedule_by: step` t counts the
+    local steps of a call instead.
 
     Attributes:
         lr: learning rate of round 0.
-        decay: factor on the learning rate per round, lr_t = lr * decay**t.
+        decay: see above.
+        schedule, schedule_by, every, length, floor, warmup: see above.
+        clip_norm: see above; None for as long as it is.
         batch_size: examples of one step; None takes all of the client's examples, in order.
-        epochs: passes over the client's data, each in a fresh order, the last short batch kept.
+        epochs: passes over the client's data, each in a fresh order, the last short batch kept; a
+            part of a pass is that part of its batches, rounded up.
         steps: number of steps instead of epochs; the data are then cycled, without short batches.
         proximal: mu of FedProx.
         weight_decay: coefficient of w in the gradient.
@@ -172,8 +198,15 @@ class Solver(ABC):
 
     lr: Positive
     decay: Fraction = 1.0
+    schedule: Schedule = "exponential"
+    schedule_by: ScheduleBy = "round"
+    every: AtLeastOne | None = None
+    length: AtLeastOne | None = None
+    floor: Probability = 0.0
+    warmup: AtLeastZero = 0
+    clip_norm: Positive | None = None
     batch_size: AtLeastOne | None = 10
-    epochs: AtLeastOne | None = 1
+    epochs: Positive | None = 1
     steps: AtLeastOne | None = None
     proximal: NonNegative = 0.0
     weight_decay: NonNegative = 0.0
@@ -196,10 +229,43 @@ class Solver(ABC):
             self.epochs,
             "give either solver.epochs or solver.steps, the other null",
         )
-        require(self.epochs is None or self.epochs >= 1, "solver.epochs", self.epochs, "at least 1")
+        require(self.epochs is None or self.epochs > 0, "solver.epochs", self.epochs, "above 0")
         require(self.steps is None or self.steps >= 1, "solver.steps", self.steps, "at least 1")
+        fits = self.clip_norm is None or self.clip_norm > 0
+        require(fits, "solver.clip_norm", self.clip_norm, "a norm above 0, or null for none")
+        self._check_schedule()
         require(self.proximal >= 0, "solver.proximal", self.proximal, "at least 0")
         require(self.weight_decay >= 0, "solver.weight_decay", self.weight_decay, "at least 0")
+
+    def _check_schedule(self) -> None:
+        """Refuse what the schedule does not read, and miss what it needs."""
+        kind = self.schedule
+        for key, value, default, readers in (
+            ("decay", self.decay, 1, ("exponential", "step")),
+            ("every", self.every, None, ("step",)),
+            ("length", self.length, None, ("cosine",)),
+            ("floor", self.floor, 0, ("cosine",)),
+        ):
+            unread = f"{'null' if default is None else default} with solver.schedule={kind}"
+            read = kind in readers
+            require(read or value == default, f"solver.{key}", value, unread)
+            needed = f"a number of {self.schedule_by}s, at least 1, with solver.schedule={kind}"
+            fits = not read or default is not None or (value is not None and value >= 1)
+            require(fits, f"solver.{key}", "null" if value is None else value, needed)
+        require(0 <= self.floor <= 1, "solver.floor", self.floor, "a part of solver.lr in [0, 1]")
+        require(self.warmup >= 0, "solver.warmup", self.warmup, "at least 0")
+
+    def check_rounds(self, rounds: int) -> None:
+        """Raise `ConfigError` if the schedule has not ended, or not begun, within a run."""
+        if self.schedule_by == "step":
+            return
+        for key, most in {"warmup": rounds, "every": rounds - 1, "length": rounds}.items():
+            value = getattr(self, key)
+            allowed = f"at most {most}, as the run has rounds={rounds}"
+            require(value is None or value <= most, f"solver.{key}", value, allowed)
+        ended = self.length is not None and self.length < rounds and self.floor == 0
+        stands = f"{rounds}, the rounds of the run, or solver.floor above 0: the rate would be 0"
+        require(not ended, "solver.length", self.length, stands)
 
     @property
     @abstractmethod
@@ -223,7 +289,18 @@ class Solver(ABC):
         have by itself, see `fedclust.core.calls.Rates`.
         """
         pulled = float(bool(self.proximal))
-        return replace(self, lr=1.0, decay=1.0, proximal=pulled, weight_decay=0.0)
+        alike = replace(self, lr=1.0, proximal=pulled, weight_decay=0.0)
+        return alike if self.schedule_by == "step" else replace(alike, **_NO_SCHEDULE)
+
+    @property
+    def plain(self) -> bool:
+        """Whether all steps are alike, those of gradient descent or that with momentum."""
+        return self.law.plain and self.clip_norm is None and self.schedule_by == "round"
+
+    @property
+    def linear(self) -> bool:
+        """Whether what moves the parameters is proportional to gradients."""
+        return not self.law.adaptive and self.clip_norm is None
 
     def all_steps(self, count: Tensor) -> Tensor:
         """Local steps of clients with `count` [C] examples that do all their work, [C] int64."""
@@ -231,9 +308,37 @@ class Solver(ABC):
             assert self.steps is not None
             return torch.where(count > 0, self.steps, 0)
         if self.batch_size is None:
-            return torch.where(count > 0, self.epochs, 0)
-        return (count + self.batch_size - 1) // self.batch_size * self.epochs
+            return torch.where(count > 0, math.ceil(self.epochs), 0)
+        batches = self.batches(count)
+        if self.epochs == int(self.epochs):
+            return batches * int(self.epochs)
+        # 0.7 * 10 would be 7.000000000000001
+        return (batches * self.epochs - 1e-9).ceil().to(count.dtype)
+
+    def batches(self, count: Tensor) -> Tensor:
+        """Batches of a pass over `count` [C] examples, [C] int64."""
+        assert self.batch_size is not None
+        return (count + self.batch_size - 1) // self.batch_size
 
     def rate(self, t: int) -> float:
-        """Learning rate of round t."""
-        return self.lr * self.decay**t
+        """Learning rate of round t; where the schedule counts steps, before it has its factor."""
+        return self.lr * self._factor(t) if self.schedule_by == "round" else self.lr
+
+    def step_rate(self, lr: F, step: int) -> F:
+        """Learning rate of a local step 0, 1, … of a call whose rate is `lr`."""
+        return lr if self.schedule_by == "round" else lr * self._factor(step)
+
+    def _factor(self, t: int) -> float:
+        """What the schedule makes of the learning rate in round or step t."""
+        warm = min(1.0, (t + 1) / self.warmup) if self.warmup else 1.0
+        match self.schedule:
+            case "exponential":
+                return warm * self.decay**t
+            case "step":
+                assert self.every is not None
+                return warm * self.decay ** (t // self.every)
+            case "cosine":
+                assert self.length is not None
+                part = (1 + math.cos(math.pi * min(1.0, t / self.length))) / 2
+                return warm * (self.floor + (1 - self.floor) * part)
+        return warm

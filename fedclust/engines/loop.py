@@ -139,6 +139,13 @@ class LoopEngine(Computing[Runnable]):
                     value.grad.add_(linear[name])
                 if name in model.l2:
                     value.grad.add_(value.detach(), alpha=2 * model.l2[name])
+            if solver.clip_norm is not None:
+                for name, value in trained(model) if frozen else ():
+                    assert value.grad is not None
+                    value.grad.masked_fill_(frozen[name], 0)
+                own_values = [value for _, value in trained(model)]
+                torch.nn.utils.clip_grad_norm_(own_values, solver.clip_norm)
+            optimizer.param_groups[0]["lr"] = solver.step_rate(lr, step)
             optimizer.step()
             losses[step] = loss.detach()
             with torch.no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -119,8 +120,7 @@ def _sizes(count: Tensor, steps: Tensor, solver: Solver) -> Tensor:
 
 def _per_pass(count: Tensor, solver: Solver) -> Tensor:
     """Batches of a pass over `count` [C] examples, [C, 1], at least 1."""
-    assert solver.epochs is not None
-    return (solver.all_steps(count) // solver.epochs).clamp(min=1).unsqueeze(1)
+    return solver.batches(count).clamp(min=1).unsqueeze(1)
 
 
 def schedule(shards: Shards, solver: Solver, known: Shards | None = None) -> Schedule:
@@ -156,7 +156,7 @@ def schedule(shards: Shards, solver: Solver, known: Shards | None = None) -> Sch
 def _passes(count: Tensor, steps: int, solver: Solver) -> int:
     """Passes over `count` [C] examples, on the host, that up to `steps` steps need."""
     if solver.epochs is not None:
-        return solver.epochs
+        return math.ceil(solver.epochs)
     if solver.batch_size is None or not steps:
         return 0
     drawn = steps * count.clamp(max=solver.batch_size)  # by a row that takes all steps

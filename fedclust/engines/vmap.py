@@ -26,7 +26,7 @@ from fedclust.core.calls import (
     TrainCall,
 )
 from fedclust.core.pool import Pool
-from fedclust.core.solver import plus
+from fedclust.core.solver import clip, plus
 from fedclust.engines.adopted import adopted
 from fedclust.engines.base import Computing, by_rows
 from fedclust.engines.chunks import auto_rows, each_chunk
@@ -108,7 +108,8 @@ class VmapEngine(Computing[Runnable]):
         free = {} if call.frozen is None else unflatten(~call.frozen, self.layout)
         params, held = self._parted(flat)
         law = solver.law
-        apart, fresh = law.decoupled, call.slots is None
+        apart = law.decoupled or solver.clip_norm is not None
+        fresh = call.slots is None
         moving = [
             unflatten(x, self.layout) for x in torch.split(slots, flat.shape[1], 1)[: law.slots]
         ]
@@ -122,6 +123,7 @@ class VmapEngine(Computing[Runnable]):
             if call.rates is not None:
                 rates = call.rates.take(slice(active))
                 lr, proximal, decay = rates.lr, rates.proximal, rates.weight_decay
+            rate = solver.step_rate(lr, step)
             t = step + 1 if fresh or not law.counts else slots[:active, -1] + (step + 1)
             size, position = plan.size[:active, step], plan.position[:active, step]
             index = shards.index[:active].gather(1, position)
@@ -145,11 +147,13 @@ class VmapEngine(Computing[Runnable]):
                     gradient = plus(gradient, value - centre[name][:active], proximal)
                 if linear:
                     gradient = gradient.add(linear[name][:active])
-                if free:
-                    gradient = gradient * free[name]
+                grads[name] = gradient * free[name] if free else gradient
+            if solver.clip_norm is not None:
+                clip(grads.values(), solver.clip_norm)
+            for name, value in now.items():
                 own = [value, *(part[name][:active] for part in moving)]
                 before = [x.clone() for x in own] if free else []
-                law.move(value, gradient, own[1:], lr, decay if apart else 0.0, t)
+                law.move(value, grads[name], own[1:], rate, decay if apart else 0.0, t)
                 for x, still in zip(own, before, strict=False):
                     x.copy_(torch.where(free[name], x, still))
         if law.counts:

@@ -30,6 +30,8 @@ ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
     "fused": FusedEngine,
 }
 FAST = ["vmap", "fused"]
+BY_STEP = {"schedule": "step", "schedule_by": "step", "every": 2, "decay": 0.5}
+COSINE = {"schedule": "cosine", "schedule_by": "step", "length": 3, "floor": 0.1, "warmup": 2}
 SHAPE = (1, 6, 6)
 STEP: dict[str, Any] = {"batch_size": 5, "epochs": 2}
 # what PyTorch is asked for, by hand
@@ -71,17 +73,25 @@ def by_hand(call: TrainCall, row: int, asked: type[torch.optim.Optimizer], how: 
         index = call.shards.index[row, plan.position[row, step, : plan.size[row, step]]]
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(pool.inputs(index)), pool.y[index]).backward()
+        if call.solver.clip_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), call.solver.clip_norm)
+        if call.solver.schedule_by == "step":  # half the rate after two steps
+            optimizer.param_groups[0]["lr"] = call.lr * 0.5 ** (step // 2)
         optimizer.step()
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"weight_decay": 0.1}, {"clip_norm": 0.7}, BY_STEP],
+    ids=["alone", "weight_decay", "clip_norm", "by_step"],
+)
 @pytest.mark.parametrize("name", SOLVERS)
-def test_the_loop_is_torch_optim_to_the_bit(name: str, decay: float) -> None:
+def test_the_loop_is_torch_optim_to_the_bit(name: str, more: dict[str, Any]) -> None:
     solver, asked, how = SOLVERS[name]
     loop, shards = made("loop"), ragged_shards()
     models, label = starts(loop), labels(len(shards))
-    solver = replace(solver, weight_decay=decay)
+    solver, decay = replace(solver, **more), more.get("weight_decay", 0.0)
     call = TrainCall(models, label, shards, solver, solver.lr)
     result = loop.answer(call)
     for row in range(len(shards)):
@@ -95,6 +105,10 @@ def drawn(engine: Engine, seed: int) -> tuple[str, TrainCall]:
     name = draw.choice(list(SOLVERS))
     how = {"proximal": draw.choice([0.0, 0.5]), "weight_decay": draw.choice([0.0, 0.1])}
     solver = replace(SOLVERS[name][0], **how)
+    if draw.random() < 0.3:
+        solver = replace(solver, clip_norm=0.6)
+    if draw.random() < 0.3:
+        solver = replace(solver, epochs=1.4, **draw.choice([BY_STEP, COSINE]))
     shards = ragged_shards()
     models, label = starts(engine), labels(len(shards))
     given: dict[str, Any] = {}
@@ -114,7 +128,7 @@ def drawn(engine: Engine, seed: int) -> tuple[str, TrainCall]:
 
 
 @pytest.mark.parametrize("engine", FAST)
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(30))
 def test_random_jobs_are_those_of_the_loop(seed: int, engine: str) -> None:
     loop, fast = made("loop"), made(engine)
     name, call = drawn(loop, seed)
@@ -144,6 +158,22 @@ def test_rows_with_their_own_rates_are_as_alone(name: str, engine: str) -> None:
         want = fast.answer(call)
         torch.testing.assert_close(got.params, want.params, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(got.slots, want.slots, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_clipped_row_is_shortened_by_its_own_norm(engine: str) -> None:
+    """One step of all examples: exactly lr * clip_norm far where the gradient is longer."""
+    fast, shards = made(engine), ragged_shards()
+    models, label = starts(fast), labels(len(shards))
+    how: dict[str, Any] = {"lr": 0.1, "batch_size": None, "epochs": 1}
+    whole = fast.answer(TrainCall(models, label, shards, Solver(**how), 0.1)).params - models[label]
+    length = whole.norm(dim=1) / 0.1
+    norm = float(length[shards.count > 0].median())
+    call = TrainCall(models, label, shards, Solver(**how, clip_norm=norm), 0.1)
+    clipped = fast.answer(call).params - models[label]
+    torch.testing.assert_close(
+        clipped.norm(dim=1), 0.1 * length.clamp(max=norm), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_solvers_that_differ_are_not_computed_together() -> None:

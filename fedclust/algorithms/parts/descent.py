@@ -45,6 +45,9 @@ def check_descent(solver: Solver, why: str, *, momentum: bool = False) -> None:
     require(not law.adaptive, "solver", solver.name, f"sgd{reason}")
     require(momentum or law.keep == 0, "solver.momentum", law.keep, why)
     require(not law.nesterov, "solver.nesterov", "true", f"false{reason}")
+    require(solver.clip_norm is None, "solver.clip_norm", solver.clip_norm, f"null{reason}")
+    by = solver.schedule_by
+    require(by == "round", "solver.schedule_by", by, f"round{reason}")
     require(law.take == 1, "solver.dampening", round(1 - law.take, 12), why)
 
 

@@ -178,7 +178,7 @@ class Chunk:
         head = head_of(batches.pool.task)
         x = batches.inputs(step, frame.inputs)
         descend(frame, head, x, label, share, logp[step, :rows, :width])
-        self.rule.close(self.models.parameters, rows)
+        self.rule.close(self.models.parameters, rows, step)
 
     def finish(self, task: Task) -> None:
         """Turn coefficients of the examples into weights."""

@@ -206,8 +206,7 @@ class FusedEngine(Computing[Runnable]):
             found["steps"][rows] = order.steps
             self._sizes.append(order.known_size)
 
-        law = solver.law
-        copies = 1 + law.slots + bool(plan.rule.pull) + (not law.plain)
+        copies = 1 + solver.law.slots + bool(plan.rule.pull) + (not plan.rule.linear)
         width = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
         floats, waste = self._rows.floats, WASTE
         if path is Path.COMPILED:

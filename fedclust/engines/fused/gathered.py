@@ -8,25 +8,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedclust.core.solver import Law
+from fedclust.core.solver import Solver, clip
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.weights import Field, Parameters, Weight
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """What a law makes of the gradient g + decay * w - pull * a, see `Descent`.
+    """What a solver makes of the gradient g + decay * w - pull * a, see `Descent`.
 
     Attributes:
-        law: of the solver.
+        solver: what a step is.
         lr: learning rate of the call.
-        proximal, weight_decay, pull, products: as in `Descent`.
+        pull, products: as in `Descent`.
     """
 
-    law: Law
+    solver: Solver
     lr: float
-    proximal: float
-    weight_decay: float
     pull: float
     products: Products
 
@@ -34,15 +32,20 @@ class Gathered:
 
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
         """See `Rule`."""
-        own = 0.0 if self.law.decoupled else self.weight_decay
+        law, solver = self.solver.law, self.solver
         return Weight(
             value=field.empty(rows, device),
-            decay=own + self.proximal + 2 * field.l2,
+            decay=(0.0 if self.apart else solver.weight_decay) + solver.proximal + 2 * field.l2,
             anchor=field.empty(rows, device) if self.pull else None,
-            slot=field.empty(rows, device) if self.law.keep else None,
-            square=field.empty(rows, device) if self.law.adaptive else None,
+            slot=field.empty(rows, device) if law.keep else None,
+            square=field.empty(rows, device) if law.adaptive else None,
             gradient=field.empty(rows, device),
         )
+
+    @property
+    def apart(self) -> bool:
+        """Whether weight decay is no part of the gradient that is gathered."""
+        return self.solver.law.decoupled or self.solver.clip_norm is not None
 
     def product(self, weight: Weight, a: Tensor, b: Tensor) -> None:
         """See `Rule`."""
@@ -58,15 +61,20 @@ class Gathered:
         """Never asked for: what such a law makes of gradients need not stay in their span."""
         raise NotImplementedError
 
-    def close(self, parameters: Parameters, rows: int) -> None:
+    def close(self, parameters: Parameters, rows: int, step: int) -> None:
         """See `TrainingRule`."""
-        law, t = self.law, parameters.count[:rows].add_(1)
-        apart = self.weight_decay if law.decoupled else 0.0
-        for weight in parameters.moving(rows):
+        solver, t, gathered = self.solver, parameters.count[:rows].add_(1), list[Tensor]()
+        weights = parameters.moving(rows)
+        for weight in weights:
             gradient, value = weight.gradient, weight.value
             assert gradient is not None
+            gathered.append(gradient)
             if weight.decay:
                 gradient.add_(value, alpha=weight.decay)
             if weight.anchor is not None:
                 gradient.add_(weight.anchor, alpha=-self.pull)
-            law.move(value, gradient, weight.kept, self.lr, apart, t)
+        if solver.clip_norm is not None:
+            clip(gathered, solver.clip_norm)
+        lr, decay = solver.step_rate(self.lr, step), solver.weight_decay if self.apart else 0.0
+        for weight, gradient in zip(weights, gathered, strict=True):
+            solver.law.move(weight.value, gradient, weight.kept, lr, decay, t)

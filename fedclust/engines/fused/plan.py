@@ -79,7 +79,7 @@ def plans(
     """
     frozen = network.covered(call.frozen)
     # compiled code does not keep the loss of every step
-    plain = call.solver.law.plain
+    plain = call.solver.plain
     compiled = None if call.each_step or not plain else _compiled(network, pool, frozen)
     layer, spanned = network.first_layer, torch.zeros_like(known.count, dtype=torch.bool)
     moves = f"{network.first_dense}.weight" not in frozen
@@ -128,7 +128,7 @@ def _by_rule(call: TrainCall, *, penalised: bool) -> list[tuple[TrainCall, Tenso
         return [(call, rows)]
     rates = call.rates
     numbers = torch.stack([rates.lr, rates.proximal, rates.weight_decay], 1).cpu()
-    if not (penalised or call.solver.law.adaptive or numbers[:, 1:].any()):
+    if not (penalised or not call.solver.linear or numbers[:, 1:].any()):
         own = replace(rates, lr=rates.lr.clamp(min=_LEAST_RATE))
         solver = replace(call.solver, weight_decay=0.0)
         return [(replace(call, lr=1.0, solver=solver, rates=own), rows)]
@@ -142,14 +142,10 @@ def _by_rule(call: TrainCall, *, penalised: bool) -> list[tuple[TrainCall, Tenso
 
 def _rule_of(call: TrainCall, products: Products) -> TrainingRule:
     """What a call does with a gradient."""
-    solver, law = call.solver, call.solver.law
-    terms: dict[str, Any] = {
-        "lr": call.lr,
-        "proximal": solver.proximal,
-        "weight_decay": solver.weight_decay,
-        "pull": solver.proximal or float(call.linear is not None),
-        "products": products,
-    }
-    if not law.plain:
-        return Gathered(law=law, **terms)
-    return HeavyBall(momentum=law.keep, **terms) if law.keep else Descent(**terms)
+    solver, momentum = call.solver, call.solver.law.keep
+    pull = solver.proximal or float(call.linear is not None)
+    terms: dict[str, Any] = {"lr": call.lr, "pull": pull, "products": products}
+    if not solver.plain:
+        return Gathered(solver=solver, **terms)
+    terms |= {"proximal": solver.proximal, "weight_decay": solver.weight_decay}
+    return HeavyBall(momentum=momentum, **terms) if momentum else Descent(**terms)

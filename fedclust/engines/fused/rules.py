@@ -55,8 +55,8 @@ class TrainingRule(Rule, Protocol):
         """Computes gradients."""
         ...
 
-    def close(self, parameters: Parameters, rows: int) -> None:
-        """End a step of the first rows, all of whose gradients have been used."""
+    def close(self, parameters: Parameters, rows: int, step: int) -> None:
+        """End a local step of the first rows, all of whose gradients have been used."""
         ...
 
     def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
@@ -141,7 +141,7 @@ class Descent:
             weight.value[: len(gradient)].mul_(1 - self.lr * weight.decay)
         _add_at(weight.value, example, gradient)
 
-    def close(self, parameters: Parameters, rows: int) -> None:
+    def close(self, parameters: Parameters, rows: int, step: int) -> None:
         """See `TrainingRule`: the parameters have moved."""
 
 
@@ -195,7 +195,7 @@ class HeavyBall:
             slot.add_(value, alpha=-self.lr * weight.decay)
         value.add_(slot)
 
-    def close(self, parameters: Parameters, rows: int) -> None:
+    def close(self, parameters: Parameters, rows: int, step: int) -> None:
         """See `TrainingRule`: the parameters have moved."""
 
     def _move(self, weight: Weight, slot: Tensor) -> None:

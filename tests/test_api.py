@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -72,6 +74,16 @@ def test_a_run_is_read_from_its_files(tmp_path: Path) -> None:
     assert np.isnan(result.summary.loc[("fedavg", "num_clusters"), "best"])
     assert result.config["seeds"] == [0, 3]
     assert result.config["choices"]["algorithm"] == "fedavg"
+
+
+def test_a_job_goes_on_by_the_engine_that_began_it() -> None:
+    small = {**TINY, "algorithm": "fedavg", "seeds": [0], "rounds": 1}
+    folder = fedclust.run(small, engine="loop").folder
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "status.json").unlink()
+    assert fedclust.run(small).folder == folder
+    versions = json.loads((folder / "versions.json").read_text())
+    assert (versions["engine"], "before" in versions) == ("loop", False)
 
 
 def test_the_same_call_reads_what_is_done_and_load_the_same() -> None:

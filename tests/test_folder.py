@@ -67,6 +67,17 @@ def test_a_solver_from_before_an_option_is_that_with_its_default_wherever_it_sta
     assert hashed({**now, "nesterov": True}) != hashed(before)
 
 
+def test_what_began_a_job_computes_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    assert folder(path, engine="auto").engine() == "auto"
+    with suppress(RunFolderError):
+        folder(path, engine="auto").acquire({"engine": "loop"})
+    assert folder(path, engine="auto").engine() == "loop"
+    assert folder(path, engine="vmap").engine() == "vmap"
+    (path / "versions.json").write_text('{"engine": "steam"}')
+    assert folder(path, engine="auto").engine() == "auto"
+
+
 def test_a_number_that_was_not_recorded_is_not_found_done(tmp_path: Path) -> None:
     folder(tmp_path / "run", discrepancy=False).acquire({})
     with pytest.raises(RunFolderError, match=r"was computed without discrepancy=true"):

@@ -16,6 +16,7 @@ from fedclust.engines.fused.cuda import kernels, measured
 from fedclust.engines.fused.native import compiled, gather
 from fedclust.engines.fused.network import obstacle
 from fedclust.engines.loop import LoopEngine
+from fedclust.engines.race import fastest, rates
 from fedclust.engines.suits import obstacle_at_once
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError, require
@@ -94,11 +95,26 @@ def _engine(
     if reason or name == "vmap":
         hard = obstacle_at_once(model, pool)
         require(not hard or name != "vmap", "engine", name, f"{hard}; use engine=auto")
-        engine = LoopEngine(model, pool) if hard else VmapEngine(model, pool, max_rows=max_rows)
-        if name == "auto":
-            engine.remark = f"engine={engine.name}: {hard or reason}"
-        return engine
+        if name == "vmap":
+            return VmapEngine(model, pool, max_rows=max_rows)
+        return _faster(model, pool, max_rows, hard, reason)
     return FusedEngine(model, pool, max_rows=max_rows, precision=precision)
+
+
+def _faster(
+    model: nn.Module, pool: Pool, max_rows: int | None, hard: str, reason: str
+) -> LoopEngine | VmapEngine:
+    """The faster one of the engines for any model, which says why it is taken."""
+    loop = LoopEngine(model, pool)
+    loop.remark = f"engine=loop, one client after the other: {hard}"
+    if hard:
+        return loop
+    vmap = VmapEngine(model, pool, max_rows=max_rows)
+    found = rates({"loop": loop, "vmap": vmap}, max_rows)
+    told = " and ".join(f"{name} {rate:.3g}" for name, rate in found.items())
+    taken = vmap if fastest(found) == "vmap" else loop
+    taken.remark = f"engine={taken.name}: {reason}; steps per second here: {told}"
+    return taken
 
 
 def _with_gather(pool: Pool) -> Pool:

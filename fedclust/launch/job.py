@@ -224,7 +224,8 @@ class JobRunner:
                 if not request.alone:
                     locks = self.notes.folder / "gpus"
                     device = afterwards.enter_context(gpus.dealt(device, locks))
-                built = build({**resolved, "device": device}, self.own)
+                engine = ranks.agree(folder.engine)
+                built = build({**resolved, "device": device, "engine": engine}, self.own)
                 objects = Objects(self.own)
                 for text, key in typed_values(resolved["overrides"]):
                     if why := idle(resolved, key, objects):

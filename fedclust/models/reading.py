@@ -60,7 +60,8 @@ def read(module: nn.Module, in_shape: Shape) -> Reading:
 
 def _called(name: str, part: nn.Module) -> str:
     """A part of a module in words."""
-    return f"{name} ({type(part).__name__})" if name else type(part).__name__
+    kind = type(part).__name__.lstrip("_")  # exchanged layers begin so
+    return f"{name} ({kind})" if name else kind
 
 
 def _drawn(module: nn.Module) -> nn.Module:

@@ -27,7 +27,7 @@ import torch
 from omegaconf import OmegaConf
 
 from fedclust.config.read import read_config
-from fedclust.config.schema import decides_alike, relevant, spelt_as
+from fedclust.config.schema import ENGINES, decides_alike, relevant, spelt_as
 from fedclust.helpers.errors import RunFolderError, counted
 from fedclust.helpers.files import (
     Sealed,
@@ -43,7 +43,7 @@ from fedclust.metrics.meanings import NAME as METRICS_FILE
 from fedclust.metrics.summary import write_summary
 from fedclust.runtime.checkpoints import ANEW, WAY_OUT, Checkpoint, Checkpoints
 from fedclust.runtime.inputs import code_of, data_files
-from fedclust.runtime.versions import USERS, Changes, files_changed_since, write_versions
+from fedclust.runtime.versions import USERS, Changes, engine_of, files_changed_since, write_versions
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -96,6 +96,11 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             return {"state": "pending"}
         return opened_json(text, "state") or {"state": "unknown"}
+
+    def engine(self) -> str:
+        """What is to compute the job: where that is chosen by itself, what began it."""
+        asked, begun = str(self.config["engine"]), engine_of(self.path / "versions.json")
+        return begun if asked == "auto" and begun in ENGINES else asked
 
     def is_done(self) -> bool:
         """Whether the job is finished and its results are as it left them.

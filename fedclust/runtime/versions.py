@@ -44,6 +44,11 @@ def write_versions(file: Path, content: Mapping[str, Any]) -> Changes:
     return changes
 
 
+def engine_of(file: Path) -> object:
+    """The engine that versions.json names; None where it is missing."""
+    return _read(file).get("engine")
+
+
 def files_changed_since(file: Path, now: Mapping[str, str]) -> tuple[str, ...]:
     """The files of a user's own that differ from those of versions.json; none where it is missing.
 

@@ -375,7 +375,7 @@ def test_another_processor_gets_its_own_library(
     fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library("softmax")
-    monkeypatch.setattr(compiled, "_processor", lambda: "another one of the same cluster")
+    monkeypatch.setattr(compiled, "processor", lambda: "another one of the same cluster")
     library.cache_clear()
     library("softmax")
     assert len(list(fresh.parent.glob("fedclust/*"))) == 2 * (compiled._compiler() is not None)

@@ -45,8 +45,8 @@ def test_vmap_equals_the_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RESNETS)
-def test_auto_takes_vmap_and_fused_refuses_in_one_line(name: str) -> None:
+def test_auto_takes_a_general_engine_and_fused_refuses_in_one_line(name: str) -> None:
     pool = toy_pool(SHAPE)
-    assert make_engine("auto", residual(name), pool).name == "vmap"
+    assert make_engine("auto", residual(name), pool).name in ("vmap", "loop")
     with pytest.raises(ConfigError, match=r"^engine=fused is not allowed: .*; use engine=auto$"):
         make_engine("fused", residual(name), pool)

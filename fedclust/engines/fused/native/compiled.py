@@ -59,7 +59,7 @@ def _library(name: str) -> ctypes.CDLL | None:
         return None
     text = (
         b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h"))))
-        + _processor().encode()
+        + processor().encode()
         + repr((compiler, _FLAGS, _ATTEMPTS)).encode()
     )
     kept = folder() / f"{name}-{hashlib.sha256(text).hexdigest()[:16]}.so"
@@ -92,7 +92,7 @@ def _compiler() -> list[str] | None:
     return None if found is None or found in _hanging else [found, *named[1:]]
 
 
-def _processor() -> str:
+def processor() -> str:
     """What tells this machine's kind of processor from others that share a home folder."""
     lines = _CPU.read_text(encoding="utf-8").splitlines() if _CPU.is_file() else []
     told = [line for line in lines if line.startswith(("model name", "flags", "Features"))]

@@ -1,0 +1,90 @@
+"""Which general engine is faster for a model: measured once on a machine, and kept.
+
+A few steps are taken of several rows at once (`vmap`) and row by row (`loop`). What is found is
+kept in the user's cache folder, beside compiled code, by all that the rates depend on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from fedclust import __version__
+from fedclust.core.calls import Shards, TrainCall
+from fedclust.core.optimizers import SGD
+from fedclust.engines.base import Computing
+from fedclust.engines.fused.native.compiled import folder, processor
+from fedclust.helpers.distributed import here
+from fedclust.helpers.files import atomic_write, opened_json, sealed_json
+from fedclust.helpers.rng import Stream
+from fedclust.models.foreign import Runnable
+
+_BATCH, _ROWS, _TURNS = 20, 8, 3  # examples of a step, most rows, and how often both take them
+_SECONDS = 0.3  # that the rows of a turn may take, if two of them do not take longer
+_AHEAD = 1.05  # by less `vmap` is not faster: it has a row's bits in its own company only
+Rates = Mapping[str, float]
+
+
+def rates(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> Rates:
+    """Local steps per second of engines with the same model and pool, by their names; on several
+    ranks those of the first.
+    """
+    return here().agree(lambda: _kept(engines, max_rows))
+
+
+def fastest(found: Rates) -> str:
+    """The engine to take."""
+    return "vmap" if found["vmap"] > _AHEAD * found["loop"] else "loop"
+
+
+def _kept(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> Rates:
+    """The rates, measured where nobody has."""
+    model, pool = engines["loop"].model, engines["loop"].pool
+    device, threads = pool.x.device, torch.get_num_threads()
+    card = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    look = repr((model, pool.shape, pool.x.dtype, pool.width, max_rows))
+    means = repr((card, threads, torch.__version__, __version__))
+    file = folder() / f"rates-{hashlib.sha256((look + means).encode()).hexdigest()[:16]}.json"
+    with suppress(OSError):
+        if found := opened_json(file.read_bytes(), *engines):
+            return found
+    found = _measured(engines)
+    with suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        atomic_write(file, sealed_json(found))
+    return found
+
+
+def _measured(engines: Mapping[str, Computing[Runnable]]) -> dict[str, float]:
+    """The rates of a step with a batch for each of a few rows, at best of several turns."""
+    one = engines["loop"]
+    start = one.init(Stream.of(0, "init")).unsqueeze(0)
+    alone = _seconds(one, start, 1)
+    alone = min(alone, _seconds(one, start, 1))  # the first call is slower
+    rows = max(2, min(_ROWS, int(_SECONDS / max(alone, 1e-9))))
+    best = dict.fromkeys(engines, math.inf)
+    for turn in range(_TURNS + 1):
+        for name, engine in engines.items():
+            seconds = _seconds(engine, start, rows)
+            best[name] = min(best[name], seconds) if turn else math.inf
+    return {name: rows / seconds for name, seconds in best.items()}
+
+
+def _seconds(engine: Computing[Runnable], start: Tensor, rows: int) -> float:
+    """Time of one local step of some rows."""
+    pool = engine.pool
+    batch, device = min(_BATCH, len(pool.y)), pool.x.device
+    index = torch.arange(rows * batch, device=device).remainder(len(pool.y)).view(rows, batch)
+    count = torch.full((rows,), batch, device=device)
+    shards = Shards(index=index, count=count, key=Stream.of(0, "train").keys(count))
+    label = torch.zeros_like(count)
+    began = time.perf_counter()
+    result = engine.answer(TrainCall(start, label, shards, SGD(lr=1e-3, batch_size=batch), 1e-3))
+    result.loss.sum().item()  # waits for a GPU
+    return time.perf_counter() - began

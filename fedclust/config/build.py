@@ -31,7 +31,7 @@ from fedclust.helpers.errors import require
 from fedclust.metrics import OURS, document, meaning, of_another_task
 from fedclust.metrics.after_change import changed_names
 from fedclust.metrics.recovery import OF_GROUPS
-from fedclust.models.foreign import made_by
+from fedclust.models.weights import beginning, file_digest
 
 _SHARED = ("solver", "cluster_metric", "cluster_method")  # algorithms refer to them
 
@@ -203,12 +203,12 @@ def _computing(
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
     device = choose_device(config["device"], ranks.local_rank)
-    seeds = seed_list(config["seeds"])
-    federations = federate(dataset, partition, seeds, device, config["validation"], task)
-    pool = federations[seeds[0]].pool
+    federations = _federations(config, dataset, partition, device, task)
+    pool = next(iter(federations.values())).pool
     outputs = task.width(pool.num_classes)
     made_for = {"in_shape": pool.shape, "num_classes": outputs, "vocabulary": pool.vocabulary}
-    model = made_by(partial(objects.make, config["model"], "model", **made_for))
+    make = partial(objects.make, config["model"], "model", **made_for)
+    model = beginning(make, config.get("weights"), config.get("frozen") or ())
     how = config["max_rows"], config["precision"]
     engine = make_engine(config["engine"], model, pool, *how)
     return sharded(engine, ranks), federations
@@ -227,8 +227,24 @@ def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int
     partition, task = (objects.make(config[group], group) for group in ("partition", "task"))
     check_suits(task, partition=partition)
     dataset = load_dataset(objects.make(config["dataset"], "dataset"), task)
+    return _federations(config, dataset, partition, torch.device("cpu"), task)
+
+
+def _federations(
+    config: Mapping[str, Any],
+    dataset: Dataset,
+    partition: Partition,
+    device: torch.device,
+    task: Task,
+) -> dict[int, Federation]:
+    """The data of every seed, with the digests of what else decides results."""
     seeds = seed_list(config["seeds"])
-    return federate(dataset, partition, seeds, torch.device("cpu"), config["validation"], task)
+    federations = federate(dataset, partition, seeds, device, config["validation"], task)
+    if not (file := config.get("weights")):
+        return federations
+    sources = {"the weights that models begin with": file_digest("weights", file)}
+    pool = replace(federations[seeds[0]].pool, sources=sources)
+    return {seed: replace(fed, pool=pool) for seed, fed in federations.items()}
 
 
 def load_dataset(loader: Any, task: Task) -> Dataset:

@@ -38,6 +38,7 @@ ENGINES = ("auto", "fused", "vmap", "loop")
 PRECISIONS = ("highest", "high", "bf16")
 _MOST_THREADS = 1024  # far more make PyTorch crash
 _KEY = "key"
+_ALWAYS = object()  # equals no value
 CLASSIFICATION = {
     "_target_": "fedclust.tasks.Classification",
     "class_weight": None,
@@ -74,7 +75,7 @@ class Key:
         named: whether a folder is named by it.
         hashed: whether a folder belongs to one value of it only.
         unhashed: the value that is as if there were no such key, so that folders from before it
-            still fit; None without.
+            still fit.
     """
 
     doc: str
@@ -82,7 +83,7 @@ class Key:
     check: Check | None
     named: bool
     hashed: bool
-    unhashed: object = None
+    unhashed: object = _ALWAYS
 
 
 def key(
@@ -93,7 +94,7 @@ def key(
     *,
     named: bool | None = None,
     hashed: bool | None = None,
-    unhashed: object = None,
+    unhashed: object = _ALWAYS,
 ) -> Any:
     """A dataclass field for a key; by its part it names folders and is hashed, or not."""
     counts = part in ("setting", "method")
@@ -126,6 +127,10 @@ def one_of(options: Sequence[str], more: str = "") -> Check:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _is_count_or_auto(value: object) -> bool:
@@ -254,6 +259,19 @@ class RunConfig:
     partition: Any = key(MISSING, "setting", "which client has which examples")
     scenario: Any = key(MISSING, "setting", "who joins, who is sampled, what shifts")
     model: Any = key(MISSING, "setting", "the network")
+    weights: str | None = key(
+        None,
+        "setting",
+        "file with a state dict that models begin with, .pth or .safetensors; null: as drawn",
+        unhashed=None,
+    )
+    frozen: list[str] = key(
+        list,
+        "setting",
+        "parameters that are neither trained nor sent: names, or patterns as in frozen=[layer1.*]",
+        Check("a list of names or patterns, as in frozen=[layer1.*]", _is_texts),
+        unhashed=[],
+    )
     task: Any = key(
         MISSING, "setting", "what is predicted, and by what it is judged", unhashed=CLASSIFICATION
     )
@@ -405,7 +423,7 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _is_hashed(key: Key, value: object) -> bool:
-    return key.hashed and (key.unhashed is None or value != key.unhashed)
+    return key.hashed and value != key.unhashed
 
 
 def objective_of(config: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -36,6 +36,7 @@ class Pool:
             its own, see `fedclust.core.federation.build`.
         vocabulary: number of token ids, which are inputs as they are; None where they are numbers.
         task: what is predicted.
+        sources: digests of further files that decide results, by what they are of.
         copies: so many times all examples occur, one copy behind the other, each as the training
             rows of another seed scale them.
     """
@@ -53,6 +54,7 @@ class Pool:
     vocabulary: int | None = None
     task: Task = field(default_factory=Classification)
     copies: int = 1
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def width(self) -> int:

@@ -179,7 +179,8 @@ def begin_files(job: Job, folder: RunFolder) -> Recorder:
 
 def data_digests(federations: Mapping[int, Federation]) -> dict[str, str]:
     """Digests of the examples, and of who owns which in every seed, by what they are of."""
-    digests = {"the examples": pool_digest(next(iter(federations.values())).pool)}
+    pool = next(iter(federations.values())).pool
+    digests = {"the examples": pool_digest(pool), **pool.sources}
     for seed, fed in federations.items():
         digests[f"the partition of seed {seed}"] = digest(fed)
     return digests

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedclust.core.server import Aggregation, Server
 from fedclust.core.types import Round
 from fedclust.core.verbs import Engine
 from fedclust.engines.clients import SeedClients
@@ -26,13 +27,15 @@ class Front:
 
     engine: Engine
     discrepancy: bool = False
+    aggregation: Aggregation | None = None
 
     @property
     def layout(self) -> Layout:
         return self.engine.layout
 
     def at(self, rnd: Round) -> SeedClients:
-        return SeedClients(self.engine, rnd, self.discrepancy)
+        server = Server(self.aggregation)
+        return SeedClients(self.engine, rnd, self.discrepancy, server=server)
 
     def init(self, stream: Stream, k: int) -> Tensor:
         return torch.stack([self.engine.init(stream.fold(j)) for j in range(k)])

@@ -66,9 +66,10 @@ class FedPer(Method):
         cohort, head = rnd.cohort, self._head(clients.layout, rnd.cohort.device)
         local = self._train(self._models(state, head, cohort), clients, rnd)
         weight = weights(cohort, rnd, self.aggregation)
-        model = cluster_mean(local.params, zeros(cohort), weight, empty=state.model)
+        bodies = local.params.where(~head, state.model)
+        model = cluster_mean(bodies, zeros(cohort), weight, empty=state.model)
         model[:, head] = state.model[:, head]
-        model = clients.server.stepped(state.model, model, zeros(cohort))
+        model = clients.server.replaced(state.model, bodies, model, zeros(cohort), weight)
         steps, loss = on_host(local.steps.sum(), local.loss.mean())
         body = len(cohort) * int((~head).sum())
         cost = Cost(

@@ -93,10 +93,12 @@ class PFedMe(PersonalModels):
             steps, loss = steps + int(near.steps.sum()), loss + float(near.loss.mean())
         weight = weights(cohort, rnd, self.aggregation)
         mean = cluster_mean(local, zeros(cohort), weight, empty=state.model)
+        server, label = clients.server, zeros(cohort)
+        mean = server.combined(state.model, local, mean, label, weight)
         mixed = (1 - self.server_mix) * state.model + self.server_mix * mean
         mixed = clients.layout.joined(mixed, mean)
         state = self.State(
-            model=clients.server.stepped(state.model, mixed, zeros(cohort)),
+            model=server.stepped(state.model, mixed, label),
             personal=state.personal.replaced(cohort, personal),
             trained=state.trained.index_fill(0, cohort, True),
         )

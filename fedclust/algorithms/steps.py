@@ -95,7 +95,7 @@ def average(
     result = MeanResult.of(
         local, models, label, weight, keep=clients.discrepancy, exact=clients.exact
     )
-    after = clients.server.stepped(models, result.models, label)
+    after = clients.server.replaced(models, local.params, result.models, label, weight)
     return after, cost_of(result, label, ids, rnd, clients.layout)
 
 
@@ -126,8 +126,16 @@ def train_and_average(
         cost.
     """
     weight = weights(ids, rnd, aggregation, label)
-    result = clients.train_mean(models, label, ids, solver, weight, LocalWork(slots=slots))
-    after = clients.server.stepped(models, result.models, label)
+    work = LocalWork(slots=slots)
+    if clients.server.aggregation is None:
+        result = clients.train_mean(models, label, ids, solver, weight, work)
+        after = clients.server.stepped(models, result.models, label)
+        return after, result, cost_of(result, label, ids, rnd, clients.layout)
+    local = clients.train(models, label, ids, solver, work)
+    result = MeanResult.of(
+        local, models, label, weight, slots, keep=clients.discrepancy, exact=clients.exact
+    )
+    after = clients.server.replaced(models, local.params, result.models, label, weight)
     return after, result, cost_of(result, label, ids, rnd, clients.layout)
 
 

@@ -15,7 +15,7 @@ import yaml
 from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
-from fedclust.config.schema import MEAN, check_keys, objective_of, seed_list
+from fedclust.config.schema import MEAN, PLAIN_MEAN, check_keys, objective_of, seed_list
 from fedclust.config.scores import measures
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
@@ -56,6 +56,13 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         algorithm = WithServer(base=algorithm, server=objects.make(config["server"], "server"))
     for solver in solvers_of(algorithm):
         solver.check_rounds(config["rounds"])
+    aggregation = None
+    if config["aggregation"] != PLAIN_MEAN:
+        aggregation = objects.make(config["aggregation"], "aggregation")
+        averages, name = getattr(algorithm, "averages", False), type(algorithm).__name__
+        allowed = f"mean, since {name} does not replace models by means of the participants'"
+        given = type(aggregation).__name__
+        require(averages, "aggregation", given, allowed)
     document_scores(task)
     check_suits(task, algorithm=algorithm, scenario=scenario, partition=partition)
     scores = measures(config, objects, task)
@@ -68,6 +75,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     device = next(iter(federations.values())).pool.x.device
     return Job(
         algorithm=algorithm,
+        aggregation=aggregation,
         scenario=scenario,
         tracker=tracker,
         engine=engine,
@@ -129,7 +137,7 @@ def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Obj
     """
     check_keys(config)
     objects = Objects(user_dir, {key: config[key] for key in _SHARED})
-    for group in ("solver", "server"):
+    for group in ("solver", "aggregation", "server"):
         objects.check(config[group], group)
     check_common(config["common"], objects)
     objects.check(config["algorithm"], "algorithm")

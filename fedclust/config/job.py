@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fedclust.core.server import Aggregation
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Algorithm, Engine, Scenario
 from fedclust.metrics.scores import Measure
@@ -25,6 +26,7 @@ class Job:
         rounds, eval_every: how long, and how often to test.
         discrepancy: whether it is recorded how far participants' models lie from their mean.
         scores: of predictions, at the end and every `score_every` rounds.
+        aggregation: the mean of updates; None for the plain one.
         predictions: whether those of the end are kept.
         checkpoint_seconds: least time between two checkpoints; 0 saves every round.
         versions: what computed this, for versions.json.
@@ -43,6 +45,7 @@ class Job:
     scores: Sequence[Measure] = ()
     score_every: int | None = None
     predictions: bool = False
+    aggregation: Aggregation | None = None
 
     @property
     def seeds(self) -> list[int]:

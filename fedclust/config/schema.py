@@ -47,6 +47,7 @@ CLASSIFICATION = {
 
 
 MEAN = {"_target_": "fedclust.servers.Mean"}
+PLAIN_MEAN = {"_target_": "fedclust.aggregations.Mean"}
 
 
 @dataclass(frozen=True)
@@ -276,6 +277,9 @@ class RunConfig:
         MISSING, "setting", "what is predicted, and by what it is judged", unhashed=CLASSIFICATION
     )
     solver: Any = key(MISSING, "method", "local training")
+    aggregation: Any = key(
+        MISSING, "method", "the mean of updates inside every cluster", unhashed=PLAIN_MEAN
+    )
     server: Any = key(
         MISSING, "method", "what becomes of the mean of the participants' models", unhashed=MEAN
     )

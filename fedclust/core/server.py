@@ -1,4 +1,4 @@
-"""What the server makes of what participants have sent: the step along their mean, and its memory.
+"""What the server makes of what participants have sent: a mean, the step along it, its memory.
 
 A method hands over the models it had and their means, and gets models back; it knows nothing of a
 memory. So the memory of a model is looked up by the model's own bits: whatever keeps a model, moves
@@ -34,21 +34,73 @@ class ServerStep(Protocol):
         ...
 
 
+class Aggregation(Protocol):
+    """A mean that bad updates move less than the plain one."""
+
+    def check(self, cohort: int) -> None:
+        """Raise `ConfigError` where a cohort of that size is too small."""
+        ...
+
+    def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:
+        """The mean [P] of the updates [C, P] of a cluster's participants, by their shares [C] of
+        1; float64. None for the plain mean.
+        """
+        ...
+
+
 @dataclass
 class Server:
     """The server in one round of one seed.
 
     Attributes:
+        aggregation: the mean of updates; None for the plain one.
         step: how models become others; None takes the means as they are.
         before: memories [S, P] at the start of the round, by the digest of their model.
         after: those of models that were made in it.
-        layout: of the models' rows; statistics are taken as they are in the means.
+        layout: of the models' rows; statistics are taken as they are in the means, and their robust
+            mean is the median.
     """
 
+    aggregation: Aggregation | None = None
     step: ServerStep | None = None
     before: Mapping[bytes, Tensor] = field(default_factory=dict)
     after: dict[bytes, Tensor] = field(default_factory=dict)
     layout: Layout | None = None
+
+    def replaced(
+        self, models: Tensor, params: Tensor, means: Tensor, label: Tensor, weight: Tensor | None
+    ) -> Tensor:
+        """The models [K, P] that replace `models` [K, P].
+
+        Args:
+            models: what training started from.
+            params: [C, P] what the participants made of them.
+            means: [K, P] their plain means.
+            label: [C] int64 in [0, K), the participants' clusters.
+            weight: [C] of the participants in the means, None = equal.
+        """
+        return self.stepped(models, self.combined(models, params, means, label, weight), label)
+
+    def combined(
+        self, models: Tensor, params: Tensor, means: Tensor, label: Tensor, weight: Tensor | None
+    ) -> Tensor:
+        """The means [K, P] by `aggregation`; arguments as of `replaced`."""
+        if self.aggregation is None:
+            return means
+        mass = torch.ones_like(label) if weight is None else weight
+        rows = list(means.unbind())
+        for k, model in enumerate(models):
+            mine = (label == k) & (mass > 0)
+            if not bool(mine.any()):
+                continue
+            share, start = mass[mine].double(), model.double()
+            moves = params[mine].double() - start
+            end = moves.shape[1] if self.layout is None else self.layout.num_trained
+            moved = self.aggregation(moves[:, :end], share / share.sum())
+            if moved is not None:
+                whole = torch.cat([moved, median(moves[:, end:])])
+                rows[k] = (start + whole).to(model.dtype)
+        return torch.stack(rows)
 
     def stepped(self, models: Tensor, means: Tensor, label: Tensor) -> Tensor:
         """The models [K, P] that replace `models` [K, P], of which participants with the clusters
@@ -88,6 +140,14 @@ class Server:
         assert self.step is not None
         first = torch.tensor(self.step.first, dtype=like.dtype, device=like.device)
         return first.unsqueeze(1).repeat(1, like.shape[1])
+
+
+def median(values: Tensor) -> Tensor:
+    """The median of every column of `values` [C, P], [P]: the mean of the middle two where C is
+    even.
+    """
+    ordered, count = values.sort(0).values, len(values)
+    return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
 
 
 def digests(models: Tensor) -> list[bytes]:

@@ -82,6 +82,8 @@ def _run(job: Job, folder: RunFolder, progress: Progress, signals: Signals, rank
     num_clients = min(fed.num_clients for fed in job.federations.values())
     check_clusters(folder.config, num_clients)
     check_state(job.algorithm)
+    if job.aggregation is not None:
+        job.aggregation.check(_cohort(folder.config, num_clients))
     check_memory(job, folder.config, num_clients)
     seeds = _Seeds(job, folder)
     recorder: Recorder = NoRecorder()
@@ -272,15 +274,15 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
     clusters = max(
         (k for _, k in _numbers(config.get("algorithm"), "", ("num_clusters",))), default=1
     )
-    share = int(config.get("participation", 0) * num_clients)
-    cohort = max(1, config.get("clients_per_round") or share)
+    cohort = _cohort(config, num_clients)
     kept = models_per_client(job.algorithm) * num_clients
     longest = max(
         max(int(split.count.max()) for name, split in fed.splits.items() if name != "train")
         for fed in job.federations.values()
     )
     params, seeds = job.engine.layout.num_params, len(job.federations)
-    if not job.discrepancy:  # a method that needs every participant's model says so in its State
+    # a method that needs every participant's model says so in its State
+    if not job.discrepancy and job.aggregation is None:
         cohort = min(cohort, rows_at_once(params, job.device))
     each = f"with {params:,} parameters each"
     bytes_of = {
@@ -300,6 +302,12 @@ def needs(job: Job, config: Mapping[str, Any], num_clients: int) -> dict[str, in
     # seeds cluster one after the other
     tables = job.algorithm.tables(num_clients)
     return {f"{what}{together}": seeds * size for what, size in bytes_of.items()} | dict(tables)
+
+
+def _cohort(config: Mapping[str, Any], num_clients: int) -> int:
+    """How many of all clients take part in a round, if none drops out."""
+    share = int(config.get("participation", 0) * num_clients)
+    return max(1, config.get("clients_per_round") or share)
 
 
 def short_of_disk(job: Job, folder: Path, first: int) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedclust.config.job import Job
+from fedclust.core.server import Aggregation, Server
 from fedclust.core.types import (
     ClientModels,
     Cost,
@@ -56,13 +57,14 @@ class Step:
 
 @dataclass
 class Simulation:
-    """One seed: its rounds, its algorithm and the algorithm's state; `discrepancy` as in `Job`."""
+    """One seed: its rounds, its algorithm and the algorithm's state; the others as in `Job`."""
 
     seed: int
     algorithm: Algorithm
     engine: Lockstep
     rounds: Iterator[Round]
     discrepancy: bool = False
+    aggregation: Aggregation | None = None
     state: Any = None
     losses: LastLosses = field(default_factory=LastLosses)
     _before: Round | None = None  # the last one before this process
@@ -71,7 +73,7 @@ class Simulation:
     def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
         """The simulation of one seed before round 0."""
         rounds = job.scenario.rounds(fed, seed)
-        return cls(seed, job.algorithm, engine, rounds, job.discrepancy)
+        return cls(seed, job.algorithm, engine, rounds, job.discrepancy, job.aggregation)
 
     def resume(self, t: int, state: dict[str, Any]) -> None:
         """Continue after round t; data shifts are replayed, they cost no training."""
@@ -87,14 +89,20 @@ class Simulation:
         """
         assert self._before is not None
         rnd, _ = _without_validation(self._before)
-        self._served(SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses), rnd)
+        self._served(self._clients(rnd), rnd)
+
+    def _clients(self, rnd: Round) -> SeedClients:
+        """The clients in a round."""
+        server = Server(self.aggregation, layout=self.engine.layout)
+        clients = SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses)
+        return replace(clients, server=server)
 
     def step(self, evaluated: bool, predicted: bool = False) -> Step:
         """One round: what it cost, the test results where the round is evaluated, and then what is
         said of every example where it is `predicted`.
         """
         (rnd, held_out), costs = _without_validation(next(self.rounds)), list[Cost]()
-        clients = SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses)
+        clients = self._clients(rnd)
         untrained = None
         # with validation examples, they alone decide what becomes of a run
         decides = held_out is None

@@ -36,15 +36,16 @@ class WithServer(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self.base).__name__
-        allowed = f"mean, since {name} does not replace models by means, or has a server of its own"
-        given = type(self.server).__name__.lower()
+        name, given = type(self.base).__name__, type(self.server).__name__.lower()
+        allowed = f"mean, since {name} does not replace models by means of the participants'"
         require(getattr(self.base, "averages", False), "server", given, allowed)
+        allowed = "mean, since the algorithm has a server of its own: algorithm.server"
+        require(not hasattr(self.base, "moments"), "server", given, allowed)
 
     @property
     def averages(self) -> bool:
-        """No longer: the mean is taken already."""
-        return False
+        """As the base."""
+        return getattr(self.base, "averages", False)
 
     @property
     def moments(self) -> int:

@@ -198,5 +198,5 @@ def _radius(given: float | None, updates: Tensor) -> float:
 def _within(updates: Tensor, radius: float) -> Tensor:
     """Updates [C, P], those longer than `radius` shortened to it."""
     norm = updates.norm(dim=1, keepdim=True)
-    part = (radius / norm.clamp(min=1e-300)).clamp(max=1.0)
-    return updates * part
+    part: Tensor = (radius / norm.clamp(min=1e-300)).clamp(max=1.0)
+    return part * updates

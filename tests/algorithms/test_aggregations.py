@@ -134,7 +134,7 @@ def test_order_and_origin_do_not_matter_and_equal_updates_stay(rule: Any) -> Non
 
 
 def test_clusters_are_combined_apart_and_buffers_by_their_median() -> None:
-    layout = Layout(("weight", "seen"), ((1,), (1,)), num_buffers=1)
+    layout = Layout(names=("weight", "seen"), shapes=((1,), (1,)), num_buffers=1)
     server = Server(Median(), layout=layout)
     models = torch.tensor([[0.0, 0.0], [10.0, 0.0], [5.0, 5.0]])
     params = torch.tensor([[1.0, 1.0], [2.0, 2.0], [99.0, 99.0], [12.0, 4.0]])

@@ -114,8 +114,11 @@ def test_vmap_is_the_loop(name: str) -> None:
 
 def test_a_text_is_read_by_all_of_its_tokens() -> None:
     """Whichever token changes, the logits do."""
-    pool = tokens()
-    for model in (*MODELS.values(), lstm()):
+    pool, draw = tokens(), torch.Generator().manual_seed(0)
+    wide = text_cnn((LENGTH,), CLASSES, VOCABULARY, embedding=3, kernels=[2, 5], channels=20)
+    for model in (MODELS["transformer"], wide, lstm()):
+        for parameter in model.parameters():
+            parameter.data = torch.randn(parameter.shape, generator=draw)
         base = model(pool.x[:1].long())
         for place in range(LENGTH):
             other = pool.x[:1].long()

@@ -93,32 +93,34 @@ class LoopEngine(Computing[Runnable]):
         """Loss of every step of one row [S]; `params` [P] and `slots` [W] are moved in place."""
         model, shards = self._load(params), call.shards
         solver, lr = call.solver_of(row)
-        centre = unflatten(anchor, self.layout)
+        centre = unflatten(anchor, self.layout) if solver.proximal else {}
         linear = {} if call.linear is None else unflatten(call.linear[row], self.layout)
         frozen = {} if call.frozen is None else unflatten(call.frozen, self.layout)
-        moved, still = (unflatten(x, self.layout) for x in (params, params.clone()))
-        optimizer = solver.optimizer([value for _, value in trained(model)], lr)
+        moved = unflatten(params, self.layout)
+        still = {} if call.frozen is None else unflatten(params.clone(), self.layout)
+        # what a step needs is looked up once, or small models would wait for it
+        parameters = trained(model)
+        optimizer = solver.optimizer([value for _, value in parameters], lr)
         kept, law = {}, solver.law
         if slots is not None:
             parts = zip(solver.kept_as, torch.split(slots, len(params)), strict=False)
             kept = {slot: unflatten(part, self.layout) for slot, part in parts}
             if call.slots is not None and not (law.counts and slots[-1] == 0):
-                for name, value in trained(model):
+                for name, value in parameters:
                     state = {slot: part[name].clone() for slot, part in kept.items()}
                     optimizer.state[value].update(state, step=slots[-1].clone())
-        losses = params.new_zeros(int(plan.steps[row]))
-        for step in range(int(plan.steps[row])):
-            size = int(plan.size[row, step])
-            position = plan.position[row, step, :size]
-            index = shards.index[row, position]
-            masks = model.masks(shards.key[row : row + 1], step, size)
-            x = self.pool.training_inputs(
-                index.unsqueeze(0), shards.key[row : row + 1], step
-            ).squeeze(0)
+        key, position = shards.key[row : row + 1], plan.position[row]
+        examples = shards.index[row, position]  # [S, B]
+        sizes = plan.size[row, : int(plan.steps[row])].tolist()
+        losses = params.new_zeros(len(sizes))
+        for step, size in enumerate(sizes):
+            index = examples[step, :size]
+            masks = model.masks(key, step, size)
+            x = self.pool.training_inputs(index.unsqueeze(0), key, step).squeeze(0)
             own = {layer: mask[0] for layer, mask in masks.items()}
             forward = partial(model, x, own)
             if model.draws:
-                seed = int(fold(fold(shards.key[row], PURPOSE), step))
+                seed = int(fold(fold(key[0], PURPOSE), step))
                 logits = seeded(seed, forward, x.device)
             else:
                 logits = forward()
@@ -126,11 +128,11 @@ class LoopEngine(Computing[Runnable]):
             if call.example_weight is None:
                 loss = self.pool.task.loss(logits, y, "mean")
             else:
-                weight = call.example_weight[row, position]
+                weight = call.example_weight[row, position[step, :size]]
                 loss = (weight * self.pool.task.loss(logits, y)).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            for name, value in trained(model):
+            for name, value in parameters:
                 if value.grad is None:  # the outputs do not depend on it
                     value.grad = torch.zeros_like(value)
                 if solver.proximal:
@@ -140,21 +142,20 @@ class LoopEngine(Computing[Runnable]):
                 if name in model.l2:
                     value.grad.add_(value.detach(), alpha=2 * model.l2[name])
             if solver.clip_norm is not None:
-                for name, value in trained(model) if frozen else ():
+                for name, value in parameters if frozen else ():
                     assert value.grad is not None
                     value.grad.masked_fill_(frozen[name], 0)
-                own_values = [value for _, value in trained(model)]
+                own_values = [value for _, value in parameters]
                 torch.nn.utils.clip_grad_norm_(own_values, solver.clip_norm)
             optimizer.param_groups[0]["lr"] = solver.step_rate(lr, step)
             optimizer.step()
             losses[step] = loss.detach()
             with torch.no_grad():
-                for name, value in trained(model):
-                    if frozen:
-                        value.copy_(torch.where(frozen[name], still[name], value))
+                for name, value in parameters if frozen else ():
+                    value.copy_(torch.where(frozen[name], still[name], value))
         for name, buffer in statistics(model):
             moved[name].copy_(torch.where(frozen[name], still[name], buffer) if frozen else buffer)
-        for name, value in trained(model):
+        for name, value in parameters:
             moved[name].copy_(value.detach())
             for slot, part in kept.items():
                 now = optimizer.state[value][slot]

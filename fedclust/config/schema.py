@@ -325,6 +325,7 @@ _LATER: Mapping[str, Mapping[str, object]] = {
         **{"exclude": None, "fill": None, "categories": None, "separator": ",", "decimal": "."},
         **{"vocabulary": None, "text": None, "length": None},
     },
+    "fedclust.models.resnet.": {"norm_layer": "group"},
     "fedclust.solver.": {
         **{"nesterov": False, "dampening": 0.0, "clip_norm": None, "schedule": "exponential"},
         **{"schedule_by": "round", "every": None, "length": None, "floor": 0.0, "warmup": 0},

@@ -209,6 +209,8 @@ _KINDS: tuple[Any, ...] = (
     *(_BatchNorm1d, _BatchNorm2d, _BatchNorm3d, _SyncBatchNorm),
     *(_InstanceNorm1d, _InstanceNorm2d, _InstanceNorm3d),
 )
+for _kind in _KINDS:
+    _kind.__name__ = _kind.__bases__[1].__name__  # by which a user knows it
 
 
 def _of_torchvision() -> dict[type, Any]:

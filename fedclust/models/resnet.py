@@ -1,26 +1,36 @@
-"""Residual networks with group normalisation, whose statistics are of one example alone.
+"""Residual networks with group normalisation, whose statistics are of one example alone, or with
+batch normalisation, which keeps running statistics of each client's batches.
 
-Batch normalisation would mix the examples of a batch, and keep running statistics that no server
-can average. The general engines (`vmap`, `loop`) run them: `fused` knows sequences only.
+The general engines (`vmap`, `loop`) run them: `fused` knows sequences only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Literal
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Width
 from fedclust.models.sequence import Shape, TooSmallError, check_widths, of_images
 
+NormLayer = Literal["group", "batch"]
+_Normed = Callable[[int], nn.Module]
 _STAGES = 4
 _POOLINGS = 3  # of ResNet-9; each halves the sides
 
 
 def resnet9(
-    in_shape: Sequence[int], num_classes: int, *, channels: Sequence[Width], groups: AtLeastOne
+    in_shape: Sequence[int],
+    num_classes: int,
+    *,
+    channels: Sequence[Width],
+    groups: Annotated[AtLeastOne, OnlyWith("norm_layer", "group")],
+    norm_layer: NormLayer = "group",
 ) -> nn.Module:
     """ResNet-9 of Page (DAWNBench 2018): four convolutions, residual pairs after the second and
     fourth.
@@ -30,22 +40,28 @@ def resnet9(
         num_classes: Y.
         channels: four widths.
         groups: groups of channels that are normalised together; divides every width.
+        norm_layer: `group` or `batch` normalisation.
 
     Raises:
         ConfigError: for smaller images, or a value out of range.
     """
-    _check(channels, groups)
+    normed = _check(channels, groups, norm_layer)
 
     def build(shape: Shape) -> nn.Module:
         if min(shape[1:]) < 2**_POOLINGS:
             raise TooSmallError
-        return _ResNet9(shape[0], num_classes, channels, groups)
+        return _ResNet9(shape[0], num_classes, channels, normed)
 
     return of_images("resnet9", tuple(int(size) for size in in_shape), build)
 
 
 def resnet18(
-    in_shape: Sequence[int], num_classes: int, *, channels: Sequence[Width], groups: AtLeastOne
+    in_shape: Sequence[int],
+    num_classes: int,
+    *,
+    channels: Sequence[Width],
+    groups: Annotated[AtLeastOne, OnlyWith("norm_layer", "group")],
+    norm_layer: NormLayer = "group",
 ) -> nn.Module:
     """ResNet-18 (He et al., arXiv 1512.03385) for small images: a 3x3 convolution without pooling
     in front.
@@ -55,25 +71,31 @@ def resnet18(
         num_classes: Y.
         channels: four widths, of two blocks each; the second to fourth halve the sides.
         groups: groups of channels that are normalised together; divides every width.
+        norm_layer: `group` or `batch` normalisation.
 
     Raises:
         ConfigError: when the examples are no images, or a value is out of range.
     """
-    _check(channels, groups)
+    normed = _check(channels, groups, norm_layer)
 
     def build(shape: Shape) -> nn.Module:
-        return _ResNet18(shape[0], num_classes, channels, groups)
+        return _ResNet18(shape[0], num_classes, channels, normed)
 
     return of_images("resnet18", tuple(int(size) for size in in_shape), build)
 
 
-def _check(channels: Sequence[int], groups: int) -> None:
-    """Refuse widths and groups that do not go together."""
+def _check(channels: Sequence[int], groups: int, norm_layer: NormLayer) -> _Normed:
+    """What makes a normalisation of some channels; refuses widths and groups that do not go
+    together.
+    """
     check_widths("model.channels", channels)
     four = len(channels) == _STAGES
     require(four, "model.channels", list(channels), f"{_STAGES} widths of at least 1")
+    if norm_layer == "batch":
+        return nn.BatchNorm2d
     fits = groups >= 1 and all(width % groups == 0 for width in channels)
     require(fits, "model.groups", groups, f"a divisor of all of model.channels={list(channels)}")
+    return partial(nn.GroupNorm, groups)
 
 
 def _conv(inside: int, outside: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -84,12 +106,12 @@ def _conv(inside: int, outside: int, kernel: int, stride: int = 1) -> nn.Conv2d:
 class _ResNet9(nn.Module):
     tried_at_once = True  # a test does, see `fedclust.engines.suits`
 
-    def __init__(self, inside: int, num_classes: int, channels: Sequence[int], groups: int):
+    def __init__(self, inside: int, num_classes: int, channels: Sequence[int], normed: _Normed):
         super().__init__()
         first, second, third, fourth = channels
 
         def unit(before: int, after: int, *more: nn.Module) -> nn.Sequential:
-            norm = nn.GroupNorm(groups, after)
+            norm = normed(after)
             return nn.Sequential(_conv(before, after, 3), norm, nn.ReLU(), *more)
 
         self.first = unit(inside, first)
@@ -113,17 +135,15 @@ class _ResNet9(nn.Module):
 class _Block(nn.Module):
     """Two convolutions beside a shortcut."""
 
-    def __init__(self, inside: int, outside: int, stride: int, groups: int):
+    def __init__(self, inside: int, outside: int, stride: int, normed: _Normed):
         super().__init__()
         self.conv1 = _conv(inside, outside, 3, stride)
-        self.norm1 = nn.GroupNorm(groups, outside)
+        self.norm1 = normed(outside)
         self.conv2 = _conv(outside, outside, 3)
-        self.norm2 = nn.GroupNorm(groups, outside)
+        self.norm2 = normed(outside)
         self.shortcut = nn.Sequential()
         if stride != 1 or inside != outside:
-            self.shortcut = nn.Sequential(
-                _conv(inside, outside, 1, stride), nn.GroupNorm(groups, outside)
-            )
+            self.shortcut = nn.Sequential(_conv(inside, outside, 1, stride), normed(outside))
 
     def forward(self, x: Tensor) -> Tensor:
         """Features [B, C', H', W'] of x [B, C, H, W]."""
@@ -134,14 +154,14 @@ class _Block(nn.Module):
 class _ResNet18(nn.Module):
     tried_at_once = True
 
-    def __init__(self, inside: int, num_classes: int, channels: Sequence[int], groups: int):
+    def __init__(self, inside: int, num_classes: int, channels: Sequence[int], normed: _Normed):
         super().__init__()
         self.conv = _conv(inside, channels[0], 3)
-        self.norm = nn.GroupNorm(groups, channels[0])
+        self.norm = normed(channels[0])
         blocks, before = [], channels[0]
         for stage, width in enumerate(channels):
-            blocks.append(_Block(before, width, 2 if stage else 1, groups))
-            blocks.append(_Block(width, width, 1, groups))
+            blocks.append(_Block(before, width, 2 if stage else 1, normed))
+            blocks.append(_Block(width, width, 1, normed))
             before = width
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(before, num_classes)

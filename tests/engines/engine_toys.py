@@ -57,10 +57,10 @@ def shipped(name: str, shape: tuple[int, ...] | None = None) -> Model:
     return model
 
 
-def residual(name: str) -> nn.Module:
+def residual(name: str, norm_layer: str = "group") -> nn.Module:
     """A residual network of conf/model/<name>.yaml with few channels."""
     config = OmegaConf.load(CONF / "model" / f"{name}.yaml")
-    config.channels = [4, 6, 8, 10]
+    config.channels, config.norm_layer = [4, 6, 8, 10], norm_layer
     model: nn.Module = hydra.utils.instantiate(
         config, in_shape=shape_of(name), num_classes=NUM_CLASSES
     )

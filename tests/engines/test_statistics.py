@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
+import torchvision
+from engine_toys import RESNETS, SOLVERS, labels, ragged_shards, residual, starts, toy_pool
 from torch import Tensor, nn
 
 from fedclust.core.calls import GradCall, LossCall, TestCall, TrainCall
@@ -182,3 +183,33 @@ def test_a_layout_knows_what_is_trained() -> None:
     plain = layout(nn.Linear(3, 2))
     assert plain.trained is None
     assert plain.of_trained(rows) is rows
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_residual_networks_with_batch_normalisation(name: str) -> None:
+    pool, shards = toy_pool((3, 8, 8)), ragged_shards((7, 9))
+    model = residual(name, norm_layer="batch")
+    loop, fast = LoopEngine(model, pool), make_engine("vmap", model, pool)
+    assert len(loop.layout.buffers) == 3 * sum(
+        isinstance(m, nn.BatchNorm2d) for m in model.modules()
+    )
+    models, how = starts(loop, 1), Solver(lr=0.05, batch_size=9)
+    call = TrainCall(models, torch.zeros(2).long(), shards, how, 0.05)
+    want, got = loop.answer(call), fast.answer(call)
+    torch.testing.assert_close(got.params, want.params, rtol=1e-2, atol=1e-3)
+    assert bool((want.params != models)[:, ~_trained(loop)].any(1).all())
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "efficientnet_b0"])
+def test_torchvisions_networks_run_from_their_constructors(name: str) -> None:
+    """Dropout and StochasticDepth within are drawn by the key of the client."""
+    model = getattr(torchvision.models, name)(num_classes=10)
+    engine = LoopEngine(model, toy_pool((3, 32, 32), 8))
+    places = {"resnet18": 0, "mobilenet_v3_small": 1, "efficientnet_b0": 10}
+    assert len(engine.model.dropout) == places[name]
+    assert not engine.model.draws
+    models, how = starts(engine, 1), Solver(lr=0.01, batch_size=4)
+    call = TrainCall(models, torch.zeros(1).long(), ragged_shards((4,)), how, 0.01)
+    moved = engine.answer(call).params != models
+    assert moved[:, ~_trained(engine)].any()
+    assert moved[:, _trained(engine)].any()

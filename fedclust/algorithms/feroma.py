@@ -1,4 +1,5 @@
-"""FEROMA, models mixed by how alike clients' data are: Fenoglio et al., ICLR 2026.
+"""FEROMA, models mixed by how alike clients' data are: Li, Fenoglio, Gjoreski, Langheinrich,
+ICLR 2026.
 
 https://arxiv.org/abs/2602.07671. There are no clusters. After some rounds of FedAvg its model
 describes everybody's data (see `fedclust.cluster_metrics.descriptor`). From then on a participant i

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from fedclust.core.types import Round
 from fedclust.core.verbs import Clients
-from fedclust.helpers.errors import require
+from fedclust.helpers.errors import DivergedError, require
 
 # nats: far above what is read, so that only the class that has it counts in the sum of exponentials
 _SURE = 100.0
 _LOWEST = -80.0  # nats: below, the other classes begin to count
+_FARTHEST = 1e30  # inputs of any model are nearer
 
 
 def last_width(clients: Clients) -> int:
@@ -52,7 +53,7 @@ def projections(
     label = rnd.fed.pool.y[index]  # [C, n]
     missing = torch.arange(index.shape[1], device=ids.device) >= size.unsqueeze(1)
     scale, passes = 1.0, 1
-    while True:
+    while scale < _FARTHEST:
         read = []
         for sure in torch.eye(num_classes, device=model.device)[:2]:  # [Y], 1 for its class
             models = model.repeat(count, 1)
@@ -65,3 +66,4 @@ def projections(
         if not bool((found < _LOWEST).masked_fill(missing.unsqueeze(2), False).any()):
             return found * scale
         scale *= 4
+    raise DivergedError("what reaches the model's last layer has no end; a smaller lr may help")

@@ -37,9 +37,10 @@ benchmark](benchmark.md) or in an experiment at `scale=laptop`.
 |---|---|---|---|---|
 """
 _END = """
-FLUX's clustering (Fenoglio et al. 2025, [arXiv 2511.22305](https://arxiv.org/abs/2511.22305)) is
-`lcfl` with `cluster_metric=descriptor cluster_method=dbscan cluster_method.eps=knee
-cluster_method.min_samples=2`; it is in the tests, and in no comparison that is shown here.
+Clust-PSI-PFL (2025, [arXiv 2512.20363](https://arxiv.org/abs/2512.20363)) is `lcfl` with
+`cluster_metric=psi cluster_method=kmeans num_clusters=auto`. DPMM-CFL (2025, [arXiv
+2510.07132](https://arxiv.org/abs/2510.07132)), a Bayesian relative of FeSEM, is missing: its
+variances, its concentration and its number of sampling steps are in no text that we could read.
 """
 
 

@@ -31,7 +31,10 @@ LR, STEPS = 0.5, 4  # 24 examples in batches of 12, two epochs
 ROUNDS = 7  # two beyond the warm-up of the one-shot methods
 # what a method reads differently from the others
 # its pull makes longer steps overshoot
-SETTINGS = {"pfedme": ["algorithm.solver.lr=0.05", "algorithm.local_rounds=4"]}
+SETTINGS = {
+    "pfedme": ["algorithm.solver.lr=0.05", "algorithm.local_rounds=4"],
+    "ocfl": ["algorithm.method.min_cluster_size=2"],
+}
 
 
 def federation(seed: int = 0, *, equal: bool = True) -> Federation:

@@ -38,10 +38,10 @@ def test_an_interrupted_regression_goes_on_to_the_same_bits(tmp_path: Path) -> N
     check_config(config, tmp_path, after=(1,))
 
 
-READS = {"feroma"}  # the losses of a softmax without weights
+READS = {"feroma", "flux"}  # the losses of a softmax without weights
 REFUSES: dict[str, set[str]] = {
-    "multilabel": {"fedrc", *READS},
-    "mse": {"fedrc", *READS},
+    "multilabel": {"fedrc", "by_attribute", *READS},
+    "mse": {"fedrc", "by_attribute", *READS},
     "weighted": READS,
 }
 

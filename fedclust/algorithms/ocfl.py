@@ -1,0 +1,123 @@
+"""OCFL, which finds the round to cluster in: Zuziak, Pellungrini, Rinzivillo, 2025.
+
+https://arxiv.org/abs/2509.01587, https://arxiv.org/abs/2503.04231. FedAvg, until the updates of the
+participants agree less than in the round before; then one clustering by the cosines of the updates,
+and FedAvg in every cluster. The measure, a temperature, is
+    T = ||G||_F / sqrt(4 n (n - 1)),  G_ij = 1 - cos(u_i, u_j),
+0 if all n updates point alike, 0.5 if they are orthogonal, 1 if two are opposite.
+
+Follows the released code (MKZuziak/Clustered-Federated-Learning); the papers' text was not at hand.
+Differs from it:
+- Not everybody takes part in every round: T is of the participants, and the others join the cluster
+  of least training loss. The papers have full participation.
+- `method` is any clustering of distances; noise of HDBSCAN is one common cluster, as in the code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms.parts.cheapest import join_cheapest
+from fedclust.algorithms.parts.clustering import distance_tables
+from fedclust.algorithms.steps import (
+    Aggregation,
+    arrived,
+    average,
+    clients_with_data,
+    train_and_average,
+)
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, ClusterMethod, Method
+from fedclust.helpers.ops import cosine
+
+
+@dataclass(frozen=True, kw_only=True)
+class OCFL(Method):
+    """One clustering by updates, in the first round in which they agree less than before.
+
+    Attributes:
+        solver: local work.
+        method: distances of updates to clusters.
+        aggregation: `uniform` mean over a cluster's participants, or weighted `by_samples`.
+    """
+
+    solver: Solver
+    method: ClusterMethod
+    aggregation: Aggregation = "by_samples"
+
+    @dataclass(frozen=True, kw_only=True)
+    class State:
+        """Models, who uses them, and how far the updates agree.
+
+        Attributes:
+            models: [1, P] before the clustering, [K, P] after it.
+            label: [M] int64 cluster; 0 before the clustering, -1 for clients without one after it.
+            temperature: of the last round before the clustering; infinite at first.
+            clustered: whether the clustering has been.
+        """
+
+        models: Tensor
+        label: Tensor
+        temperature: float
+        clustered: bool
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Distances between all clients, if all take part."""
+        return distance_tables(num_clients)
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """A fresh model."""
+        far = 1 - torch.eye(len(rnd.cohort))
+        self.method(far, rnd.stream("clustering"))  # refuses too few participants
+        state = self.State(
+            models=clients.init(rnd.stream("init"), 1),
+            label=torch.zeros_like(rnd.fed.group),
+            temperature=math.inf,
+            clustered=False,
+        )
+        return state, Cost()
+
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """One round of FedAvg in every cluster; a clustering comes before the means."""
+        cohort = rnd.cohort
+        if state.clustered:
+            label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
+            models, _, cost = train_and_average(
+                clients, state.models, label[cohort], cohort, self.solver, self.aggregation, rnd
+            )
+            joining = Cost(models_down=asked, scalars_up=asked // len(models))
+            return replace(state, models=models, label=label), cost.plus(joining)
+        models, label, clustered = state.models, state.label, False
+        local = clients.train(models, label[cohort], cohort, self.solver)
+        update = local.params - models
+        distance = 1 - cosine(update, update)
+        # a matrix product need not be symmetric to the last bit
+        distance = distance.maximum(distance.T).fill_diagonal_(0)
+        telling = Cost()
+        now = temperature(distance) if len(cohort) > 1 else state.temperature
+        if now > state.temperature:
+            own, clustered = self.method(distance, rnd.stream("clustering")), True
+            label = torch.full_like(label, -1).index_copy(0, cohort, own)
+            models = models.repeat(int(own.max()) + 1, 1)
+            notes, arrays = {"num_clusters_found": len(models)}, {"distance": distance}
+            telling = Cost(notes=notes, arrays=arrays)
+        models, cost = average(clients, local, models, label[cohort], cohort, rnd, self.aggregation)
+        state = self.State(models=models, label=label, temperature=now, clustered=clustered)
+        return state, telling.plus(cost)
+
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
+        """The model of the client's cluster."""
+        label, _ = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
+        return Served(models=state.models, label=arrived(label, rnd))
+
+
+def temperature(distance: Tensor) -> float:
+    """How little n > 1 updates agree, in [0, 1], by their cosine distances [n, n]."""
+    count = len(distance)
+    return float(distance.double().norm()) / math.sqrt(4 * count * (count - 1))

@@ -1,0 +1,128 @@
+"""FLUX: its limit FedAvg, planted groups, clients that come late or without labels, costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from planted import (
+    CLASSES,
+    CLIENTS,
+    configured,
+    engine_for,
+    federation,
+    partition_of,
+    rounds_of,
+    simulate,
+)
+
+from fedclust.core.types import Federation, Split
+
+SIZE = 2 * CLASSES * (1 + CLASSES)  # numbers of a descriptor
+EARLY = ("algorithm.warmup=1",)
+PLANTED = (*EARLY, "cluster_method@algorithm.method=kmeans")
+
+
+def apart(*, equal: bool = True) -> Federation:
+    """The planted federation, but group g sees its inputs about 6 g, 1 + 2 g times as wide: to see
+    that takes no labels.
+    """
+    fed = federation(equal=equal)
+    x = fed.pool.x.clone()
+    for client in range(CLIENTS):
+        rows = torch.cat([fed.train.of_client(client), fed.test.of_client(client)])
+        group = int(fed.group[client])
+        x[rows] = (1 + 2 * group) * x[rows] + 6.0 * group
+    return replace(fed, pool=replace(fed.pool, x=x))
+
+
+def unlabelled(fed: Federation, client: int) -> Federation:
+    """The federation in which all training examples of a client have the same class."""
+    y = fed.pool.y.clone()
+    y[fed.train.of_client(client)] = 0
+    return replace(fed, pool=replace(fed.pool, y=y))
+
+
+@pytest.mark.parametrize("options", [(), (*EARLY, "algorithm.method.eps=1e6")])
+def test_before_the_clustering_and_in_one_cluster_it_is_fedavg(options: tuple[str, ...]) -> None:
+    fed = federation(equal=False)
+    rounds = rounds_of(fed, 3, participation=0.5)
+    states, _ = simulate(configured("flux", *options), fed, rounds)
+    fedavg, _ = simulate(configured("fedavg"), fed, rounds)
+    assert all(torch.equal(a.models, b.model) for a, b in zip(states, fedavg, strict=True))
+    assert all(len(state.models) == 1 for state in states)
+
+
+def test_planted_groups_are_found_and_train_as_the_oracle_does_from_there() -> None:
+    fed = apart()
+    rounds = rounds_of(fed, 4, participation=0.5)
+    states, reports = simulate(configured("flux", *PLANTED), fed, rounds)
+    assert partition_of(states[1].label) == partition_of(fed.group)
+    oracle: Any = configured("oracle")
+    start = oracle.State(models=states[0].models.repeat(3, 1))
+    best, _ = simulate(oracle, fed, rounds[1:], start)
+    assert torch.equal(states[-1].models[states[-1].label], best[-1].models[fed.group])
+    asked = reports[2]
+    half = CLIENTS // 2
+    assert (asked.models_down, asked.models_up) == (CLIENTS, half)
+    assert asked.floats_up == CLIENTS * SIZE
+    assert asked.notes["num_clusters_found"] == 3
+    assert (reports[3].models_down, reports[3].floats_up) == (half, 0)
+    assert torch.equal(states[-1].encoder, states[0].models)
+
+
+def test_clients_with_the_same_data_are_in_one_cluster() -> None:
+    fed = federation()
+    rows = [fed.train.of_client(5 if i == 2 else i) for i in range(CLIENTS)]
+    twin = replace(fed, train=Split.of(rows))
+    states, _ = simulate(configured("flux", *EARLY), twin, rounds_of(twin, 2))
+    assert states[1].label[2] == states[1].label[5]
+
+
+def test_centroids_are_the_mean_descriptors_of_a_cluster() -> None:
+    fed = apart()
+    states, _ = simulate(configured("flux", *PLANTED), fed, rounds_of(fed, 2))
+    centroid, label = states[1].centroid, states[1].label
+    assert centroid.shape == (3, SIZE)
+    weighted = (torch.bincount(label).unsqueeze(1) * centroid).sum(0)
+    torch.testing.assert_close(weighted, torch.zeros(SIZE), atol=1e-3, rtol=0)  # about the mean
+
+
+@pytest.mark.parametrize("client", [2, 9])
+def test_a_newcomer_is_served_by_its_inputs_and_joins_in_its_first_round(client: int) -> None:
+    fed = unlabelled(apart(), client)
+    early, complete = rounds_of(fed, 3, absent=(client,)), rounds_of(fed, 4)
+    algorithm: Any = configured("flux", *PLANTED)
+    states, _ = simulate(algorithm, fed, early)
+    # it is there, but not in the cohort
+    rnd = replace(complete[2], cohort=early[2].cohort)
+    served = algorithm.serve(states[-1], engine_for(fed).at(rnd), rnd)
+    others = torch.arange(CLIENTS) != client
+    mates = (fed.group == fed.group[client]) & others
+    assert served.label[client] == states[-1].label[mates][0]
+    assert states[-1].label[client] == -1
+    known = [replace(complete[3], fed=apart())]
+    joined, reports = simulate(algorithm, apart(), known, states[-1])
+    assert joined[-1].label[client] == served.label[client]
+    assert (reports[0].models_down, reports[0].floats_up) == (CLIENTS + 1, SIZE)
+
+
+def test_everybody_can_be_served_by_inputs_alone() -> None:
+    fed = unlabelled(apart(), 4)
+    algorithm: Any = configured("flux", *PLANTED, "algorithm.serve_by=inputs")
+    rounds = rounds_of(fed, 2)
+    states, _ = simulate(algorithm, fed, rounds)
+    swapped = states[-1].label.roll(1)
+    state = replace(states[-1], label=swapped)
+    clients = engine_for(fed).at(rounds[1])
+    assert partition_of(algorithm.serve(state, clients, rounds[1]).label) == partition_of(fed.group)
+    own: Any = configured("flux", *PLANTED)
+    assert torch.equal(own.serve(state, clients, rounds[1]).label, swapped)
+
+
+def test_a_run_without_a_clustering_says_so() -> None:
+    method: Any = configured("flux")
+    assert method.remark(5).startswith("nobody is clustered: that comes after 5 rounds")
+    assert method.remark(6) == ""

@@ -211,7 +211,7 @@ def _computing(
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
     device = choose_device(config["device"], ranks.local_rank)
-    federations = _federations(config, dataset, partition, device, task)
+    federations = _federations(config, dataset, partition, device, task, objects)
     pool = next(iter(federations.values())).pool
     outputs = task.width(pool.num_classes)
     made_for = {"in_shape": pool.shape, "num_classes": outputs, "vocabulary": pool.vocabulary}
@@ -235,7 +235,7 @@ def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int
     partition, task = (objects.make(config[group], group) for group in ("partition", "task"))
     check_suits(task, partition=partition)
     dataset = load_dataset(objects.make(config["dataset"], "dataset"), task)
-    return _federations(config, dataset, partition, torch.device("cpu"), task)
+    return _federations(config, dataset, partition, torch.device("cpu"), task, objects)
 
 
 def _federations(
@@ -244,15 +244,29 @@ def _federations(
     partition: Partition,
     device: torch.device,
     task: Task,
+    objects: Objects,
 ) -> dict[int, Federation]:
-    """The data of every seed, with the digests of what else decides results."""
+    """The data of every seed, seen through a network if so asked, with the digests of what else
+    decides results.
+    """
     seeds = seed_list(config["seeds"])
     federations = federate(dataset, partition, seeds, device, config["validation"], task)
-    if not (file := config.get("weights")):
+    seen = pool = federations[seeds[0]].pool
+    if (node := config.get("features")) is not None:
+        from fedclust.datasets.features import Features  # few jobs need it
+
+        features, own = objects.of(Features, node, "features"), None
+        if isinstance(features.model, Mapping):
+            objects.check(features.model, "model")
+            own = partial(objects.make, features.model, "model", vocabulary=pool.vocabulary)
+        folder = Path(config["data"]["root"]) / "features"
+        seen = here().in_turn(lambda: features.of(pool, folder, own))
+    if file := config.get("weights"):
+        sources = {"the weights that models begin with": file_digest("weights", file)}
+        seen = replace(seen, sources=sources)
+    if seen is pool:
         return federations
-    sources = {"the weights that models begin with": file_digest("weights", file)}
-    pool = replace(federations[seeds[0]].pool, sources=sources)
-    return {seed: replace(fed, pool=pool) for seed, fed in federations.items()}
+    return {seed: replace(fed, pool=seen) for seed, fed in federations.items()}
 
 
 def load_dataset(loader: Any, task: Task) -> Dataset:

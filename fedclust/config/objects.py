@@ -101,6 +101,18 @@ class Objects:
         """Check everything below the node of a group, before anything is built; see `make`."""
         self._check(node, group, group)
 
+    def of(self, part: Any, given: Mapping[str, Any], key: str) -> Any:
+        """An object of one class; its arguments are checked as those of a node, and none is built.
+
+        Raises:
+            ConfigError: naming the argument.
+        """
+        _check_names(part, given, key)
+        hints = hints_of(part)
+        for name, value in given.items():
+            self._check_value(value, f"{key}.{name}", hints.get(name, object))
+        return part(**given)
+
     def misfit(self, value: Any, target: str, path: Sequence[str]) -> str:
         """What was expected of an argument of a target, or of one of its parts; "" where it fits.
 

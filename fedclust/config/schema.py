@@ -130,6 +130,10 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_mapping_or_null(value: object) -> bool:
+    return value is None or isinstance(value, Mapping)
+
+
 def _is_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
@@ -260,6 +264,13 @@ class RunConfig:
     partition: Any = key(MISSING, "setting", "which client has which examples")
     scenario: Any = key(MISSING, "setting", "who joins, who is sampled, what shifts")
     model: Any = key(MISSING, "setting", "the network")
+    features: Any = key(
+        None,
+        "setting",
+        "a network that is run over all examples once, as in {model: resnet18, weights: r.pth}",
+        Check("null, or a mapping as {model: resnet18, weights: r.pth}", _is_mapping_or_null),
+        unhashed=None,
+    )
     weights: str | None = key(
         None,
         "setting",

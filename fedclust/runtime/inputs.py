@@ -12,7 +12,7 @@ from typing import Any
 
 from fedclust.helpers.files import new_digest, sealed_file
 
-_DATA = ("dataset", "partition", "weights")  # the parts that read files of data
+_DATA = ("dataset", "partition", "features", "weights")  # the parts that read files of data
 
 
 def code_of(config: Mapping[str, Any], folder: Path) -> dict[str, str]:
@@ -39,9 +39,9 @@ def code_of(config: Mapping[str, Any], folder: Path) -> dict[str, str]:
 def data_files(config: Mapping[str, Any]) -> dict[str, str]:
     """Digests of the sizes and times of change of the files of data that a config names, by key.
 
-    Any text at `weights`, or below `dataset` or `partition`, that is the path of a file counts, and
-    of a folder where its key is `path`. It takes a system call per file: whoever finds another
-    digest has to read.
+    Any text at `weights`, or below `dataset`, `partition` or `features`, that is the path of a file
+    counts, and of a folder where its key is `path`. It takes a system call per file: whoever finds
+    another digest has to read.
 
     Args:
         config: of the job.

@@ -23,6 +23,8 @@ from fedclust.models.sequence import Model
 from fedclust.models.weights import beginning, read_state
 from fedclust.runtime.folder import config_hash
 
+NEW = ("features", "weights", "frozen")  # keys
+
 
 def network() -> Model:
     return mlp((4,), 3, hidden=[5])
@@ -165,7 +167,7 @@ def test_frozen_in_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_job_without_them_is_the_one_it_was() -> None:
     config = composed("algorithm=fedavg")
-    before = {key: value for key, value in config.items() if key not in ("weights", "frozen")}
+    before = {key: value for key, value in config.items() if key not in NEW}
     assert config_hash(before) == config_hash(config)
-    for given in ({"weights": "a.pth"}, {"frozen": ["1"]}):
+    for given in ({"weights": "a.pth"}, {"frozen": ["1"]}, {"features": {"model": "x"}}):
         assert config_hash({**config, **given}) != config_hash(config)

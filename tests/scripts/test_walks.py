@@ -65,6 +65,13 @@ def test_from_texts_to_their_perplexity(walk: Walk) -> None:
     assert perplexity.loc[0].between(1, 80).all()
 
 
+def test_from_a_network_to_its_features(walk: Walk) -> None:
+    quick = {"size: 32": "layer: features.0", "fedavg,ifca": "fedavg"}
+    walk("features.md", "rounds=1", "seeds=1", "threads=1", "progress=false", **quick)
+    (file,) = Path("data", "features").glob("*.npy")
+    assert file.stat().st_size > 1797 * 16 * 4 * 4 * 4  # of every image, once
+
+
 def test_from_a_hospitals_table_to_a_figure_of_every_site(walk: Walk, data_root: Path) -> None:
     table = data_root / "natural" / "heart_disease"
     if not table.is_dir():

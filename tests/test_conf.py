@@ -23,7 +23,7 @@ from hydra.utils import get_object
 from fedclust.config.about import KEYS, about
 from fedclust.config.build import build
 from fedclust.config.objects import Objects
-from fedclust.config.schema import resolve
+from fedclust.config.schema import LIKE_SOLVER, resolve
 from fedclust.config.tree import CONF
 from fedclust.engines import simulated
 from fedclust.engines.fused import FusedEngine
@@ -78,7 +78,8 @@ def test_what_a_choice_writes_is_the_default_of_its_class(group: str, name: str)
 
 def _others(node: Any, key: str) -> Iterator[str]:
     """Options below a node that are not what their class takes by default; solvers aside."""
-    if not isinstance(node, dict) or node.get("_target_") == "fedclust.solver.Solver":
+    solvers = ("fedclust.solver.Solver", LIKE_SOLVER)
+    if not isinstance(node, dict) or node.get("_target_") in solvers:
         return
     part = get_object(node["_target_"]) if "_target_" in node else None
     known = inspect.signature(part).parameters if part is not None else {}
@@ -367,3 +368,25 @@ def test_data_with_natural_clients_choose_them_unless_another_partition_is_asked
     overrides: list[str], partition: str
 ) -> None:
     assert chosen(*overrides).partition._target_ == f"fedclust.partitions.{partition}"
+
+
+@pytest.mark.parametrize(
+    ("where", "own"),
+    [
+        (("fedprox", "solver"), {"proximal": 1.0}),
+        (("ditto", "personal"), {"proximal": 1.0}),
+        (("flexcfl", "cold_start", "solver"), {"batch_size": 10, "epochs": None, "steps": 50}),
+    ],
+)
+def test_a_solver_like_the_runs_has_all_options_of_that(
+    where: tuple[str, ...], own: dict[str, Any]
+) -> None:
+    for asked in (
+        ["solver=adam", "solver.clip_norm=2", "solver.beta1=0.8", "solver.warmup=3"],
+        ["solver=momentum", "solver.nesterov=true", "solver.momentum=0.5"],
+    ):
+        config = composed(f"algorithm={where[0]}", *asked)
+        node = config["algorithm"]
+        for name in where[1:]:
+            node = node[name]
+        assert node == {**config["solver"], **own}

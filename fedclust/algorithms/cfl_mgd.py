@@ -77,6 +77,8 @@ class CFLMGD(LossClusters):
         super().__post_init__()
         why = "0, because the momentum of CFL-MGD is a heavy ball"
         check_descent(self.solver, why, momentum=True)
+        keep, anew = self.solver.keep, "call, because CFL-MGD says where momenta stay"
+        require(keep == "call", "solver.keep", keep, anew)
         allowed = "current, or lagged with algorithm.averaging=gradient"
         fits = self.averaging == "gradient" or self.momentum_gradient == "current"
         require(fits, "algorithm.momentum_gradient", self.momentum_gradient, allowed)

@@ -69,6 +69,8 @@ class PFedMe(PersonalModels):
         require(pull > 0, "algorithm.solver.proximal", pull, "above 0, it is lambda of pFedMe")
         allowed = "at least 1 step on every batch, K of pFedMe"
         require(steps is not None, "algorithm.solver.steps", steps, allowed)
+        keep, allowed = self.solver.keep, "call, because every batch of pFedMe is another problem"
+        require(keep == "call", "algorithm.solver.keep", keep, allowed)
         step, key = self.local_lr * pull, "algorithm.local_lr"
         allowed = f"below {2 / pull:.3g} = 2 / algorithm.solver.proximal, or its steps overshoot"
         require(step < 2, key, self.local_lr, allowed)

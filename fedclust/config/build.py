@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import yaml
 
+from fedclust.algorithms.wrappers.keeping import keeping
 from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
@@ -20,7 +21,7 @@ from fedclust.config.scores import measures
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
 from fedclust.core import federation
-from fedclust.core.solver import Solver
+from fedclust.core.solver import solvers_of
 from fedclust.core.task import Classification, Score, Task
 from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.core.verbs import Engine, Partition
@@ -74,7 +75,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     _check_objective(config, federations, task)
     device = next(iter(federations.values())).pool.x.device
     return Job(
-        algorithm=algorithm,
+        algorithm=keeping(algorithm),
         aggregation=aggregation,
         scenario=scenario,
         tracker=tracker,
@@ -112,15 +113,6 @@ def _check_objective(
     grouped = all(bool((fed.group >= 0).any()) for fed in federations.values())
     allowed = "another metric where the clients have no true groups to recover"
     require(grouped or name not in OF_GROUPS, "objective", name, allowed)
-
-
-def solvers_of(part: Any) -> Iterator[Solver]:
-    """The solvers of a method and of its parts."""
-    if isinstance(part, Solver):
-        yield part
-    elif is_dataclass(part):
-        for one in fields(part):
-            yield from solvers_of(getattr(part, one.name))
 
 
 def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Objects:

@@ -329,6 +329,7 @@ CHOICES: Mapping[str, Part] = {"case": "setting", "experiment": "beside", "hydra
 RECORDED = ("choices", "overrides", "search", "hash")
 # where the files of a data set lie does not change what is in them
 _PLACES = {"dataset": ("root", "download")}
+LIKE_SOLVER = "${solver._target_}"  # the `_target_` of a solver with the options of the run's
 # options of our parts, by the start of their `_target_`, with the values that are as if there were
 # no such option, so that folders from before it still fit
 _LATER: Mapping[str, Mapping[str, object]] = {
@@ -340,6 +341,7 @@ _LATER: Mapping[str, Mapping[str, object]] = {
     "fedclust.solver.": {
         **{"nesterov": False, "dampening": 0.0, "clip_norm": None, "schedule": "exponential"},
         **{"schedule_by": "round", "every": None, "length": None, "floor": 0.0, "warmup": 0},
+        **{"keep": "call"},
     },
 }
 
@@ -477,12 +479,33 @@ def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:
         own = "ConfigError raised while resolving interpolation: "
         raise ConfigError(str(error).partition("\n")[0].removeprefix(own)) from error
     assert isinstance(plain, dict)
+    written = OmegaConf.to_container(config, resolve=False)
+    plain = _filled(written, plain, plain.get("solver"))
     resolved = {str(key): value for key, value in plain.items()}
     check_known(resolved)
     for key in SCHEMA:
         if key not in resolved:
             raise ConfigError(f"{key} is missing; `fedclust run --cfg job` shows all keys")
     return {**resolved, **extra}
+
+
+def _filled(written: Any, plain: Any, solver: Any) -> Any:
+    """A node in which each solver that is to be like the run's, by its `_target_`, has all options
+    of that, and none that it does not know.
+
+    Args:
+        written, plain: the node before and after interpolations were replaced.
+        solver: the run's.
+    """
+    if isinstance(plain, list) and isinstance(written, list):
+        return [_filled(*pair, solver) for pair in zip(written, plain, strict=True)]
+    if not isinstance(plain, Mapping) or not isinstance(written, Mapping):
+        return plain  # of an interpolation: a part that is complete
+    filled = {key: _filled(written[key], value, solver) for key, value in plain.items()}
+    if written.get("_target_") != LIKE_SOLVER or not isinstance(solver, Mapping):
+        return filled
+    known = {key: value for key, value in filled.items() if key in solver or value is not None}
+    return {**solver, **known}
 
 
 def check_keys(config: Mapping[str, Any]) -> None:

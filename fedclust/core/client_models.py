@@ -88,6 +88,12 @@ class ClientModels:
             kept[client] = row.clone()  # alone, or it would hold the memory of all C
         return ClientModels(kept)
 
+    def followed(self, others: ClientModels) -> ClientModels:
+        """These and then others, [M + N, P]."""
+        both = (self, others)
+        parts = (x._rows if x._together is None else x._together.unbind(0) for x in both)
+        return ClientModels([row for rows in parts for row in rows])
+
     def _everybody(self) -> list[int]:
         """All clients in their order."""
         return list(range(len(self)))

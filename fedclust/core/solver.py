@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
@@ -23,6 +23,7 @@ from fedclust.helpers.ranges import (
 
 Schedule = Literal["constant", "exponential", "step", "cosine"]
 ScheduleBy = Literal["round", "step"]
+Keep = Literal["call", "client"]
 F = TypeVar("F", float, Tensor, "float | Tensor")
 _NO_SCHEDULE: Mapping[str, Any] = {
     **{"decay": 1.0, "schedule": "exponential", "schedule_by": "round", "every": None},
@@ -173,7 +174,8 @@ class Solver(ABC):
         g = grad f(w) + proximal * (w - a) + the model's own L2 gradient + weight_decay * w
     on the batch loss f; the anchor a is the start of the call, unless the call names another. What
     it makes of g says `law`. With `clip_norm` g, before the weight decay, is shortened to a norm of
-    that. What a solver keeps from step to step begins anew in every call.
+    that. What a solver keeps from step to step begins anew in every call, or with `keep: client`
+    stays with the client from round to round.
 
     The learning rate lr_t is lr times a factor of the round t = 0, 1, …, by `schedule`:
         constant      1
@@ -188,6 +190,7 @@ class Solver(ABC):
         decay: see above.
         schedule, schedule_by, every, length, floor, warmup: see above.
         clip_norm: see above; None for as long as it is.
+        keep: see above.
         batch_size: examples of one step; None takes all of the client's examples, in order.
         epochs: passes over the client's data, each in a fresh order, the last short batch kept; a
             part of a pass is that part of its batches, rounded up.
@@ -205,6 +208,7 @@ class Solver(ABC):
     floor: Probability = 0.0
     warmup: AtLeastZero = 0
     clip_norm: Positive | None = None
+    keep: Keep = "call"
     batch_size: AtLeastOne | None = 10
     epochs: Positive | None = 1
     steps: AtLeastOne | None = None
@@ -234,6 +238,8 @@ class Solver(ABC):
         fits = self.clip_norm is None or self.clip_norm > 0
         require(fits, "solver.clip_norm", self.clip_norm, "a norm above 0, or null for none")
         self._check_schedule()
+        fits = self.keep == "call" or self.law.slots > 0
+        require(fits, "solver.keep", self.keep, "call with a solver that keeps nothing")
         require(self.proximal >= 0, "solver.proximal", self.proximal, "at least 0")
         require(self.weight_decay >= 0, "solver.weight_decay", self.weight_decay, "at least 0")
 
@@ -342,3 +348,12 @@ class Solver(ABC):
                 part = (1 + math.cos(math.pi * min(1.0, t / self.length))) / 2
                 return warm * (self.floor + (1 - self.floor) * part)
         return warm
+
+
+def solvers_of(part: Any) -> Iterator[Solver]:
+    """The solvers of a method and of its parts."""
+    if isinstance(part, Solver):
+        yield part
+    elif is_dataclass(part):
+        for one in fields(part):
+            yield from solvers_of(getattr(part, one.name))

@@ -70,6 +70,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fedclust.core.calls import PLAIN, Alignment, Answers, LocalResult, LocalWork, MeanResult
+from fedclust.core.kept import Kept
 from fedclust.core.server import Server
 from fedclust.core.solver import Solver
 from fedclust.core.types import (
@@ -152,9 +153,11 @@ class Clients(Protocol):
     Attributes:
         server: what replaces models by means of the participants' models, see
             `fedclust.algorithms.steps`.
+        kept: what clients' solvers have kept of earlier rounds; None where they keep nothing.
     """
 
     server: Server
+    kept: Kept | None
 
     @property
     def exact(self) -> bool:

@@ -23,6 +23,7 @@ from fedclust.core.calls import (
     SumCall,
     TestCall,
 )
+from fedclust.core.kept import Kept
 from fedclust.core.server import Server
 from fedclust.core.solver import Solver
 from fedclust.core.types import Evaluation, Predictions, Round, Served, Split
@@ -103,7 +104,7 @@ class SeedClients:
         discrepancy: whether the models of single clients are asked for where their mean is.
         passes: counts what `loss`, `grad` and `align` are asked for.
         losses: what was computed last, handed on from round to round.
-        server: see `fedclust.core.verbs.Clients`.
+        server, kept: see `fedclust.core.verbs.Clients`.
     """
 
     engine: Engine
@@ -112,6 +113,7 @@ class SeedClients:
     passes: Passes = field(default_factory=Passes)
     losses: LastLosses = field(default_factory=LastLosses, repr=False)
     server: Server = field(default_factory=Server, repr=False)
+    kept: Kept | None = field(default=None, repr=False)
     _batch: tuple[Tensor, int, Shards] | None = field(default=None, repr=False)
 
     @property
@@ -147,9 +149,18 @@ class SeedClients:
         Raises:
             DivergedError: naming the first client whose loss is not finite.
         """
-        shards = self._training(ids, purpose)
+        shards, kept, own = self._training(ids, purpose), self._kept_by(solver), None
+        if kept is not None:
+            own = kept.of(purpose, ids)
+            width = solver.law.width(self.layout.num_params)
+            work = replace(work, slots=kept.rows[own][:, :width])
+            # what is kept is found by the model that a row starts from
+            models, label = models[label], torch.arange(len(ids), device=ids.device)
         call = work.on(models, label, shards, solver, solver.rate(self.rnd.t))
         result = self.engine.answer(call)
+        if kept is not None and own is not None and result.slots is not None:
+            kept.keep(own, result.slots)
+            result = replace(result, slots=None)
         if result.step_loss is not None:  # as wide as the longest client of all that it met
             most = int(result.steps.max()) if len(ids) else 0
             result = replace(result, step_loss=result.step_loss[:, :most])
@@ -171,9 +182,10 @@ class SeedClients:
             DivergedError: naming the first client whose loss is not finite.
         """
         slots, work = work.slots, replace(work, each_step=False)
-        if self.discrepancy:
+        if self.discrepancy or self._kept_by(solver) is not None:
             local = self.train(models, label, ids, solver, work)
-            return MeanResult.of(local, models, label, weight, slots, keep=True, exact=self.exact)
+            how = {"keep": self.discrepancy, "exact": self.exact}
+            return MeanResult.of(local, models, label, weight, slots, **how)
         shards, rate = self._training(ids, "train"), solver.rate(self.rnd.t)
         call = work.on(models, label, shards, solver, rate)
         sums = self.engine.answer(SumCall(call, weight))
@@ -190,6 +202,10 @@ class SeedClients:
             steps=sums.steps,
             params=None,
         )
+
+    def _kept_by(self, solver: Solver) -> Kept | None:
+        """What a solver's clients have kept of earlier rounds, if they keep it."""
+        return self.kept if solver.keep == "client" else None
 
     def _training(self, ids: Tensor, purpose: str) -> Shards:
         """The training data of the clients, each as far as it gets this round."""

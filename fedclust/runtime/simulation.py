@@ -239,7 +239,7 @@ def check_state(algorithm: Algorithm) -> None:
 
 def models_per_client(algorithm: Algorithm) -> int:
     """How many models of every client the algorithm's State declares to keep, as `ClientModels`."""
-    return len(_of_clients(algorithm.State))
+    return len(_of_clients(algorithm.State)) + max(0, getattr(algorithm, "slots", 1) - 1)
 
 
 def _of_clients(state: Any) -> frozenset[str]:

@@ -15,7 +15,7 @@ import yaml
 
 from fedclust.commands.list import experiments
 from fedclust.config.about import KEY
-from fedclust.config.schema import keys
+from fedclust.config.schema import LIKE_SOLVER, keys
 from fedclust.config.tree import CONF, choices, describe, groups
 
 # groups whose files set other keys and have no options of their own
@@ -23,7 +23,7 @@ SETTINGS = ("case", "experiment")
 _NESTED = re.compile(r"(?:override\s+)?/(\w+)(?:@([\w.]+))?")
 _CHOICE = "a choice of the group [{group}]({group}.md)"
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_SOLVER = "fedclust.solver.Solver"
+_SOLVERS = ("fedclust.solver.Solver", LIKE_SOLVER)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _told_elsewhere(key: str, node: yaml.MappingNode, taken_over: Mapping[str, O
     for part in above.split(".") if above else ():
         inside = next(value for name, value in inside.value if name.value == part)
     targets = {name.value: value.value for name, value in inside.value}
-    if targets.get("_target_") == _SOLVER:
+    if targets.get("_target_") in _SOLVERS:
         return options("solver", "sgd")[last].comment
     return ""
 

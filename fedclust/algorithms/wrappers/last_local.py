@@ -116,7 +116,7 @@ class _Watched:
     def __init__(self, clients: Clients, rnd: Round) -> None:
         self._clients = clients
         self.layout, self.discrepancy = clients.layout, clients.discrepancy
-        self.exact, self.server = clients.exact, clients.server
+        self.exact, self.server, self.kept = clients.exact, clients.server, clients.kept
         self.at, self.init = clients.at, clients.init
         self.loss, self.example_losses = clients.loss, clients.example_losses
         self.grad, self.grad_sum, self.align = clients.grad, clients.grad_sum, clients.align

@@ -110,6 +110,8 @@ BY_HAND: Sequence[tuple[str, ...]] = (
     ("solver=adam", "solver.momentum=0.9"),
     ("solver=adam", "solver.beta1=1"),
     ("solver.clip_norm=0",),
+    ("solver.momentum=0", "solver.keep=client"),
+    ("solver=adam", "solver.keep=client", "algorithm=pfedme"),
     ("solver.clip_norm=1", "algorithm=scaffold"),
     ("solver.schedule=cosine",),
     ("solver.schedule=step", "solver.every=1000"),

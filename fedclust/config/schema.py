@@ -473,20 +473,30 @@ def resolve(config: DictConfig, extra: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: for a key that nothing reads, or one that is missing.
     """
-    try:
-        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        own = "ConfigError raised while resolving interpolation: "
-        raise ConfigError(str(error).partition("\n")[0].removeprefix(own)) from error
-    assert isinstance(plain, dict)
-    written = OmegaConf.to_container(config, resolve=False)
-    plain = _filled(written, plain, plain.get("solver"))
+    plain = values_of(config)
     resolved = {str(key): value for key, value in plain.items()}
     check_known(resolved)
     for key in SCHEMA:
         if key not in resolved:
             raise ConfigError(f"{key} is missing; `fedclust run --cfg job` shows all keys")
     return {**resolved, **extra}
+
+
+def values_of(config: DictConfig) -> dict[Any, Any]:
+    """The config as plain values, all interpolations replaced.
+
+    Raises:
+        ConfigError: for one that leads nowhere, or a value that is missing.
+    """
+    try:
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        own = "ConfigError raised while resolving interpolation: "
+        raise ConfigError(str(error).partition("\n")[0].removeprefix(own)) from error
+    written = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    filled: dict[Any, Any] = _filled(written, plain, plain.get("solver"))
+    return filled
 
 
 def _filled(written: Any, plain: Any, solver: Any) -> Any:

@@ -12,6 +12,7 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from fedclust.config.schema import LIKE_SOLVER
 from fedclust.config.tree import CONF, choices
 from fedclust.helpers.errors import ConfigError, counted
 from fedclust.helpers.files import harmless
@@ -165,8 +166,17 @@ def _references(node: Any) -> Iterator[str]:
     if isinstance(node, str):
         yield from _REFERENCE.findall(node)
     elif isinstance(node, Mapping | list):
+        if isinstance(node, Mapping) and node.get("_target_") == LIKE_SOLVER:
+            yield from (f"solver.{name}" for name in _solver_options() if name not in node)
         for below in node.values() if isinstance(node, Mapping) else node:
             yield from _references(below)
+
+
+@cache
+def _solver_options() -> frozenset[str]:
+    """What a solver that is like the run's takes over from it, where it does not name it itself."""
+    files = choices("solver", None).values()
+    return frozenset(key for file in files for key in yaml.safe_load(file.read_text()))
 
 
 def _closure(read: Iterable[str], plain: Mapping[Any, Any]) -> set[str]:

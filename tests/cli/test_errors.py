@@ -153,6 +153,7 @@ BAD = [
     (["algorithm=diffnorm", "cluster_metric=loss"], "loss is not allowed: diffnorm would not"),
     (["algorithm=local", "cluster_method=agglomerative"], "cluster_method=agglomerative"),
     (["algorithm=local", "common.aggregation=uniform"], "local would not read it; it is read by"),
+    (["algorithm=fedprox", "solver=adam", "solver.beta1=2"], "solver.beta1=2 is not allowed"),
     (["-m", "algorithm=fedavg,local", "num_clusters=2,3"], "fedavg, local would not read it"),
     (
         ["-m", "algorithm=fedavg,ifca", "algorithm.averaging=model,gradient"],

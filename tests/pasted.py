@@ -105,6 +105,28 @@ class LeNet5(nn.Module):
         return num_features
 
 
+class NormedMLP(nn.Module):
+    """A perceptron with batch normalisation and dropout."""
+
+    def __init__(self, features: int = 64, num_classes: int = 10, hidden: int = 32) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(features, hidden),
+            nn.BatchNorm1d(hidden),
+            nn.ReLU(),
+            nn.Dropout(0.2),
+            nn.Linear(hidden, hidden),
+            nn.BatchNorm1d(hidden, momentum=None),
+            nn.ReLU(),
+            nn.Dropout(0.2),
+            nn.Linear(hidden, num_classes),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+
 class VGG9(nn.Module):
     """VGG-9 as in federated learning repositories, with batch normalisation if asked for."""
 

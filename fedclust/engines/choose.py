@@ -89,7 +89,7 @@ def _engine(
     if name == "loop":
         return LoopEngine(model, pool)
     model = adopted(model, pool)
-    reason = obstacle(model, softmax=pool.task.softmax)
+    reason = obstacle(model, softmax=pool.task.softmax, device=pool.x.device.type)
     if name == "fused":
         require(not reason, "engine", name, f"{reason}; use engine=auto")
     if reason or name == "vmap":

@@ -187,6 +187,12 @@ class _InstanceNorm3d(_Normalising, nn.InstanceNorm3d):
     by_example = True
 
 
+def plain(layer: nn.Module) -> type[nn.Module]:
+    """The class that a layer had before it was exchanged."""
+    kind = type(layer)
+    return kind.__bases__[1] if issubclass(kind, (_Keyed, _Normalising)) else kind
+
+
 def exchange(module: nn.Module) -> Tape:
     """Exchange the layers of a module in place; what they will be handed."""
     tape, ours = Tape(), {kind.__bases__[1]: kind for kind in _KINDS}

@@ -18,10 +18,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from fedclust.models.exchanged import plain
 from fedclust.models.sequence import KNOWN, Reading, Shape
 
 _TRACED, _TRIED = 2, 3  # examples that a module is traced with, and those a reading is tried on
 _CLOSE = 1e-3  # of the largest number: more is not rounding
+_TAKEN = (*KNOWN, nn.BatchNorm1d, nn.BatchNorm2d)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -42,7 +44,7 @@ def read(module: nn.Module, in_shape: Shape) -> Reading:
     for name, part in module.named_modules():
         if any(getattr(part, hooks) for hooks in _HOOKS):
             raise UnreadableError(f"hooks of {_called(name, part)}")
-        if type(part) not in KNOWN and any(True for _ in part.parameters(recurse=False)):
+        if plain(part) not in _TAKEN and any(True for _ in part.parameters(recurse=False)):
             raise UnreadableError(_called(name, part))
     for name, value in module.named_parameters():
         if not value.requires_grad:
@@ -60,7 +62,7 @@ def read(module: nn.Module, in_shape: Shape) -> Reading:
 
 def _called(name: str, part: nn.Module) -> str:
     """A part of a module in words."""
-    kind = type(part).__name__.lstrip("_")  # exchanged layers begin so
+    kind = plain(part).__name__
     return f"{name} ({kind})" if name else kind
 
 
@@ -130,10 +132,11 @@ def _layer(node: fx.Node, part: nn.Module | None, after: Shape, before: Shape) -
         return nn.Flatten() if after == (before[0], math.prod(before[1:])) else None
     if isinstance(part, nn.LogSoftmax):
         return _log_softmax(part.dim, before)
-    if isinstance(part, nn.Dropout):
-        return nn.Dropout(part.p) if part.p else nn.Identity()
+    if part is not None and plain(part) is nn.Dropout:
+        p = float(part.p)  # type: ignore[arg-type]
+        return nn.Dropout(p) if p else nn.Identity()
     if part is not None:
-        return part if type(part) in (*KNOWN, nn.Identity) else None
+        return part if plain(part) in (*_TAKEN, nn.Identity) else None
     if node.target in _LOGS:
         dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
         return _log_softmax(dim, before)
@@ -225,7 +228,7 @@ class _Tracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module is one layer."""
-        return isinstance(m, nn.Dropout) or super().is_leaf_module(m, module_qualified_name)
+        return plain(m) in _TAKEN or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(
         self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

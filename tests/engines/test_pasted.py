@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
-from pasted import VGG9, DroppingCNN, FedAvgCNN, LeNet5
+from pasted import VGG9, DroppingCNN, FedAvgCNN, LeNet5, NormedMLP
 from torch import nn
 
 from fedclust.core.calls import GradCall, LossCall, PredictCall, TestCall, TrainCall
@@ -21,6 +21,8 @@ READ: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.LogSoftmax(dim=1)),
         (1, 8, 8),
     ),
+    "vgg9_bn": (VGG9(width=2, batch_norm=True), (3, 32, 32)),
+    "mlp_bn": (NormedMLP(), (1, 8, 8)),
     "dropout": (DroppingCNN(), (1, 8, 8)),
     "no_bias": (nn.Sequential(nn.Flatten(), nn.Linear(64, 10, bias=False)), (1, 8, 8)),
     "hidden_no_bias": (
@@ -33,7 +35,7 @@ READ: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 @pytest.mark.parametrize("name", READ)
 def test_auto_is_fused_and_equals_the_loop(name: str) -> None:
     module, shape = READ[name]
-    pool, shards, how = toy_pool(shape), ragged_shards((3, 7, 0, 1)), SOLVERS["everything"]
+    pool, shards, how = toy_pool(shape), ragged_shards((3, 7, 0, 12)), SOLVERS["everything"]
     fast, loop = (make_engine(engine, module, pool) for engine in ("auto", "loop"))
     assert (fast.name, fast.remark) == ("fused", "")
     assert fast.layout == loop.layout

@@ -19,6 +19,7 @@ from fedclust.core.pool import Pool
 from fedclust.engines.fused.heads import head_of
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.network import IMAGES_ONLY, Network
+from fedclust.engines.fused.normal import NORMS
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.training import targets
 from fedclust.engines.fused.weights import Field, Weight
@@ -30,7 +31,8 @@ _MOST = 256  # examples of a client; with more the pairs of examples cost more t
 
 def pays(network: Network, longest: int) -> bool:
     """Whether a network is dense, and clients of `longest` examples are small enough."""
-    return longest <= _MOST and not any(isinstance(layer, IMAGES_ONLY) for layer in network.layers)
+    other = (*IMAGES_ONLY, *NORMS)
+    return longest <= _MOST and not any(isinstance(layer, other) for layer in network.layers)
 
 
 class AlignRule:

@@ -173,6 +173,8 @@ class Chunk:
         rows, width = batches.rows[step], batches.width[step]
         clock, frame = self.models.clock, self._layers.frame(rows, width)
         clock.step = step
+        if self.models.network.normalises:
+            clock.sizes = batches.known[:rows, step].tolist()
         clock.example = None if batches.ordered else first_of(batches.example[step], rows, width)
         label, share = (first_of(x[step], rows, width) for x in (batches.label, batches.share))
         head = head_of(batches.pool.task)

@@ -44,10 +44,13 @@ class Clock:
         step: the local step that dropout masks are drawn for, None for the model without dropout.
         example: [R, B] int64 the batch's examples, counted through all rows of the chunk; None
             where every batch is a row's first examples.
+        sizes: real examples of every row's batch, for layers that normalise it; None outside
+            training.
     """
 
     step: int | None = None
     example: Tensor | None = None
+    sizes: list[int] | None = None
 
 
 class Chain:

@@ -82,7 +82,7 @@ class FusedEngine(Computing[Runnable]):
         precision: str = "highest",
     ) -> None:
         model = adopted(model, pool)
-        reason = obstacle(model, softmax=pool.task.softmax)
+        reason = obstacle(model, softmax=pool.task.softmax, device=pool.x.device.type)
         require(not reason, "engine", "fused", f"{reason}; use engine=auto")
         require(
             max_rows is None or max_rows >= 1, "max_rows", max_rows, "at least 1, or null to choose"
@@ -188,6 +188,7 @@ class FusedEngine(Computing[Runnable]):
             own = call.take(rows, int(count[some].max()))
             part = known.work if known.work is None else known.work[some]
             order = schedule(own.shards, solver, replace(own.shards, count=count[some], work=part))
+            order.check_batches(lone=self.model.lone)
             chunk = chunks.of(len(rows), plan.rule, *sorted(plan.frozen))
             task = Task(
                 call=own,

@@ -24,6 +24,7 @@ from fedclust.engines.fused.native import convolution
 from fedclust.engines.fused.native.convolution import BlockStep
 from fedclust.engines.fused.native.geometry import Block
 from fedclust.engines.fused.network import WEIGHTED, Network
+from fedclust.engines.fused.normal import NORMS, STATISTICS, NormStep
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.span import Span, SpanStep
@@ -182,6 +183,8 @@ class Layers:
             return self._weighted_step(at, layer, low, high, batch)
         if isinstance(layer, nn.MaxPool2d):
             return PoolStep(layer)
+        if isinstance(layer, NORMS):
+            return self._norm_step(at, layer, low, high, batch)
         if isinstance(layer, nn.LocalResponseNorm):
             return ResponseNormStep(layer, self.network.shapes[at][0], self.key.device)
         if isinstance(layer, nn.ZeroPad2d):
@@ -221,6 +224,27 @@ class Layers:
     def _block_room(self, at: int, name: str, *shape: int) -> Tensor:
         """A buffer of a block, or of all where it keeps nothing for later."""
         return self._buffers(name if name == "scratch" else f"{at}.{name}", *shape)
+
+    def _norm_step(
+        self, at: int, layer: nn.BatchNorm1d | nn.BatchNorm2d, low: int, high: int, batch: int
+    ) -> Step:
+        known, (channels, *sides) = self.parameters.weights, self.network.shapes[at]
+        names = [name for name in ("weight", "bias", *STATISTICS) if f"{at}.{name}" in known]
+
+        def room(name: str) -> Tensor:  # channels last, as convolutions give images
+            some = self._buffers(f"{at}.{low}.{name}", high - low, batch, *sides, channels)
+            return some.movedim(-1, 2)
+
+        return NormStep(
+            layer,
+            {name: known[f"{at}.{name}"].rows(low, high) for name in names},
+            frozenset(name for name in names if f"{at}.{name}" in self.parameters.still),
+            self.rule,
+            self.clock,
+            low,
+            room("out"),
+            room("back"),
+        )
 
     def _weighted_step(
         self, at: int, layer: nn.Linear | nn.Conv2d, low: int, high: int, batch: int
@@ -271,10 +295,10 @@ class StackedModels:
         weights = {
             name: Weight(value=field.empty(rows, device))
             if rule is None
-            else replace(rule.weight(field, rows, device), frozen=name in frozen)
+            else replace(rule.weight(field, rows, device), frozen=name in frozen or not field.moves)
             for name, field in network.fields.items()
         }
-        self.parameters = Parameters(network.fields, weights)
+        self.parameters = Parameters(network.fields, weights, frozen)
         self.buffers = Buffers(device)
         self.key = torch.zeros(rows, dtype=torch.int64, device=device)
         self.clock = Clock()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from fedclust.engines.fused.normal import NORMS, STATISTICS
 from fedclust.engines.fused.weights import Field
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.foreign import Runnable
@@ -17,15 +18,16 @@ from fedclust.models.sequence import KNOWN
 
 WEIGHTED = (nn.Linear, nn.Conv2d)
 _IN_PLACE = (nn.ReLU, nn.Dropout)
-IMAGES_ONLY = (nn.Conv2d, nn.MaxPool2d, nn.LocalResponseNorm, nn.ZeroPad2d)
+IMAGES_ONLY = (nn.Conv2d, nn.MaxPool2d, nn.LocalResponseNorm, nn.ZeroPad2d, nn.BatchNorm2d)
 
 
-def obstacle(model: Runnable, *, softmax: bool = True) -> str:
+def obstacle(model: Runnable, *, softmax: bool = True, device: str = "cpu") -> str:
     """Why the fused engine cannot run a model, in words; empty where it can.
 
     Args:
         model: the architecture.
         softmax: whether the loss is the plain cross entropy of a softmax.
+        device: the kind of device that is to run it.
     """
     try:
         reading = model.reading()
@@ -39,7 +41,11 @@ def obstacle(model: Runnable, *, softmax: bool = True) -> str:
         name = f"layer {own} ({type(layer).__name__})"
         flat = flat or isinstance(layer, nn.Flatten)
         weighted = weighted or isinstance(layer, WEIGHTED)
-        if type(layer) not in KNOWN:
+        if isinstance(layer, NORMS):
+            kept = [f"{reading.owners[number]}.{part}" for part in STATISTICS]
+            if device != "cpu" or not set(kept) <= set(layout(model).buffers):
+                return f"the fused engine does not know {name} here"
+        elif type(layer) not in KNOWN:
             return f"the fused engine does not know {name}"
         if isinstance(layer, _IN_PLACE) and not weighted:
             return f"the fused engine needs a layer with parameters before {name}"
@@ -80,10 +86,14 @@ class Network:
         reading, where = model.reading(), layout(model)
         fields = {}
         for number, (owner, layer) in enumerate(zip(reading.owners, reading.layers, strict=True)):
-            for name, value in layer.named_parameters():
+            parameters = dict(layer.named_parameters())
+            for name, value in {**parameters, **dict(layer.named_buffers())}.items():
                 own = f"{owner}.{name}"
                 fields[f"{number}.{name}"] = Field(
-                    offset=where[own].start, shape=tuple(value.shape), l2=model.l2.get(own, 0.0)
+                    offset=where[own].start,
+                    shape=tuple(value.shape),
+                    l2=model.l2.get(own, 0.0),
+                    moves=name in parameters,
                 )
         size = where.num_params
         return cls(reading.layers, reading.shapes, reading.places, fields, size, softmax)
@@ -107,6 +117,11 @@ class Network:
                     )
                 names.add(name)
         return frozenset(names)
+
+    @property
+    def normalises(self) -> bool:
+        """Whether a layer looks at a batch as a whole."""
+        return any(isinstance(layer, NORMS) for layer in self.layers)
 
     @property
     def widest(self) -> int:

@@ -50,6 +50,7 @@ class Batches:
         key: [R] int64 randomness of the rows.
         label: [S, R, B, 1] int64 classes, or targets [S, R, B, T].
         size: [R, S] int64 examples of every batch.
+        known: the same in the host's memory.
         share: [S, R, B, 1] weight of every example in the loss of its batch, 0 in padding; times
             the row's own learning rate, where it has one.
         weighted: whether these differ within a batch.
@@ -67,6 +68,7 @@ class Batches:
     key: Tensor
     label: Tensor
     size: Tensor
+    known: Tensor
     share: Tensor
     weighted: bool
     steps: Tensor
@@ -118,6 +120,7 @@ class Batches:
             key=shards.key,
             label=label if label.dim() == 4 else label.unsqueeze(3),
             size=plan.size,
+            known=known,
             share=share.unsqueeze(3),
             weighted=weight is not None or call.rates is not None,
             steps=plan.steps,

@@ -58,11 +58,13 @@ class Field:
         offset: first column in [.., P].
         shape: shape of the parameter.
         l2: c of the model's penalty c * sum(w^2).
+        moves: whether gradients move it; statistics are no parameters.
     """
 
     offset: int
     shape: tuple[int, ...]
     l2: float = 0.0
+    moves: bool = True
 
     @property
     def size(self) -> int:
@@ -112,11 +114,17 @@ class Parameters:
         weights: room for each, by the same names.
 
     Attributes:
+        still: names of those that training leaves as they are.
         count: [R] float32 local steps of the rows, for rules that look at them.
     """
 
-    def __init__(self, fields: Mapping[str, Field], weights: Mapping[str, Weight]) -> None:
-        self._fields, self.weights = fields, weights
+    def __init__(
+        self,
+        fields: Mapping[str, Field],
+        weights: Mapping[str, Weight],
+        still: frozenset[str] = frozenset(),
+    ) -> None:
+        self._fields, self.weights, self.still = fields, weights, still
         self._size = sum(field.size for field in fields.values())
         value = next(iter(weights.values())).value
         self.count = value.new_zeros(len(value))

@@ -1,0 +1,132 @@
+"""Batch normalisation of rows, each by the statistics of its own real examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from fedclust.engines.fused.dense import Clock
+from fedclust.engines.fused.rules import Rule
+from fedclust.engines.fused.weights import Weight
+
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+_NATIVE = torch.ops.aten.native_batch_norm.out
+_BACK = torch.ops.aten.native_batch_norm_backward.default
+
+
+class NormStep:
+    """Row by row, by PyTorch's own kernels: by the statistics of a batch in training, by the
+    running ones elsewhere.
+
+    Args:
+        layer: its options.
+        weights: of every row by name, scale and shift [R, 1, C] where there are any, and
+            statistics.
+        held: names of the statistics that stay as they are in training.
+        rule: what becomes of gradients; None for forward only.
+        clock: tells whether there is training, and how many examples are real.
+        low: number of the first row among all of the chunk.
+        out: room for the output, as the input lies.
+        back: room for the gradient of the input, likewise.
+    """
+
+    def __init__(
+        self,
+        layer: nn.BatchNorm1d | nn.BatchNorm2d,
+        weights: Mapping[str, Weight],
+        held: frozenset[str],
+        rule: Rule | None,
+        clock: Clock,
+        low: int,
+        out: Tensor,
+        back: Tensor,
+    ) -> None:
+        self.eps, self.momentum = layer.eps, layer.momentum
+        self.weights, self.held, self.rule = weights, held, rule
+        self.clock, self.low, self.out, self.back = clock, low, out, back
+        rows, channels = len(out), layer.num_features
+        self.mean, self.scale = out.new_empty(2, rows, channels)  # of the batches
+        self.change = out.new_empty(2, rows, 1, channels)  # gradients of scale and shift
+        self.sizes: list[int] = []
+
+    def _of(self, name: str, row: int) -> Tensor | None:
+        """A parameter of a row or its statistics, [C]."""
+        return self.weights[name].value[row, 0] if name in self.weights else None
+
+    def _running(self, row: int) -> list[Tensor]:
+        """The running mean and variance of a row; copies, where they stay as they are."""
+        parts = [self.weights[name].value[row, 0] for name in STATISTICS[:2]]
+        held = [self.training and name in self.held for name in STATISTICS[:2]]
+        return [x.clone() if still else x for x, still in zip(parts, held, strict=True)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        rows, batch = self.out.shape[:2]
+        self.x, self.training = x, self.clock.sizes is not None
+        sizes = self.clock.sizes
+        self.sizes = [batch] * rows if sizes is None else sizes[self.low : self.low + rows]
+        for row, size in enumerate(self.sizes):
+            where = slice(0, size)
+            kept = [part[row] if self.training else part.new_empty(0) for part in self._saved]
+            _NATIVE(
+                _last(x[row, where]),
+                self._of("weight", row),
+                self._of("bias", row),
+                *self._running(row),
+                self.training,
+                self._factor(row),
+                self.eps,
+                out=self.out[row, where],
+                save_mean=kept[0],
+                save_invstd=kept[1],
+            )
+            self.out[row, size:] = 0
+        return self.out
+
+    @property
+    def _saved(self) -> tuple[Tensor, Tensor]:
+        return self.mean, self.scale
+
+    def _factor(self, row: int) -> float:
+        """What the statistics of a batch weigh in the running ones, and that there was a batch."""
+        count = self.weights["num_batches_tracked"].value
+        if not self.training:
+            return 0.0
+        if "num_batches_tracked" not in self.held:
+            count[row].round_().add_(1)
+        return 1 / float(count[row]) if self.momentum is None else self.momentum
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.rule is not None
+        affine = "weight" in self.weights
+        for row, size in enumerate(self.sizes):
+            where = slice(0, size)
+            back, *change = _BACK(
+                _last(delta[row, where]),
+                _last(self.x[row, where]),
+                self._of("weight", row),
+                *((None, None) if self.training else self._running(row)),
+                self.mean[row] if self.training else None,
+                self.scale[row] if self.training else None,
+                self.training,
+                self.eps,
+                [True, affine, affine],
+            )
+            self.back[row, where], self.back[row, size:] = back, 0
+            if affine:
+                self.change[0, row, 0], self.change[1, row, 0] = change
+        for name, change in zip(("weight", "bias"), self.change, strict=True):
+            if affine and not self.weights[name].frozen:
+                self.rule.whole(self.weights[name], change)
+        return self.back
+
+
+def _last(x: Tensor) -> Tensor:
+    """x [B, C, H, W] with channels last, as the room for the output lies: the kernels look at one
+    order only.
+    """
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()

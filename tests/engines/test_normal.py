@@ -1,0 +1,131 @@
+"""Batch normalisation in the fused engine: what the loop computes, by each row's own examples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
+from torch import nn
+
+from fedclust.core.calls import AlignCall, GradCall, LossCall, SumCall, TestCall, TrainCall
+from fedclust.engines.fused import FusedEngine, layers
+from fedclust.engines.loop import LoopEngine
+from fedclust.helpers.errors import ConfigError
+
+SHAPE, COUNTS = (2, 6, 6), (3, 7, 0, 12)
+CLOSE = {"rtol": 1e-3, "atol": 5e-4}  # the deviation of two examples can be small
+
+
+def images(**options: object) -> nn.Module:
+    """Behind a convolution, with a ReLU and a maximum, and behind a dense layer."""
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4, **options),  # type: ignore[arg-type]
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 5, 2, bias=False),
+        nn.BatchNorm2d(5, **options),  # type: ignore[arg-type]
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(20, 8),
+        nn.BatchNorm1d(8, **options),  # type: ignore[arg-type]
+        nn.ReLU(),
+        nn.Linear(8, 10),
+    )
+
+
+NETWORKS = {
+    "plain": images(),
+    "cumulative": images(momentum=None),
+    "no_affine": images(affine=False, eps=1e-2),
+    "first": nn.Sequential(nn.BatchNorm2d(2), nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(48, 10)),
+}
+
+
+@pytest.fixture(params=["compiled", "row by row"])
+def _images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param != "compiled":
+        monkeypatch.setattr(layers, "convolving", lambda *_: request.param)
+
+
+def both(name: str) -> tuple[LoopEngine, FusedEngine]:
+    pool = toy_pool(SHAPE)
+    return LoopEngine(NETWORKS[name], pool), FusedEngine(NETWORKS[name], pool)
+
+
+@pytest.mark.usefixtures("_images")
+@pytest.mark.parametrize("solver", ["sgd", "everything"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_training_equals_the_loop(name: str, solver: str) -> None:
+    loop, fused = both(name)
+    shards, how = ragged_shards(COUNTS), SOLVERS[solver]
+    models, label = starts(loop), labels(len(shards))
+    models[:, loop.layout[loop.layout.buffers[0]]] = 0.1
+    slots = 0.01 * torch.ones_like(models) if how.momentum else None
+    call = TrainCall(models, label, shards, how, how.lr, slots=slots)
+    want, got = loop.answer(call), fused.answer(call)
+    inside = loop.layout.trained
+    assert inside is not None
+    assert bool((want.params != models[label])[[0, 1, 3]][:, ~inside].any(1).all())
+    torch.testing.assert_close(got.params, want.params, **CLOSE)
+    torch.testing.assert_close(got.loss, want.loss, **CLOSE)
+    assert (got.slots is None) == (want.slots is None)
+    if got.slots is not None and want.slots is not None:
+        torch.testing.assert_close(got.slots, want.slots, **CLOSE)
+    sums, expected = (engine.answer(SumCall(call, None)) for engine in (fused, loop))
+    torch.testing.assert_close(sums.params.float(), expected.params, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_reading_is_by_the_running_statistics(name: str) -> None:
+    loop, fused = both(name)
+    shards, models = ragged_shards(COUNTS), starts(loop)
+    for buffer in loop.layout.buffers:
+        models[:, loop.layout[buffer]] += torch.rand(models[:, loop.layout[buffer]].shape)
+    label = labels(len(shards))
+    for call in (LossCall(models, shards), GradCall(models, label, shards)):
+        torch.testing.assert_close(fused.answer(call), loop.answer(call), **CLOSE)
+    directions = torch.randn_like(models) * loop.layout.trained
+    aligned = [engine.answer(AlignCall(models, directions, shards)) for engine in (fused, loop)]
+    torch.testing.assert_close(aligned[0].inner, aligned[1].inner, rtol=1e-3, atol=1e-4)
+    one, other = (engine.answer(TestCall(models, label, shards)) for engine in (fused, loop))
+    torch.testing.assert_close(one.loss_sum, other.loss_sum, **CLOSE)
+
+
+def test_what_is_frozen_stays() -> None:
+    loop, fused = both("plain")
+    shards, how = ragged_shards(COUNTS), SOLVERS["momentum"]
+    names = ("module.1.running_var", "module.5.num_batches_tracked", "module.9.weight")
+    mask = loop.layout.mask(names)
+    models, label = starts(loop), labels(len(shards))
+    call = TrainCall(models, label, shards, how, how.lr, frozen=mask)
+    want, got = loop.answer(call), fused.answer(call)
+    assert torch.equal(got.params[:, mask], models[label][:, mask])
+    torch.testing.assert_close(got.params, want.params, **CLOSE)
+
+
+def test_a_row_that_diverges_is_alone() -> None:
+    _, fused = both("plain")
+    shards, how = ragged_shards(COUNTS).take(torch.tensor([3, 1])), SOLVERS["sgd"]
+    models = starts(fused, 2)
+    alone = fused.answer(
+        TrainCall(models[:1], torch.tensor([0]), shards.take(torch.tensor([1])), how, 0.1)
+    )
+    models[1] = torch.nan
+    call = TrainCall(models, torch.tensor([1, 0]), shards, how, 0.1)
+    got = fused.answer(call)
+    torch.testing.assert_close(got.params[1], alone.params[0], **CLOSE)
+    assert bool(got.params[0].isnan().any())
+
+
+def test_a_batch_of_one_example_is_refused_and_so_is_a_graphics_card() -> None:
+    _, fused = both("plain")
+    shards = ragged_shards((6,))  # of which a batch of five leaves one
+    call = TrainCall(starts(fused, 1), torch.tensor([0]), shards, SOLVERS["sgd"], 0.1)
+    with pytest.raises(ConfigError, match=r"^solver\.batch_size=5 is not allowed"):
+        fused.answer(call)
+    fused.answer(replace(call, solver=replace(SOLVERS["sgd"], batch_size=3)))
+    assert "0 (Conv2d)" not in FusedEngine.obstacle(fused.model)
+    assert not FusedEngine.obstacle(fused.model)

@@ -22,7 +22,7 @@ from fedclust.launch.sweep import methods as methods_of
 # read only where a part of the job refers to them; the others are read in every job
 SHARED = ("num_clusters", "solver", "cluster_metric", "cluster_method", "common")
 PARTS = ("algorithm", "scenario", "partition", "dataset", "model")
-_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+_REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)\}")
 _NAMED = 4  # methods that a line names
 
 

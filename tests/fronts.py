@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedclust.core.attack import Attack
 from fedclust.core.server import Aggregation, Server
 from fedclust.core.types import Round
 from fedclust.core.verbs import Engine
@@ -28,6 +29,7 @@ class Front:
     engine: Engine
     discrepancy: bool = False
     aggregation: Aggregation | None = None
+    attack: Attack | None = None
 
     @property
     def layout(self) -> Layout:
@@ -35,7 +37,9 @@ class Front:
 
     def at(self, rnd: Round) -> SeedClients:
         server = Server(self.aggregation)
-        return SeedClients(self.engine, rnd, self.discrepancy, server=server)
+        clients = SeedClients(self.engine, rnd, self.discrepancy, server=server)
+        clients.attack = self.attack
+        return clients
 
     def init(self, stream: Stream, k: int) -> Tensor:
         return torch.stack([self.engine.init(stream.fold(j)) for j in range(k)])

@@ -20,7 +20,7 @@ LINES = (
     ("config",),
     (
         *("engines", "algorithms", "cluster_metrics", "cluster_methods", "datasets", "partitions"),
-        *("scenarios", "metrics", "trackers", "tasks", "servers", "aggregations"),
+        *("scenarios", "metrics", "trackers", "tasks", "servers", "aggregations", "attacks"),
     ),
     # what configs and own methods import by these names stands in core
     ("types", "verbs", "solver"),

@@ -16,11 +16,12 @@ from fedclust.algorithms.wrappers.keeping import keeping
 from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
-from fedclust.config.schema import MEAN, PLAIN_MEAN, check_keys, objective_of, seed_list
+from fedclust.config.schema import MEAN, NO_ATTACK, PLAIN_MEAN, check_keys, objective_of, seed_list
 from fedclust.config.scores import measures
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
 from fedclust.core import federation
+from fedclust.core.attack import Attack, under_attack
 from fedclust.core.solver import solvers_of
 from fedclust.core.task import Classification, Score, Task
 from fedclust.core.types import Dataset, Federation, Pool
@@ -64,12 +65,15 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         allowed = f"mean, since {name} does not replace models by means of the participants'"
         given = type(aggregation).__name__
         require(averages, "aggregation", given, allowed)
+    attack = None
+    if config["attack"] != NO_ATTACK:
+        attack = objects.make(config["attack"], "attack")
     document_scores(task)
-    check_suits(task, algorithm=algorithm, scenario=scenario, partition=partition)
+    check_suits(task, attack=attack, algorithm=algorithm, scenario=scenario, partition=partition)
     scores = measures(config, objects, task)
     meaning(objective_of(config), "objective")  # now that a method's own metrics are known
     if like is None:
-        engine, federations = _computing(config, partition, objects, task)
+        engine, federations = _computing(config, partition, objects, task, attack)
     else:
         engine, federations = like.engine, like.federations
     _check_objective(config, federations, task)
@@ -77,6 +81,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     return Job(
         algorithm=keeping(algorithm),
         aggregation=aggregation,
+        attack=attack,
         scenario=scenario,
         tracker=tracker,
         engine=engine,
@@ -193,7 +198,11 @@ def _references(node: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _computing(
-    config: Mapping[str, Any], partition: Partition, objects: Objects, task: Task
+    config: Mapping[str, Any],
+    partition: Partition,
+    objects: Objects,
+    task: Task,
+    attack: Attack | None,
 ) -> tuple[Engine, Mapping[int, Federation]]:
     """The engine, and the data of every seed on its device."""
     objects.check(config["model"], "model")
@@ -203,7 +212,7 @@ def _computing(
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
     device = choose_device(config["device"], ranks.local_rank)
-    federations = _federations(config, dataset, partition, device, task, objects)
+    federations = _federations(config, dataset, partition, device, task, objects, attack)
     pool = next(iter(federations.values())).pool
     outputs = task.width(pool.num_classes)
     made_for = {"in_shape": pool.shape, "num_classes": outputs, "vocabulary": pool.vocabulary}
@@ -215,7 +224,8 @@ def _computing(
 
 
 def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int, Federation]:
-    """The data of every seed as a job would have them, on the CPU and without its other parts.
+    """The data of every seed as a job without hostile clients would have them, on the CPU and
+    without its other parts.
 
     Args:
         config, user_dir: as for `build`.
@@ -237,12 +247,14 @@ def _federations(
     device: torch.device,
     task: Task,
     objects: Objects,
+    attack: Attack | None = None,
 ) -> dict[int, Federation]:
     """The data of every seed, seen through a network if so asked, with the digests of what else
     decides results.
     """
     seeds = seed_list(config["seeds"])
-    federations = federate(dataset, partition, seeds, device, config["validation"], task)
+    held_out = config["validation"]
+    federations = federate(dataset, partition, seeds, device, held_out, task, attack)
     seen = pool = federations[seeds[0]].pool
     if (node := config.get("features")) is not None:
         from fedclust.datasets.features import Features  # few jobs need it
@@ -334,6 +346,7 @@ def federate(
     device: torch.device,
     validation: float = 0.0,
     task: Task | None = None,
+    attack: Attack | None = None,
 ) -> dict[int, Federation]:
     """The federation of every seed on the device, all on one pool.
 
@@ -344,6 +357,7 @@ def federate(
         device: where the data go.
         validation: part of each client's training examples that is for validation.
         task: what is predicted; None for classification.
+        attack: what hostile clients do; None without them.
     """
     fitted, dataset = (Classification() if task is None else task).fit(dataset)
     pool = replace(partition.pool(dataset), task=fitted)
@@ -356,6 +370,8 @@ def federate(
     }
     if dataset.fit is not None:
         federations = dataset.fit(dataset, federations)
+    if attack is not None:
+        federations = under_attack(federations, attack)
     on_device = federations[seeds[0]].pool.to(device)
     return {seed: _moved(fed, on_device) for seed, fed in federations.items()}
 
@@ -364,6 +380,8 @@ def _moved(fed: Federation, pool: Pool) -> Federation:
     """The federation on the device of a pool."""
     device = pool.x.device
     splits: dict[str, Any] = {name: split.to(device) for name, split in fed.splits.items()}
+    if fed.hostile is not None:
+        splits["hostile"] = fed.hostile.to(device)
     return replace(fed, pool=pool, group=fed.group.to(device), **splits)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fedclust.core.attack import Attack
 from fedclust.core.server import Aggregation
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Algorithm, Engine, Scenario
@@ -27,6 +28,7 @@ class Job:
         discrepancy: whether it is recorded how far participants' models lie from their mean.
         scores: of predictions, at the end and every `score_every` rounds.
         aggregation: the mean of updates; None for the plain one.
+        attack: what hostile clients do; None without them.
         predictions: whether those of the end are kept.
         checkpoint_seconds: least time between two checkpoints; 0 saves every round.
         versions: what computed this, for versions.json.
@@ -46,6 +48,7 @@ class Job:
     score_every: int | None = None
     predictions: bool = False
     aggregation: Aggregation | None = None
+    attack: Attack | None = None
 
     @property
     def seeds(self) -> list[int]:

@@ -47,6 +47,7 @@ CLASSIFICATION = {
 
 
 MEAN = {"_target_": "fedclust.servers.Mean"}
+NO_ATTACK = {"_target_": "fedclust.attacks.NoAttack"}
 PLAIN_MEAN = {"_target_": "fedclust.aggregations.Mean"}
 
 
@@ -284,6 +285,7 @@ class RunConfig:
         Check("a list of names or patterns, as in frozen=[layer1.*]", _is_texts),
         unhashed=[],
     )
+    attack: Any = key(MISSING, "setting", "what hostile clients do", unhashed=NO_ATTACK)
     task: Any = key(
         MISSING, "setting", "what is predicted, and by what it is judged", unhashed=CLASSIFICATION
     )

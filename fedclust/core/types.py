@@ -136,6 +136,7 @@ class Federation:
             without them, and in all that an algorithm sees.
         names: of features, classes, clients and groups, where the data have some.
         remarks: what a reader of the results must know of the data, one line each.
+        hostile: [M] bool, who attacks, which no algorithm looks at; None where nobody does.
     """
 
     pool: Pool
@@ -145,11 +146,18 @@ class Federation:
     validation: Split | None = None
     names: Names = field(default_factory=Names)
     remarks: tuple[str, ...] = ()
+    hostile: Tensor | None = None
 
     @property
     def num_clients(self) -> int:
         """M."""
         return len(self.group)
+
+    @property
+    def tested(self) -> Tensor:
+        """[M] bool, honest clients with test examples."""
+        there = self.test.count > 0
+        return there if self.hostile is None else there & ~self.hostile
 
     @property
     def splits(self) -> dict[str, Split]:

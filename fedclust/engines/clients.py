@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fedclust.core.attack import Attack, any_hostile, forged
 from fedclust.core.calls import (
     PLAIN,
     AlignCall,
@@ -29,7 +30,7 @@ from fedclust.core.solver import Solver
 from fedclust.core.types import Evaluation, Predictions, Round, Served, Split
 from fedclust.core.verbs import Engine
 from fedclust.helpers.errors import DivergedError
-from fedclust.helpers.ops import mean_of
+from fedclust.helpers.ops import cluster_sum, mean_of
 from fedclust.helpers.rng import Stream, permutations
 from fedclust.models.params import Layout
 
@@ -105,6 +106,7 @@ class SeedClients:
         passes: counts what `loss`, `grad` and `align` are asked for.
         losses: what was computed last, handed on from round to round.
         server, kept: see `fedclust.core.verbs.Clients`.
+        attack: what hostile clients do; None where there are none.
     """
 
     engine: Engine
@@ -114,6 +116,7 @@ class SeedClients:
     losses: LastLosses = field(default_factory=LastLosses, repr=False)
     server: Server = field(default_factory=Server, repr=False)
     kept: Kept | None = field(default=None, repr=False)
+    attack: Attack | None = None
     _batch: tuple[Tensor, int, Shards] | None = field(default=None, repr=False)
 
     @property
@@ -150,6 +153,7 @@ class SeedClients:
             DivergedError: naming the first client whose loss is not finite.
         """
         shards, kept, own = self._training(ids, purpose), self._kept_by(solver), None
+        group = label
         if kept is not None:
             own = kept.of(purpose, ids)
             width = solver.law.width(self.layout.num_params)
@@ -165,7 +169,17 @@ class SeedClients:
             most = int(result.steps.max()) if len(ids) else 0
             result = replace(result, step_loss=result.step_loss[:, :most])
         _check_finite(result.loss, "training", ids, self.rnd)
+        # what is adapted by its client before use is sent to nobody
+        if purpose != "finetune" and any_hostile(self.attack, ids, self.rnd):
+            start, moves = models[label], result.params - models[label]
+            sent = self._sent(moves, group, ids)
+            params = result.params.where(sent == moves, start + sent)  # to the bit where honest
+            result = replace(result, params=params)
         return result
+
+    def _sent(self, moves: Tensor, label: Tensor, ids: Tensor) -> Tensor:
+        """The updates [C, P] that the clients send."""
+        return forged(self.attack, moves, label, ids, self.rnd, self.layout.num_trained)
 
     def train_mean(
         self,
@@ -182,7 +196,8 @@ class SeedClients:
             DivergedError: naming the first client whose loss is not finite.
         """
         slots, work = work.slots, replace(work, each_step=False)
-        if self.discrepancy or self._kept_by(solver) is not None:
+        alone = self.discrepancy or self._kept_by(solver) is not None
+        if alone or any_hostile(self.attack, ids, self.rnd):
             local = self.train(models, label, ids, solver, work)
             how = {"keep": self.discrepancy, "exact": self.exact}
             return MeanResult.of(local, models, label, weight, slots, **how)
@@ -235,7 +250,10 @@ class SeedClients:
     ) -> Tensor:
         """Gradient of the mean training loss of models[label[i]] for client i, [C, P]."""
         self.passes.backward += len(ids)
-        return self.engine.answer(GradCall(models, label, self._read(ids, "grad", batch_size)))
+        found = self.engine.answer(GradCall(models, label, self._read(ids, "grad", batch_size)))
+        # an update is a step against the gradient
+        hostile = any_hostile(self.attack, ids, self.rnd)
+        return -self._sent(-found, label, ids) if hostile else found
 
     def grad_sum(
         self,
@@ -246,6 +264,9 @@ class SeedClients:
         weight: Tensor | None = None,
     ) -> Tensor:
         """Sum of the gradients of every model's clients, [K, P]."""
+        if any_hostile(self.attack, ids, self.rnd):
+            found = self.grad(models, label, ids, batch_size)
+            return cluster_sum(found, label, len(models), weight)
         self.passes.backward += len(ids)
         call = GradCall(models, label, self._read(ids, "grad", batch_size))
         return self.engine.answer(GradSumCall(call, weight)).total.to(models.dtype)
@@ -278,13 +299,13 @@ class SeedClients:
         return self._batch[2]
 
     def evaluate(self, served: Served, *, must_be_finite: bool = True) -> Evaluation:
-        """Test results of what is served, for every client that has a label and test data.
+        """Test results of what is served, for every honest client that has a label and test data.
 
         Raises:
             DivergedError: naming the first client whose loss is not finite, where it must be.
         """
         fed = self.rnd.fed
-        ids = ((served.label >= 0) & (fed.test.count > 0)).nonzero().squeeze(1)
+        ids = ((served.label >= 0) & fed.tested).nonzero().squeeze(1)
         shards = shards_of(fed.test, ids, self.rnd, "evaluate")
         weight = None if served.weight is None else served.weight[ids]
         result = self.engine.answer(TestCall(served.models, served.label[ids], shards, weight))
@@ -302,7 +323,7 @@ class SeedClients:
     def predict(self, served: Served) -> Predictions:
         """What is said of the test examples of every client that has a label."""
         fed, task = self.rnd.fed, self.rnd.fed.pool.task
-        ids = ((served.label >= 0) & (fed.test.count > 0)).nonzero().squeeze(1)
+        ids = ((served.label >= 0) & fed.tested).nonzero().squeeze(1)
         longest = int(fed.test.count.max()) if len(fed.test.count) else 0
         parts = []
         each = max(1, _OUTPUTS // max(1, longest * fed.pool.width))

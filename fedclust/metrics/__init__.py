@@ -64,6 +64,11 @@ METRICS: dict[str, Meaning] = {
     "purity": Meaning(
         "clients in the commonest group of their cluster / clients", "fraction", "higher"
     ),
+    "attackers_apart": Meaning(
+        "hostile clients whose cluster holds no honest one / hostile clients that are served",
+        "fraction",
+        "neither",
+    ),
     "ari": Meaning("adjusted Rand index of labels and groups", "", "higher"),
     "nmi": Meaning(
         "mutual information of labels and groups, normalised by their mean entropy", "", "higher"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedclust.core.federation import concept_shares
@@ -21,13 +22,15 @@ OF_GROUPS = ("purity", "ari", "nmi", "matched_accuracy")  # absent without true 
 def recovery(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
     """Purity, ARI, NMI and matched accuracy of the labels against the groups.
 
-    Only clients with a group and a label count; without any such client all four are absent. A
-    method that gives every client its own model is treated like any other: its purity is 1, its ARI
-    0.
+    Only honest clients with a group and a label count; without any such client all four are absent.
+    A method that gives every client its own model is treated like any other: its purity is 1, its
+    ARI 0.
     """
     label = evaluation.served.label.cpu().numpy()
     group = rnd.fed.group.cpu().numpy()
     known = (label >= 0) & (group >= 0)
+    if rnd.fed.hostile is not None:
+        known &= ~rnd.fed.hostile.cpu().numpy()
     if not known.any():
         return {}
     return dict(_scores(label[known].tobytes(), group[known].tobytes()))
@@ -99,6 +102,20 @@ def _matched(table: NDArray[np.int64]) -> float:
 
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum())
+
+
+def apart(evaluation: Evaluation, rnd: Round) -> dict[str, float]:
+    """Of the hostile clients with a label, those whose cluster holds no honest one; absent without
+    hostile clients.
+    """
+    if rnd.fed.hostile is None:
+        return {}
+    label, hostile = evaluation.served.label.cpu(), rnd.fed.hostile.cpu()
+    there = label[hostile & (label >= 0)]
+    if not len(there):
+        return {}
+    alone = ~torch.isin(there, label[~hostile])
+    return {"attackers_apart": float(alone.double().mean())}
 
 
 def share_error(evaluation: Evaluation, rnd: Round) -> dict[str, float]:

@@ -57,6 +57,9 @@ def client_rows(rnd: Round, evaluation: Evaluation) -> pa.Table:
     if len(schema) > len(CLIENTS) + 1:  # the headline does not stand in a single sum
         columns[pool.task.score.name] = pool.task.headline(evaluation.sums, evaluation.count)
         schema = schema.append(pa.field(pool.task.score.name, pa.float64()))
+    if rnd.fed.hostile is not None:
+        columns["hostile"] = rnd.fed.hostile.int()
+        schema = schema.append(pa.field("hostile", pa.bool_()))
     arrays = [column(columns[field.name].cpu().numpy()).cast(field.type) for field in schema]
     if names := rnd.fed.names.clients:
         schema = schema.append(pa.field("name", pa.string()))

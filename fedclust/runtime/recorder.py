@@ -33,7 +33,7 @@ from fedclust.metrics.accuracy import accuracy, validation_accuracy
 from fedclust.metrics.after_change import AfterChange
 from fedclust.metrics.judged import Judged, judged, meanings, pictures_of
 from fedclust.metrics.meanings import NAME, write_meanings
-from fedclust.metrics.recovery import recovery, share_error, sizes
+from fedclust.metrics.recovery import apart, recovery, share_error, sizes
 from fedclust.metrics.score_pictures import PICTURES
 from fedclust.metrics.scores import Measure
 from fedclust.metrics.summary import write_summary
@@ -137,7 +137,7 @@ class Recorder:
         shares = share_error(evaluation, rnd)
         rnd, evaluation = _on_host(rnd, evaluation)
         values = accuracy(evaluation, rnd) | recovery(evaluation, rnd) | sizes(evaluation, rnd)
-        values |= shares | self._churn(rnd.seed, evaluation.served.label)
+        values |= shares | apart(evaluation, rnd) | self._churn(rnd.seed, evaluation.served.label)
         if rnd.is_change is not None:
             values |= self._after_change(rnd.seed).evaluated(rnd, evaluation)
         found = Judged()

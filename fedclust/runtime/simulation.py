@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedclust.config.job import Job
+from fedclust.core.attack import Attack
 from fedclust.core.server import Aggregation, Server
 from fedclust.core.types import (
     ClientModels,
@@ -65,6 +66,7 @@ class Simulation:
     rounds: Iterator[Round]
     discrepancy: bool = False
     aggregation: Aggregation | None = None
+    attack: Attack | None = None
     state: Any = None
     losses: LastLosses = field(default_factory=LastLosses)
     _before: Round | None = None  # the last one before this process
@@ -73,7 +75,8 @@ class Simulation:
     def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
         """The simulation of one seed before round 0."""
         rounds = job.scenario.rounds(fed, seed)
-        return cls(seed, job.algorithm, engine, rounds, job.discrepancy, job.aggregation)
+        how = job.discrepancy, job.aggregation, job.attack
+        return cls(seed, job.algorithm, engine, rounds, *how)
 
     def resume(self, t: int, state: dict[str, Any]) -> None:
         """Continue after round t; data shifts are replayed, they cost no training."""
@@ -95,7 +98,7 @@ class Simulation:
         """The clients in a round."""
         server = Server(self.aggregation, layout=self.engine.layout)
         clients = SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses)
-        return replace(clients, server=server)
+        return replace(clients, server=server, attack=self.attack)
 
     def step(self, evaluated: bool, predicted: bool = False) -> Step:
         """One round: what it cost, the test results where the round is evaluated, and then what is

@@ -1,0 +1,101 @@
+"""Hostile clients: who they are is a fact of the federation, and what they send is changed once,
+before any method sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedclust.core.types import Federation, Pool, Round, Split
+
+
+class Attack(Protocol):
+    """What hostile clients do."""
+
+    @property
+    def forges(self) -> bool:
+        """Whether they send other updates than those that they have trained."""
+        ...
+
+    def hostile(self, fed: Federation, seed: int) -> Tensor:
+        """Who is hostile, [M] bool."""
+        ...
+
+    def targets(self, pool: Pool) -> Tensor | None:
+        """The targets that hostile clients train on, as `pool.y`; None for the true ones."""
+        ...
+
+    def updates(self, honest: Tensor, own: Tensor, draws: Sequence[np.random.Generator]) -> Tensor:
+        """What hostile clients send, [m, P], from the updates of honest ones [h, P], their own
+        [m, P], and randomness of each; float64.
+        """
+        ...
+
+
+def under_attack(federations: Mapping[int, Federation], attack: Attack) -> dict[int, Federation]:
+    """The federation of every seed with its hostile clients, and what they train on."""
+    pool = next(iter(federations.values())).pool
+    targets, count = attack.targets(pool), len(pool.y)
+    if targets is not None:  # the same images again, with other targets
+        image = torch.arange(count) if pool.image is None else pool.image
+        pool = replace(
+            pool,
+            y=torch.cat([pool.y, targets]),
+            image=torch.cat([image, image]),
+            copies=2 * pool.copies,
+        )
+    found = {}
+    for seed, fed in federations.items():
+        hostile, train = attack.hostile(fed, seed), fed.train
+        if targets is not None:
+            owner, _ = train.owner_and_place()
+            train = Split(train.index + (count * hostile[owner]).to(train.index.dtype), train.start)
+        told = (
+            f"{int(hostile.sum())} of {len(hostile)} clients are hostile "
+            f"({type(attack).__name__}); what is tested are the others"
+        )
+        remarks = (*fed.remarks, told)
+        found[seed] = replace(fed, pool=pool, train=train, hostile=hostile, remarks=remarks)
+    return found
+
+
+def any_hostile(attack: Attack | None, ids: Tensor, rnd: Round) -> bool:
+    """Whether one of the clients `ids` [C] sends something forged."""
+    if attack is None or not attack.forges or rnd.fed.hostile is None:
+        return False
+    return bool(rnd.fed.hostile[ids].any())
+
+
+def forged(
+    attack: Attack | None, moves: Tensor, label: Tensor, ids: Tensor, rnd: Round, width: int
+) -> Tensor:
+    """The updates [C, P] that clients send, from those that they have trained.
+
+    Hostile clients know the updates of all honest ones in the call that started from the same
+    model; where a model has none, those of the other models; where there are none at all, their
+    own.
+
+    Args:
+        attack: what they do; None for nothing.
+        moves: [C, P] updates.
+        label: [C] int64 model that each started from.
+        ids: [C] int64 clients.
+        rnd: the round.
+        width: the first so many numbers of an update are forged, the others are statistics.
+    """
+    if attack is None or rnd.fed.hostile is None or not any_hostile(attack, ids, rnd):
+        return moves
+    bad, sent = rnd.fed.hostile[ids], moves.clone()
+    for k in label[bad].unique().tolist():  # type: ignore[no-untyped-call]
+        rows = (label == k) & bad
+        known = next(who for who in ((label == k) & ~bad, ~bad, rows) if bool(who.any()))
+        draws = [rnd.stream("attack", client, k).numpy() for client in ids[rows].tolist()]
+        own, honest = (moves[who, :width].double() for who in (rows, known))
+        sent[rows, :width] = attack.updates(honest, own, draws).to(moves.dtype)
+    return sent

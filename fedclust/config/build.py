@@ -33,6 +33,7 @@ from fedclust.helpers.errors import require
 from fedclust.metrics import OURS, document, meaning, of_another_task
 from fedclust.metrics.after_change import changed_names
 from fedclust.metrics.recovery import OF_GROUPS
+from fedclust.models.lora import Lora
 from fedclust.models.weights import beginning, file_digest
 
 _SHARED = ("solver", "cluster_metric", "cluster_method")  # algorithms refer to them
@@ -217,7 +218,9 @@ def _computing(
     outputs = task.width(pool.num_classes)
     made_for = {"in_shape": pool.shape, "num_classes": outputs, "vocabulary": pool.vocabulary}
     make = partial(objects.make, config["model"], "model", **made_for)
-    model = beginning(make, config.get("weights"), config.get("frozen") or ())
+    lora = config.get("lora")
+    adapters = None if lora is None else objects.of(Lora, lora, "lora")
+    model = beginning(make, config.get("weights"), config.get("frozen") or (), adapters)
     how = config["max_rows"], config["precision"]
     engine = make_engine(config["engine"], model, pool, *how)
     return sharded(engine, ranks), federations

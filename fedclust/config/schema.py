@@ -278,6 +278,13 @@ class RunConfig:
         "file with a state dict that models begin with, .pth or .safetensors; null: as drawn",
         unhashed=None,
     )
+    lora: Any = key(
+        None,
+        "setting",
+        "train low-rank adapters of linear layers, and the last layer, as in {rank: 8, alpha: 16}",
+        Check("null, or a mapping as {rank: 8, alpha: 16}", _is_mapping_or_null),
+        unhashed=None,
+    )
     frozen: list[str] = key(
         list,
         "setting",

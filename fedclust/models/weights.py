@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -17,6 +16,8 @@ from torch import Tensor, nn
 
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.models.foreign import made_by
+from fedclust.models.lora import Lora
+from fedclust.models.naming import few, meets
 from fedclust.models.params import trained
 from fedclust.models.sequence import Model
 
@@ -100,7 +101,7 @@ def fill(key: str, file: str, module: nn.Module, state: State) -> None:
     """
     own, name = module.state_dict(), type(module).__name__
     for one, value in state.items():
-        require(one in own, key, file, f"weights of {name}, which has no {one}{_few(own)}")
+        require(one in own, key, file, f"weights of {name}, which has no {one}{few(own)}")
         shape = tuple(own[one].shape)
         allowed = f"weights of {name}, whose {one} has shape {shape}, not {tuple(value.shape)}"
         require(shape == tuple(value.shape), key, file, allowed)
@@ -113,13 +114,11 @@ def fill(key: str, file: str, module: nn.Module, state: State) -> None:
     module.load_state_dict(state, strict=False)
 
 
-def _few(own: Mapping[str, Any]) -> str:
-    names = list(own)
-    return f" but {', '.join(names[:_SHOWN])}{', …' * (len(names) > _SHOWN)}"
-
-
 def beginning(
-    make: Callable[[], nn.Module], file: str | None = None, frozen: Sequence[str] = ()
+    make: Callable[[], nn.Module],
+    file: str | None = None,
+    frozen: Sequence[str] = (),
+    lora: Lora | None = None,
 ) -> nn.Module:
     """The module that `make` builds, beginning with the weights of a file, a part of it frozen.
 
@@ -129,11 +128,12 @@ def beginning(
         frozen: names of parameters, of what holds them, or patterns such as `layer[12].*`: they are
             neither trained nor part of a model's row. A normalisation all of whose parameters are
             frozen keeps its statistics.
+        lora: adapters, which with the last layer are all that is trained.
 
     Raises:
         ConfigError: the file does not fit, a pattern meets nothing, or the model has a penalty.
     """
-    if file is None and not frozen:
+    if file is None and not frozen and lora is None:
         return made_by(make)
     state = None if file is None else read_state("weights", file)
 
@@ -141,6 +141,8 @@ def beginning(
         module = _opened(make())
         if state is not None:
             fill("weights", str(file), module, state)
+        if lora is not None:
+            lora.adapt(module)
         freeze(module, frozen)
         return module
 
@@ -151,10 +153,10 @@ def freeze(module: nn.Module, patterns: Sequence[str]) -> None:
     """Freeze the parameters that patterns meet; see `beginning`."""
     names = [name for name, _ in module.named_parameters()]
     for pattern in patterns:
-        allowed = f"names or patterns of parameters{_few(dict.fromkeys(names))}"
-        require(any(_meets(pattern, name) for name in names), "frozen", pattern, allowed)
+        allowed = f"names or patterns of parameters{few(names)}"
+        require(any(meets(pattern, name) for name in names), "frozen", pattern, allowed)
     for name, value in module.named_parameters():
-        if any(_meets(pattern, name) for pattern in patterns):
+        if any(meets(pattern, name) for pattern in patterns):
             value.requires_grad = False
     left = bool(trained(module))
     require(left, "frozen", list(patterns), "patterns that leave something to train")
@@ -171,18 +173,14 @@ def _stays(part: nn.Module, mode: bool = True) -> nn.Module:  # noqa: ARG001
     return part
 
 
-def _meets(pattern: str, name: str) -> bool:
-    return fnmatchcase(name, pattern) or name.startswith(f"{pattern}.")
-
-
 def _opened(module: nn.Module) -> nn.Module:
     """One of our sequences of layers as a plain module with parameters of its own, drawn."""
     if not isinstance(module, Model):
         return module
     if module.l2:
         raise ConfigError(
-            "model: weights and frozen are for models without an L2 penalty of their own, and this "
-            f"one has it on {next(iter(module.l2))}"
+            "model: weights, frozen and lora need a model without an L2 penalty of its own, and "
+            f"this one has it on {next(iter(module.l2))}"
         )
     seed = int(torch.randint(2**62, ()))
     drawn = module.draw(torch.Generator().manual_seed(seed))

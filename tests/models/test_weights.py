@@ -23,7 +23,7 @@ from fedclust.models.sequence import Model
 from fedclust.models.weights import beginning, read_state
 from fedclust.runtime.folder import config_hash
 
-NEW = ("features", "weights", "frozen")  # keys
+NEW = ("features", "weights", "frozen", "lora")  # keys
 
 
 def network() -> Model:
@@ -169,5 +169,6 @@ def test_a_job_without_them_is_the_one_it_was() -> None:
     config = composed("algorithm=fedavg")
     before = {key: value for key, value in config.items() if key not in NEW}
     assert config_hash(before) == config_hash(config)
-    for given in ({"weights": "a.pth"}, {"frozen": ["1"]}, {"features": {"model": "x"}}):
+    asked = {"weights": "a.pth", "frozen": ["1"], "features": {"model": "x"}, "lora": {}}
+    for given in ({key: value} for key, value in asked.items()):
         assert config_hash({**config, **given}) != config_hash(config)

@@ -7,7 +7,6 @@ labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -16,14 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedclust.cluster_methods.choosing import Floats as Floats
+from fedclust.cluster_methods.choosing import Split as Split
+from fedclust.cluster_methods.choosing import Splitter, eigengap, gap, stability
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DivergedError, require
 from fedclust.helpers.ranges import AtLeastOne, AtLeastTwo, Ranged, Silhouette
 from fedclust.helpers.rng import Stream
 
-Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Count = AtLeastOne | Literal["auto"]
+Rule = Literal["silhouette", "gap", "eigengap", "stability"]
 
 
 def as_matrix(distance: Tensor) -> Floats:
@@ -64,42 +66,56 @@ def random_state(stream: Stream) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CountOrAuto(Ranged):
-    """A method that is given the number of clusters, or takes the one with the best silhouette.
+    """A method that is given the number of clusters, or finds it.
 
     Attributes:
-        num_clusters: k, or "auto": the silhouette (Rousseeuw 1987) is tried for 2 to
-            `max_clusters`.
+        num_clusters: k, or "auto".
+        auto_by: how auto finds it: by the best mean `silhouette` (Rousseeuw 1987), or by a rule of
+            `fedclust.cluster_methods.choosing`.
         max_clusters: largest number that auto tries.
         min_silhouette: all clients form one cluster if auto finds no better mean silhouette.
     """
 
     num_clusters: Count
+    auto_by: Annotated[Rule, OnlyWith("num_clusters", "auto")] = "silhouette"
     max_clusters: Annotated[AtLeastTwo, OnlyWith("num_clusters", "auto")] = 10
-    min_silhouette: Annotated[Silhouette, OnlyWith("num_clusters", "auto")] = 0.25
+    min_silhouette: Annotated[Silhouette, OnlyWith("auto_by", "silhouette")] = 0.25
 
-    def labels(self, distance: Floats, split: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
+    def labels(self, distance: Floats, splitter: Splitter, stream: Stream) -> NDArray[Any]:
         """Labels [C]. Clients at distance 0 stay together: where fewer differ than clusters are
         asked for, there are only so many clusters.
 
         Args:
             distance: [C, C].
-            split: labels [C] for a number of clusters from 2 to C - 1.
+            splitter: of distances [A, A] what gives labels [A] for a number of clusters from 2 to
+                A - 1.
+            stream: of what a rule draws.
 
         Raises:
             ConfigError: if there are more clusters than clients.
         """
         size, k = len(distance), self.num_clusters
+        most = min(self.max_clusters, size - 1)
+        if k == "auto" and self.auto_by != "silhouette":
+            k = 1
+            if most >= 2 and self.auto_by == "eigengap":
+                k = eigengap(distance, most)
+            elif most >= 2:
+                k = {"gap": gap, "stability": stability}[self.auto_by](
+                    distance, most, splitter, stream
+                )
         if k != "auto":
             require(k <= size, "num_clusters", k, f"at most the {size} clients to cluster")
             if k == 1:
                 return np.zeros(size, np.int64)
             first = (distance == 0).argmax(1)  # of a client and its copies
             few = k == size or len(np.unique(first)) < k
-            return first if few else split(k)
+            return first if few else splitter(distance)(k)
         from sklearn.metrics import silhouette_score  # a second, for those who need it
 
         best, quality = np.zeros(size, np.int64), self.min_silhouette
-        for k in range(2, min(self.max_clusters, size - 1) + 1):
+        split = splitter(distance)
+        for k in range(2, most + 1):
             found = split(k)
             if not 2 <= len(np.unique(found)) < size:
                 continue  # identical clients can leave a method with fewer clusters than asked for

@@ -5,13 +5,13 @@ apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 
-from fedclust.cluster_methods import Count, CountOrAuto, as_labels, as_matrix
+from fedclust.cluster_methods import Count, CountOrAuto, Floats, Split, as_labels, as_matrix
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ranges import Positive
 from fedclust.helpers.rng import Stream
@@ -36,15 +36,14 @@ class Agglomerative(CountOrAuto):
     linkage: Linkage = "average"
     threshold: Positive | None = None
 
-    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:  # noqa: ARG002
+    def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
 
-        def split(k: int) -> Any:
-            model = AgglomerativeClustering(
+        def splitter(matrix: Floats) -> Split:
+            return lambda k: AgglomerativeClustering(
                 n_clusters=k, metric="precomputed", linkage=self.linkage
-            )
-            return model.fit_predict(matrix)
+            ).fit_predict(matrix)
 
         if self.threshold is not None:
             if len(matrix) < 2:
@@ -53,4 +52,4 @@ class Agglomerative(CountOrAuto):
                 None, metric="precomputed", linkage=self.linkage, distance_threshold=self.threshold
             )
             return as_labels(model.fit_predict(matrix), distance)
-        return as_labels(self.labels(matrix, split), distance)
+        return as_labels(self.labels(matrix, splitter, stream), distance)

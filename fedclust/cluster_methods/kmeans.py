@@ -6,7 +6,6 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
@@ -14,14 +13,14 @@ from torch import Tensor
 from fedclust.cluster_methods import (
     CountOrAuto,
     Floats,
+    Split,
     as_labels,
     as_matrix,
     random_state,
 )
+from fedclust.cluster_methods.choosing import coordinates
 from fedclust.helpers.ranges import AtLeastOne, Starts
 from fedclust.helpers.rng import Stream
-
-_NEGLIGIBLE = 1e-6  # of the largest variance; float32 distances know nothing below it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,34 +43,19 @@ class KMeans(CountOrAuto):
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
-        points = coordinates(matrix)
 
-        def split(k: int) -> Any:
-            model = SklearnKMeans(
-                k, n_init=self.starts, max_iter=self.max_iter, random_state=random_state(stream)
-            )
-            with warnings.catch_warnings():
-                # fewer different points than clusters; the labels in use are renumbered anyway
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                return model.fit_predict(points)
+        def splitter(matrix: Floats) -> Split:
+            points = coordinates(matrix)
 
-        return as_labels(self.labels(matrix, split), distance)
+            def split(k: int) -> Any:
+                model = SklearnKMeans(
+                    k, n_init=self.starts, max_iter=self.max_iter, random_state=random_state(stream)
+                )
+                with warnings.catch_warnings():
+                    # fewer different points than clusters; the labels in use are renumbered anyway
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                    return model.fit_predict(points)
 
+            return split
 
-def coordinates(distance: Floats) -> Floats:
-    """Points [C, F] with these distances: classical scaling (Torgerson, Psychometrika 1952).
-
-    Distances that no points have, because the triangle inequality or more fails, are approximated:
-    what would need imaginary coordinates is left out.
-    """
-    square = np.square(distance)
-    mean = square.mean(0)
-    inner = (
-        mean + mean[:, None] - square - mean.mean()
-    ) / 2  # products of the points about their mean
-    variance, axis = np.linalg.eigh(inner)
-    kept = variance > _NEGLIGIBLE * variance[-1]
-    if variance[-1] <= 0:
-        return np.zeros((len(distance), 1))
-    points: Floats = axis[:, kept] * np.sqrt(variance[kept])
-    return points
+        return as_labels(self.labels(matrix, splitter, stream), distance)

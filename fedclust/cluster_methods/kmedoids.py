@@ -12,6 +12,7 @@ from fedclust.cluster_methods import (
     CountOrAuto,
     Floats,
     Labels,
+    Split,
     as_labels,
     as_matrix,
     random_state,
@@ -45,12 +46,12 @@ class KMedoids(CountOrAuto):
         """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
 
-        def split(k: int) -> Labels:
+        def splitter(matrix: Floats) -> Split:
             if self.variant == "alternate":
-                return alternate(matrix, k, self.max_iter)
-            return self._fasterpam(matrix, k, stream)
+                return lambda k: alternate(matrix, k, self.max_iter)
+            return lambda k: self._fasterpam(matrix, k, stream)
 
-        return as_labels(self.labels(matrix, split), distance)
+        return as_labels(self.labels(matrix, splitter, stream), distance)
 
     def _fasterpam(self, distance: Floats, k: int, stream: Stream) -> Labels:
         """Labels of the start with the least sum of distances, the first of equals."""

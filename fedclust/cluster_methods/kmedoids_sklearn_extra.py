@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from fedclust.cluster_methods import CountOrAuto, as_labels, as_matrix, random_state
+from fedclust.cluster_methods import CountOrAuto, Floats, Split, as_labels, as_matrix, random_state
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.extras import install
 from fedclust.helpers.ranges import AtLeastOne
@@ -62,8 +62,8 @@ class KMedoidsSklearnExtra(CountOrAuto):
         """Labels [C] from distances [C, C]."""
         matrix, estimator = as_matrix(distance), _estimator()
 
-        def split(k: int) -> Any:
-            return estimator(
+        def splitter(matrix: Floats) -> Split:
+            return lambda k: estimator(
                 n_clusters=k,
                 metric="precomputed",
                 method=self.method,
@@ -72,4 +72,4 @@ class KMedoidsSklearnExtra(CountOrAuto):
                 random_state=random_state(stream),
             ).fit_predict(matrix)
 
-        return as_labels(self.labels(matrix, split), distance)
+        return as_labels(self.labels(matrix, splitter, stream), distance)

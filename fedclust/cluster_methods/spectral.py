@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from sklearn.cluster import SpectralClustering
@@ -12,6 +11,7 @@ from torch import Tensor
 from fedclust.cluster_methods import (
     CountOrAuto,
     Floats,
+    Split,
     as_labels,
     as_matrix,
     random_state,
@@ -31,13 +31,14 @@ class Spectral(CountOrAuto):
     def __call__(self, distance: Tensor, stream: Stream) -> Tensor:
         """Labels [C] from distances [C, C]."""
         matrix = as_matrix(distance)
-        affinity = _affinity(matrix)
 
-        def split(k: int) -> Any:
-            model = SpectralClustering(k, affinity="precomputed", random_state=random_state(stream))
-            return model.fit_predict(affinity)
+        def splitter(matrix: Floats) -> Split:
+            affinity, seed = _affinity(matrix), random_state(stream)
+            return lambda k: SpectralClustering(
+                k, affinity="precomputed", random_state=seed
+            ).fit_predict(affinity)
 
-        return as_labels(self.labels(matrix, split), distance)
+        return as_labels(self.labels(matrix, splitter, stream), distance)
 
 
 def _affinity(distance: Floats) -> Floats:

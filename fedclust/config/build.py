@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from fedclust.algorithms.wrappers.keeping import keeping
+from fedclust.algorithms.wrappers.with_norm import WithNorm
 from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
@@ -66,6 +67,8 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         allowed = f"mean, since {name} does not replace models by means of the participants'"
         given = type(aggregation).__name__
         require(averages, "aggregation", given, allowed)
+    if config["norm"] != "average":
+        algorithm = WithNorm(base=algorithm, norm=config["norm"])
     attack = None
     if config["attack"] != NO_ATTACK:
         attack = objects.make(config["attack"], "attack")
@@ -78,6 +81,8 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     else:
         engine, federations = like.engine, like.federations
     _check_objective(config, federations, task)
+    keeps = config["norm"] == "average" or engine.layout.num_buffers > 0
+    require(keeps, "norm", config["norm"], "average, since the model keeps no running statistics")
     device = next(iter(federations.values())).pool.x.device
     return Job(
         algorithm=keeping(algorithm),

@@ -35,6 +35,7 @@ from fedclust.helpers.ranges import MOST, Range
 
 Part = Literal["setting", "method", "means", "beside"]
 ENGINES = ("auto", "fused", "vmap", "loop")
+NORMS = ("average", "local", "fedbn", "recalibrate")
 PRECISIONS = ("highest", "high", "bf16")
 _MOST_THREADS = 1024  # far more make PyTorch crash
 _KEY = "key"
@@ -302,6 +303,14 @@ class RunConfig:
     )
     server: Any = key(
         MISSING, "method", "what becomes of the mean of the participants' models", unhashed=MEAN
+    )
+    norm: str = key(
+        "average",
+        "method",
+        "statistics of batch normalisation: average | local (they stay with the client) | fedbn "
+        "(so do the layers' parameters) | recalibrate (each client's own before a test)",
+        one_of(NORMS),
+        unhashed="average",
     )
     cluster_metric: Any = key(MISSING, "method", "how different two clients are")
     cluster_method: Any = key(MISSING, "method", "how clients are grouped by their differences")

@@ -25,11 +25,13 @@ from fedclust.core.calls import (
     TestCall,
 )
 from fedclust.core.kept import Kept
+from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.server import Server
 from fedclust.core.solver import Solver
 from fedclust.core.types import Evaluation, Predictions, Round, Served, Split
 from fedclust.core.verbs import Engine
-from fedclust.helpers.errors import DivergedError
+from fedclust.engines.recalibrated import recalibrated
+from fedclust.helpers.errors import DivergedError, require
 from fedclust.helpers.ops import cluster_sum, mean_of
 from fedclust.helpers.rng import Stream, permutations
 from fedclust.models.params import Layout
@@ -107,6 +109,7 @@ class SeedClients:
         losses: what was computed last, handed on from round to round.
         server, kept: see `fedclust.core.verbs.Clients`.
         attack: what hostile clients do; None where there are none.
+        own: what clients have in place of parts of each model; None for nothing.
     """
 
     engine: Engine
@@ -117,6 +120,7 @@ class SeedClients:
     server: Server = field(default_factory=Server, repr=False)
     kept: Kept | None = field(default=None, repr=False)
     attack: Attack | None = None
+    own: OwnStatistics | None = field(default=None, repr=False)
     _batch: tuple[Tensor, int, Shards] | None = field(default=None, repr=False)
 
     @property
@@ -153,7 +157,12 @@ class SeedClients:
             DivergedError: naming the first client whose loss is not finite.
         """
         shards, kept, own = self._training(ids, purpose), self._kept_by(solver), None
-        group = label
+        group, begun = label, None
+        if self.own is not None:
+            begun = models[label]
+            models, label = self.own.placed(begun, ids), torch.arange(len(ids), device=ids.device)
+            if work.slots is not None:
+                work = replace(work, slots=work.slots[group])
         if kept is not None:
             own = kept.of(purpose, ids)
             width = solver.law.width(self.layout.num_params)
@@ -175,11 +184,39 @@ class SeedClients:
             sent = self._sent(moves, group, ids)
             params = result.params.where(sent == moves, start + sent)  # to the bit where honest
             result = replace(result, params=params)
+        if begun is not None:
+            result = replace(result, params=self._shared(result.params, begun, ids, purpose))
         return result
 
     def _sent(self, moves: Tensor, label: Tensor, ids: Tensor) -> Tensor:
         """The updates [C, P] that the clients send."""
         return forged(self.attack, moves, label, ids, self.rnd, self.layout.num_trained)
+
+    def _shared(self, params: Tensor, start: Tensor, ids: Tensor, purpose: str) -> Tensor:
+        """What is sent of what clients made, params [C, P]; they keep the rest where they train for
+        the method, not to get to know each other.
+        """
+        assert self.own is not None
+        if self.own.kept and (self.own.tuned or purpose == "train"):
+            return self.own.keep(params, start, ids)
+        return torch.where(self.own.columns, start, params)
+
+    def _of_each(self, models: Tensor, label: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The models and the labels of a call in which client i has models[label[i]], with what is
+        its own.
+        """
+        if self.own is None:
+            return models, label
+        own = torch.arange(len(ids), device=ids.device)
+        return self.own.placed(models[label], ids), own
+
+    def recalibrated(self, models: Tensor, label: Tensor, ids: Tensor) -> Tensor:
+        """models[label[i]] with the statistics of the training examples of client i, of which it
+        has two at least, [C, P].
+        """
+        self.passes.forward += len(ids)
+        shards = shards_of(self.rnd.fed.train, ids, self.rnd, "recalibrate")
+        return recalibrated(self.engine, models, label, shards)
 
     def train_mean(
         self,
@@ -196,7 +233,7 @@ class SeedClients:
             DivergedError: naming the first client whose loss is not finite.
         """
         slots, work = work.slots, replace(work, each_step=False)
-        alone = self.discrepancy or self._kept_by(solver) is not None
+        alone = self.discrepancy or self.own is not None or self._kept_by(solver) is not None
         if alone or any_hostile(self.attack, ids, self.rnd):
             local = self.train(models, label, ids, solver, work)
             how = {"keep": self.discrepancy, "exact": self.exact}
@@ -234,26 +271,48 @@ class SeedClients:
         kept = None if batch_size is not None else self.losses.of(models, data, ids)
         if kept is not None:
             return kept
+        if self.own is not None:
+            return self._own_losses(models, ids, batch_size)
         table = self.engine.answer(LossCall(models, self._read(ids, "loss", batch_size)))
         if batch_size is None:
             self.losses.keep(models, data, ids, table)
         return table
 
+    def _own_losses(self, models: Tensor, ids: Tensor, batch_size: int | None) -> Tensor:
+        """As `loss`, where each client has every model with what is its own."""
+        shards = self._read(ids, "loss", batch_size)
+        out = torch.zeros(len(ids), len(models), device=models.device)
+        for k in range(len(models)):
+            label = torch.full_like(ids, k)
+            rows, own = self._of_each(models, label, ids)
+            total = self.engine.answer(TestCall(rows, own, shards)).loss_sum
+            out[:, k] = (total / shards.count.clamp(min=1)).to(out.dtype)
+        return out
+
     def example_losses(self, models: Tensor, ids: Tensor, passes: int | None = None) -> Tensor:
         """Loss of every model on every training example, [C, n, K] nats, 0 past the count."""
         self.passes.forward += (len(models) if passes is None else passes) * len(ids)
         shards = self._read(ids, "loss", None)
-        return self.engine.answer(LossCall(models, shards, per_example=True))
+        if self.own is None or not len(ids):
+            return self.engine.answer(LossCall(models, shards, per_example=True))
+        tables = []
+        for row in range(len(ids)):
+            alone = torch.tensor([row], device=ids.device)
+            rows = self.own.placed(models, ids[alone].expand(len(models)))
+            tables.append(self.engine.answer(LossCall(rows, shards.take(alone), per_example=True)))
+        return torch.cat(tables)
 
     def grad(
         self, models: Tensor, label: Tensor, ids: Tensor, batch_size: int | None = None
     ) -> Tensor:
         """Gradient of the mean training loss of models[label[i]] for client i, [C, P]."""
         self.passes.backward += len(ids)
+        group = label
+        models, label = self._of_each(models, label, ids)
         found = self.engine.answer(GradCall(models, label, self._read(ids, "grad", batch_size)))
         # an update is a step against the gradient
         hostile = any_hostile(self.attack, ids, self.rnd)
-        return -self._sent(-found, label, ids) if hostile else found
+        return -self._sent(-found, group, ids) if hostile else found
 
     def grad_sum(
         self,
@@ -264,7 +323,7 @@ class SeedClients:
         weight: Tensor | None = None,
     ) -> Tensor:
         """Sum of the gradients of every model's clients, [K, P]."""
-        if any_hostile(self.attack, ids, self.rnd):
+        if self.own is not None or any_hostile(self.attack, ids, self.rnd):
             found = self.grad(models, label, ids, batch_size)
             return cluster_sum(found, label, len(models), weight)
         self.passes.backward += len(ids)
@@ -280,6 +339,8 @@ class SeedClients:
         margin: Tensor | None = None,
     ) -> Alignment:
         """How the gradients of every model for every client lie to the model's direction."""
+        allowed = "average or recalibrate, where gradients of every model are compared"
+        require(self.own is None, "norm", self.own and self.own.norm, allowed)
         self.passes.forward += len(models) * len(ids)
         # of all clients, as the methods say: that a `margin` leaves some out is our own saving
         self.passes.backward += int(directions.any(1).sum()) * len(ids)
@@ -308,7 +369,8 @@ class SeedClients:
         ids = ((served.label >= 0) & fed.tested).nonzero().squeeze(1)
         shards = shards_of(fed.test, ids, self.rnd, "evaluate")
         weight = None if served.weight is None else served.weight[ids]
-        result = self.engine.answer(TestCall(served.models, served.label[ids], shards, weight))
+        models, label = self._of_each(served.models, served.label[ids], ids)
+        result = self.engine.answer(TestCall(models, label, shards, weight))
         if must_be_finite:
             _check_finite(result.loss_sum, "test", ids, self.rnd)
         blank = torch.zeros(fed.num_clients, dtype=torch.int64, device=ids.device)
@@ -330,7 +392,8 @@ class SeedClients:
         for some in torch.split(ids, each):
             shards = shards_of(fed.test, some, self.rnd, "evaluate")
             weight = None if served.weight is None else served.weight[some]
-            call = PredictCall(served.models, served.label[some], shards, weight)
+            models, label = self._of_each(served.models, served.label[some], some)
+            call = PredictCall(models, label, shards, weight)
             outputs = self.engine.answer(call)[:, : shards.index.shape[1]]
             position = torch.arange(shards.index.shape[1], device=some.device)
             inside = position < shards.count.unsqueeze(1)

@@ -19,11 +19,13 @@ class Layout:
         names: of parameters, then of buffers.
         shapes: their shapes.
         num_buffers: how many of the names are those of buffers.
+        counts: names of the buffers that hold whole numbers.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     num_buffers: int = 0
+    counts: tuple[str, ...] = ()
 
     @property
     def buffers(self) -> tuple[str, ...]:
@@ -112,6 +114,7 @@ def layout(model: nn.Module) -> Layout:
         names=tuple(name for name, _ in named),
         shapes=tuple(tuple(value.shape) for _, value in named),
         num_buffers=len(buffers),
+        counts=tuple(name for name, value in buffers if not value.is_floating_point()),
     )
 
 

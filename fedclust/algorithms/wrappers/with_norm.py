@@ -1,0 +1,169 @@
+"""Any method on a model with running statistics that are not averaged: FedBN (Li et al., ICLR 2021,
+arXiv:2102.07623), SiloBN (Andreux et al., 2020, arXiv:2008.07424), and statistics that each client
+computes anew before a test.
+
+A client that has not trained yet, and has two training examples, computes its statistics from them
+for a test. Losses by which a method chooses look at those that the model began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, make_dataclass, replace
+from functools import cache
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from fedclust.core.own_statistics import OwnStatistics
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.helpers.errors import require
+from fedclust.models.params import Layout
+
+Norm = Literal["local", "fedbn", "recalibrate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithNorm(Method):
+    """A method whose models have statistics of each client's own.
+
+    Attributes:
+        base: the method.
+        norm: `local`: they stay with the client; `fedbn`: so do the parameters of the layers that
+            have them; `recalibrate`: they are averaged, and for a test each client computes them
+            from its training examples.
+    """
+
+    base: Algorithm
+    norm: Norm
+
+    @property
+    def averages(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "averages", False)
+
+    @property
+    def moments(self) -> int:
+        """Those of a server's step."""
+        return getattr(self.base, "moments", 0)
+
+    @property
+    def State(self) -> type[Any]:
+        """That of the base with two fields more.
+
+        own_statistics: [M, S] what stays with every client.
+        has_statistics: [M] bool, who has any.
+        """
+        base: Any = self.base.State
+        return _extended(base)
+
+    def remark(self, rounds: int) -> str:
+        """That of the base."""
+        return self.base.remark(rounds)
+
+    def beside(self, scenario: Scenario, num_clients: int) -> str:
+        """That of the base."""
+        return self.base.beside(scenario, num_clients)
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Those of the base."""
+        return self.base.tables(num_clients)
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
+        """As the base; nobody has statistics."""
+        columns = columns_of(clients.layout, affine=self.norm == "fedbn")
+        num_clients = rnd.fed.num_clients
+        width = int(columns.sum()) if self._kept else 0
+        device = rnd.cohort.device
+        values = torch.zeros(num_clients, width, device=device)
+        known = torch.zeros(num_clients, dtype=torch.bool, device=device)
+        own = self._given(values, known, clients)
+        state, cost = self._with(own, clients, lambda: self.base.init(clients, rnd))
+        return self._state(state, own), self._cost(cost, own)
+
+    def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
+        """As the base; whoever trains keeps its statistics."""
+        own = self._given(state.own_statistics.clone(), state.has_statistics.clone(), clients)
+        after, cost = self._with(own, clients, lambda: self.base.round(state, clients, rnd))
+        return self._state(after, own), self._cost(cost, own)
+
+    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
+        """As the base; a test looks at each client's own statistics."""
+        own = self._given(state.own_statistics.clone(), state.has_statistics.clone(), clients)
+        own.tuned = True
+        served: Served = self._with(own, clients, lambda: self.base.serve(state, clients, rnd))
+        require(
+            served.weight is None,
+            "norm",
+            self.norm,
+            f"average: {type(self.base).__name__} serves mixtures of models, each with statistics "
+            "of its own",
+        )
+        known = (served.label >= 0) & (rnd.fed.train.count > 1)
+        ids = (known & ~own.known).nonzero().squeeze(1)
+        if not self._kept:
+            ids = known.nonzero().squeeze(1)
+        seen = cast(Any, clients).recalibrated(served.models, served.label[ids], ids)
+        values = torch.zeros(len(known), int(own.columns.sum()), device=known.device)
+        if self._kept:
+            values.copy_(own.values)
+        values[ids] = seen[:, own.columns]
+        cast(Any, clients).own = replace(own, values=values, known=own.known | known, kept=False)
+        return served
+
+    @property
+    def _kept(self) -> bool:
+        return self.norm != "recalibrate"
+
+    def _given(self, values: Tensor, known: Tensor, clients: Clients) -> OwnStatistics:
+        """What the clients have now."""
+        columns = columns_of(clients.layout, affine=self.norm == "fedbn").to(values.device)
+        nobody = torch.zeros_like(known)
+        return OwnStatistics(
+            norm=self.norm,
+            columns=columns,
+            values=values,
+            known=known,
+            kept=self._kept,
+            trained=nobody,
+        )
+
+    def _with(self, own: OwnStatistics, clients: Clients, work: Any) -> Any:
+        """What a verb of the base returns to clients with their own statistics."""
+        given = cast(Any, clients)
+        given.own = own if self._kept else None
+        try:
+            return work()
+        finally:
+            given.own = None
+
+    def _cost(self, cost: Cost, own: OwnStatistics) -> Cost:
+        """The cost, less what is not sent of a model."""
+        if not self._kept:
+            return cost
+        less = int(own.columns.sum())
+        return replace(
+            cost,
+            floats_down=cost.floats_down - less * cost.models_down,
+            floats_up=cost.floats_up - less * cost.models_up,
+        )
+
+    def _state(self, state: Any, own: OwnStatistics) -> Any:
+        of_base = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
+        return self.State(**of_base, own_statistics=own.values, has_statistics=own.known)
+
+
+def columns_of(layout: Layout, *, affine: bool) -> Tensor:
+    """Which numbers of a row are statistics, or also the parameters beside them, [P] bool."""
+    owners = {name.rpartition(".")[0] for name in layout.buffers}
+    beside = [name for name in layout.parameters if affine and name.rpartition(".")[0] in owners]
+    return layout.mask([*beside, *layout.buffers])
+
+
+@cache
+def _extended(state: Any) -> type[Any]:
+    """A method's state with the clients' statistics."""
+    more = [("own_statistics", Tensor), ("has_statistics", Tensor)]
+    return make_dataclass("State", more, bases=(state,), frozen=True, kw_only=True)

@@ -1,0 +1,157 @@
+"""`norm`: running statistics that stay with the client, or are computed anew before a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from configs import composed
+from fronts import Front
+from planted import configured, federation, rounds_of
+from test_with_statistics import engine, normed
+from torch import Tensor
+
+from fedclust.algorithms.wrappers.with_norm import WithNorm, columns_of
+from fedclust.config.build import build
+from fedclust.core.calls import TestCall
+from fedclust.core.types import Cost, Served
+from fedclust.engines import recalibrated as module
+from fedclust.engines.clients import SeedClients, shards_of
+from fedclust.engines.loop import LoopEngine
+from fedclust.engines.recalibrated import recalibrated
+from fedclust.engines.vmap import VmapEngine
+from fedclust.helpers.errors import ConfigError
+from fedclust.models.params import unflatten
+
+# several models of a client in a round, mixtures, or gradients of every model
+SEVERAL = ("apfl", "ditto", "fedem", "fedrc", "stocfl", "jgl_epochs")
+# each in its own way: heads, momenta, descriptors, pre-training, tuning, clusters by losses
+RUNNING = (
+    *("cfl_mgd", "fedbcd", "fedper", "feroma", "finetune", "flexcfl", "ifca", "lcfl"),
+    *("pfedme", "scaffold"),
+)
+
+
+def run(name: str, norm: Any, rounds: int = 2, participation: float = 1.0) -> tuple[Any, ...]:
+    fed, algorithm = federation(), WithNorm(base=configured(name), norm=norm)
+    all_rounds = rounds_of(fed, rounds, participation=participation)
+    front = Front(engine())
+    state, cost = algorithm.init(front.at(all_rounds[0]), all_rounds[0])
+    for rnd in all_rounds:
+        clients = front.at(rnd)
+        state, cost = algorithm.round(state, clients, rnd)
+    served = algorithm.serve(state, clients, rnd)
+    return algorithm, state, cost, served, clients
+
+
+@pytest.mark.parametrize("norm", ["local", "fedbn"])
+def test_statistics_stay_with_the_client(norm: str) -> None:
+    """The common model keeps what it began with; a test looks at each client's own."""
+    _, state, cost, served, clients = run("fedavg", norm)
+    layout = clients.layout
+    columns = columns_of(layout, affine=norm == "fedbn")
+    assert int(columns.sum()) == 17 + 16 * (norm == "fedbn")
+    began = unflatten(engine().init(rounds_of(federation(), 1)[0].stream("init").fold(0)), layout)
+    after = unflatten(state.model[0], layout)
+    assert all(torch.equal(after[name], began[name]) for name in layout.buffers)
+    assert torch.equal(after["module.1.weight"], began["module.1.weight"]) == (norm == "fedbn")
+    assert state.has_statistics.all()
+    assert len(state.own_statistics.unique(dim=0)) == 12
+    assert (state.own_statistics[:, -1] == 8).all()  # batches met in two rounds of two epochs
+    rows = state.model.repeat(12, 1)
+    rows[:, columns] = state.own_statistics
+    shards = shards_of(clients.rnd.fed.test, torch.arange(12), clients.rnd, "evaluate")
+    want = engine().answer(TestCall(rows, torch.arange(12), shards)).loss_sum
+    assert torch.equal(clients.evaluate(served).loss_sum, want)
+    sent = layout.num_params * (cost.models_up + cost.models_down)
+    assert sent + cost.floats_up + cost.floats_down == 24 * int((~columns).sum())
+
+
+def test_a_client_that_never_trained_computes_its_own() -> None:
+    _, state, _, served, clients = run("fedavg", "local", rounds=1, participation=0.5)
+    missing = (~state.has_statistics).nonzero().squeeze(1)
+    assert len(missing) == 6
+    want = clients.recalibrated(served.models, served.label[missing], missing)
+    columns = columns_of(clients.layout, affine=False)
+    assert torch.equal(clients.own.values[missing], want[:, columns])
+    assert bool((clients.evaluate(served).count[missing] > 0).all())
+
+
+@pytest.mark.parametrize("kind", [LoopEngine, VmapEngine])
+def test_statistics_anew_are_those_of_the_examples(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all at once, and as means over parts of 24 examples where no more than 12 fit."""
+    fed, rnd = federation(equal=False), rounds_of(federation(equal=False), 1)[0]
+    one = kind(normed(), fed.pool)
+    clients, ids = SeedClients(one, rnd), torch.tensor([6, 2])
+    models = clients.init(rnd.stream("init"), 2)
+    models[:, one.layout["module.1.running_mean"]] = 7
+    weight, bias = (unflatten(models[1], one.layout)[f"module.0.{n}"] for n in ("weight", "bias"))
+    hidden = fed.pool.x[fed.train.of_client(6)] @ weight.T + bias  # 24 examples
+    got = unflatten(clients.recalibrated(models, torch.tensor([1, 0]), ids)[0], one.layout)
+    torch.testing.assert_close(got["module.1.running_mean"], hidden.mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(got["module.1.running_var"], hidden.var(0), rtol=1e-4, atol=1e-5)
+    assert torch.equal(got["module.0.weight"], weight)
+    monkeypatch.setattr(module, "_BATCH", 12)
+    shards = shards_of(fed.train, ids, rnd, "recalibrate")
+    got = unflatten(recalibrated(one, models, torch.tensor([1, 0]), shards)[0], one.layout)
+    var = (hidden[:12].var(0) + hidden[12:].var(0)) / 2
+    torch.testing.assert_close(got["module.1.running_var"], var, rtol=1e-4, atol=1e-5)
+
+
+def test_recalibrated_statistics_are_for_tests_alone() -> None:
+    algorithm, state, _, served, clients = run("ifca", "recalibrate")
+    plain = configured("ifca")
+    front, rounds = Front(engine()), rounds_of(federation(), 2)
+    want, _ = plain.init(front.at(rounds[0]), rounds[0])
+    for rnd in rounds:
+        want, _ = plain.round(want, front.at(rnd), rnd)
+    assert torch.equal(state.models, want.models)
+    ids = torch.arange(12)
+    rows = clients.recalibrated(served.models, served.label, ids)
+    shards = shards_of(clients.rnd.fed.test, ids, clients.rnd, "evaluate")
+    expected = engine().answer(TestCall(rows, ids, shards)).loss_sum
+    torch.testing.assert_close(clients.evaluate(served).loss_sum, expected)
+    assert not hasattr(algorithm.base.State, "own_statistics")
+
+
+def test_nan_in_a_clients_statistics_stays_with_it() -> None:
+    algorithm, state, _, _, clients = run("fedavg", "local")
+    rnd = clients.rnd
+    state.own_statistics[3] = torch.nan
+    after, _ = algorithm.round(state, clients, rnd)
+    assert after.model.isfinite().all()
+    served = algorithm.serve(after, clients, rnd)
+    loss = clients.evaluate(served, must_be_finite=False).loss_sum
+    assert loss.isfinite().tolist() == [client != 3 for client in range(12)]
+
+
+@pytest.mark.parametrize("name", [*SEVERAL, *RUNNING])
+def test_methods_run_or_say_why_not(name: str) -> None:
+    def tested() -> tuple[Served, Tensor, Cost]:
+        _, _, cost, served, clients = run(name, "local")
+        return served, clients.evaluate(served).loss_sum, cost
+
+    if name in SEVERAL:
+        with pytest.raises(ConfigError, match=r"^norm=local is not allowed: average") as error:
+            tested()
+        assert "\n" not in str(error.value)
+        return
+    served, loss, _ = tested()
+    assert served.models.isfinite().all()
+    assert loss.isfinite().all()
+
+
+def test_tuned_statistics_are_those_of_the_tuning() -> None:
+    """They are tested, and not kept for the next round."""
+    _, state, _, served, clients = run("finetune", "local")
+    columns = columns_of(clients.layout, affine=False)
+    assert (clients.own.values[:, -1] == state.own_statistics[:, -1] + 2).all()
+    assert bool((served.models[served.label][:, ~columns] != state.model[:, ~columns]).any())
+
+
+def test_a_model_without_statistics_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^norm=local is not allowed: average, since the model"):
+        build(composed("norm=local", "rounds=1"))

@@ -56,4 +56,6 @@ def losses(models: list[nn.Module], pool: Pool, clients: Tensor) -> Tensor:
 
 
 def _inputs(pool: Pool, index: Tensor) -> Tensor:
+    if pool.vocabulary is not None:
+        return pool.x[index].long()
     return pool.x[index].to(torch.float32).mul_(pool.scale).add_(pool.shift)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -158,3 +161,206 @@ class VGG9(nn.Module):
         x = x.view(x.size(0), -1)
         x = self.classifier(x)
         return x
+
+
+class Block(nn.Module):
+    """The basic block of residual networks, with the normalisation that is asked for."""
+
+    def __init__(
+        self, in_planes: int, planes: int, stride: int, norm: Callable[[int], nn.Module]
+    ) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_planes, planes, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = norm(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, stride=1, padding=1, bias=False)
+        self.bn2 = norm(planes)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or in_planes != planes:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(in_planes, planes, kernel_size=1, stride=stride, bias=False),
+                norm(planes),
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        out += self.shortcut(x)
+        out = F.relu(out)
+        return out
+
+
+class ResNet(nn.Module):
+    """Residual networks for CIFAR: n blocks of each width."""
+
+    def __init__(
+        self,
+        blocks: list[int],
+        widths: list[int],
+        norm: Callable[[int], nn.Module] = nn.BatchNorm2d,
+        num_classes: int = 10,
+    ) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, widths[0], kernel_size=3, stride=1, padding=1, bias=False)
+        self.bn1 = norm(widths[0])
+        layers, before = [], widths[0]
+        for stage, (number, width) in enumerate(zip(blocks, widths, strict=True)):
+            for block in range(number):
+                stride = 2 if stage and not block else 1
+                layers.append(Block(before, width, stride, norm))
+                before = width
+        self.layers = nn.Sequential(*layers)
+        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
+        self.linear = nn.Linear(before, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.bn1(self.conv1(x)))
+        out = self.layers(out)
+        out = self.avgpool(out)
+        out = torch.flatten(out, 1)
+        return self.linear(out)
+
+
+class HarCNN(nn.Module):
+    """A 1-D CNN for human activity recognition: 9 signals of 128 samples."""
+
+    def __init__(self, signals: int = 9, samples: int = 128, num_classes: int = 6) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv1d(signals, 64, kernel_size=3)
+        self.conv2 = nn.Conv1d(64, 64, kernel_size=3)
+        self.dropout = nn.Dropout(0.5)
+        self.pool = nn.MaxPool1d(2)
+        self.fc1 = nn.Linear(64 * ((samples - 4) // 2), 100)
+        self.fc2 = nn.Linear(100, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.conv1(x))
+        x = F.relu(self.conv2(x))
+        x = self.pool(self.dropout(x))
+        x = x.view(x.size(0), -1)
+        x = F.relu(self.fc1(x))
+        return self.fc2(x)
+
+
+class CharLSTM(nn.Module):
+    """LEAF's two-layer LSTM for the next character."""
+
+    def __init__(self, vocabulary: int = 80, embedding: int = 8, hidden: int = 256) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding)
+        self.lstm = nn.LSTM(embedding, hidden, num_layers=2, batch_first=True)
+        self.fc = nn.Linear(hidden, vocabulary)
+
+    def forward(self, x: Tensor) -> Tensor:
+        embedded = self.embedding(x)
+        out, _ = self.lstm(embedded)
+        return self.fc(out[:, -1, :])
+
+
+class CharTransformer(nn.Module):
+    """A small transformer that says the next character."""
+
+    def __init__(
+        self, vocabulary: int = 80, length: int = 80, width: int = 64, layers: int = 2
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.position = nn.Parameter(torch.randn(1, length, width) * 0.02)
+        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.embedding(x) + self.position
+        hidden = self.encoder(hidden)
+        return self.head(hidden.mean(dim=1))
+
+
+class TabularNet(nn.Module):
+    """A table's network: ids of categories in the first columns, numbers behind them."""
+
+    def __init__(
+        self, sizes: tuple[int, ...] = (12, 7, 5), numbers: int = 13, num_classes: int = 2
+    ) -> None:
+        super().__init__()
+        self.embeddings = nn.ModuleList([nn.Embedding(size, 4) for size in sizes])
+        self.norm = nn.LayerNorm(numbers)
+        self.fc1 = nn.Linear(4 * len(sizes) + numbers, 64)
+        self.fc2 = nn.Linear(64, 32)
+        self.fc3 = nn.Linear(32, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        ids = x[:, : len(self.embeddings)].long().clamp(0, 4)
+        parts = [layer(ids[:, i]) for i, layer in enumerate(self.embeddings)]
+        parts.append(self.norm(x[:, len(self.embeddings) :]))
+        x = torch.cat(parts, dim=1)
+        x = F.relu(self.fc1(x))
+        x = F.relu(self.fc2(x))
+        return self.fc3(x)
+
+
+def group_norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(2, channels)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, small for tests or as it is published, and what its examples are.
+
+    Attributes:
+        make: the network, small if so asked.
+        shape: of an example.
+        classes: so many there are.
+        small: shape of an example for the small one, where that is another.
+        vocabulary: number of token ids; None where inputs are numbers.
+    """
+
+    make: Callable[[bool], nn.Module]
+    shape: tuple[int, ...]
+    classes: int = 10
+    small: tuple[int, ...] | None = None
+    vocabulary: int | None = None
+
+
+NETWORKS = {
+    "FedAvg CNN": Case(lambda small: FedAvgCNN(features=1024), (1, 28, 28)),
+    "LEAF CNN": Case(lambda small: LeafCNN(62, 12 if small else 28), (1, 28, 28), 62, (1, 12, 12)),
+    "LeNet-5": Case(lambda small: LeNet5(), (3, 32, 32)),
+    "VGG-9": Case(lambda small: VGG9(width=2 if small else 32), (3, 32, 32)),
+    "VGG-9, BatchNorm": Case(
+        lambda small: VGG9(width=2 if small else 32, batch_norm=True), (3, 32, 32)
+    ),
+    "MLP, dropout, BatchNorm": Case(
+        lambda small: NormedMLP(64 if small else 784, 10, 16 if small else 200),
+        (1, 28, 28),
+        10,
+        (1, 8, 8),
+    ),
+    "ResNet-8, BatchNorm": Case(
+        lambda small: ResNet([1, 1, 1], [2, 4, 6] if small else [16, 32, 64]),
+        (3, 32, 32),
+        10,
+        (3, 8, 8),
+    ),
+    "ResNet-18, GroupNorm": Case(
+        lambda small: ResNet(
+            [2, 2, 2, 2], [2, 4, 4, 6] if small else [64, 128, 256, 512], group_norm
+        ),
+        (3, 32, 32),
+        10,
+        (3, 8, 8),
+    ),
+    "1-D CNN for HAR": Case(
+        lambda small: HarCNN(samples=16 if small else 128), (9, 128), 6, (9, 16)
+    ),
+    "LSTM for characters": Case(
+        lambda small: CharLSTM(80, 4, 8) if small else CharLSTM(), (80,), 80, (6,), 80
+    ),
+    "transformer for characters": Case(
+        lambda small: CharTransformer(80, 6, 8, 1) if small else CharTransformer(),
+        (80,),
+        80,
+        (6,),
+        80,
+    ),
+    "table with embeddings": Case(lambda small: TabularNet(), (16,), 2),
+}

@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from pasted import NETWORKS
 from torch import nn
 
 from benchmarks.__main__ import duration
@@ -20,6 +21,7 @@ from benchmarks.convolutions import WAYS
 from benchmarks.convolutions import measure as measure_convolutions
 from benchmarks.growth import AXES, Cost, Point, exponent, federation, measure, parameters, table
 from benchmarks.machine import cache_bytes, largest
+from benchmarks.own_models import measure as measure_own
 from benchmarks.resnets import measure as measure_resnets
 from benchmarks.workloads import WORKLOADS, Rounds, step_bytes, synthetic_pool
 from fedclust.engines.fused import layers
@@ -213,3 +215,10 @@ def test_residual_networks_are_measured_in_both_ways() -> None:
     fast, slow = measure_resnets("resnet9", 1, shape=(1, 8, 8))
     assert fast > 0
     assert slow > 0
+
+
+def test_own_models_are_measured_beside_the_plain_loop() -> None:
+    case = NETWORKS["MLP, dropout, BatchNorm"]
+    found = measure_own(case, rounds=1, clients=2, batch=5, steps=1, small=True)
+    assert (found.engine, found.remark) == ("fused", "")
+    assert min(found.ours, found.plain) > 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -54,7 +55,9 @@ def _kept(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> R
     with suppress(OSError):
         if found := opened_json(file.read_bytes(), *engines):
             return found
-    found = _measured(engines)
+    with warnings.catch_warnings():  # of operations that vmap does row by row
+        warnings.simplefilter("ignore")
+        found = _measured(engines)
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         atomic_write(file, sealed_json(found))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
-from pasted import VGG9, DroppingCNN, FedAvgCNN, LeNet5, NormedMLP
+from pasted import NETWORKS, VGG9, DroppingCNN, FedAvgCNN, LeNet5, NormedMLP
 from torch import nn
 
 from fedclust.core.calls import GradCall, LossCall, PredictCall, TestCall, TrainCall
@@ -61,6 +62,22 @@ def test_auto_is_fused_and_equals_the_loop(name: str) -> None:
         *(engine.answer(TestCall(models, label, shards)) for engine in (fast, loop)), strict=True
     ):
         torch.testing.assert_close(one, other, **close)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_as_they_are_written_run_and_equal_the_loop(name: str) -> None:
+    case = NETWORKS[name]
+    some = toy_pool(case.small or case.shape)
+    pool = replace(some, y=some.y % case.classes, num_classes=case.classes)
+    if case.vocabulary is not None:
+        pool = replace(pool, x=some.x % case.vocabulary, vocabulary=case.vocabulary)
+    module, how = case.make(True), replace(SOLVERS["sgd"], epochs=1)
+    fast, loop = (make_engine(engine, module, pool) for engine in ("auto", "loop"))
+    models, label = starts(loop, 1), torch.zeros(2).long()
+    call = TrainCall(models, label, ragged_shards((3, 5)), how, how.lr)
+    got, want = (engine.answer(call) for engine in (fast, loop))
+    torch.testing.assert_close(got.loss, want.loss, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(got.params, want.params, rtol=1e-3, atol=1e-3)
 
 
 def test_a_frozen_part_goes_by_the_names_of_the_module() -> None:

@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from fedclust.algorithms.wrappers.keeping import keeping
-from fedclust.algorithms.wrappers.with_norm import WithNorm
+from fedclust.algorithms.wrappers.with_norm import with_norm
 from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
@@ -68,7 +68,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         given = type(aggregation).__name__
         require(averages, "aggregation", given, allowed)
     if config["norm"] != "average":
-        algorithm = WithNorm(base=algorithm, norm=config["norm"])
+        algorithm = with_norm(algorithm, config["norm"])
     attack = None
     if config["attack"] != NO_ATTACK:
         attack = objects.make(config["attack"], "attack")

@@ -9,7 +9,7 @@ import torch
 from digits_jobs import config_of
 from planted import ALGORITHMS, configured, copied, federation, rounds_of, same, simulate
 
-from fedclust.algorithms.wrappers.keeping import Keeping, keeping
+from fedclust.algorithms.wrappers.keeping import _Keeping, keeping
 from fedclust.config.build import build
 from fedclust.core.client_models import ClientModels
 from fedclust.core.kept import Kept
@@ -75,7 +75,7 @@ def test_every_method_keeps_or_says_why_not(name: str) -> None:
     base = configured(name, *ADAM, "solver.keep=client")
     _, costs = simulate(configured(name, *ADAM), fed, rounds)
     method = keeping(base)
-    if not isinstance(method, Keeping):
+    if not isinstance(method, _Keeping):
         return  # its solvers are its own
     whole, others = simulate(method, fed, rounds)
     # nothing is sent, and the first round is that of the method itself
@@ -100,9 +100,9 @@ def test_a_run_that_is_continued_goes_on_with_what_was_kept() -> None:
 
 def test_the_key_makes_the_clients_of_any_method_keep() -> None:
     job = build(config_of("ifca", "solver=adam", "solver.lr=0.01", "solver.keep=client"))
-    assert isinstance(job.algorithm, Keeping)
+    assert isinstance(job.algorithm, _Keeping)
     assert (job.algorithm.slots, job.algorithm.counts) == (2, True)
-    assert not isinstance(build(config_of("ifca")).algorithm, Keeping)
+    assert not isinstance(build(config_of("ifca")).algorithm, _Keeping)
 
 
 def test_a_solver_that_keeps_nothing_is_one_line() -> None:

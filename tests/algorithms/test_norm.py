@@ -12,7 +12,7 @@ from planted import configured, federation, rounds_of
 from test_with_statistics import engine, normed
 from torch import Tensor
 
-from fedclust.algorithms.wrappers.with_norm import WithNorm, columns_of
+from fedclust.algorithms.wrappers.with_norm import columns_of, with_norm
 from fedclust.config.build import build
 from fedclust.core.calls import TestCall
 from fedclust.core.types import Cost, Served
@@ -34,7 +34,7 @@ RUNNING = (
 
 
 def run(name: str, norm: Any, rounds: int = 2, participation: float = 1.0) -> tuple[Any, ...]:
-    fed, algorithm = federation(), WithNorm(base=configured(name), norm=norm)
+    fed, algorithm = federation(), with_norm(configured(name), norm)
     all_rounds = rounds_of(fed, rounds, participation=participation)
     front = Front(engine())
     state, cost = algorithm.init(front.at(all_rounds[0]), all_rounds[0])

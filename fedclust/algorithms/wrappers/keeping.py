@@ -20,7 +20,7 @@ from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keeping(Method):
+class _Keeping(Method):
     """A method with what its solvers keep.
 
     Attributes:
@@ -90,7 +90,7 @@ def keeping(method: Algorithm) -> Algorithm:
     if not laws:
         return method
     slots, counts = max(law.slots for law in laws), any(law.counts for law in laws)
-    return Keeping(base=method, slots=slots, counts=counts)
+    return _Keeping(base=method, slots=slots, counts=counts)
 
 
 @cache

@@ -25,16 +25,21 @@ from fedclust.models.params import Layout
 Norm = Literal["local", "fedbn", "recalibrate"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WithNorm(Method):
-    """A method whose models have statistics of each client's own.
+def with_norm(base: Algorithm, norm: Norm) -> Method:
+    """The method with statistics of each client's own.
 
-    Attributes:
+    Args:
         base: the method.
         norm: `local`: they stay with the client; `fedbn`: so do the parameters of the layers that
             have them; `recalibrate`: they are averaged, and for a test each client computes them
             from its training examples.
     """
+    return _WithNorm(base=base, norm=norm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WithNorm(Method):
+    """A method whose models have statistics of each client's own; see `with_norm`."""
 
     base: Algorithm
     norm: Norm

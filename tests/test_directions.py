@@ -20,7 +20,16 @@ LINES = (
     ("config",),
     (
         *("engines", "algorithms", "cluster_metrics", "cluster_methods", "datasets", "partitions"),
-        *("scenarios", "metrics", "trackers", "tasks", "servers", "aggregations", "attacks"),
+        *(
+            "scenarios",
+            "metrics",
+            "trackers",
+            "tasks",
+            "servers",
+            "aggregations",
+            "attacks",
+            "privacy",
+        ),
     ),
     # what configs and own methods import by these names stands in core
     ("types", "verbs", "solver"),

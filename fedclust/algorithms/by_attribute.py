@@ -66,6 +66,11 @@ class ByAttribute(Method):
         require(given, "algorithm.table", self.table, "a CSV file with algorithm.attribute=table")
 
     @property
+    def unnoised(self) -> str:  # type: ignore[override]
+        """A table is known beforehand."""
+        return "" if self.attribute == "table" else "an attribute of data"
+
+    @property
     def needs_classes(self) -> bool:
         """Whether it looks at classes."""
         return self.attribute == "majority_class"

@@ -68,6 +68,8 @@ class CFLGP(Method):
     accumulation: Accumulation = "mean"
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "gradients of single clients, which are compared"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, who uses them, and the gradients.

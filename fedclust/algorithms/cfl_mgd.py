@@ -59,6 +59,8 @@ class CFLMGD(LossClusters):
     momentum_gradient: Annotated[MomentumGradient, OnlyWith("averaging", "gradient")] = "current"
     has_momentum = True
 
+    unnoised = "momenta"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models and momenta.

@@ -75,6 +75,8 @@ class CLoVE(Method):
     stable_rounds: AtLeastOne | None = None
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "losses of every model"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, and who uses them.

@@ -35,6 +35,8 @@ class FedAvg(Method):
     solver: Solver
     aggregation: Aggregation = "by_samples"
 
+    unnoised = ""
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """The server's model.

@@ -56,6 +56,8 @@ class FedClust(Method):
     layers: AtLeastOne = 1
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "last layers of single clients, which are compared"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, who uses them, and what the server knows of the clients.

@@ -74,6 +74,8 @@ class FedDrift(Method):
     max_models: Annotated[AtLeastOne | None, STEPS] = None
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "losses of every model"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, who uses them, and how good they were.

@@ -48,6 +48,8 @@ class FedEM(Method):
     num_clusters: AtLeastOne
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "a model for every component"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """The components, and what every client knows of its own mixture.

@@ -61,6 +61,8 @@ class FedGWC(Method):
     davies_bouldin: NonNegative = 1.0
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "losses of every step"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, who uses them, and the rewards.

@@ -40,6 +40,8 @@ class FedPer(Method):
     personal_layers: AtLeastOne = 1
     aggregation: Aggregation = "by_samples"
 
+    unnoised = ""
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """The shared body and the clients' heads.
@@ -70,6 +72,7 @@ class FedPer(Method):
         model = cluster_mean(bodies, zeros(cohort), weight, empty=state.model)
         model[:, head] = state.model[:, head]
         model = clients.server.replaced(state.model, bodies, model, zeros(cohort), weight)
+        model = model.where(~head, state.model)
         steps, loss = on_host(local.steps.sum(), local.loss.mean())
         body = len(cohort) * int((~head).sum())
         cost = Cost(

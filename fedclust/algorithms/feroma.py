@@ -90,6 +90,8 @@ class Feroma(Method):
 
     needs_softmax: ClassVar[bool] = True  # as its descriptor
 
+    unnoised = "descriptions of data"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """The common model, and what every client trained last.

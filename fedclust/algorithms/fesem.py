@@ -57,6 +57,8 @@ class FeSEM(Method):
     shift: Annotated[ShiftTest, OnlyWith("migration", True)] = field(default_factory=ShiftTest)
     aggregation: FlexAggregation = "by_samples"
 
+    unnoised = "models of single clients, which are compared"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Clusters, and the clients' own models.

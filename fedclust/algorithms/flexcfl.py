@@ -120,6 +120,8 @@ class FlexCFL(Method):
     migration: Annotated[bool, IfDataChange()] = True
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "updates of single clients, which are compared"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Groups, and who belongs to them.

@@ -61,6 +61,8 @@ class Flux(Method):
 
     needs_softmax: ClassVar[bool] = True  # as its descriptor
 
+    unnoised = "descriptions of data"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, who uses them, and what the clusters' data are like.

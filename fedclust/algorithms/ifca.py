@@ -38,6 +38,13 @@ class IFCA(LossClusters):
 
     aggregation: FlexAggregation = "by_samples"
 
+    @property
+    def unnoised(self) -> str:  # type: ignore[override]
+        """A client chooses for itself, among models that are noised."""
+        if self.start == "kmeans++":
+            return "models for the start"
+        return "" if self.restart_fraction is None else "choices that decide on a restart"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """The clusters' models.

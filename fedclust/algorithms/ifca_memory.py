@@ -33,6 +33,11 @@ class IFCAMemory(IFCA):
     migration: Annotated[bool, IfDataChange()] = False
     shift: Annotated[ShiftTest, OnlyWith("migration", True)] = field(default_factory=ShiftTest)
 
+    @property
+    def unnoised(self) -> str:  # type: ignore[override]
+        """The test of a shift looks at the classes of a client's data."""
+        return "how many examples of every class they have" if self.migration else super().unnoised
+
     @dataclass(frozen=True, kw_only=True)
     class State(IFCA.State):
         """The clusters' models, who uses them, and what they had.

@@ -74,6 +74,8 @@ class LCFL(Method):
     method: ClusterMethod
     warmup: Warmup
 
+    unnoised = "models and losses of the warm-up, which are compared"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models and who uses them.

@@ -51,6 +51,8 @@ class OCFL(Method):
     method: ClusterMethod
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "updates of single clients, which are compared"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, who uses them, and how far the updates agree.

@@ -29,6 +29,8 @@ class Oracle(Method):
     solver: Solver
     aggregation: Aggregation = "by_samples"
 
+    unnoised = ""
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """The groups' models.

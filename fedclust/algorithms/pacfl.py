@@ -61,6 +61,8 @@ class PACFL(Method):
     angle: Angle = "sum"
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "directions of data"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, who uses them, and what the server knows of the clients' data.

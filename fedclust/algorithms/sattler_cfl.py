@@ -64,6 +64,8 @@ class SattlerCFL(Method):
     memory: AtLeastOne = 5
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "updates of single clients, which are compared"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, who uses them, and what clients last wanted.

@@ -127,7 +127,7 @@ def train_and_average(
     """
     weight = weights(ids, rnd, aggregation, label)
     work = LocalWork(slots=slots)
-    if clients.server.aggregation is None:
+    if not clients.server.needs_updates:
         result = clients.train_mean(models, label, ids, solver, weight, work)
         after = clients.server.stepped(models, result.models, label)
         return after, result, cost_of(result, label, ids, rnd, clients.layout)

@@ -56,6 +56,8 @@ class StoCFL(Method):
     direction: Direction = "participants"
     aggregation: Aggregation = "by_samples"
 
+    unnoised = "updates of single clients, which are compared"
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """Models, who uses them, and what was observed.

@@ -17,7 +17,15 @@ from fedclust.algorithms.wrappers.with_norm import with_norm
 from fedclust.algorithms.wrappers.with_server import WithServer
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
-from fedclust.config.schema import MEAN, NO_ATTACK, PLAIN_MEAN, check_keys, objective_of, seed_list
+from fedclust.config.schema import (
+    MEAN,
+    NO_ATTACK,
+    NO_PRIVACY,
+    PLAIN_MEAN,
+    check_keys,
+    objective_of,
+    seed_list,
+)
 from fedclust.config.scores import measures
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
@@ -67,6 +75,10 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         allowed = f"mean, since {name} does not replace models by means of the participants'"
         given = type(aggregation).__name__
         require(averages, "aggregation", given, allowed)
+    privacy = None
+    if config["privacy"] != NO_PRIVACY:
+        privacy = objects.make(config["privacy"], "privacy")
+        _check_privacy(config, algorithm, type(privacy).__name__)
     if config["norm"] != "average":
         algorithm = with_norm(algorithm, config["norm"])
     attack = None
@@ -81,6 +93,9 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     else:
         engine, federations = like.engine, like.federations
     _check_objective(config, federations, task)
+    if privacy is not None:
+        num_clients = min(fed.num_clients for fed in federations.values())
+        privacy.check(config["participation"], num_clients, engine.layout.num_buffers)
     keeps = config["norm"] == "average" or engine.layout.num_buffers > 0
     require(keeps, "norm", config["norm"], "average, since the model keeps no running statistics")
     device = next(iter(federations.values())).pool.x.device
@@ -88,6 +103,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         algorithm=keeping(algorithm),
         aggregation=aggregation,
         attack=attack,
+        privacy=privacy,
         scenario=scenario,
         tracker=tracker,
         engine=engine,
@@ -101,6 +117,29 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         checkpoint_seconds=config["checkpoint_seconds"],
         versions=versions(device, engine.name, config["max_rows"]),
     )
+
+
+def _check_privacy(config: Mapping[str, Any], algorithm: Any, given: str) -> None:
+    """Refuse what leaves something without noise.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    name, why = type(algorithm).__name__, getattr(algorithm, "unnoised", "")
+    if not getattr(algorithm, "averages", False):
+        why = "what is no mean of updates"
+    allowed = f"none, since {name} is not private: clients send {why} without noise"
+    require(not why, "privacy", given, allowed)
+    mean = config["aggregation"]
+    allowed = "mean with privacy, whose sums are of clipped updates"
+    require(mean == PLAIN_MEAN, "aggregation", mean["_target_"].rpartition(".")[2], allowed)
+    for part in _within(algorithm):
+        weights = getattr(part, "aggregation", "uniform")
+        allowed = "uniform with privacy: numbers of examples are private too"
+        require(weights == "uniform", "common.aggregation", weights, allowed)
+    number = config["clients_per_round"]
+    allowed = "null with privacy: everybody is drawn with the probability participation"
+    require(number is None, "clients_per_round", number, allowed)
 
 
 def _check_objective(
@@ -140,7 +179,7 @@ def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Obj
     """
     check_keys(config)
     objects = Objects(user_dir, {key: config[key] for key in _SHARED})
-    for group in ("solver", "aggregation", "server"):
+    for group in ("solver", "privacy", "aggregation", "server"):
         objects.check(config[group], group)
     check_common(config["common"], objects)
     objects.check(config["algorithm"], "algorithm")

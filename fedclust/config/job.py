@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fedclust.core.attack import Attack
-from fedclust.core.server import Aggregation
+from fedclust.core.server import Aggregation, Privacy
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Algorithm, Engine, Scenario
 from fedclust.metrics.scores import Measure
@@ -28,6 +28,7 @@ class Job:
         discrepancy: whether it is recorded how far participants' models lie from their mean.
         scores: of predictions, at the end and every `score_every` rounds.
         aggregation: the mean of updates; None for the plain one.
+        privacy: noise of the means; None without.
         attack: what hostile clients do; None without them.
         predictions: whether those of the end are kept.
         checkpoint_seconds: least time between two checkpoints; 0 saves every round.
@@ -49,6 +50,7 @@ class Job:
     predictions: bool = False
     aggregation: Aggregation | None = None
     attack: Attack | None = None
+    privacy: Privacy | None = None
 
     @property
     def seeds(self) -> list[int]:

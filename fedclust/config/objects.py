@@ -52,6 +52,7 @@ GROUPS: Mapping[str, Group] = {
     "cluster_method": Group("fedclust.cluster_methods", ("__call__",)),
     "solver": Group("fedclust.solver", ("rate",)),
     "attack": Group("fedclust.attacks", ("forges", "hostile", "targets", "updates")),
+    "privacy": Group("fedclust.privacy", ("noised", "epsilon")),
     "aggregation": Group("fedclust.aggregations", ("check", "__call__")),
     "server": Group("fedclust.servers", ("first", "__call__")),
     "tracker": Group("fedclust.trackers", ("begin", "log", "end", "close")),

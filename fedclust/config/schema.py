@@ -49,6 +49,7 @@ CLASSIFICATION = {
 
 MEAN = {"_target_": "fedclust.servers.Mean"}
 NO_ATTACK = {"_target_": "fedclust.attacks.NoAttack"}
+NO_PRIVACY = {"_target_": "fedclust.privacy.NoPrivacy"}
 PLAIN_MEAN = {"_target_": "fedclust.aggregations.Mean"}
 
 
@@ -298,6 +299,9 @@ class RunConfig:
         MISSING, "setting", "what is predicted, and by what it is judged", unhashed=CLASSIFICATION
     )
     solver: Any = key(MISSING, "method", "local training")
+    privacy: Any = key(
+        MISSING, "method", "what hides single clients in the server's means", unhashed=NO_PRIVACY
+    )
     aggregation: Any = key(
         MISSING, "method", "the mean of updates inside every cluster", unhashed=PLAIN_MEAN
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
+from numpy.random import Generator
 from torch import Tensor
 
 from fedclust.models.params import Layout
@@ -48,12 +49,32 @@ class Aggregation(Protocol):
         ...
 
 
+class Privacy(Protocol):
+    """Means that say little of any single client."""
+
+    def noised(
+        self, updates: Tensor, label: Tensor, num_models: int, expected: float, draw: Generator
+    ) -> Tensor:
+        """The mean updates [K, P] from those of the participants [C, P] with the models `label`
+        [C], as each model is expected to have so many; float64.
+        """
+        ...
+
+    def epsilon(self, share: float, rounds: int) -> float:
+        """Of so many rounds in which every client takes part with the probability `share`."""
+        ...
+
+
 @dataclass
 class Server:
     """The server in one round of one seed.
 
     Attributes:
         aggregation: the mean of updates; None for the plain one.
+        privacy: makes noisy means of updates; None without noise.
+        num_drawn: clients of a round on average, by whose number a noisy sum is divided.
+        nobody: whether the participants were not drawn: they are there because a method needs some.
+        draw: the noise of the round.
         step: how models become others; None takes the means as they are.
         before: memories [S, P] at the start of the round, by the digest of their model.
         after: those of models that were made in it.
@@ -62,10 +83,19 @@ class Server:
     """
 
     aggregation: Aggregation | None = None
+    privacy: Privacy | None = None
+    num_drawn: float = 1.0
+    nobody: bool = False
+    draw: Generator | None = None
     step: ServerStep | None = None
     before: Mapping[bytes, Tensor] = field(default_factory=dict)
     after: dict[bytes, Tensor] = field(default_factory=dict)
     layout: Layout | None = None
+
+    @property
+    def needs_updates(self) -> bool:
+        """Whether the mean of the participants' models does not do."""
+        return self.aggregation is not None or self.privacy is not None
 
     def replaced(
         self, models: Tensor, params: Tensor, means: Tensor, label: Tensor, weight: Tensor | None
@@ -84,7 +114,15 @@ class Server:
     def combined(
         self, models: Tensor, params: Tensor, means: Tensor, label: Tensor, weight: Tensor | None
     ) -> Tensor:
-        """The means [K, P] by `aggregation`; arguments as of `replaced`."""
+        """The means [K, P] by `aggregation` or `privacy`; arguments as of `replaced`."""
+        if self.privacy is not None:
+            moves = (params.double() - models.double()[label]) * (not self.nobody)
+            # a second mean in one round would be a second release
+            draw, self.draw = self.draw, None
+            assert draw is not None
+            expected = self.num_drawn / len(models)
+            mean = self.privacy.noised(moves, label, len(models), expected, draw)
+            return (models.double() + mean).to(models.dtype)
         if self.aggregation is None:
             return means
         mass = torch.ones_like(label) if weight is None else weight
@@ -110,6 +148,8 @@ class Server:
             return means
         memory = torch.stack([self._memory(key, models) for key in digests(models)])
         trained = label.bincount(minlength=len(models)) > 0
+        if self.privacy is not None:  # noise comes to all, or it would say who took part
+            trained = torch.ones_like(trained)
         after, moved = self.step(models, means, memory)
         after = after.where(trained.unsqueeze(1), models)
         if self.layout is not None:

@@ -65,7 +65,7 @@ Six clients with 1 to 6 examples, of the class 0 or 1 in turn; all of them in tw
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
@@ -320,6 +320,9 @@ class Method(Ranged):
     It checks the numbers of a method against their annotations; a `__post_init__` begins with
     `super().__post_init__()`.
     """
+
+    # what clients send that no noise is added to, with a server that is private; "" for nothing
+    unnoised: ClassVar[str] = "more than updates to be averaged, as far as anybody has said"
 
     @property
     def averages(self) -> bool:

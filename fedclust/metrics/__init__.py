@@ -69,6 +69,12 @@ METRICS: dict[str, Meaning] = {
         "fraction",
         "neither",
     ),
+    "epsilon": Meaning(
+        "what a client's taking part can change so far in the published models, by "
+        "differential privacy",
+        "",
+        "lower",
+    ),
     "ari": Meaning("adjusted Rand index of labels and groups", "", "higher"),
     "nmi": Meaning(
         "mutual information of labels and groups, normalised by their mean entropy", "", "higher"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedclust.config.job import Job
 from fedclust.core.attack import Attack
-from fedclust.core.server import Aggregation, Server
+from fedclust.core.server import Aggregation, Privacy, Server
 from fedclust.core.types import (
     ClientModels,
     Cost,
@@ -30,6 +30,7 @@ from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import METRICS
+from fedclust.privacy import as_drawn
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Simulation:
     discrepancy: bool = False
     aggregation: Aggregation | None = None
     attack: Attack | None = None
+    privacy: Privacy | None = None
     state: Any = None
     losses: LastLosses = field(default_factory=LastLosses)
     _before: Round | None = None  # the last one before this process
@@ -75,7 +77,7 @@ class Simulation:
     def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
         """The simulation of one seed before round 0."""
         rounds = job.scenario.rounds(fed, seed)
-        how = job.discrepancy, job.aggregation, job.attack
+        how = job.discrepancy, job.aggregation, job.attack, job.privacy
         return cls(seed, job.algorithm, engine, rounds, *how)
 
     def resume(self, t: int, state: dict[str, Any]) -> None:
@@ -94,9 +96,14 @@ class Simulation:
         rnd, _ = _without_validation(self._before)
         self._served(self._clients(rnd), rnd)
 
-    def _clients(self, rnd: Round) -> SeedClients:
-        """The clients in a round."""
+    def _clients(self, rnd: Round, *, nobody: bool = False) -> SeedClients:
+        """The clients in a round, in which `nobody` may have been drawn."""
         server = Server(self.aggregation, layout=self.engine.layout)
+        if self.privacy is not None:
+            drawn, draw = rnd.share * rnd.fed.num_clients, rnd.stream("privacy").numpy()
+            server = replace(
+                server, privacy=self.privacy, num_drawn=drawn, nobody=nobody, draw=draw
+            )
         clients = SeedClients(self.engine, rnd, self.discrepancy, losses=self.losses)
         return replace(clients, server=server, attack=self.attack)
 
@@ -105,7 +112,8 @@ class Simulation:
         said of every example where it is `predicted`.
         """
         (rnd, held_out), costs = _without_validation(next(self.rounds)), list[Cost]()
-        clients = self._clients(rnd)
+        rnd, nobody = as_drawn(rnd) if self.privacy is not None else (rnd, False)
+        clients = self._clients(rnd, nobody=nobody)
         untrained = None
         # with validation examples, they alone decide what becomes of a run
         decides = held_out is None
@@ -121,6 +129,9 @@ class Simulation:
         counted = clients.passes
         passes = Cost(forward_passes=counted.forward, backward_passes=counted.backward)
         costs += [cost, passes]
+        if evaluated and self.privacy is not None:
+            spent = self.privacy.epsilon(rnd.share, rnd.t + 1)
+            costs.append(Cost(notes={"epsilon": spent}))
         if not evaluated:
             return Step(rnd, costs, None, None, untrained)
         served = self._served(clients, rnd)

@@ -25,7 +25,6 @@ from fedclust.core.server import Server
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.params import Layout
 
-AVERAGING = [name for name in ALGORITHMS if configured(name).averages]
 RULES: dict[str, Any] = {
     "median": Median(),
     "trimmed": TrimmedMean(trim=0.2),
@@ -147,9 +146,11 @@ def test_clusters_are_combined_apart_and_buffers_by_their_median() -> None:
     assert after[0].tolist() == [50.0, 50.0]
 
 
-@pytest.mark.parametrize("name", AVERAGING)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_that_averages_takes_them(name: str) -> None:
     fed, algorithm = federation(), configured(name)
+    if not getattr(algorithm, "averages", False):
+        return  # which is refused, see below
     rounds = rounds_of(fed, 6)
 
     def last(rule: Any) -> Any:

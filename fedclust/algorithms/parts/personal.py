@@ -34,6 +34,8 @@ def serve_personal(personal: ClientModels, trained: Tensor, others: Served, rnd:
 class PersonalModels(Method):
     """One common model, and one model per client; keeps M models in memory."""
 
+    unnoised = ""  # personal models stay with their clients
+
     @dataclass(frozen=True, kw_only=True)
     class State:
         """The common model and the clients' own.

@@ -45,6 +45,11 @@ class FineTune(Method):
         return self.base.State
 
     @property
+    def unnoised(self) -> str:  # type: ignore[override]
+        """As the base."""
+        return getattr(self.base, "unnoised", Method.unnoised)
+
+    @property
     def averages(self) -> bool:
         """As the base."""
         return getattr(self.base, "averages", False)

@@ -48,6 +48,11 @@ class LastLocal(Method):
         return _extended(base)
 
     @property
+    def unnoised(self) -> str:  # type: ignore[override]
+        """As the base."""
+        return getattr(self.base, "unnoised", Method.unnoised)
+
+    @property
     def averages(self) -> bool:
         """As the base."""
         return getattr(self.base, "averages", False)

@@ -43,6 +43,11 @@ class WithServer(Method):
         require(not hasattr(self.base, "moments"), "server", given, allowed)
 
     @property
+    def unnoised(self) -> str:  # type: ignore[override]
+        """As the base."""
+        return getattr(self.base, "unnoised", Method.unnoised)
+
+    @property
     def averages(self) -> bool:
         """As the base."""
         return getattr(self.base, "averages", False)

@@ -109,7 +109,7 @@ class Objects:
         Raises:
             ConfigError: naming the argument.
         """
-        _check_names(part, given, key)
+        _check_names(part, given, key, key)
         hints = hints_of(part)
         for name, value in given.items():
             self._check_value(value, f"{key}.{name}", hints.get(name, object))
@@ -295,8 +295,8 @@ def _is_of(part: Any, group: str, own: bool) -> bool:
     return names >= set(GROUPS[group].verbs) or (not own and "__getattr__" in names)
 
 
-def _check_names(part: Any, given: Mapping[str, Any], key: str) -> None:
-    """Refuse arguments that a part does not take, and miss those that it needs."""
+def _check_names(part: Any, given: Mapping[str, Any], key: str, by: str = "") -> None:
+    """Refuse arguments that a part does not take, and miss those that it, named `by`, needs."""
     parameters = inspect.signature(part).parameters
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     hidden = _FROM_DATA if set(_OF_MODELS) <= set(parameters) else _OF_MODELS
@@ -314,7 +314,7 @@ def _check_names(part: Any, given: Mapping[str, Any], key: str) -> None:
     ]
     for name in needed:
         if name not in given:
-            raise ConfigError(f"{key}.{name} is missing: {key}._target_ needs it")
+            raise ConfigError(f"{key}.{name} is missing: {by or f'{key}._target_'} needs it")
 
 
 def _plain(hint: Any) -> Any:

@@ -49,7 +49,7 @@ class Lora(Ranged):
             if (name != last if self.layers is None else any(meets(p, name) for p in self.layers))
         ]
         allowed = "some of the linear layers; there is none"
-        require(bool(chosen), "lora.layers", self.layers, allowed)
+        require(bool(chosen), "lora.layers", self.layers or "null", allowed)
         for name, value in module.named_parameters():
             value.requires_grad = name.rpartition(".")[0] == last and last not in chosen
         for name in chosen:

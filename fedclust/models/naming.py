@@ -16,4 +16,4 @@ def meets(pattern: str, name: str) -> bool:
 def few(names: Iterable[str]) -> str:
     """Some names, for the end of a message."""
     names = list(names)
-    return f" but {', '.join(names[:_SHOWN])}{', …' * (len(names) > _SHOWN)}"
+    return f": there are {', '.join(names[:_SHOWN])}{', …' * (len(names) > _SHOWN)}"

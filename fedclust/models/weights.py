@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from types import MethodType
 from typing import Any
 
@@ -76,7 +77,11 @@ def read_state(key: str, file: str) -> State:
 
 
 def _pickled(path: Path) -> dict[str, Any]:
-    return dict(torch.load(path, map_location="cpu", weights_only=True))
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise ValueError("it is no file of PyTorch's, or holds more than tensors") from error
+    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def _safetensors(path: Path) -> dict[str, Any]:
@@ -105,6 +110,11 @@ def fill(key: str, file: str, module: nn.Module, state: State) -> None:
         shape = tuple(own[one].shape)
         allowed = f"weights of {name}, whose {one} has shape {shape}, not {tuple(value.shape)}"
         require(shape == tuple(value.shape), key, file, allowed)
+        alike = value.is_floating_point() == own[one].is_floating_point() and not value.is_complex()
+        allowed = f"weights of {name}, whose {one} is {own[one].dtype}, not {value.dtype}"
+        require(alike, key, file, allowed)
+        whole = bool(value.isfinite().all())
+        require(whole, key, file, f"weights that are numbers, and {one} has some that are not")
     names = [one for one, _ in module.named_parameters()]
     head = names[-1].rpartition(".")[0]
     lacking = [one for one in own if one not in state and one.rpartition(".")[0] != head]

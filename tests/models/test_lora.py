@@ -85,9 +85,9 @@ def test_engines_train_them_alike() -> None:
 
 
 def test_what_does_not_fit_is_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"lora\.layers=5 .* linear layers but 0, 2, 4"):
+    with pytest.raises(ConfigError, match=r"lora\.layers=5 .* linear layers: there are 0, 2, 4"):
         beginning(network, lora=Lora(layers=["5"]))
-    with pytest.raises(ConfigError, match=r"lora\.layers=None .* there is none"):
+    with pytest.raises(ConfigError, match=r"lora\.layers=null .* there is none"):
         beginning(lambda: mlp((4,), 3, hidden=[]), lora=Lora())
     with pytest.raises(ConfigError, match=r"lora\.rank=0 is not allowed: expected an integer in"):
         build(composed("algorithm=fedavg", "lora={rank: 0}"))

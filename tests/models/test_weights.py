@@ -42,7 +42,8 @@ class Normed(nn.Module):
 
 
 def saved(folder: Path, module: nn.Module) -> tuple[str, dict[str, Tensor]]:
-    state = {key: torch.randn(value.shape) for key, value in module.state_dict().items()}
+    own = module.state_dict().items()
+    state = {key: torch.randn(value.shape).to(value.dtype) for key, value in own}
     torch.save(state, folder / "weights.pth")
     return str(folder / "weights.pth"), state
 
@@ -131,10 +132,15 @@ def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:
 
     refused(r"0\.weight has shape \(5, 4\), not \(5, 3\)", state | {"0.weight": torch.ones(5, 3)})
     more = state | {"9.weight": torch.ones(1)}
-    refused(r"has no 9\.weight but 0\.weight, 0\.bias, 2\.weight, …", more)
+    refused(r"has no 9\.weight: there are 0\.weight, 0\.bias, 2\.weight, …", more)
     refused(r"it lacks 0\.bias", {k: v for k, v in state.items() if k != "0.bias"})
+    refused(r"0\.bias has some that are not", state | {"0.bias": torch.full((5,), torch.inf)})
+    refused(r"0\.bias is torch\.float32, not", state | {"0.bias": torch.ones(5, dtype=torch.int64)})
+    refused("names and tensors, and it has none", [state])
     refused("a state dict, names and tensors, and it has epoch", {"epoch": 3})
-    refused(r"frozen=1\.\* is not allowed: names or patterns of parameters but", state, ("1.*",))
+    refused(
+        r"frozen=1\.\* is not allowed: names or patterns of parameters: there are", state, ("1.*",)
+    )
     refused(r"frozen=2\.w is not allowed", state, ("2.w",))
     refused("leave something to train", state, ("*",))
     Path(file).write_bytes(b"PK nothing")

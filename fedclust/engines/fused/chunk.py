@@ -147,7 +147,11 @@ class Chunk:
         network, weights = self.models.network, self.models.parameters.weights
         assert task.compiled is not None
         steps = task.schedule.steps
-        return task.compiled(network, weights, self.rule, task.pool, task.call, steps, task.in_span)
+        losses = task.compiled(
+            network, weights, self.rule, task.pool, task.call, steps, task.in_span
+        )
+        self.models.parameters.count += steps
+        return losses
 
     def takes_one_launch(self, batches: Batches) -> bool:
         """Whether all steps are one launch of a kernel."""

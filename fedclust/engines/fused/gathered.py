@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedclust.core.solver import Solver, clip
+from fedclust.engines.fused.native import moments
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.weights import Field, Parameters, Weight
 
@@ -63,18 +64,25 @@ class Gathered:
 
     def close(self, parameters: Parameters, rows: int, step: int) -> None:
         """See `TrainingRule`."""
-        solver, t, gathered = self.solver, parameters.count[:rows].add_(1), list[Tensor]()
-        weights = parameters.moving(rows)
+        solver, count = self.solver, parameters.count[:rows]
+        weights, lr = parameters.moving(rows), solver.step_rate(self.lr, step)
+        # compiled code counts from the start of the call
+        if not moments.move(weights, solver, lr, self.pull, count - step, step):
+            self._move(weights, lr, count + 1)
+        count += 1
+
+    def _move(self, weights: list[Weight], lr: float, t: Tensor) -> None:
+        """As compiled code does, by PyTorch's operations; step t [R] of the rows."""
+        solver, gathered = self.solver, list[Tensor]()
         for weight in weights:
-            gradient, value = weight.gradient, weight.value
-            assert gradient is not None
-            gathered.append(gradient)
+            assert weight.gradient is not None
+            gathered.append(weight.gradient)
             if weight.decay:
-                gradient.add_(value, alpha=weight.decay)
+                weight.gradient.add_(weight.value, alpha=weight.decay)
             if weight.anchor is not None:
-                gradient.add_(weight.anchor, alpha=-self.pull)
+                weight.gradient.add_(weight.anchor, alpha=-self.pull)
         if solver.clip_norm is not None:
             clip(gathered, solver.clip_norm)
-        lr, decay = solver.step_rate(self.lr, step), solver.weight_decay if self.apart else 0.0
+        decay = solver.weight_decay if self.apart else 0.0
         for weight, gradient in zip(weights, gathered, strict=True):
             solver.law.move(weight.value, gradient, weight.kept, lr, decay, t)

@@ -80,7 +80,7 @@ def plans(
     frozen = network.covered(call.frozen)
     # compiled code does not keep the loss of every step
     plain = call.solver.plain
-    compiled = None if call.each_step or not plain else _compiled(network, pool, frozen)
+    compiled = None if call.each_step else _compiled(network, pool, frozen)
     layer, spanned = network.first_layer, torch.zeros_like(known.count, dtype=torch.bool)
     moves = f"{network.first_dense}.weight" not in frozen
     if plain and layer is not None and moves and pool.view is None:

@@ -20,8 +20,12 @@
    nothing. All products are one tile of code: a few rows of factors, number by number, times vectors that lie one
    after the other.
 
+   law: where a solver keeps or divides by more than u, all gradients are gathered first, none in the span, and then
+        `moments.h` says what becomes of them.
+
    rounds: the factors of every product are rounded to bfloat16, as on a GPU; the products are float32 ones. */
 
+#include "moments.h"
 #include "rows.h"
 
 /* Rows and vectors of a tile: its sums must fit the registers. */
@@ -35,9 +39,9 @@
 
 typedef struct {
   int64_t inputs, outputs, relu; /* relu: whether one follows */
-  float *weight, *slot;          /* [R, o, i]; slot may be NULL */
+  float *weight, *slot, *square; /* [R, o, i]; the last two may be NULL */
   const float *anchor;           /* [R, o, i] or NULL */
-  float *bias, *bias_slot;       /* [R, o] or NULL */
+  float *bias, *bias_slot, *bias_square; /* [R, o] or NULL */
   const float *bias_anchor;      /* [R, o] or NULL */
   float decay, bias_decay;
 } Layer;
@@ -48,6 +52,7 @@ typedef struct {
   int64_t own_anchor; /* whether the anchor is not the start */
   const Layer *layer; /* [layers] */
   float lr, momentum, pull;
+  Law law;
 } Job;
 
 /* Outputs whose weights are finished at once, and vectors of examples that are turned over at once. */
@@ -57,10 +62,11 @@ typedef struct {
 /* A layer of one row; v = ceil(o / LANES), w = ceil(i / LANES). */
 typedef struct {
   vec *c, *u, *anchor;              /* [o, w], of layer 0 [k, v], in the span [n, v] and no anchor */
+  vec *q, *g;                       /* like c: the mean of squares, and the gradient */
   vec *turned;                      /* [i, v] the weights' transpose, as a factor; of layer 0 nothing */
   vec *seen;                        /* c as a factor; c itself where factors are not rounded */
   vec *z, *d;                       /* [B, v] outputs and their gradient, the last layer's in one place */
-  vec *bias, *bias_u, *bias_anchor; /* [v] */
+  vec *bias, *bias_u, *bias_q, *bias_anchor; /* [v] */
   vec *bias_change;                 /* [v] gradient of the bias */
 } Part;
 
@@ -295,6 +301,40 @@ static void move_bias(const Job *j, const Layer *layer, const Part *part) {
   }
 }
 
+/* The step of all layers, whose gradients are there. */
+static void move_all(const Job *j, const Room *room, int64_t r, int64_t s) {
+  const Step step = step_of(&j->law, r, s);
+  double squares = 0;
+  for (int64_t l = 0; l < j->layers; l++) {
+    const Layer *layer = j->layer + l;
+    const Part *part = room->part + l;
+    const int64_t v = vectors(layer->outputs), all = l ? layer->outputs * vectors(layer->inputs) : layer->inputs * v;
+    if (layer->decay != 0)
+      for (int64_t i = 0; i < all; i++) part->g[i] += layer->decay * part->c[i];
+    if (layer->anchor)
+      for (int64_t i = 0; i < all; i++) part->g[i] -= j->pull * part->anchor[i];
+    for (int64_t m = 0; layer->bias_anchor && m < v; m++) part->bias_change[m] -= j->pull * part->bias_anchor[m];
+    if (j->law.clip == 0) continue;
+    squares += square_sum((const float *)part->g, all * LANES);
+    if (layer->bias) squares += square_sum((const float *)part->bias_change, v * LANES);
+  }
+  const float factor = shortened(&j->law, squares);
+  for (int64_t l = 0; l < j->layers; l++) {
+    const Layer *layer = j->layer + l;
+    const Part *part = room->part + l;
+    const int64_t v = vectors(layer->outputs), all = l ? layer->outputs * vectors(layer->inputs) : layer->inputs * v;
+    move_by(&step, (float *)part->c, layer->slot ? (float *)part->u : NULL, layer->square ? (float *)part->q : NULL,
+            (const float *)part->g, factor, all * LANES);
+    if (layer->bias)
+      move_by(&step, (float *)part->bias, layer->bias_slot ? (float *)part->bias_u : NULL,
+              layer->bias_square ? (float *)part->bias_q : NULL, (const float *)part->bias_change, factor, v * LANES);
+    if (l)
+      turn(j, layer, part);
+    else if (j->rounds)
+      round_to(part->seen, part->c, all);
+  }
+}
+
 /* A step of c [rows, v], whose gradient is the product of x, see `product`, and `other` [size, v]. */
 static void move(const Job *j, const Layer *layer, const Part *part, const float *const *x, int64_t every, int64_t rows,
                  int64_t size, const vec *other, int64_t v) {
@@ -313,7 +353,7 @@ static void move(const Job *j, const Layer *layer, const Part *part, const float
   }
 }
 
-static void backward(const Job *j, const Room *room, int64_t r) {
+static void backward(const Job *j, const Room *room, int64_t r, int64_t s) {
   const int64_t size = room->batch.size, n = j->of.count[r], k = j->of.all.width;
   for (int64_t l = j->layers - 1; l >= 0; l--) {
     const Layer *layer = j->layer + l;
@@ -324,16 +364,24 @@ static void backward(const Job *j, const Room *room, int64_t r) {
     settle(j, room, layer, part, !spanned ? NULL : layer->slot ? part->u : part->c);
     if (l) {
       product(before->d, rows_of(room, part->d, size, v), 1, size, layer->outputs, part->seen, w, 0, 1);
-      move(j, layer, part, columns_of(room, part->d, layer->outputs), v * LANES, layer->outputs, size, before->z, w);
-      turn(j, layer, part);
+      const float *const *x = columns_of(room, part->d, layer->outputs);
+      if (j->law.on) {
+        product(part->g, x, v * LANES, layer->outputs, size, before->z, w, 0, 1);
+      } else {
+        move(j, layer, part, x, v * LANES, layer->outputs, size, before->z, w);
+        turn(j, layer, part);
+      }
     } else if (spanned) {
       after_spread(j, room, n);
+    } else if (j->law.on) {
+      product(part->g, columns_of(room, room->examples, k), vectors(k) * LANES, k, size, part->d, v, 0, 1);
     } else {
       move(j, layer, part, columns_of(room, room->examples, k), vectors(k) * LANES, k, size, part->d, v);
       if (j->rounds) round_to(part->seen, part->c, k * v);
     }
-    if (layer->bias) move_bias(j, layer, part);
+    if (layer->bias && !j->law.on) move_bias(j, layer, part);
   }
+  if (j->law.on) move_all(j, room, r, s);
 }
 
 static Most most_of(const Job *j) {
@@ -360,14 +408,15 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
     const int64_t wide = vectors(layer->outputs), last = l == j->layers - 1, outside = most.looked_at ? k * v : 0;
     const int64_t own = l ? layer->outputs * vectors(layer->inputs) : outside > origin ? outside : origin;
     const int64_t counts[] = {own, layer->slot ? own : 0, !layer->anchor ? 0 : l ? own : outside,
+                              layer->square ? own : 0, j->law.on ? own : 0,
                               l ? layer->inputs * wide : 0, j->rounds ? own : 0, most.batch * wide,
-                              last ? 0 : most.batch * wide, wide, wide, wide, wide};
+                              last ? 0 : most.batch * wide, wide, wide, wide, wide, wide};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) total += counts[i];
     if (layer->outputs > tallest) tallest = layer->outputs;
     if (!memory) continue;
     Part *part = room->part + l;
-    vec **to[] = {&part->c, &part->u, &part->anchor, &part->turned, &part->seen, &part->z,
-                  &part->d, &part->bias, &part->bias_u, &part->bias_anchor, &part->bias_change};
+    vec **to[] = {&part->c, &part->u, &part->anchor, &part->q, &part->g, &part->turned, &part->seen, &part->z,
+                  &part->d, &part->bias, &part->bias_u, &part->bias_q, &part->bias_anchor, &part->bias_change};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) *to[i] = take(&memory, counts[i]);
     if (last) part->d = part->z;
     if (!j->rounds) part->seen = part->c;
@@ -491,16 +540,19 @@ static void load(const Job *j, const Room *room, int64_t r) {
     if (l) {
       widen(part->c, layer->weight + at, o, i, w);
       widen(part->u, ROW_OF(layer->slot, r, o * i), o, i, w);
+      widen(part->q, ROW_OF(layer->square, r, o * i), o, i, w);
       widen(part->anchor, ROW_OF(layer->anchor, r, o * i), o, i, w);
       turn(j, layer, part);
     } else if (!j->of.spanned[r]) {
       turn_in(part->c, layer->weight + at, o, i, v);
       turn_in(part->u, ROW_OF(layer->slot, r, o * i), o, i, v);
+      turn_in(part->q, ROW_OF(layer->square, r, o * i), o, i, v);
       turn_in(part->anchor, ROW_OF(layer->anchor, r, o * i), o, i, v);
       if (j->rounds) round_to(part->seen, part->c, i * v);
     }
     widen(part->bias, ROW_OF(layer->bias, r, o), 1, o, v);
     widen(part->bias_u, ROW_OF(layer->bias_slot, r, o), 1, o, v);
+    widen(part->bias_q, ROW_OF(layer->bias_square, r, o), 1, o, v);
     widen(part->bias_anchor, ROW_OF(layer->bias_anchor, r, o), 1, o, v);
   }
 }
@@ -513,12 +565,15 @@ static void store(const Job *j, const Room *room, int64_t r) {
     if (l) {
       narrow(layer->weight + at, part->c, o, i, vectors(i));
       narrow(ROW_OF(layer->slot, r, o * i), part->u, o, i, vectors(i));
+      narrow(ROW_OF(layer->square, r, o * i), part->q, o, i, vectors(i));
     } else if (!j->of.spanned[r]) {
       turn_out(layer->weight + at, part->c, o, i, v);
       turn_out(ROW_OF(layer->slot, r, o * i), part->u, o, i, v);
+      turn_out(ROW_OF(layer->square, r, o * i), part->q, o, i, v);
     }
     narrow(ROW_OF(layer->bias, r, o), part->bias, 1, o, v);
     narrow(ROW_OF(layer->bias_slot, r, o), part->bias_u, 1, o, v);
+    narrow(ROW_OF(layer->bias_square, r, o), part->bias_q, 1, o, v);
   }
 }
 
@@ -539,7 +594,7 @@ static int row(const Job *j, int64_t r, Room *room) {
     forward(j, room, &f, r);
     for (int64_t i = 0; i < size * v; i++) logits[i] += room->filled[i % v];
     add_loss(&j->of, &losses, r, s, size, descend(logits, v, room->batch.label, weights_of(&j->of, &room->batch), size));
-    backward(j, room, r);
+    backward(j, room, r, s);
     if (spanned) no_gradient(&f, layer->slot != NULL, j->lr, j->momentum, layer->decay, layer->anchor ? j->pull : 0);
   }
   tell_losses(&j->of, &losses, r);
@@ -570,4 +625,4 @@ int train(const Job *j, int threads) {
 }
 
 /* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Job), sizeof(Layer), sizeof(Rows), sizeof(Examples)};
+const int64_t shared_sizes[] = {sizeof(Job), sizeof(Layer), sizeof(Rows), sizeof(Examples), sizeof(Law)};

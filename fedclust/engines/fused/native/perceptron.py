@@ -17,9 +17,10 @@ from fedclust.core.calls import TrainCall
 from fedclust.core.pool import Pool
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.moments import Law, law_of, rates_of, started
 from fedclust.engines.fused.native.rows import Examples, Rows, address, as_stored, train_rows
 from fedclust.engines.fused.network import Network
-from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
+from fedclust.engines.fused.rules import HeavyBall, TrainingRule
 from fedclust.engines.fused.weights import Weight
 
 
@@ -28,8 +29,8 @@ class _Layer(Structure):
 
     _fields_ = (
         *((name, c_int64) for name in ("inputs", "outputs", "relu")),
-        *((name, c_void_p) for name in ("weight", "slot", "anchor")),
-        *((name, c_void_p) for name in ("bias", "bias_slot", "bias_anchor")),
+        *((name, c_void_p) for name in ("weight", "slot", "square", "anchor")),
+        *((name, c_void_p) for name in ("bias", "bias_slot", "bias_square", "bias_anchor")),
         *((name, c_float) for name in ("decay", "bias_decay")),
     )
 
@@ -42,12 +43,13 @@ class _Job(Structure):
         *((name, c_int64) for name in ("layers", "rounds", "own_anchor")),
         ("layer", POINTER(_Layer)),
         *((name, c_float) for name in ("lr", "momentum", "pull")),
+        ("law", Law),
     )
 
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("perceptron", _Job, _Layer, Rows, Examples)
+    found = library("perceptron", _Job, _Layer, Rows, Examples, Law)
     if found is not None:
         found.train.argtypes, found.train.restype = (POINTER(_Job), c_int), c_int
     return found
@@ -86,10 +88,10 @@ def train_perceptron(
     Raises:
         MemoryError: without room for a row.
     """
-    assert isinstance(rule, Descent | HeavyBall)
     code = compiled()
     assert code is not None
     layers = [_layer(weights, number, relu=relu) for number, relu in _layers(network)]
+    kept = started(call), rates_of(call.solver, int(steps.max()))
 
     def job(rows: Rows) -> _Job:
         return _Job(
@@ -101,6 +103,7 @@ def train_perceptron(
             lr=rule.lr,
             momentum=rule.momentum if isinstance(rule, HeavyBall) else 0.0,
             pull=rule.pull,
+            law=law_of(call.solver, rule.lr, *kept),
         )
 
     return train_rows(code, job, pool, call, steps, spanned)
@@ -130,9 +133,11 @@ def _layer(weights: Mapping[str, Weight], number: int, *, relu: bool) -> _Layer:
         relu=relu,
         weight=address(layer.value),
         slot=address(layer.slot),
+        square=address(layer.square),
         anchor=address(layer.anchor),
         bias=None if bias is None else address(bias.value),
         bias_slot=None if bias is None else address(bias.slot),
+        bias_square=None if bias is None else address(bias.square),
         bias_anchor=None if bias is None else address(bias.anchor),
         decay=layer.decay,
         bias_decay=0.0 if bias is None else bias.decay,

@@ -9,11 +9,14 @@
             at 0, see span.py. With the products of the examples x x^T, and those with W_0, anchor and u_0, taken
             once, a step needs n numbers of an example where W would need k, and d itself is the gradient of c.
 
+   law: where a solver keeps or divides by more than u, see `moments.h`; none of its rows is in the span.
+
    rounds: the factors of every product are rounded to bfloat16; sums, weights and coefficients are not.
 
    Examples are read as they are stored, once, and nothing of a row leaves its core's cache before the last step.
    Features lie in vectors, filled up with zeros; classes too, with logits so low that they count for nothing. */
 
+#include "moments.h"
 #include "rows.h"
 
 typedef float loose __attribute__((vector_size(4 * LANES), may_alias, aligned(4))); /* anywhere in memory */
@@ -125,12 +128,13 @@ static void mix_all(float *to, int64_t rows, int64_t stride, const float *d, int
 typedef struct {
   Rows of;
   int64_t classes, rounds;      /* rounds: whether factors are rounded */
-  float *weight, *slot;         /* [R, o, k]; slot may be NULL */
+  float *weight, *slot, *square; /* [R, o, k]; the last two may be NULL */
   const float *anchor;          /* [R, o, k] or NULL */
   int64_t own_anchor;           /* whether it is not the start */
-  float *bias, *bias_slot;      /* [R, o] or NULL */
+  float *bias, *bias_slot, *bias_square; /* [R, o] or NULL */
   const float *bias_anchor;     /* [R, o] or NULL */
   float lr, momentum, decay, bias_decay, pull;
+  Law law;
 } Job;
 
 #define RESIDENT (64 << 20) /* bytes of a row's examples; with more, every batch is converted by itself */
@@ -143,6 +147,7 @@ typedef struct {
 /* v = ceil(o / 16), wide = 16 ceil(k / 16). */
 typedef struct {
   float *w[3];                      /* [o, wide] weights, anchor, momentum */
+  float *q, *g;                     /* likewise the mean of squares, and the gradient */
   float *x;                         /* [n, wide] examples, or a batch */
   float *seen;                      /* weights as a factor; themselves where factors are not rounded */
   float *gram;                      /* [n, n] */
@@ -150,7 +155,7 @@ typedef struct {
   vec *c, *u;                       /* [n, v] */
   vec *seen_c;                      /* c as a factor, likewise */
   vec *z;                           /* [B, v] logits, then the gradient */
-  vec *bias, *bias_u, *bias_anchor; /* [v] */
+  vec *bias, *bias_u, *bias_q, *bias_g, *bias_anchor; /* [v] */
   vec *filled;                      /* [v] 0 for a class, a very low logit in place of a missing one */
   const float **rows;               /* [n] or [B] examples */
   Batch batch;
@@ -178,6 +183,7 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
   const int64_t addresses = vectors(2 * (most.converted > most.batch ? most.converted : most.batch));
   const int64_t counts[] = {most.converted * w, vectors(n * n), model, j->anchor ? model : 0, j->slot ? model : 0,
                             n * v, j->anchor ? n * v : 0, j->slot ? n * v : 0, n * v, n * v, most.batch * v, v, v, v, v,
+                            v, v, j->square ? model : 0, j->law.on ? model : 0,
                             j->rounds ? model : 0, j->rounds ? n * v : 0, addresses, vectors(2 * most.batch),
                             vectors(2 * most.batch), vectors(most.batch)};
   int64_t total = 0;
@@ -196,6 +202,10 @@ static int64_t lay_out(const Job *j, Room *room, vec *memory, Most most) {
   room->bias_u = take(&memory, *count++);
   room->bias_anchor = take(&memory, *count++);
   room->filled = take(&memory, *count++);
+  room->bias_q = take(&memory, *count++);
+  room->bias_g = take(&memory, *count++);
+  room->q = (float *)take(&memory, *count++);
+  room->g = (float *)take(&memory, *count++);
   room->seen = (float *)take(&memory, *count++);
   room->seen_c = take(&memory, *count++);
   if (!j->rounds) room->seen = room->w[0], room->seen_c = room->c;
@@ -302,6 +312,32 @@ static void backward(const Job *j, const Room *room, int64_t v, int64_t wide, in
   }
 }
 
+/* The step of weights and bias by a law. */
+static void move_all(const Job *j, const Room *room, int64_t r, int64_t s, int64_t v, int64_t wide, int64_t size) {
+  const vec *w = (const vec *)room->w[0], *a = (const vec *)room->w[1];
+  vec *g = (vec *)room->g;
+  const int64_t all = j->classes * wide;
+  const Step step = step_of(&j->law, r, s);
+  for (int64_t i = 0; i < all / LANES; i++) {
+    g[i] = j->decay * w[i];
+    if (j->anchor) g[i] -= j->pull * a[i];
+  }
+  mix_all(room->g, j->classes, wide, (const float *)room->z, v * LANES, room->rows, size, 1, 1);
+  for (int64_t i = 0; i < v; i++) {
+    vec d = j->bias_decay * room->bias[i];
+    if (j->bias_anchor) d -= j->pull * room->bias_anchor[i];
+    for (int64_t e = 0; e < size; e++) d += room->z[e * v + i];
+    room->bias_g[i] = d;
+  }
+  double squares = 0;
+  if (j->law.clip != 0) squares = square_sum(room->g, all) + (j->bias ? square_sum((float *)room->bias_g, v * LANES) : 0);
+  const float factor = shortened(&j->law, squares);
+  move_by(&step, room->w[0], j->slot ? room->w[2] : NULL, j->square ? room->q : NULL, room->g, factor, all);
+  if (j->bias)
+    move_by(&step, (float *)room->bias, j->bias_slot ? (float *)room->bias_u : NULL,
+            j->bias_square ? (float *)room->bias_q : NULL, (const float *)room->bias_g, factor, v * LANES);
+}
+
 static void move_bias(const Job *j, const Room *room, int64_t v, int64_t size) {
   for (int64_t w = 0; w < v; w++) {
     vec d = j->bias_decay * room->bias[w];
@@ -334,8 +370,10 @@ static void load(const Job *j, const Room *room, int64_t r, int kept, int64_t v,
   widen((vec *)room->w[0], ROW_OF(j->weight, r, o * k), o, k, wide / LANES);
   widen((vec *)room->w[1], ROW_OF(j->anchor, r, o * k), o, k, wide / LANES);
   widen((vec *)room->w[2], ROW_OF(j->slot, r, o * k), o, k, wide / LANES);
+  widen((vec *)room->q, ROW_OF(j->square, r, o * k), o, k, wide / LANES);
   widen(room->bias, ROW_OF(j->bias, r, o), 1, o, v);
   widen(room->bias_u, ROW_OF(j->bias_slot, r, o), 1, o, v);
+  widen(room->bias_q, ROW_OF(j->bias_square, r, o), 1, o, v);
   widen(room->bias_anchor, ROW_OF(j->bias_anchor, r, o), 1, o, v);
   for (int64_t e = 0; kept && e < n; e++) {
     if (e + 2 < n) fetch(&j->of.all, index[e + 2]);
@@ -348,8 +386,10 @@ static void store(const Job *j, const Room *room, int64_t r, int64_t v, int64_t 
   const int64_t o = j->classes, k = j->of.all.width;
   narrow(ROW_OF(j->weight, r, o * k), (vec *)room->w[0], o, k, wide / LANES);
   narrow(ROW_OF(j->slot, r, o * k), (vec *)room->w[2], o, k, wide / LANES);
+  narrow(ROW_OF(j->square, r, o * k), (vec *)room->q, o, k, wide / LANES);
   narrow(ROW_OF(j->bias, r, o), room->bias, 1, o, v);
   narrow(ROW_OF(j->bias_slot, r, o), room->bias_u, 1, o, v);
+  narrow(ROW_OF(j->bias_square, r, o), room->bias_q, 1, o, v);
 }
 
 static void row(const Job *j, int64_t r, Room *room) {
@@ -379,9 +419,12 @@ static void row(const Job *j, int64_t r, Room *room) {
       no_gradient(&f, j->slot != NULL, j->lr, j->momentum, j->decay, j->pull);
     }
     if (j->rounds) round_to(room->z, room->z, size * v);
-    if (!spanned) backward(j, room, v, wide, size);
+    if (j->law.on)
+      move_all(j, room, r, s, v, wide, size);
+    else if (!spanned)
+      backward(j, room, v, wide, size);
     if (!spanned && j->rounds) round_to((vec *)room->seen, (const vec *)room->w[0], o * wide / LANES);
-    if (j->bias) move_bias(j, room, v, size);
+    if (j->bias && !j->law.on) move_bias(j, room, v, size);
   }
   tell_losses(&j->of, &losses, r);
   if (spanned) end_span(j, room, &f, n, v, wide);
@@ -482,4 +525,4 @@ int test(const Test *t, int threads) {
 }
 
 /* Bytes of the structures that the caller fills; it compares them with its own. */
-const int64_t shared_sizes[] = {sizeof(Job), sizeof(Test), sizeof(Rows), sizeof(Examples)};
+const int64_t shared_sizes[] = {sizeof(Job), sizeof(Test), sizeof(Rows), sizeof(Examples), sizeof(Law)};

@@ -19,6 +19,7 @@ from fedclust.core.calls import TestCall, TestResult, TrainCall
 from fedclust.core.pool import Pool
 from fedclust.engines.fused.cuda import kernels
 from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.moments import Law, law_of, rates_of, started
 from fedclust.engines.fused.native.rows import (
     Examples,
     Rows,
@@ -30,7 +31,7 @@ from fedclust.engines.fused.native.rows import (
 )
 from fedclust.engines.fused.network import Network
 from fedclust.engines.fused.products import Products
-from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
+from fedclust.engines.fused.rules import HeavyBall, TrainingRule
 from fedclust.engines.fused.weights import Weight
 
 
@@ -40,10 +41,11 @@ class _Job(Structure):
     _fields_ = (
         ("of", Rows),
         *((name, c_int64) for name in ("classes", "rounds")),
-        *((name, c_void_p) for name in ("weight", "slot", "anchor")),
+        *((name, c_void_p) for name in ("weight", "slot", "square", "anchor")),
         ("own_anchor", c_int64),
-        *((name, c_void_p) for name in ("bias", "bias_slot", "bias_anchor")),
+        *((name, c_void_p) for name in ("bias", "bias_slot", "bias_square", "bias_anchor")),
         *((name, c_float) for name in ("lr", "momentum", "decay", "bias_decay", "pull")),
+        ("law", Law),
     )
 
 
@@ -61,7 +63,7 @@ class _Test(Structure):
 
 def compiled() -> ctypes.CDLL | None:
     """The compiled code; None where it cannot be compiled."""
-    found = library("softmax", _Job, _Test, Rows, Examples)
+    found = library("softmax", _Job, _Test, Rows, Examples, Law)
     if found is not None:
         found.train.argtypes, found.train.restype = (POINTER(_Job), c_int), c_int
         found.test.argtypes, found.test.restype = (POINTER(_Test), c_int), c_int
@@ -109,10 +111,10 @@ def train_softmax(
     Raises:
         MemoryError: without room for a row.
     """
-    assert isinstance(rule, Descent | HeavyBall)
     code, number = compiled(), network.first_dense
     assert code is not None
     layer, bias = weights[f"{number}.weight"], weights.get(f"{number}.bias")
+    kept = started(call), rates_of(call.solver, int(steps.max()))
 
     def job(rows: Rows) -> _Job:
         return _Job(
@@ -121,16 +123,19 @@ def train_softmax(
             rounds=rule.products.rounds,
             weight=address(layer.value),
             slot=address(layer.slot),
+            square=address(layer.square),
             anchor=address(layer.anchor),
             own_anchor=call.anchor is not None or call.linear is not None,
             bias=None if bias is None else address(bias.value),
             bias_slot=None if bias is None else address(bias.slot),
+            bias_square=None if bias is None else address(bias.square),
             bias_anchor=None if bias is None else address(bias.anchor),
             lr=rule.lr,
             momentum=rule.momentum if isinstance(rule, HeavyBall) else 0.0,
             decay=layer.decay,
             bias_decay=0.0 if bias is None else bias.decay,
             pull=rule.pull,
+            law=law_of(call.solver, rule.lr, *kept),
         )
 
     return train_rows(code, job, pool, call, steps, spanned)

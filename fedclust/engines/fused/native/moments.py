@@ -1,0 +1,147 @@
+"""What a solver makes of gradients, in compiled code: `moments.h`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, c_double, c_float, c_int, c_int64, c_void_p
+
+import torch
+from torch import Tensor
+
+from fedclust.core.calls import TrainCall
+from fedclust.core.solver import Solver
+from fedclust.engines.fused.native.compiled import library
+from fedclust.engines.fused.native.rows import address
+from fedclust.engines.fused.weights import Weight
+
+
+class Law(Structure):
+    """The C structure of the same name."""
+
+    _fields_ = (
+        ("on", c_int64),
+        *((name, c_double) for name in ("lr", "keep", "take", "square", "add", "eps")),
+        *((name, c_double) for name in ("decoupled", "apart", "clip")),
+        *((name, c_int64) for name in ("nesterov", "adaptive", "unbiased", "damped")),
+        *((name, c_void_p) for name in ("count", "rates")),
+    )
+
+
+class _Move(Structure):
+    """The C structure of the same name."""
+
+    _fields_ = (
+        ("law", Law),
+        *((name, c_int64) for name in ("rows", "size", "step")),
+        *((name, c_void_p) for name in ("value", "slot", "square", "gradient", "anchor")),
+        *((name, c_float) for name in ("decay", "pull")),
+        ("squares", c_void_p),
+    )
+
+
+def law_of(
+    solver: Solver, lr: float, count: Tensor | None = None, rates: Tensor | None = None
+) -> Law:
+    """What the code is told of a solver; off where plain steps are all it takes.
+
+    Args:
+        solver: what a step is.
+        lr: learning rate of the call.
+        count: [R] float32 steps before it; None for 0.
+        rates: [S] float64 factors of the learning rate by step; None for 1.
+    """
+    law, clipped = solver.law, solver.clip_norm is not None
+    return Law(
+        on=not solver.plain,
+        lr=lr,
+        keep=law.keep,
+        take=law.take,
+        square=law.square or 0.0,
+        add=law.add,
+        eps=law.eps,
+        decoupled=solver.weight_decay if law.decoupled else 0.0,
+        apart=solver.weight_decay if clipped and not law.decoupled else 0.0,
+        clip=solver.clip_norm or 0.0,
+        nesterov=law.nesterov,
+        adaptive=law.adaptive,
+        unbiased=law.unbiased,
+        damped=law.counts and not law.unbiased,
+        count=address(count),
+        rates=address(rates),
+    )
+
+
+def rates_of(solver: Solver, steps: int) -> Tensor | None:
+    """Factors of the learning rate in each of some steps [S]; None where all are 1."""
+    if solver.schedule_by == "round":
+        return None
+    return torch.tensor([solver.step_rate(1.0, s) for s in range(steps)], dtype=torch.float64)
+
+
+def started(call: TrainCall) -> Tensor | None:
+    """Local steps of every row before a call, [R] float32; None for 0."""
+    if call.slots is None or not call.solver.law.counts:
+        return None
+    return call.slots[call.label, -1].contiguous()
+
+
+def compiled() -> ctypes.CDLL | None:
+    """The compiled code; None where it cannot be compiled."""
+    found = library("moments", _Move, Law)
+    if found is not None:
+        for function in (found.gather, found.move):
+            function.argtypes, function.restype = (POINTER(_Move), c_int), None
+    return found
+
+
+def move(
+    weights: Sequence[Weight], solver: Solver, lr: float, pull: float, count: Tensor, step: int
+) -> bool:
+    """A step of the parameters of R rows on a CPU, whose gradients are there; False where the code
+    is not, and nothing is done.
+
+    Args:
+        weights: the parameters.
+        solver: what a step is.
+        lr: learning rate of this step.
+        pull: of the anchor in the gradient.
+        count: [R] float32 steps before the call.
+        step: the local step.
+    """
+    code = compiled() if weights and weights[0].value.is_cpu else None
+    if code is None:
+        return False
+    law, threads = law_of(solver, lr, count), torch.get_num_threads()
+    clipped = solver.clip_norm is not None
+    squares = torch.zeros(len(count), dtype=torch.float64) if clipped else None
+    jobs = [
+        _Move(
+            law=law,
+            rows=len(weight.value),
+            size=weight.value[0].numel(),
+            step=step,
+            # whatever the order of a kernel's numbers is, it is the same in all of these
+            **{name: _start(getattr(weight, name)) for name in _OF_WEIGHT},
+            decay=weight.decay,
+            pull=pull,
+            squares=address(squares),
+        )
+        for weight in weights
+    ]
+    for job in jobs:
+        code.gather(ctypes.byref(job), threads)
+    for job in jobs:
+        code.move(ctypes.byref(job), threads)
+    return True
+
+
+_OF_WEIGHT = ("value", "slot", "square", "gradient", "anchor")
+
+
+def _start(x: Tensor | None) -> int | None:
+    """Where the rows of a parameter begin, which lie one after the other."""
+    if x is None:
+        return None
+    assert x.stride(0) == x[0].numel()
+    return x.data_ptr()

@@ -34,6 +34,7 @@ ROUNDS = 7  # two beyond the warm-up of the one-shot methods
 SETTINGS = {
     "pfedme": ["algorithm.solver.lr=0.05", "algorithm.local_rounds=4"],
     "ocfl": ["algorithm.method.min_cluster_size=2"],
+    "hcfl": ["algorithm.layers=all"],  # for there is a single one
 }
 
 

@@ -297,3 +297,9 @@ def test_the_examples_of_the_how_to_pages_run(
     finally:
         for name in written:
             sys.modules.pop(Path(name).stem, None)
+
+
+def test_the_tests_that_the_page_of_mistakes_names_exist() -> None:
+    named = re.findall(r"tests/[\w/]+\.py", (DOCS / "mistakes.md").read_text())
+    assert len(named) > 10
+    assert [file for file in named if not (links.ROOT / file).is_file()] == []

@@ -1,0 +1,168 @@
+"""HCFL, clusters that share the body of their models less and less: as in the package `cfla`.
+
+After rounds of FedAvg everybody trains once from the common model; clients are merged by the cosine
+distances of their updates until `num_clusters` are left, or clusters are `method.threshold` apart.
+From then on a participant begins at its cluster's model, to which it is pulled, and in round r
+after the clustering a cluster's body is
+    (1 - l_r) * mean of its participants + l_r * mean of all participants,  l_r = l_0 / (1 + a r)^p,
+the body being all layers but the last. With l_0 = 1 all clusters have one body in the first round.
+
+There is no paper that we know of; this follows `cfla` 1.0.4.
+Differs from it:
+- The number of clusters is given unless there is a threshold; there it is 0.5.
+- The run's cohort takes part; there every cluster has a cohort of its own.
+- A cluster's mean is that of `aggregation`; there it is plain, and only that of all is by examples.
+- A client that arrives after the clustering joins the cluster of least training loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedclust.algorithms.parts.cheapest import join_cheapest
+from fedclust.algorithms.parts.clustering import distance_tables
+from fedclust.algorithms.steps import (
+    Aggregation,
+    arrived,
+    average,
+    clients_with_data,
+    train_and_average,
+    weights,
+    zeros,
+)
+from fedclust.core.solver import Solver
+from fedclust.core.types import Cost, Round, Served
+from fedclust.core.verbs import Clients, ClusterMethod, Method
+from fedclust.helpers.errors import counted, require
+from fedclust.helpers.ops import cluster_mean, cosine
+from fedclust.helpers.ranges import AtLeastOne, NonNegative, Probability
+
+Layers = Literal["body", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HCFL(Method):
+    """One clustering by updates, then clusters that share less and less.
+
+    Attributes:
+        solver: local work.
+        method: distances of updates to clusters.
+        warmup: rounds of FedAvg before the clustering.
+        layers: what is compared and shared: the `body`, or `all` layers.
+        mu: pull of a participant to its cluster's model, (mu / 2) ||w - w_c||^2.
+        sharing: l_0, in the first round after the clustering.
+        decay: a; 0 shares as much for ever.
+        power: p.
+        aggregation: `uniform` mean over the participants, or weighted `by_samples`.
+    """
+
+    solver: Solver
+    method: ClusterMethod
+    warmup: AtLeastOne = 5
+    layers: Layers = "body"
+    mu: NonNegative = 1.0
+    sharing: Probability = 1.0
+    decay: NonNegative = 0.1
+    power: NonNegative = 1.0
+    aggregation: Aggregation = "by_samples"
+
+    @dataclass(frozen=True, kw_only=True)
+    class State:
+        """Models, and who uses them.
+
+        Attributes:
+            models: [1, P] before the clustering, [K, P] after it.
+            label: [M] int64 cluster; 0 before the clustering, -1 for clients without one after it.
+        """
+
+        models: Tensor
+        label: Tensor
+
+    def remark(self, rounds: int) -> str:
+        """Says so where a run ends before the clustering."""
+        if rounds > self.warmup:
+            return ""
+        return (
+            f"nobody is clustered: that comes after {counted(self.warmup, 'round')} of warm-up, "
+            f"and the run has {rounds}; take rounds={self.warmup + 1} or more, or lower "
+            "algorithm.warmup"
+        )
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Distances between all clients."""
+        return distance_tables(num_clients)
+
+    def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """A fresh model.
+
+        Raises:
+            ConfigError: if it has no body and that is to be shared.
+        """
+        deep = self.layers == "all" or clients.layout.num_layers > 1
+        require(deep, "algorithm.layers", self.layers, "all, for the model has a single layer")
+        model = clients.init(rnd.stream("init"), 1)
+        return self.State(models=model, label=torch.zeros_like(rnd.fed.group)), Cost()
+
+    def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """A round of FedAvg, or one in the clusters; the first of these begins with the
+        clustering.
+        """
+        cohort, before = rnd.cohort, Cost()
+        if rnd.t < self.warmup:
+            models, _, cost = train_and_average(
+                clients, state.models, zeros(cohort), cohort, self.solver, self.aggregation, rnd
+            )
+            return replace(state, models=models), cost
+        if rnd.t == self.warmup:
+            state, before = self._cluster(state, clients, rnd)
+        label, asked = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
+        before = before.plus(Cost(models_down=asked, scalars_up=asked // len(state.models)))
+        own, pulled = label[cohort], replace(self.solver, proximal=self.mu)
+        local = clients.train(state.models, own, cohort, pulled)
+        means, cost = average(clients, local, state.models, own, cohort, rnd, self.aggregation)
+        weight = weights(cohort, rnd, self.aggregation)
+        common = cluster_mean(local.params, zeros(cohort), weight, empty=state.models[:1])
+        share = self.share(rnd.t - self.warmup) * self._mask(clients).to(common.dtype)
+        # a cluster without participants keeps its model
+        moved = own.bincount(minlength=len(means)).unsqueeze(1) > 0
+        models = (means + share * (common - means)).where(moved, means)
+        return self.State(models=models, label=label), before.plus(cost)
+
+    def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
+        """The model of the client's cluster, of least training loss where it has none."""
+        label, _ = join_cheapest(state.models, state.label, clients_with_data(rnd), clients)
+        return Served(models=state.models, label=arrived(label, rnd))
+
+    def share(self, since: int) -> float:
+        """l_r, `since` rounds after the clustering."""
+        return float(self.sharing / (1 + self.decay * since) ** self.power)
+
+    def _mask(self, clients: Clients) -> Tensor:
+        """What is compared and shared, [P] bool."""
+        names = clients.layout.last_layers() if self.layers == "body" else ()
+        return ~clients.layout.mask(names)
+
+    def _cluster(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
+        """Everybody's update of the common model, and the clusters, each with that model."""
+        ids = clients_with_data(rnd)
+        local = clients.train(state.models, zeros(ids), ids, self.solver, purpose="cover")
+        update = (local.params - state.models)[:, self._mask(clients).to(ids.device)]
+        distance = 1 - cosine(update, update)
+        # a matrix product need not be symmetric to the last bit
+        distance = distance.maximum(distance.T).fill_diagonal_(0)
+        found = self.method(distance, rnd.stream("clustering"))
+        k = int(found.max()) + 1
+        label = torch.full_like(state.label, -1).index_copy(0, ids, found)
+        cost = Cost(
+            models_down=len(ids),
+            floats_up=update.numel(),
+            gradient_steps=int(local.steps.sum()),
+            notes={"num_clusters_found": k},
+            arrays={"distance": distance},
+        )
+        return self.State(models=state.models.repeat(k, 1), label=label), cost

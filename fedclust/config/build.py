@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import yaml
@@ -31,14 +31,14 @@ from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
 from fedclust.core import federation
 from fedclust.core.attack import Attack, under_attack
-from fedclust.core.solver import solvers_of
+from fedclust.core.solver import Solver, solvers_of
 from fedclust.core.task import Classification, Score, Task
 from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.core.verbs import Engine, Partition
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
 from fedclust.helpers.distributed import here
-from fedclust.helpers.errors import require
+from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import OURS, document, meaning, of_another_task
 from fedclust.metrics.after_change import changed_names
 from fedclust.metrics.recovery import OF_GROUPS
@@ -267,7 +267,27 @@ def _computing(
     model = beginning(make, config.get("weights"), config.get("frozen") or (), adapters)
     how = config["max_rows"], config["precision"]
     engine = make_engine(config["engine"], model, pool, *how)
+    if not cast(Any, engine).model.lone:
+        _check_batches(objects.make(config["solver"], "solver"), federations)
     return sharded(engine, ranks), federations
+
+
+def _check_batches(solver: Solver, federations: Mapping[int, Federation]) -> None:
+    """Refuse batches of one example, which a normalisation cannot take in training."""
+    for seed, fed in federations.items():
+        count = fed.train.count.cpu()
+        batch = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
+        short = batch == 1
+        if solver.batch_size is not None and solver.epochs is not None and not solver.drop_last:
+            short |= (count > 0) & (count % solver.batch_size == 1)
+        for client in short.nonzero().squeeze(1).tolist()[:1]:
+            number = int(count[client])
+            alone = "another partition" if number == 1 else "another one, or solver.drop_last=true"
+            raise ConfigError(
+                f"solver.batch_size={solver.batch_size} is not allowed: of the "
+                f"{counted(number, 'training example')} of client {client} in seed {seed} a batch "
+                "has a single one, which the model's normalisation cannot take; take " + alone
+            )
 
 
 def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int, Federation]:

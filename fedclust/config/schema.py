@@ -364,7 +364,7 @@ _LATER: Mapping[str, Mapping[str, object]] = {
     "fedclust.solver.": {
         **{"nesterov": False, "dampening": 0.0, "clip_norm": None, "schedule": "exponential"},
         **{"schedule_by": "round", "every": None, "length": None, "floor": 0.0, "warmup": 0},
-        **{"keep": "call"},
+        **{"keep": "call", "drop_last": False},
     },
 }
 

@@ -194,6 +194,7 @@ class Solver(ABC):
         batch_size: examples of one step; None takes all of the client's examples, in order.
         epochs: passes over the client's data, each in a fresh order, the last short batch kept; a
             part of a pass is that part of its batches, rounded up.
+        drop_last: whether a short last batch of a pass is left out, but for a client's only one.
         steps: number of steps instead of epochs; the data are then cycled, without short batches.
         proximal: mu of FedProx.
         weight_decay: coefficient of w in the gradient.
@@ -211,6 +212,7 @@ class Solver(ABC):
     keep: Keep = "call"
     batch_size: AtLeastOne | None = 10
     epochs: Positive | None = 1
+    drop_last: bool = False
     steps: AtLeastOne | None = None
     proximal: NonNegative = 0.0
     weight_decay: NonNegative = 0.0
@@ -235,6 +237,9 @@ class Solver(ABC):
         )
         require(self.epochs is None or self.epochs > 0, "solver.epochs", self.epochs, "above 0")
         require(self.steps is None or self.steps >= 1, "solver.steps", self.steps, "at least 1")
+        passes = self.epochs is not None and self.batch_size is not None
+        fits = passes or not self.drop_last
+        require(fits, "solver.drop_last", "true", "false where no batch is short")
         fits = self.clip_norm is None or self.clip_norm > 0
         require(fits, "solver.clip_norm", self.clip_norm, "a norm above 0, or null for none")
         self._check_schedule()
@@ -324,6 +329,8 @@ class Solver(ABC):
     def batches(self, count: Tensor) -> Tensor:
         """Batches of a pass over `count` [C] examples, [C] int64."""
         assert self.batch_size is not None
+        if self.drop_last:
+            return (count // self.batch_size).clamp(min=1).where(count > 0, 0)
         return (count + self.batch_size - 1) // self.batch_size
 
     def rate(self, t: int) -> float:

@@ -86,7 +86,7 @@ class Schedule:
             "solver.batch_size",
             self.solver.batch_size,
             "one that leaves no client a batch of one example, which the model's normalisation "
-            "cannot take in training",
+            "cannot take in training, or solver.drop_last=true",
         )
 
     def first_epoch(self, count: Tensor, solver: Solver) -> Tensor:
@@ -96,10 +96,7 @@ class Schedule:
             count: [C] int64 examples of every row.
             solver: says how many examples a batch has.
         """
-        if solver.batch_size is None:
-            batches = torch.ones_like(count)
-        else:
-            batches = (count + solver.batch_size - 1) // solver.batch_size
+        batches = torch.ones_like(count) if solver.batch_size is None else solver.batches(count)
         step = torch.arange(self.size.shape[1], device=count.device)
         met = torch.where(step < batches.unsqueeze(1), self.size, 0)
         return met / met.sum(1, keepdim=True).clamp(min=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from test_with_statistics import engine, normed
 from torch import Tensor
 
 from fedclust.algorithms.wrappers.with_norm import columns_of, with_norm
-from fedclust.config.build import build
+from fedclust.config.build import build, data_of
 from fedclust.core.calls import TestCall
 from fedclust.core.types import Cost, Served
 from fedclust.engines import recalibrated as module
@@ -155,3 +156,27 @@ def test_tuned_statistics_are_those_of_the_tuning() -> None:
 def test_a_model_without_statistics_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^norm=local is not allowed: average, since the model"):
         build(composed("norm=local", "rounds=1"))
+
+
+@pytest.mark.parametrize(("more", "says"), [((), "of the"), (("solver.drop_last=true",), "")])
+def test_a_batch_of_one_example_is_told_before_round_0(
+    tmp_path: Path, more: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / f"normed{len(more)}.py").write_text(
+        "from torch import nn\n\n\ndef net(in_shape, num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4), "
+        "nn.Linear(4, num_classes))\n"
+    )
+    config = composed("rounds=1", "partition=iid", *more)
+    size = int(data_of(config)[0].train.count[0])
+    config["solver"] |= {"batch_size": size - 1}
+    config["model"] = {"_target_": f"normed{len(more)}.net"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        if not says:
+            assert build(config, tmp_path).engine.layout.num_buffers == 3
+            return
+        with pytest.raises(
+            ConfigError, match=f"^solver.batch_size={size - 1} is not allowed: {says}"
+        ):
+            build(config, tmp_path)

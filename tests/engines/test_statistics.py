@@ -14,6 +14,7 @@ from fedclust.engines.loop import LoopEngine
 from fedclust.engines.schedule import schedule
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError
+from fedclust.models.mlp import mlp
 from fedclust.models.params import layout, unflatten
 from fedclust.solver import Solver
 
@@ -213,3 +214,27 @@ def test_torchvisions_networks_run_from_their_constructors(name: str) -> None:
     moved = engine.answer(call).params != models
     assert moved[:, ~_trained(engine)].any()
     assert moved[:, _trained(engine)].any()
+
+
+def test_a_short_last_batch_is_left_out_where_asked() -> None:
+    """Two whole batches of 12 examples, one of 7, and the only one of 3; alike in all engines."""
+    pool, shards = toy_pool(SHAPE), ragged_shards((3, 7, 0, 12))
+    how = Solver(lr=0.1, batch_size=5, epochs=2, drop_last=True)
+    plan = schedule(shards, how)
+    assert plan.steps.tolist() == [2, 2, 0, 4]
+    assert plan.size.tolist() == [[3, 3, 0, 0], [5, 5, 0, 0], [0] * 4, [5] * 4]
+    first, second = plan.position[3].view(2, 10)
+    assert len(first.unique()) == len(second.unique()) == 10  # of one pass each
+    assert not torch.equal(first, second)
+    results = []
+    for name in ("loop", "vmap", "fused"):
+        engine = make_engine(name, mlp(SHAPE, 10, hidden=[4]), pool)
+        call = TrainCall(starts(engine, 1), torch.zeros(4).long(), shards, how, 0.1)
+        results.append(engine.answer(call).params)
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(results[2], results[0], rtol=1e-4, atol=1e-5)
+    engine = make_engine("vmap", NETWORKS["BatchNorm1d"], pool)
+    call = TrainCall(starts(engine, 1), torch.zeros(1).long(), ragged_shards((6,)), how, 0.1)
+    assert engine.answer(call).params.isfinite().all()
+    with pytest.raises(ConfigError, match="drop_last=true is not allowed: false where no batch"):
+        Solver(lr=0.1, epochs=None, steps=3, drop_last=True)

@@ -78,9 +78,10 @@ def plans(
         network, pool, products: the engine's.
     """
     frozen = network.covered(call.frozen)
-    # compiled code does not keep the loss of every step
+    # compiled code keeps neither the loss of every step nor leaves batches out
     plain = call.solver.plain
-    compiled = None if call.each_step else _compiled(network, pool, frozen)
+    asked = call.each_step or call.solver.drop_last
+    compiled = None if asked else _compiled(network, pool, frozen)
     layer, spanned = network.first_layer, torch.zeros_like(known.count, dtype=torch.bool)
     moves = f"{network.first_dense}.weight" not in frozen
     if plain and layer is not None and moves and pool.view is None:

@@ -36,7 +36,8 @@ def compiled() -> ctypes.CDLL | None:
 
 def lays_out(plan: Schedule) -> bool:
     """Whether compiled code can lay such batches out."""
-    return plan.size.is_cpu and not plan.ordered and compiled() is not None
+    known = not plan.ordered and not plan.solver.drop_last
+    return plan.size.is_cpu and known and compiled() is not None
 
 
 def lay_out(plan: Schedule, answer: Tensor) -> tuple[Tensor, Tensor, Tensor]:

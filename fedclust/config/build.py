@@ -282,7 +282,9 @@ def _check_batches(solver: Solver, federations: Mapping[int, Federation]) -> Non
             short |= (count > 0) & (count % solver.batch_size == 1)
         for client in short.nonzero().squeeze(1).tolist()[:1]:
             number = int(count[client])
-            alone = "another partition" if number == 1 else "another one, or solver.drop_last=true"
+            alone = "another partition" if number == 1 else "another one"
+            if number > 1 != solver.batch_size:
+                alone += ", or solver.drop_last=true"
             raise ConfigError(
                 f"solver.batch_size={solver.batch_size} is not allowed: of the "
                 f"{counted(number, 'training example')} of client {client} in seed {seed} a batch "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from fedclust.helpers.errors import ConfigError
+from fedclust.helpers.errors import ConfigError, require
 from fedclust.models.dropout import keep
 from fedclust.models.exchanged import exchange, seeded
 from fedclust.models.params import layout, trained
@@ -27,6 +27,7 @@ def made_by(make: Callable[[], nn.Module]) -> nn.Module:
     """
     with _GLOBAL_GENERATOR:
         module: nn.Module = seeded(0, make)
+    require(isinstance(module, nn.Module), "model", type(module).__name__, "a torch.nn.Module")
     object.__setattr__(module, _ANEW, lambda: make())  # a function is copied with the module as is
     return module
 

@@ -27,7 +27,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from faults import damages, data, edges, inputs, kills, machine, models, owned, sweeps, tampering
+from faults import (
+    damages,
+    data,
+    edges,
+    inputs,
+    kills,
+    machine,
+    models,
+    modules,
+    owned,
+    sweeps,
+    tampering,
+)
 from faults.case import ENDS, Case
 from faults.jobs import CHEAP, JOBS, job_of
 
@@ -43,6 +55,7 @@ PARTS: Mapping[str, Callable[[bool], Iterator[Case]]] = {
     "data": data.cases,
     "owned": owned.cases,
     "models": models.cases,
+    "modules": modules.cases,
     "tampering": tampering.cases,
     "sweeps": sweeps.cases,
     "edges": edges.cases,

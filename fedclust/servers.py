@@ -63,14 +63,8 @@ class SGD(Ranged):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adaptive(Ranged):
-    """What Adam, Yogi and Adagrad share.
-
-    Attributes:
-        rate: of the step.
-        beta_1: part of the first moment that is kept.
-        tau: what the root of the second moment begins with, and what is added to it.
-    """
+class _Adaptive(Ranged):
+    """What Adam, Yogi and Adagrad share."""
 
     rate: Positive = 0.1
     beta_1: BelowOne = 0.9
@@ -94,12 +88,12 @@ class Adaptive(Ranged):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adam(Adaptive):
+class Adam(_Adaptive):
     """FedAdam.
 
     Attributes:
         beta_2: part of the second moment that is kept.
-        The others are those of `Adaptive`.
+        The others are those of `Adagrad`.
     """
 
     beta_2: BelowOne = 0.99
@@ -110,12 +104,12 @@ class Adam(Adaptive):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Yogi(Adaptive):
+class Yogi(_Adaptive):
     """FedYogi.
 
     Attributes:
         beta_2: 1 minus the part of a square by which the second moment moves.
-        The others are those of `Adaptive`.
+        The others are those of `Adagrad`.
     """
 
     rate: Positive = 0.01
@@ -127,8 +121,14 @@ class Yogi(Adaptive):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adagrad(Adaptive):
-    """FedAdagrad; `beta_1` is 0 in the paper. The attributes are those of `Adaptive`."""
+class Adagrad(_Adaptive):
+    """FedAdagrad; `beta_1` is 0 in the paper.
+
+    Attributes:
+        rate: of the step.
+        beta_1: part of the first moment that is kept.
+        tau: what the root of the second moment begins with, and what is added to it.
+    """
 
     beta_1: BelowOne = 0.0
 

@@ -44,6 +44,7 @@ JOBS = {
     "static": ("algorithm=ifca",),
     "clustered once": ("algorithm=lcfl", "rounds=7"),  # after five
     "shifting": ("algorithm=ifca", "scenario=swap_all", "scenario.probability=0.5"),
+    "hostile": ("algorithm=ifca", "server=yogi", "aggregation=trimmed_mean", "attack=alie"),
     "arriving": ("algorithm=flexcfl", "num_clusters=3", "scenario=newcomers"),
 }
 CHEAP = ("static", "shifting")

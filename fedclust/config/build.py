@@ -392,6 +392,7 @@ def document_scores(task: Task) -> None:
         if score is task.score:
             forms.append(("{}_client_mean", "mean over clients"))
             forms.append(("{}_last_local", "participants' own last models"))
+            forms.append(("{}_newcomers", "of clients that have never taken part"))
         for form, which in forms:
             _document(score, form.format(score.name), f", {which}" * bool(which))
         text = score.text.replace(" test ", " validation ")

@@ -44,6 +44,11 @@ METRICS: dict[str, Meaning] = {
         "fraction",
         "higher",
     ),
+    "accuracy_newcomers": Meaning(
+        "correct test examples of the clients that have never taken part / their number",
+        "fraction",
+        "higher",
+    ),
     "test_loss": Meaning("mean test loss over all test examples", "nats/example", "lower"),
     "validation_accuracy": Meaning(
         "correct validation examples of all clients / their number", "fraction", "higher"
@@ -191,7 +196,9 @@ def headline_of(names: Collection[str]) -> str:
 
 def of_another_task(name: str, own: Collection[str]) -> bool:
     """Whether a metric is a score of another task than the one with the scores `own`."""
-    bare = name.removeprefix("validation_").removesuffix("_client_mean").removesuffix("_last_local")
+    bare = name.removeprefix("validation_")
+    for form in ("_client_mean", "_last_local", "_newcomers"):
+        bare = bare.removesuffix(form)
     means = [one for one in METRICS if one.endswith("_client_mean")]
     return bare in {one.removesuffix("_client_mean") for one in means} - set(own)
 

@@ -16,6 +16,7 @@ _TITLES = {
     "accuracy": "Test accuracy",
     "accuracy_client_mean": "Test accuracy, mean over clients",
     "accuracy_last_local": "Test accuracy of participants' own last models",
+    "accuracy_newcomers": "Test accuracy of clients that never took part",
     "ari": "ARI",
     "nmi": "NMI",
     "num_clusters": "Clusters",

@@ -44,7 +44,7 @@ def check(name: str, device: torch.device, tell: Callable[[dict[str, Any]], None
         for sizes in (RAGGED, _EQUAL)
     ]
     for way, (engine, precision, left_out) in WAYS.items():
-        if engine == "fused" and FusedEngine.obstacle(adopt(model(name), pool.shape)):
+        if engine == "fused" and FusedEngine.obstacle(adopt(model(name), pool.shape), device.type):
             continue
         with without(left_out):
             made = make_engine(engine, model(name), pool.to(device), precision=precision)

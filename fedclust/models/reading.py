@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -19,11 +19,11 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from fedclust.models.exchanged import plain
-from fedclust.models.sequence import KNOWN, Reading, Shape
+from fedclust.models.sequence import KNOWN, Add, Fork, Reading, Shape, Swap
 
 _TRACED, _TRIED = 2, 3  # examples that a module is traced with, and those a reading is tried on
 _CLOSE = 1e-3  # of the largest number: more is not rounding
-_TAKEN = (*KNOWN, nn.BatchNorm1d, nn.BatchNorm2d)
+_TAKEN = (*KNOWN, nn.BatchNorm1d, nn.BatchNorm2d, nn.GroupNorm, nn.AvgPool2d)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -80,41 +80,104 @@ def _read(module: nn.Module, in_shape: Shape) -> Reading:
     """As `read`, of a copy, from its graph alone."""
     tracer = _Tracer(in_shape)
     graph, own = tracer.graph_of(module), dict(module.named_modules())
-    layers: list[nn.Module] = []
-    owners, shapes, before = [], [in_shape], None
+    ways: dict[fx.Node, _Way] = {}
     for node in graph.nodes:
         value = tracer.values.get(node)
         if node.op == "placeholder":
-            before = node
+            ways[node] = _Way((node,), ())
         if node.op == "placeholder" or not isinstance(value, Tensor | None):
             continue  # sizes are asked for
         name = str(node.target).partition(".")[2] if node.op == "call_module" else ""
         part = own.get(name) if node.op == "call_module" else None
         what = str(getattr(node.target, "__name__", node.target))
         what = what if part is None else _called(name, part)
-        if [one for one in node.all_input_nodes if tracer.is_tensor(one)] != [before]:
-            raise UnreadableError(f"{what}, which looks at more than the layer before it")
+        given = [one for one in node.all_input_nodes if tracer.is_tensor(one)]
+        if any(one not in ways for one in given) or not given:
+            raise UnreadableError(f"{what}, which looks at parameters of the module's own")
         if node.op == "output":
-            break
+            return _reading(ways[given[0]].steps, in_shape)
         assert isinstance(value, Tensor)
-        layer = _layer(node, part, tuple(value.shape), (_TRACED, *shapes[-1]))
-        if layer is None or (layers and isinstance(layers[-1], nn.LogSoftmax)):
-            raise UnreadableError(what if layer is None else "a log-softmax before the last layer")
-        before = node
-        if not isinstance(layer, nn.Identity):
-            layers.append(layer)
-            owners.append(name)
-            shapes.append(tuple(value.shape[1:]))
+        if node.target in _SUMS and len(given) == 2 and not node.kwargs:
+            ways[node] = _sum(node, ways, given, tuple(value.shape[1:]))
+            continue
+        if len(given) != 1:
+            raise UnreadableError(f"{what}, which looks at more than one layer")
+        before = tracer.values[given[0]]
+        layers = _layers(node, part, tuple(value.shape), tuple(before.shape))
+        if layers is None:
+            raise UnreadableError(what)
+        way = ways[given[0]]
+        ways[node] = _Way(
+            (*way.nodes, node), (*way.steps, *(_Step(x, name, shape) for x, shape in layers))
+        )
+    raise UnreadableError("a forward pass without a result")
+
+
+class _Step(NamedTuple):
+    """A layer, what it is called, and the shape of its output."""
+
+    layer: nn.Module
+    owner: str
+    shape: Shape
+
+
+class _Way(NamedTuple):
+    """How a node is reached from the input: by which nodes outside of branches, and what steps."""
+
+    nodes: tuple[fx.Node, ...]
+    steps: tuple[_Step, ...]
+
+
+def _sum(node: fx.Node, ways: Mapping[fx.Node, _Way], given: list[fx.Node], shape: Shape) -> _Way:
+    """The way to a sum of what two branches give, of which the second may have no layer."""
+    both = [ways[one] for one in given]
+    common = [a for a, b in zip(*(way.nodes for way in both), strict=False) if a is b]
+    trunk = ways[common[-1]]
+    first, second = (way.steps[len(trunk.steps) :] for way in both)
+    first, second = (first, second) if first else (second, first)
+    parted = trunk.steps[-1].shape if trunk.steps else None
+    ends = [branch[-1].shape if branch else parted for branch in (first, second)]
+    if not first or parted is None or ends != [shape, shape]:
+        raise UnreadableError("a sum of other than two branches")
+    swap = (_Step(Swap(), "", parted),) if second else ()
+    steps = (_Step(Fork(), "", parted), *first, *swap, *second, _Step(Add(), "", shape))
+    return _Way((*trunk.nodes, node), (*trunk.steps, *steps))
+
+
+def _reading(steps: Sequence[_Step], in_shape: Shape) -> Reading:
+    """What steps are as a reading."""
+    layers, owners = [step.layer for step in steps], [step.owner for step in steps]
+    shapes = [in_shape, *(step.shape for step in steps)]
     for at in range(len(layers) - 1):
         if isinstance(layers[at], nn.MaxPool2d) and isinstance(layers[at + 1], nn.ReLU):
             # the same numbers in either order, and compiled code knows this one
             layers[at : at + 2] = reversed(layers[at : at + 2])
             shapes[at + 1] = shapes[at]
+    logs = [isinstance(layer, nn.LogSoftmax) for layer in layers]
+    if any(logs[:-1]):
+        raise UnreadableError("a log-softmax before the last layer")
+    if any(logs):
+        layers, owners, shapes = layers[:-1], owners[:-1], shapes[:-1]
     dropout = [at for at, layer in enumerate(layers) if isinstance(layer, nn.Dropout)]
     places = {at: place for place, at in enumerate(dropout)}
-    if logs := bool(layers) and isinstance(layers[-1], nn.LogSoftmax):
-        layers, owners, shapes = layers[:-1], owners[:-1], shapes[:-1]
-    return Reading(tuple(layers), tuple(shapes), tuple(owners), places, logs)
+    return Reading(tuple(layers), tuple(shapes), tuple(owners), places, any(logs))
+
+
+def _layers(
+    node: fx.Node, part: nn.Module | None, after: Shape, before: Shape
+) -> list[tuple[nn.Module, Shape]] | None:
+    """The layers that do what a node does, each with the shape of an example's output; None where
+    there are none. Arguments as of `_layer`.
+    """
+    if node.target == "mean" and len(before) == 4 and after == before[:2]:
+        return [
+            (nn.AvgPool2d((before[2], before[3])), (before[1], 1, 1)),
+            (nn.Flatten(), after[1:]),
+        ]
+    layer = _layer(node, part, after, before)
+    if layer is None or isinstance(layer, nn.Identity):
+        return None if layer is None else []
+    return [(layer, after[1:])]
 
 
 def _layer(node: fx.Node, part: nn.Module | None, after: Shape, before: Shape) -> nn.Module | None:
@@ -125,11 +188,18 @@ def _layer(node: fx.Node, part: nn.Module | None, after: Shape, before: Shape) -
         part: the module that it calls, if it calls one.
         after, before: shapes of its output and of its input, with the batch dimension.
     """
+    given: tuple[Any, ...] = node.args[1:]
+    options: dict[str, Any] = dict(node.kwargs)
     reshapes = node.target in _RESHAPING or isinstance(part, nn.Flatten)
     if reshapes and after == before:
         return nn.Identity()
     if reshapes:
         return nn.Flatten() if after == (before[0], math.prod(before[1:])) else None
+    if isinstance(part, nn.AdaptiveAvgPool2d) or node.target is functional.adaptive_avg_pool2d:
+        whole = len(before) == 4 and after == (*before[:2], 1, 1)
+        return nn.AvgPool2d((before[2], before[3])) if whole else None
+    if node.target is functional.avg_pool2d:
+        return nn.AvgPool2d(*given, **options)
     if isinstance(part, nn.LogSoftmax):
         return _log_softmax(part.dim, before)
     if part is not None and plain(part) is nn.Dropout:
@@ -138,13 +208,10 @@ def _layer(node: fx.Node, part: nn.Module | None, after: Shape, before: Shape) -
     if part is not None:
         return part if plain(part) in (*_TAKEN, nn.Identity) else None
     if node.target in _LOGS:
-        dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
-        return _log_softmax(dim, before)
+        return _log_softmax(options.get("dim", given[0] if given else None), before)
     if node.target in _RECTIFYING:
         return nn.ReLU()
     if node.target in _POOLING:
-        given: tuple[Any, ...] = node.args[1:]
-        options: dict[str, Any] = dict(node.kwargs)
         return _pooling(*given, **options)
     return None
 
@@ -168,6 +235,7 @@ def _pooling(
 
 
 _RECTIFYING = (functional.relu, functional.relu_, torch.relu, torch.relu_, "relu", "relu_")
+_SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 _LOGS = (functional.log_softmax, torch.log_softmax, "log_softmax")
 _POOLING = (functional.max_pool2d, torch.max_pool2d)
 _RESHAPING = (torch.flatten, torch.reshape, "flatten", "reshape", "view", "contiguous")

@@ -1,7 +1,7 @@
 """Residual networks with group normalisation, whose statistics are of one example alone, or with
 batch normalisation, which keeps running statistics of each client's batches.
 
-The general engines (`vmap`, `loop`) run them: `fused` knows sequences only.
+
 """
 
 from __future__ import annotations

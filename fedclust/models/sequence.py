@@ -28,9 +28,22 @@ Shape = tuple[int, ...]
 Built = TypeVar("Built", bound=nn.Module)
 
 
+class Fork(nn.Module):
+    """Behind it two branches begin, see `Reading`."""
+
+
+class Swap(nn.Module):
+    """Behind it the second branch begins, with the input of the first."""
+
+
+class Add(nn.Module):
+    """The sum of what both branches give, or of one and its input."""
+
+
 @dataclass(frozen=True)
 class Reading:
-    """A model as layers one after the other.
+    """A model as layers one after the other. Where two branches are added up, these are `Fork`, the
+    layers of the first, `Swap` and those of the second if it has any, `Add`.
 
     Attributes:
         layers: the layers.
@@ -52,8 +65,21 @@ class Reading:
 
     def forward(self, x: Tensor) -> Tensor:
         """What the layers make of x [B, *shape], without dropout."""
+        waiting: list[Tensor] = []
         for layer in self.layers:
-            x = x if isinstance(layer, nn.Dropout) else layer(x)
+            match layer:
+                case Fork():
+                    waiting.append(x)
+                case Swap():
+                    x, waiting[-1] = waiting[-1], x
+                case Add():
+                    x = x + waiting.pop()
+                case nn.ReLU():
+                    x = x.relu()  # elsewhere, since another branch may need x
+                case nn.Dropout():
+                    pass
+                case _:
+                    x = layer(x)
         return x.log_softmax(1) if self.logs else x
 
 

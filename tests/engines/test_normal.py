@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from engine_toys import SOLVERS, labels, ragged_shards, starts, toy_pool
+from pasted import ResNet, group_norm
 from torch import nn
 
 from fedclust.core.calls import AlignCall, GradCall, LossCall, SumCall, TestCall, TrainCall
@@ -14,14 +15,14 @@ from fedclust.engines.fused import FusedEngine, layers
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 
-SHAPE, COUNTS = (2, 6, 6), (3, 7, 0, 12)
+SHAPE, COUNTS = (3, 6, 6), (3, 7, 0, 12)
 CLOSE = {"rtol": 1e-3, "atol": 5e-4}  # the deviation of two examples can be small
 
 
 def images(**options: object) -> nn.Module:
     """Behind a convolution, with a ReLU and a maximum, and behind a dense layer."""
     return nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1),
+        nn.Conv2d(3, 4, 3, padding=1),
         nn.BatchNorm2d(4, **options),  # type: ignore[arg-type]
         nn.ReLU(),
         nn.MaxPool2d(2),
@@ -40,12 +41,24 @@ NETWORKS = {
     "plain": images(),
     "cumulative": images(momentum=None),
     "no_affine": images(affine=False, eps=1e-2),
-    "first": nn.Sequential(nn.BatchNorm2d(2), nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(48, 10)),
+    "residual": ResNet([1, 1], [2, 4]),
+    "residual_groups": ResNet([2, 1], [2, 4], group_norm),
+    "averages": nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.GroupNorm(2, 4, affine=False),
+        nn.AvgPool2d(3, 2, 1),
+        nn.Flatten(),
+        nn.Linear(16, 10),
+    ),
+    "first": nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 3, 3), nn.Flatten(), nn.Linear(48, 10)),
 }
 
 
 @pytest.fixture(params=["compiled", "row by row"])
 def _images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = getattr(request.node, "callspec").params.get("name", "")  # noqa: B009
+    if request.param != "compiled" and name.startswith("residual"):
+        pytest.skip("convolutions of single pixels with a stride need compiled code")
     if request.param != "compiled":
         monkeypatch.setattr(layers, "convolving", lambda *_: request.param)
 
@@ -62,13 +75,13 @@ def test_training_equals_the_loop(name: str, solver: str) -> None:
     loop, fused = both(name)
     shards, how = ragged_shards(COUNTS), SOLVERS[solver]
     models, label = starts(loop), labels(len(shards))
-    models[:, loop.layout[loop.layout.buffers[0]]] = 0.1
+    for buffer in loop.layout.buffers[:1]:
+        models[:, loop.layout[buffer]] = 0.1
     slots = 0.01 * torch.ones_like(models) if how.momentum else None
     call = TrainCall(models, label, shards, how, how.lr, slots=slots)
     want, got = loop.answer(call), fused.answer(call)
-    inside = loop.layout.trained
-    assert inside is not None
-    assert bool((want.params != models[label])[[0, 1, 3]][:, ~inside].any(1).all())
+    if (inside := loop.layout.trained) is not None:
+        assert bool((want.params != models[label])[[0, 1, 3]][:, ~inside].any(1).all())
     torch.testing.assert_close(got.params, want.params, **CLOSE)
     torch.testing.assert_close(got.loss, want.loss, **CLOSE)
     assert (got.slots is None) == (want.slots is None)
@@ -87,7 +100,8 @@ def test_reading_is_by_the_running_statistics(name: str) -> None:
     label = labels(len(shards))
     for call in (LossCall(models, shards), GradCall(models, label, shards)):
         torch.testing.assert_close(fused.answer(call), loop.answer(call), **CLOSE)
-    directions = torch.randn_like(models) * loop.layout.trained
+    directions = torch.randn_like(models)
+    directions[:, loop.layout.num_trained :] = 0
     aligned = [engine.answer(AlignCall(models, directions, shards)) for engine in (fused, loop)]
     torch.testing.assert_close(aligned[0].inner, aligned[1].inner, rtol=1e-3, atol=1e-4)
     one, other = (engine.answer(TestCall(models, label, shards)) for engine in (fused, loop))

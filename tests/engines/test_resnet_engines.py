@@ -17,17 +17,18 @@ from engine_toys import (
 
 from fedclust.core.calls import GradCall, LossCall, TestCall, TrainCall
 from fedclust.engines import make_engine
+from fedclust.engines.fused.native import convolution
 from fedclust.engines.loop import LoopEngine
-from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError
 
 SHAPE = shape_of(RESNETS[0])
 
 
+@pytest.mark.parametrize("engine", ["vmap", "fused"])
 @pytest.mark.parametrize("name", RESNETS)
-def test_vmap_equals_the_loop(name: str) -> None:
+def test_the_fast_engines_equal_the_loop(name: str, engine: str) -> None:
     pool, shards, how = toy_pool(SHAPE), ragged_shards((3, 0, 6)), SOLVERS["everything"]
-    loop, fast = LoopEngine(residual(name), pool), VmapEngine(residual(name), pool)
+    loop, fast = LoopEngine(residual(name), pool), make_engine(engine, residual(name), pool)
     models, label = starts(loop), labels(len(shards))
     assert torch.equal(starts(fast), models)
     want, got = (
@@ -45,8 +46,13 @@ def test_vmap_equals_the_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RESNETS)
-def test_auto_takes_a_general_engine_and_fused_refuses_in_one_line(name: str) -> None:
+def test_auto_is_fused_where_there_is_compiled_code(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = toy_pool(SHAPE)
-    assert make_engine("auto", residual(name), pool).name in ("vmap", "loop")
-    with pytest.raises(ConfigError, match=r"^engine=fused is not allowed: .*; use engine=auto$"):
-        make_engine("fused", residual(name), pool)
+    assert make_engine("auto", residual(name), pool).name == "fused"
+    if name == "resnet18":
+        monkeypatch.setattr(convolution, "compiled", lambda: None)
+        assert make_engine("auto", residual(name), pool).name in ("vmap", "loop")
+        with pytest.raises(ConfigError, match=r"^engine=fused .* compiled code .*=auto$"):
+            make_engine("fused", residual(name), pool)

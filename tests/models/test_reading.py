@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pasted import VGG9, FedAvgCNN, LeafCNN, LeNet5
+from pasted import VGG9, FedAvgCNN, LeafCNN, LeNet5, ResNet
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -87,6 +87,24 @@ class Skipping(Twice):
         return self.last(x + self.first(x))
 
 
+class Gated(Twice):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x.flatten(1))
+        return self.last(x * self.first(x))
+
+
+class Doubled(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x.flatten(1))
+        return self.last(x + x)
+
+
+class Broad(Twice):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x.flatten(1))
+        return self.last(self.first(x) + x[:, :1])
+
+
 class InPlace(Small):
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x.flatten(1))
@@ -136,6 +154,17 @@ def test_a_plain_module_is_read_with_its_own_names_and_order() -> None:
     assert reading.shapes == (SHAPE, (64,), (12,), (12,), (5,))
 
 
+def test_branches_stand_one_behind_the_other() -> None:
+    names = [type(layer).__name__ for layer in read(Skipping(), SHAPE).layers]
+    assert names == ["Flatten", "Linear", "Fork", "Linear", "Add", "Linear"]
+    reading = adopt(ResNet([1, 1], [2, 4]), (3, 8, 8)).reading()
+    names = [type(layer).__name__ for layer in reading.layers]
+    branching = [name for name in names if name in ("Fork", "Swap", "Add")]
+    assert branching == ["Fork", "Add", "Fork", "Swap", "Add"]
+    at = names.index("Swap")
+    assert reading.shapes[at : at + 2] == ((4, 4, 4), (2, 8, 8))
+
+
 @pytest.mark.parametrize("module", [Logs(), nn.Sequential(Small(), nn.LogSoftmax(-1))])
 def test_a_log_softmax_at_the_end_is_part_of_the_loss(module: nn.Module) -> None:
     reading = read(module, SHAPE)
@@ -181,7 +210,9 @@ def test_networks_of_the_field_are_read(
         (Twice(), r"first\.weight, which is used twice"),
         (Tied(), r"weight, which is used twice"),
         (Spare(), r"first\.bias, which no layer has"),
-        (Skipping(), "add, which looks at more than the layer before it"),
+        (Gated(), "mul, which looks at more than one layer"),
+        (Doubled(), "add"),
+        (Broad(), "getitem"),
         (InPlace(), "cannot follow|setitem"),
         (Own(), "^Own$"),
         (Mixing(), "view"),

@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedclust.core.calls import AlignCall, Alignment
 from fedclust.core.pool import Pool
+from fedclust.engines.fused.branches import BRANCHING
 from fedclust.engines.fused.heads import head_of
 from fedclust.engines.fused.layers import StackedModels
 from fedclust.engines.fused.network import IMAGES_ONLY, Network
@@ -31,7 +32,7 @@ _MOST = 256  # examples of a client; with more the pairs of examples cost more t
 
 def pays(network: Network, longest: int) -> bool:
     """Whether a network is dense, and clients of `longest` examples are small enough."""
-    other = (*IMAGES_ONLY, *NORMS)
+    other = (*IMAGES_ONLY, *NORMS, *BRANCHING, nn.GroupNorm)
     return longest <= _MOST and not any(isinstance(layer, other) for layer in network.layers)
 
 

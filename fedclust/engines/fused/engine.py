@@ -97,9 +97,9 @@ class FusedEngine(Computing[Runnable]):
         self._kept = {path: self._chunks(_KEPT) for path in Path if enabled(device)}
 
     @staticmethod
-    def obstacle(model: Runnable) -> str:
-        """Why this engine cannot run a model, in words; empty where it can."""
-        return obstacle(model)
+    def obstacle(model: Runnable, device: str = "cpu") -> str:
+        """Why this engine cannot run a model on a kind of device, in words; empty where it can."""
+        return obstacle(model, device=device)
 
     @torch.no_grad()
     def train(self, call: TrainCall) -> LocalResult:

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fedclust.engines.fused.branches import BRANCHING, AddStep, Branch, ForkStep, SwapStep
 from fedclust.engines.fused.dense import (
     Chain,
     Clock,
@@ -24,11 +25,12 @@ from fedclust.engines.fused.native import convolution
 from fedclust.engines.fused.native.convolution import BlockStep
 from fedclust.engines.fused.native.geometry import Block
 from fedclust.engines.fused.network import WEIGHTED, Network
-from fedclust.engines.fused.normal import NORMS, STATISTICS, NormStep
+from fedclust.engines.fused.normal import NORMS, STATISTICS, GroupStep, NormStep
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.span import Span, SpanStep
 from fedclust.engines.fused.spatial import (
+    AverageStep,
     PadStep,
     PoolStep,
     ResponseNormStep,
@@ -37,6 +39,7 @@ from fedclust.engines.fused.spatial import (
     StackedConvStep,
 )
 from fedclust.engines.fused.weights import Parameters, Weight
+from fedclust.models.sequence import Add, Swap
 
 Convolving = Literal["compiled", "row by row", "stacked"]
 
@@ -167,10 +170,13 @@ class Layers:
 
     def _steps(self, layers: range, low: int, high: int, batch: int) -> Iterator[tuple[Step, bool]]:
         """The steps of some layers, and whether they have parameters that move."""
-        at = layers.start
+        at, branches = layers.start, list[Branch]()
         while at < layers.stop:
             block = Block.at(self.network.layers, at) if self._convolving == "compiled" else None
-            if block is None:
+            if isinstance(self.network.layers[at], BRANCHING):
+                yield self._branching_step(at, low, high, batch, branches), False
+                at += 1
+            elif block is None:
                 yield self._step(at, low, high, batch), self._moves[at]
                 at += 1
             else:
@@ -183,6 +189,11 @@ class Layers:
             return self._weighted_step(at, layer, low, high, batch)
         if isinstance(layer, nn.MaxPool2d):
             return PoolStep(layer)
+        if isinstance(layer, nn.AvgPool2d):
+            return AverageStep(layer)
+        if isinstance(layer, nn.GroupNorm):
+            parameters = self._own_weights(at, ("weight", "bias"), low, high)
+            return GroupStep(layer, parameters, self.rule)
         if isinstance(layer, NORMS):
             return self._norm_step(at, layer, low, high, batch)
         if isinstance(layer, nn.LocalResponseNorm):
@@ -225,25 +236,48 @@ class Layers:
         """A buffer of a block, or of all where it keeps nothing for later."""
         return self._buffers(name if name == "scratch" else f"{at}.{name}", *shape)
 
+    def _branching_step(
+        self, at: int, low: int, high: int, batch: int, branches: list[Branch]
+    ) -> Step:
+        layer = self.network.layers[at]
+        if isinstance(layer, Add):
+            out, spare = (self._room(f"{at}.{name}", at, low, high, batch) for name in "oc")
+            return AddStep(branches.pop(), out, spare)
+        following = self.network.layers[at + 1]
+        if isinstance(layer, Swap):
+            return SwapStep(branches[-1], following)
+        branches.append(Branch())
+        return ForkStep(branches[-1], following)
+
+    def _room(self, name: str, at: int, low: int, high: int, batch: int) -> Tensor:
+        """Room for the input of a layer, channels last as convolutions give images; the rows'
+        own, where they come one after the other.
+        """
+        channels, *sides = self.network.shapes[at]
+        some = self._buffers(f"{name}.{low}", high - low, batch, *sides, channels)
+        return some.movedim(-1, 2)
+
+    def _own_weights(
+        self, at: int, names: tuple[str, ...], low: int, high: int
+    ) -> dict[str, Weight]:
+        """The parameters and statistics of a layer by name, of those that there are."""
+        known = self.parameters.weights
+        there = [name for name in names if f"{at}.{name}" in known]
+        return {name: known[f"{at}.{name}"].rows(low, high) for name in there}
+
     def _norm_step(
         self, at: int, layer: nn.BatchNorm1d | nn.BatchNorm2d, low: int, high: int, batch: int
     ) -> Step:
-        known, (channels, *sides) = self.parameters.weights, self.network.shapes[at]
-        names = [name for name in ("weight", "bias", *STATISTICS) if f"{at}.{name}" in known]
-
-        def room(name: str) -> Tensor:  # channels last, as convolutions give images
-            some = self._buffers(f"{at}.{low}.{name}", high - low, batch, *sides, channels)
-            return some.movedim(-1, 2)
-
+        weights = self._own_weights(at, ("weight", "bias", *STATISTICS), low, high)
         return NormStep(
             layer,
-            {name: known[f"{at}.{name}"].rows(low, high) for name in names},
-            frozenset(name for name in names if f"{at}.{name}" in self.parameters.still),
+            weights,
+            frozenset(name for name in weights if f"{at}.{name}" in self.parameters.still),
             self.rule,
             self.clock,
             low,
-            room("out"),
-            room("back"),
+            self._room(f"{at}.out", at, low, high, batch),
+            self._room(f"{at}.back", at, low, high, batch),
         )
 
     def _weighted_step(

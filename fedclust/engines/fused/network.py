@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from fedclust.engines.fused.branches import BRANCHING
+from fedclust.engines.fused.native import convolution
+from fedclust.engines.fused.native.geometry import pair
 from fedclust.engines.fused.normal import NORMS, STATISTICS
 from fedclust.engines.fused.weights import Field
 from fedclust.helpers.errors import ConfigError
@@ -18,7 +21,14 @@ from fedclust.models.sequence import KNOWN
 
 WEIGHTED = (nn.Linear, nn.Conv2d)
 _IN_PLACE = (nn.ReLU, nn.Dropout)
-IMAGES_ONLY = (nn.Conv2d, nn.MaxPool2d, nn.LocalResponseNorm, nn.ZeroPad2d, nn.BatchNorm2d)
+IMAGES_ONLY = (
+    nn.Conv2d,
+    nn.MaxPool2d,
+    nn.LocalResponseNorm,
+    nn.ZeroPad2d,
+    nn.BatchNorm2d,
+    nn.AvgPool2d,
+)
 
 
 def obstacle(model: Runnable, *, softmax: bool = True, device: str = "cpu") -> str:
@@ -41,7 +51,10 @@ def obstacle(model: Runnable, *, softmax: bool = True, device: str = "cpu") -> s
         name = f"layer {own} ({type(layer).__name__})"
         flat = flat or isinstance(layer, nn.Flatten)
         weighted = weighted or isinstance(layer, WEIGHTED)
-        if isinstance(layer, NORMS):
+        if isinstance(layer, (*BRANCHING, nn.AvgPool2d, nn.GroupNorm)):
+            if device != "cpu":
+                return f"the fused engine does not know {name} here"
+        elif isinstance(layer, NORMS):
             kept = [f"{reading.owners[number]}.{part}" for part in STATISTICS]
             if device != "cpu" or not set(kept) <= set(layout(model).buffers):
                 return f"the fused engine does not know {name} here"
@@ -53,11 +66,19 @@ def obstacle(model: Runnable, *, softmax: bool = True, device: str = "cpu") -> s
             return f"the fused engine cannot run {name} after Flatten"
         if isinstance(layer, nn.Linear) and not flat and len(reading.shapes[number]) > 1:
             return f"the fused engine needs Flatten before {name}"
+        if isinstance(layer, nn.Conv2d) and _strides_over(layer) and not convolution.compiled():
+            # oneDNN's gradient of it writes where it must not, channels last
+            return f"the fused engine needs compiled code for {name}"
         if isinstance(layer, nn.Conv2d) and (
             layer.groups != 1 or layer.padding_mode != "zeros" or isinstance(layer.padding, str)
         ):
             return f"the fused engine needs groups=1 and padding by a number of zeros in {name}"
     return "" if weighted else "the fused engine needs a layer with parameters"
+
+
+def _strides_over(layer: nn.Conv2d) -> bool:
+    """Whether a convolution looks at single pixels, and not at all of them."""
+    return pair(layer.kernel_size) == (1, 1) and pair(layer.stride) != (1, 1)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
-"""Batch normalisation of rows, each by the statistics of its own real examples."""
+"""Normalisation of rows: of a batch by the statistics of its real examples, of an example by groups
+of channels.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -14,6 +17,7 @@ from fedclust.engines.fused.weights import Weight
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 _NATIVE = torch.ops.aten.native_batch_norm.out
+_GROUPS = torch.ops.aten.native_group_norm.default
 _BACK = torch.ops.aten.native_batch_norm_backward.default
 
 
@@ -123,6 +127,61 @@ class NormStep:
             if affine and not self.weights[name].frozen:
                 self.rule.whole(self.weights[name], change)
         return self.back
+
+
+class GroupStep:
+    """Group normalisation, of every example by itself, row by row.
+
+    Args:
+        layer: its options.
+        weights: scale and shift of every row [R, 1, C] by name, where there are any.
+        rule: what becomes of gradients; None for forward only.
+    """
+
+    def __init__(
+        self, layer: nn.GroupNorm, weights: Mapping[str, Weight], rule: Rule | None
+    ) -> None:
+        self.groups, self.eps = layer.num_groups, layer.eps
+        self.weights, self.rule = weights, rule
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        batch, channels, *sides = x.shape[1:]
+        self.sizes = batch, channels, math.prod(sides)
+        self.x = [_last(own) for own in x]
+        found = [
+            _GROUPS(own, *self._affine(row), *self.sizes, self.groups, self.eps)
+            for row, own in enumerate(self.x)
+        ]
+        self.means = [rest for _, *rest in found]
+        return found[0][0].unsqueeze(0) if len(x) == 1 else torch.stack([one[0] for one in found])
+
+    def _affine(self, row: int) -> list[Tensor | None]:
+        """Scale and shift of a row."""
+        own = (self.weights.get(name) for name in ("weight", "bias"))
+        return [None if weight is None else weight.value[row, 0] for weight in own]
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.rule is not None
+        affine = "weight" in self.weights
+        found = [
+            torch.ops.aten.native_group_norm_backward(
+                _last(own),
+                self.x[row],
+                *self.means[row],
+                self._affine(row)[0],
+                *self.sizes,
+                self.groups,
+                [True, affine, affine],
+            )
+            for row, own in enumerate(delta)
+        ]
+        for at, name in enumerate(("weight", "bias"), start=1):
+            if affine and not self.weights[name].frozen:
+                change = torch.stack([one[at] for one in found]).unsqueeze(1)
+                self.rule.whole(self.weights[name], change)
+        return torch.stack([one[0] for one in found])
 
 
 def _last(x: Tensor) -> Tensor:

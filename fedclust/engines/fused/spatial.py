@@ -182,6 +182,31 @@ class PoolStep:
         return _split(back, delta)
 
 
+class AverageStep:
+    """Mean over windows."""
+
+    def __init__(self, layer: nn.AvgPool2d) -> None:
+        stride = layer.stride if layer.stride is not None else layer.kernel_size
+        self.options = (
+            pair(layer.kernel_size),
+            pair(stride),
+            pair(layer.padding),
+            layer.ceil_mode,
+            layer.count_include_pad,
+            layer.divisor_override,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.x = x.flatten(0, 1)
+        return _split(torch.ops.aten.avg_pool2d(self.x, *self.options), x)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        grad = delta.flatten(0, 1)
+        return _split(torch.ops.aten.avg_pool2d_backward(grad, self.x, *self.options), delta)
+
+
 class ResponseNormStep:
     """y = x / d^beta with d = k + alpha / size * sum of x² over neighbouring channels."""
 

@@ -53,10 +53,12 @@ def test_every_choice_composes_and_fits_its_class(group: str, name: str) -> None
 
 # variants: their first line says what is another
 VARIANTS = {
+    "aggregation": ("multi_krum",),
+    "cluster_method": ("dbscan_knee",),
     "partition": (
         *("class_overlap", "class_subsets_emnist", "dirichlet_clients", "dirichlet_label_groups"),
         "majority_class",
-    )
+    ),
 }
 OWN_DEFAULTS = [
     (group, name)

@@ -19,7 +19,8 @@ from fedclust.solver import Solver
 CONF = Path(__file__).parents[2] / "conf"
 # no sequences of known layers, tested in test_resnet_engines.py
 RESNETS = ("resnet18", "resnet9")
-MODELS = sorted({path.stem for path in (CONF / "model").glob("*.yaml")} - set(RESNETS))
+OF_TOKENS = ("gru", "lstm", "text_cnn", "transformer")  # tested in datasets/test_tokens.py
+MODELS = sorted({path.stem for path in (CONF / "model").glob("*.yaml")} - {*RESNETS, *OF_TOKENS})
 # smallest images where 8 x 8 does not fit, and colour where the model is meant for it
 SHAPES = {
     "cnn_cifar_small": (3, 16, 16),

@@ -151,7 +151,9 @@ class HCFL(Method):
         """Everybody's update of the common model, and the clusters, each with that model."""
         ids = clients_with_data(rnd)
         local = clients.train(state.models, zeros(ids), ids, self.solver, purpose="cover")
-        update = (local.params - state.models)[:, self._mask(clients).to(ids.device)]
+        trained = clients.layout.of_trained
+        compared = trained(self._mask(clients)).to(ids.device)
+        update = trained(local.params - state.models)[:, compared]
         distance = 1 - cosine(update, update)
         # a matrix product need not be symmetric to the last bit
         distance = distance.maximum(distance.T).fill_diagonal_(0)

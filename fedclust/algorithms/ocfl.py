@@ -97,7 +97,7 @@ class OCFL(Method):
             return replace(state, models=models, label=label), cost.plus(joining)
         models, label, clustered = state.models, state.label, False
         local = clients.train(models, label[cohort], cohort, self.solver)
-        update = local.params - models
+        update = clients.layout.of_trained(local.params - models)
         distance = 1 - cosine(update, update)
         # a matrix product need not be symmetric to the last bit
         distance = distance.maximum(distance.T).fill_diagonal_(0)

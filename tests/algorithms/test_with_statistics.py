@@ -18,8 +18,9 @@ from fedclust.cluster_metrics.param_norm import ParamNorm
 from fedclust.cluster_metrics.update_distance import UpdateDistance
 from fedclust.core.calls import LocalResult
 from fedclust.core.types import Round, Served
+from fedclust.core.verbs import Engine
+from fedclust.engines import make_engine
 from fedclust.engines.clients import SeedClients
-from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError
 
 GRADIENTS = ("jgl",)  # sent instead of models
@@ -32,8 +33,8 @@ def normed() -> nn.Module:
 
 
 @cache
-def engine() -> VmapEngine:
-    return VmapEngine(normed(), federation().pool)
+def engine() -> Engine:
+    return make_engine("auto", normed(), federation().pool)
 
 
 class Noisy(SeedClients):
@@ -79,7 +80,7 @@ def test_every_method_runs(name: str) -> None:
     assert (used[:, front.layout["module.1.running_var"]] != 1).any()
 
 
-@pytest.mark.parametrize("name", ["sattler_cfl", "stocfl", "fesem", "flexcfl"])
+@pytest.mark.parametrize("name", ["sattler_cfl", "stocfl", "fesem", "flexcfl", "ocfl", "hcfl"])
 def test_statistics_do_not_choose_clusters(name: str) -> None:
     plain, near = ran(name, Front(engine(), discrepancy=True))
     noisy, far = ran(name, NoisyFront(engine(), discrepancy=True))

@@ -39,7 +39,8 @@ USAGE = """usage: fedclust COMMAND …
                                      with --config-dir DIR also what is in your folder
   fedclust data NAME …               download data sets: mnist, cifar10, …
   fedclust example NAME [FOLDER]     write an example to start from: own_algorithm
-  fedclust doctor                    what a bug report needs, and what is missing for what
+  fedclust doctor [KEY=VALUE …]      what a bug report needs, and what is missing for what; of a
+                                     job which engine runs its model
   fedclust completion SHELL          complete fedclust in bash, zsh or fish
   fedclust --version"""
 

@@ -17,8 +17,9 @@ from rich.console import Console
 
 from fedclust import __version__
 from fedclust.commands.data import downloadable
-from fedclust.helpers.errors import ConfigError, DataError
+from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.extras import install
+from fedclust.launch.arguments import user_dir, without_user_dir
 
 _SIDE = 1024  # of the matrices whose product is timed
 _ENOUGH = 0.2  # seconds that a rate is measured for
@@ -40,14 +41,18 @@ Rows = Iterator[tuple[str, str]]
 
 
 def command(arguments: Sequence[str]) -> None:
-    """Print what there is, section by section, and then what is missing.
+    """Print what there is, section by section, and then what is missing; where a job is given as
+    for `fedclust run`, which engine computes its model instead.
 
     Raises:
-        ConfigError: where arguments are given; it needs none.
+        ConfigError: where arguments are no overrides.
+        UserError: for a job that cannot be built.
     """
-    if arguments:
-        raise ConfigError(f"fedclust doctor takes no arguments, but {arguments[0]} was given")
     console = Console(highlight=False, soft_wrap=True)
+    if arguments:
+        for name, value in _model(arguments):
+            console.print(f"  {name:<14} {value}", markup=False)
+        return
     missing: list[str] = []
     for title, rows in (
         ("versions", _versions()),
@@ -63,6 +68,31 @@ def command(arguments: Sequence[str]) -> None:
     console.print("missing" if missing else "nothing is missing", style="bold")
     for line in missing:
         console.print(f"  {line}", markup=False)
+
+
+def _model(arguments: Sequence[str]) -> Rows:
+    """Which engine computes the model of a job, and what prevents a faster one."""
+    from omegaconf import open_dict, read_write
+
+    from fedclust.config import schema
+    from fedclust.config.build import build
+    from fedclust.launch.checks import check_form
+    from fedclust.launch.compose import compose
+    from fedclust.launch.surroundings import hydra_of_its_own, importable
+
+    own, typed = user_dir(arguments), without_user_dir(arguments)
+    allowed = "none, or overrides as of fedclust run, such as model=cnn"
+    for one in typed:
+        require("=" in one and not one.startswith("-"), "fedclust doctor", one, allowed)
+    check_form(typed, own)
+    with hydra_of_its_own(own, typed), importable(own):
+        config = compose([*typed, "seeds=1"], own)
+        with read_write(config), open_dict(config):
+            del config["hydra"]
+        job = build(schema.resolve(config, {}), own)
+    yield "model", f"{job.engine.layout.num_params} numbers"
+    yield "engine", job.engine.name
+    yield "", job.engine.remark or "no other one is faster"
 
 
 def _versions() -> Rows:

@@ -1,7 +1,5 @@
 """Residual networks with group normalisation, whose statistics are of one example alone, or with
 batch normalisation, which keeps running statistics of each client's batches.
-
-
 """
 
 from __future__ import annotations

@@ -33,6 +33,24 @@ def test_the_doctor_names_what_is_there_and_what_is_missing(
     assert any(line.startswith("a C compiler") for line in told)
 
 
+def test_the_engine_of_a_model_is_named(fedclust: Callable[..., object], tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "normed.yaml").write_text("_target_: doctored.normed\n")
+    (folder / "doctored.py").write_text(
+        "from torch import nn\n\n\n"
+        "def normed(in_shape, num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, num_classes))\n"
+    )
+    done = fedclust("doctor", "model=normed", "--config-dir", str(folder))
+    assert "the fused engine does not know 1 (LayerNorm)" in done.out  # type: ignore[attr-defined]
+    assert "778 numbers" in done.out  # type: ignore[attr-defined]
+    assert "fused" in fedclust("doctor", "model=linear").out  # type: ignore[attr-defined]
+    wrong = fedclust("doctor", "normed")
+    assert wrong.status == 2  # type: ignore[attr-defined]
+    assert "overrides as of fedclust run" in wrong.err  # type: ignore[attr-defined]
+
+
 def test_an_extra_that_does_not_fit_is_told() -> None:
     there = metadata.version("packaging")
     assert _lack(Requirement("packaging")) == ""

@@ -109,7 +109,7 @@ class Played:
 
 def play(job: Job, engine: Engine, seed: int = 0) -> list[Played]:
     """Every round of one seed of a job on an engine, without files."""
-    clients = Front(engine, job.discrepancy)
+    clients = Front(engine, job.discrepancy, job.aggregation, job.attack)
     source = job.scenario.rounds(job.federations[seed], seed)
     state, played = None, list[Played]()
     for rnd in islice(source, job.rounds):

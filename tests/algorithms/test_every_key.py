@@ -46,6 +46,10 @@ JOBS = {
         *("algorithm=feddrift", *DIGITS, "scenario=swap_all", "scenario.probability=0.3"),
         *("algorithm.merge_delta=0.3", "rounds=6"),
     ),
+    "served": (
+        *("algorithm=fedavg", "server=yogi", "aggregation=trimmed_mean", "attack=sign_flip"),
+        *("aggregation.trim=0.3", "attack.share=0.25", *DIGITS),
+    ),
     "pfedme": ("algorithm=pfedme", *DIGITS, "algorithm.local_rounds=2"),
     "fedem": ("algorithm=fedem", *DIGITS),
     "fedprox": (
@@ -66,6 +70,7 @@ ALIKE = {
 CONSTANT = ("solver.schedule", "solver.schedule_by")
 METHOD = ("algorithm", "scenario", "solver")
 GROUPS = (*METHOD, "partition", "dataset", "model")
+BESIDE = {"served": ("server", "aggregation", "attack")}  # further groups of some jobs
 OF_DATA = ("fedavg", "synthetic")  # the jobs whose partition, dataset and model are tried, too
 
 
@@ -161,8 +166,8 @@ def test_every_key_changes_numbers_or_says_why_not(name: str) -> None:
     like = build(config)
     before = numbers(config, like)
     silent, wrong = [], []
-    for group in GROUPS if name in OF_DATA else METHOD:
-        shared = like if group in METHOD else None
+    for group in GROUPS if name in OF_DATA else (*METHOD, *BESIDE.get(name, ())):
+        shared = like if group in (*METHOD, "server", "aggregation") else None
         for key, value in leaves(plain[group], group):
             told = idle(config, key, Objects()) or refused_if_typed(config, key)
             outcomes = list[str]()

@@ -60,6 +60,11 @@ class Newcomers(Method):
         base: Any = self.base.State
         return _extended(base)
 
+    @property
+    def averages(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "averages", False)
+
     def remark(self, rounds: int) -> str:
         """That of the base."""
         return self.base.remark(rounds)

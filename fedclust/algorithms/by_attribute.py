@@ -84,8 +84,11 @@ class ByAttribute(Method):
         model, none = clients.init(rnd.stream("init"), 1), rnd.fed.group[:0]
         bounds, told, k = none, none, rnd.fed.pool.num_classes
         if self.attribute == "size":
-            bounds = parts(rnd.fed.train.count[rnd.present], self.num_clusters)
-            k = self.num_clusters
+            k, count = self.num_clusters, rnd.fed.train.count[rnd.present]
+            require(
+                k <= len(count), "num_clusters", k, f"at most the {len(count)} clients there are"
+            )
+            bounds = parts(count, k)
         elif self.attribute == "table":
             told = read(Path(str(self.table)), rnd.fed).to(none.device)
             k = int(told.max()) + 1

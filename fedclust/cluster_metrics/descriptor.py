@@ -33,6 +33,8 @@ from fedclust.helpers.ops import distances, one_hot
 from fedclust.helpers.ranges import AtLeastOne, Ranged
 from fedclust.helpers.rng import Stream
 
+_KEY = "cluster_metric.directions"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor(Ranged):
@@ -52,13 +54,20 @@ class Descriptor(Ranged):
         self, clients: Clients, models: Tensor, common: Tensor, ids: Tensor, rnd: Round
     ) -> Tensor:
         """[C, C] float32; see `fedclust.verbs.ClusterMetric`."""
-        blocks = [scaled(block) for block in self.blocks(common, ids, clients, rnd)]
+        blocks = [scaled(block) for block in self.blocks(common, ids, clients, rnd, key=_KEY)]
         distance = distances(torch.cat(blocks, 1), torch.cat(blocks, 1))
         # a matrix product need not be symmetric to the last bit
         return distance.maximum(distance.T).fill_diagonal_(0)
 
     def blocks(
-        self, model: Tensor, ids: Tensor, clients: Clients, rnd: Round, times: Tensor | None = None
+        self,
+        model: Tensor,
+        ids: Tensor,
+        clients: Clients,
+        rnd: Round,
+        times: Tensor | None = None,
+        *,
+        key: str = "algorithm.descriptor.directions",
     ) -> list[Tensor]:
         """The clients' descriptors, not scaled, as the blocks of `moments`.
 
@@ -68,13 +77,14 @@ class Descriptor(Ranged):
             clients: what computes, see `fedclust.verbs.Clients`.
             rnd: the round.
             times: [C, n] how often each training example counts; None for once.
+            key: of the number of directions, for messages.
 
         Raises:
             ConfigError: if there are more directions than inputs.
         """
         width, given = last_width(clients), self._count(rnd.fed.pool.num_classes)
         allowed = f"at most the {width} inputs of the model's last layer"
-        require(given <= width, "cluster_metric.directions", given, allowed)
+        require(given <= width, key, given, allowed)
         directions = orthonormal(width, given).to(model.device)
         latent = projections(model, directions, ids, clients, rnd)  # [C, n, d]
         return moments(latent, ids, rnd, times)

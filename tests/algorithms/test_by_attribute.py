@@ -41,6 +41,8 @@ def test_sizes_are_cut_into_equal_parts() -> None:
     assert served(method, fed) == [1, 0, 2, 1, 0, 2]
     same = toy_federation([[0] * 4] * 3)
     assert served(method, same) == [0, 0, 0]
+    with pytest.raises(ConfigError, match=r"num_clusters=3 .* at most the 2 clients"):
+        served(method, toy_federation([[0]] * 2))
 
 
 @pytest.mark.parametrize("names", [(), ("a", "b", "c")])

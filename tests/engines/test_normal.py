@@ -54,7 +54,7 @@ NETWORKS = {
 }
 
 
-@pytest.fixture(params=["compiled", "row by row"])
+@pytest.fixture(params=["compiled", pytest.param("row by row", id="alone")])
 def _images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     name = getattr(request.node, "callspec").params.get("name", "")  # noqa: B009
     if request.param != "compiled" and name.startswith("residual"):

@@ -20,7 +20,7 @@ from fedclust.models.sequence import check_widths
 def recurrent(
     in_shape: Sequence[int],
     num_classes: int,
-    vocabulary: int | None,
+    vocabulary: AtLeastOne | None,
     *,
     cell: Literal["lstm", "gru"],
     embedding: Width,
@@ -47,7 +47,7 @@ def recurrent(
 def transformer(
     in_shape: Sequence[int],
     num_classes: int,
-    vocabulary: int | None,
+    vocabulary: AtLeastOne | None,
     *,
     width: Width,
     heads: AtLeastOne,
@@ -74,7 +74,7 @@ def transformer(
 def text_cnn(
     in_shape: Sequence[int],
     num_classes: int,
-    vocabulary: int | None,
+    vocabulary: AtLeastOne | None,
     *,
     embedding: Width,
     kernels: Sequence[Side],

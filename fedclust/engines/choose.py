@@ -88,7 +88,8 @@ def _engine(
 ) -> LoopEngine | VmapEngine | FusedEngine:
     if name == "loop":
         return LoopEngine(model, pool)
-    model = adopted(model, pool)
+    if not isinstance(model, Model):  # of which a copy would take memory before it is counted
+        model = adopted(model, pool)
     reason = obstacle(model, softmax=pool.task.softmax, device=pool.x.device.type)
     if name == "fused":
         require(not reason, "engine", name, f"{reason}; use engine=auto")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from hydra.core.override_parser.types import Glob, IntervalSweep
 from omegaconf import DictConfig
 
+from fedclust.config.schema import RunConfig
 from fedclust.config.tree import choices, groups
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.launch.compose import compose
@@ -37,22 +39,28 @@ def check_form(overrides: Sequence[str], own: Path | None) -> None:
 
 
 def check_choices(overrides: Sequence[str], own: Path | None) -> None:
-    """Refuse what is no name of a choice, where a group is given; Hydra has no words for it.
+    """Refuse what is no name of a choice, where a group is given, and what is neither true nor
+    false, of which OmegaConf makes one of them.
 
     Raises:
-        ConfigError: naming the group.
+        ConfigError: naming the group or the key.
     """
     known = groups(own)
+    flags = {field.name for field in fields(RunConfig) if field.type == "bool"}
     for override in parsed(overrides, own):
         key = override.key_or_group
         if override.is_delete():
             continue
         globbed = isinstance(override.value(), Glob)
         require(key in known or not globbed, key, override.get_value_string(), _GLOB)
-        if key not in known:
+        if key not in known and key not in flags:
             continue
         sweep_over = override.is_sweep_override()
         given = list(override.sweep_string_iterator()) if sweep_over else [override.value()]
+        if key in flags:
+            for value in given:
+                require(str(value).lower() in ("true", "false"), key, value, "true or false")
+            continue
         require(bool(given), key, override.get_value_string(), f"{_GLOB}; none matches")
         for choice in given:
             named = isinstance(choice, str) and ".." not in choice.split("/")

@@ -156,7 +156,8 @@ def _meant_among(there: Sequence[str], key: str) -> str:
     if below and top == "tags":  # the only key that a user may name freely
         return f"did you mean +{key}=…?"
     if not below and top in groups() and top not in tops:  # a group that only parts choose from
-        used = [one for one in there if one.endswith(f".{top}") and not one.startswith("hydra.")]
+        parents = {one.rpartition(".")[0] for one in there}  # solver.warmup is a number, no part
+        used = [one for one in there if one.endswith(f".{top}") and one in parents]
         return f"did you mean {top}@{used[0]}=…?" if used else "nothing chosen here uses one"
     last = key.rpartition(".")[2]
     parent = key.removesuffix(last)

@@ -42,7 +42,10 @@ BAD = [
     (["objective=accuracyy"], "objective=accuracyy is not allowed: did you mean accuracy?"),
     (["algorithm._target_=os.system"], "is not allowed: an algorithm of fedclust"),
     (["restart_fraction=0.2"], "did you mean common.restart_fraction?"),
-    (["aggregation=by_samples"], "did you mean common.aggregation or algorithm.aggregation?"),
+    (
+        ["aggregation=by_samples"],
+        "no aggregation/by_samples; `fedclust list",
+    ),
     # no part, or half of one
     (["dataset=123"], "dataset=123 is not allowed: a choice that `fedclust list dataset` shows"),
     (["algorithm=null"], "algorithm=None is not allowed"),
@@ -115,7 +118,7 @@ BAD = [
     # a value of the wrong kind
     (["rounds=many"], "rounds"),
     (["solver.lr=fast"], "solver.lr=fast"),
-    (["solver.epochs=1.5"], "solver.epochs=1.5"),
+    (["solver.epochs=-1.5"], "solver.epochs=-1.5"),
     (["partition.num_clients=forty"], "partition.num_clients=forty"),
     (["seeds=abc"], "seeds=abc"),
     (["seeds=[1,1]"], "seeds=[1, 1]"),
@@ -200,6 +203,7 @@ BAD = [
     (["scenario=swap_part"], "scenario=swap_part"),
     (["scale=laptop"], "scale=laptop"),
     (["experiment=quickstart", "scale=laptop"], "scale=laptop"),
+    (["predictions=3"], "predictions=3 is not allowed: true or false"),
     # data that are not there, or not data
     (["dataset=mnist", "data.root=nowhere"], "nowhere"),
     (["dataset=npz", "dataset.path=missing.npz"], "missing.npz"),

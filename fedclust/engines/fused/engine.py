@@ -50,6 +50,7 @@ from fedclust.engines.sums import by_blocks, empty_totals, to_add
 from fedclust.helpers.errors import require
 from fedclust.helpers.meter import meter
 from fedclust.models.foreign import Runnable
+from fedclust.models.sequence import Model
 
 _KEPT = 1 << 30  # bytes of parameters of training on a GPU that stay between calls
 
@@ -81,7 +82,8 @@ class FusedEngine(Computing[Runnable]):
         max_rows: int | None = None,
         precision: str = "highest",
     ) -> None:
-        model = adopted(model, pool)
+        if not isinstance(model, Model):  # it is read alone, and a copy would take memory
+            model = adopted(model, pool)
         reason = obstacle(model, softmax=pool.task.softmax, device=pool.x.device.type)
         require(not reason, "engine", "fused", f"{reason}; use engine=auto")
         require(

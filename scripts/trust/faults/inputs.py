@@ -206,7 +206,6 @@ BY_HAND: Sequence[tuple[str, ...]] = (
     ("score_every=2",),
     ("scores=[ece]", "score_every=1", "eval_every=2", "rounds=2"),
     ("predictions=3",),
-    ("objective=auroc_undefined", "validation=0.2"),
     ("objective=validation_auroc",),
     # lists
     ("scenario=newcomers", "scenario.arrive_at=[1.5]"),

@@ -2,9 +2,9 @@
 
 python -m benchmarks.own_models [WORD …] [--rounds 3] [--batch 20] [--clients 4] [--steps 2]
 
-Every client takes a few steps of plain SGD, in turn in one process; a rate is the median over
-rounds, of which the first is not counted. With words, only networks are measured whose name has one
-of them.
+Every client takes a few steps of plain SGD, in turn in one process; a rate is by seconds of the
+processor, which others on the machine change little, and the median over rounds, of which the first
+is not counted. With words, only networks are measured whose name has one of them.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def measure(
     seconds: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds + 1):
         for way, taken in enumerate(seconds):
-            begin = time.perf_counter()
+            begin = time.process_time()
             if way == 0:
                 engine.answer(call)
             else:
                 plain.train(module, pool, data.index, 1, batch, _RATE)
-            taken.append(time.perf_counter() - begin)
+            taken.append(time.process_time() - begin)
     ours, other = (clients * steps / median(taken[1:]) for taken in seconds)
     return Rates(engine.name, ours, other, engine.remark)
 

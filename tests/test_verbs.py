@@ -48,7 +48,7 @@ def test_parts_say_what_they_need_and_send(group: str, name: str) -> None:
         return
     assert part.num_components == (3 if name == "edc" else None)
     down, up, numbers = part.transfers(10, 10)
-    # every client sends a model or an update, but for a descriptor
-    assert up == (0 if name == "descriptor" else 10)
+    # every client sends a model or an update, but for descriptions of its data
+    assert up == (0 if name in ("descriptor", "psi") else 10)
     assert down in (0, 10, 90)
     assert numbers in (0, 90, 100, 10 * 220)

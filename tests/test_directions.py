@@ -25,10 +25,7 @@ LINES = (
             "metrics",
             "trackers",
             "tasks",
-            "servers",
-            "aggregations",
-            "attacks",
-            "privacy",
+            "updates",
         ),
     ),
     # what configs and own methods import by these names stands in core

@@ -51,10 +51,10 @@ GROUPS: Mapping[str, Group] = {
     "cluster_metric": Group("fedclust.cluster_metrics", ("__call__", "transfers")),
     "cluster_method": Group("fedclust.cluster_methods", ("__call__",)),
     "solver": Group("fedclust.solver", ("rate",)),
-    "attack": Group("fedclust.attacks", ("forges", "hostile", "targets", "updates")),
-    "privacy": Group("fedclust.privacy", ("noised", "epsilon")),
-    "aggregation": Group("fedclust.aggregations", ("check", "__call__")),
-    "server": Group("fedclust.servers", ("first", "__call__")),
+    "attack": Group("fedclust.updates.attacks", ("forges", "hostile", "targets", "updates")),
+    "privacy": Group("fedclust.updates.privacy", ("noised", "epsilon")),
+    "aggregation": Group("fedclust.updates.aggregations", ("check", "__call__")),
+    "server": Group("fedclust.updates.servers", ("first", "__call__")),
     "tracker": Group("fedclust.trackers", ("begin", "log", "end", "close")),
 }
 # which group a protocol of `fedclust.verbs` asks for, where it annotates an argument

@@ -47,10 +47,10 @@ CLASSIFICATION = {
 }
 
 
-MEAN = {"_target_": "fedclust.servers.Mean"}
-NO_ATTACK = {"_target_": "fedclust.attacks.NoAttack"}
-NO_PRIVACY = {"_target_": "fedclust.privacy.NoPrivacy"}
-PLAIN_MEAN = {"_target_": "fedclust.aggregations.Mean"}
+MEAN = {"_target_": "fedclust.updates.servers.Mean"}
+NO_ATTACK = {"_target_": "fedclust.updates.attacks.NoAttack"}
+NO_PRIVACY = {"_target_": "fedclust.updates.privacy.NoPrivacy"}
+PLAIN_MEAN = {"_target_": "fedclust.updates.aggregations.Mean"}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from fedclust.engines.clients import LastLosses, SeedClients
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import METRICS
-from fedclust.privacy import as_drawn
+from fedclust.updates.privacy import as_drawn
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,11 @@ from planted import ALGORITHMS, configured, engine_for, federation, rounds_of, s
 from scipy.optimize import minimize
 from torch import Tensor
 
-from fedclust.aggregations import (
+from fedclust.config.build import build
+from fedclust.core.server import Server
+from fedclust.helpers.errors import ConfigError
+from fedclust.models.params import Layout
+from fedclust.updates.aggregations import (
     CenteredClipping,
     GeometricMedian,
     Krum,
@@ -20,10 +24,6 @@ from fedclust.aggregations import (
     NormBound,
     TrimmedMean,
 )
-from fedclust.config.build import build
-from fedclust.core.server import Server
-from fedclust.helpers.errors import ConfigError
-from fedclust.models.params import Layout
 
 RULES: dict[str, Any] = {
     "median": Median(),

@@ -12,7 +12,6 @@ from digits_jobs import config_of
 from planted import ALGORITHMS, CLIENTS, configured, engine_for, federation, rounds_of, same
 from torch import Tensor
 
-from fedclust.attacks import ALIE, IPM, LabelFlip, MinMax, NoAttack, Noise, SignFlip, hidden
 from fedclust.config.build import build
 from fedclust.core.attack import forged, under_attack
 from fedclust.core.optimizers import SGD
@@ -23,6 +22,7 @@ from fedclust.metrics.recovery import apart, recovery
 from fedclust.runtime.client_table import client_rows
 from fedclust.runtime.folder import config_hash
 from fedclust.runtime.simulation import Simulation
+from fedclust.updates.attacks import ALIE, IPM, LabelFlip, MinMax, NoAttack, Noise, SignFlip, hidden
 
 HONEST = torch.tensor([[0.0, 2.0], [2.0, 2.0], [4.0, -1.0]], dtype=torch.float64)
 OWN = torch.tensor([[1.0, 5.0], [3.0, -3.0]], dtype=torch.float64)

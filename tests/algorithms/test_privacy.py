@@ -16,10 +16,10 @@ from fedclust.core.server import Server
 from fedclust.core.types import Federation
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError
-from fedclust.privacy import ClientDP, NoPrivacy, as_drawn, gaussian_epsilon
 from fedclust.runtime.folder import config_hash
 from fedclust.runtime.simulation import Simulation
-from fedclust.servers import SGD
+from fedclust.updates.privacy import ClientDP, NoPrivacy, as_drawn, gaussian_epsilon
+from fedclust.updates.servers import SGD
 
 PRIVATE = {
     *("apfl", "ditto", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedper"),

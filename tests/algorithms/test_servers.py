@@ -24,7 +24,7 @@ from fedclust.core.server import Server, digests
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.folder import config_hash
 from fedclust.runtime.simulation import fields_of
-from fedclust.servers import SGD, Adagrad, Adam, Yogi
+from fedclust.updates.servers import SGD, Adagrad, Adam, Yogi
 
 
 def walked(step: Any, moves: list[float], start: float = 0.0) -> list[float]:

@@ -1,5 +1,5 @@
 """Any method that averages, on a server that takes a step of its own along the mean: FedAvgM,
-FedAdam, FedYogi, FedAdagrad and the same of every clustered method; see `fedclust.servers`.
+FedAdam, FedYogi, FedAdagrad and the same of every clustered method; see `fedclust.updates.servers`.
 
 Every model has a memory of its own. It goes where the model goes: a cluster that is split gives its
 memory to both halves, one without participants keeps it, and a model that is made of several

@@ -95,7 +95,7 @@ method-lists: setup  ## docs/methods.md, comparisons and golden rounds, after a 
 	$(BIN)/python -m scripts.docs.methods
 
 lock: setup  ## pin the newest allowed versions
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra hf --extra tune --extra watch pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra hf --extra tune --extra watch --extra privacy pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --generate-hashes --no-header --extra dev --extra sklearn-extra pyproject.toml -o requirements-sklearn-extra.lock
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --universal --no-annotate --no-header --extra dev --extra ray pyproject.toml -o requirements-ray.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --group docs -o requirements-docs.lock

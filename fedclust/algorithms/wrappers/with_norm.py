@@ -9,8 +9,7 @@ for a test. Losses by which a method chooses look at those that the model began 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, make_dataclass, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import torch
@@ -18,7 +17,8 @@ from torch import Tensor
 
 from fedclust.core.own_statistics import OwnStatistics
 from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.core.verbs import Algorithm, Clients, Method
+from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.errors import require
 from fedclust.models.params import Layout
 
@@ -38,43 +38,15 @@ def with_norm(base: Algorithm, norm: Norm) -> Method:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _WithNorm(Method):
+class _WithNorm(Wrapper):
     """A method whose models have statistics of each client's own; see `with_norm`."""
 
-    base: Algorithm
     norm: Norm
 
     @property
-    def averages(self) -> bool:
-        """As the base."""
-        return getattr(self.base, "averages", False)
-
-    @property
-    def moments(self) -> int:
-        """Those of a server's step."""
-        return getattr(self.base, "moments", 0)
-
-    @property
-    def State(self) -> type[Any]:
-        """That of the base with two fields more.
-
-        own_statistics: [M, S] what stays with every client.
-        has_statistics: [M] bool, who has any.
-        """
-        base: Any = self.base.State
-        return _extended(base)
-
-    def remark(self, rounds: int) -> str:
-        """That of the base."""
-        return self.base.remark(rounds)
-
-    def beside(self, scenario: Scenario, num_clients: int) -> str:
-        """That of the base."""
-        return self.base.beside(scenario, num_clients)
-
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Those of the base."""
-        return self.base.tables(num_clients)
+    def kept(self) -> Mapping[str, type[Any]]:
+        """own_statistics: [M, S] what stays with clients; has_statistics: [M] bool, who has any."""
+        return {"own_statistics": Tensor, "has_statistics": Tensor}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; nobody has statistics."""
@@ -156,8 +128,7 @@ class _WithNorm(Method):
         )
 
     def _state(self, state: Any, own: OwnStatistics) -> Any:
-        of_base = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
-        return self.State(**of_base, own_statistics=own.values, has_statistics=own.known)
+        return self.with_kept(state, own_statistics=own.values, has_statistics=own.known)
 
 
 def columns_of(layout: Layout, *, affine: bool) -> Tensor:
@@ -165,10 +136,3 @@ def columns_of(layout: Layout, *, affine: bool) -> Tensor:
     owners = {name.rpartition(".")[0] for name in layout.buffers}
     beside = [name for name in layout.parameters if affine and name.rpartition(".")[0] in owners]
     return layout.mask([*beside, *layout.buffers])
-
-
-@cache
-def _extended(state: Any) -> type[Any]:
-    """A method's state with the clients' statistics."""
-    more = [("own_statistics", Tensor), ("has_statistics", Tensor)]
-    return make_dataclass("State", more, bases=(state,), frozen=True, kw_only=True)

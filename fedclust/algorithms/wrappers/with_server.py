@@ -9,21 +9,21 @@ begins without.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, make_dataclass, replace
-from functools import cache
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedclust.core.server import ServerStep
-from fedclust.core.types import Cost, Round, Served
-from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.core.types import Cost, Round
+from fedclust.core.verbs import Clients
+from fedclust.core.wrapper import Wrapper
 from fedclust.helpers.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithServer(Method):
+class WithServer(Wrapper):
     """A method whose means of models become steps of the server.
 
     Attributes:
@@ -31,7 +31,6 @@ class WithServer(Method):
         server: the step.
     """
 
-    base: Algorithm
     server: ServerStep
 
     def __post_init__(self) -> None:
@@ -40,17 +39,7 @@ class WithServer(Method):
         allowed = f"mean, since {name} does not replace models by means of the participants'"
         require(getattr(self.base, "averages", False), "server", given, allowed)
         allowed = "mean, since the algorithm has a server of its own: algorithm.server"
-        require(not hasattr(self.base, "moments"), "server", given, allowed)
-
-    @property
-    def unnoised(self) -> str:  # type: ignore[override]
-        """As the base."""
-        return getattr(self.base, "unnoised", Method.unnoised)
-
-    @property
-    def averages(self) -> bool:
-        """As the base."""
-        return getattr(self.base, "averages", False)
+        require(not getattr(self.base, "moments", 0), "server", given, allowed)
 
     @property
     def moments(self) -> int:
@@ -58,26 +47,11 @@ class WithServer(Method):
         return len(self.server.first)
 
     @property
-    def State(self) -> type[Any]:
-        """That of the base with two fields more.
-
-        server_memory: [A, S, P] memories of the server.
-        server_models: [A, 16] uint8 digests of the models they belong to.
+    def kept(self) -> Mapping[str, type[Any]]:
+        """server_memory: [A, S, P] memories of models; server_models: [A, 16] uint8 digests of
+        the models.
         """
-        base: Any = self.base.State
-        return _extended(base)
-
-    def remark(self, rounds: int) -> str:
-        """That of the base."""
-        return self.base.remark(rounds)
-
-    def beside(self, scenario: Scenario, num_clients: int) -> str:
-        """That of the base."""
-        return self.base.beside(scenario, num_clients)
-
-    def tables(self, num_clients: int) -> Mapping[str, int]:
-        """Those of the base."""
-        return self.base.tables(num_clients)
+        return {"server_memory": Tensor, "server_models": Tensor}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base; nothing is remembered."""
@@ -103,20 +77,8 @@ class WithServer(Method):
                 kept |= server.kept(value)
         return self._with(after, kept, clients), cost
 
-    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
-        """As the base."""
-        return self.base.serve(state, clients, rnd)
-
     def _with(self, state: Any, kept: Mapping[bytes, Tensor], clients: Clients) -> Any:
-        own = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
         blank = torch.zeros(0, self.moments, clients.layout.num_params)
         memory = torch.stack([*kept.values()]) if kept else blank
         digests = torch.tensor([list(key) for key in kept], dtype=torch.uint8).view(-1, 16)
-        return self.State(**own, server_memory=memory, server_models=digests)
-
-
-@cache
-def _extended(state: Any) -> type[Any]:
-    """A method's state with the server's memory."""
-    more = [("server_memory", Tensor), ("server_models", Tensor)]
-    return make_dataclass("State", more, bases=(state,), frozen=True, kw_only=True)
+        return self.with_kept(state, server_memory=memory, server_models=digests)

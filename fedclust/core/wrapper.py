@@ -1,0 +1,78 @@
+"""A method around another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, make_dataclass
+from functools import cache
+from typing import Any
+
+from fedclust.core.types import Round, Served
+from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapper(Method):
+    """A method that says of itself what its base says; its rounds are its own.
+
+    Attributes:
+        base: the method.
+    """
+
+    base: Algorithm
+
+    @property
+    def State(self) -> type[Any]:
+        """That of the base, with the fields `kept`, if any."""
+        base: Any = self.base.State
+        return _extended(base, tuple(self.kept.items()))
+
+    @property
+    def kept(self) -> Mapping[str, type[Any]]:
+        """Names and types of what this keeps besides the base."""
+        return {}
+
+    def with_kept(self, state: Any, **kept: Any) -> Any:
+        """The base's part of a state, with what this keeps."""
+        own = {field.name: getattr(state, field.name) for field in fields(self.base.State)}
+        return self.State(**own, **kept)
+
+    @property
+    def unnoised(self) -> str:  # type: ignore[override]
+        """As the base."""
+        return getattr(self.base, "unnoised", Method.unnoised)
+
+    @property
+    def averages(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "averages", False)
+
+    @property
+    def moments(self) -> int:
+        """Numbers that a server remembers of every parameter of a model."""
+        return getattr(self.base, "moments", 0)
+
+    def remark(self, rounds: int) -> str:
+        """That of the base."""
+        return self.base.remark(rounds)
+
+    def beside(self, scenario: Scenario, num_clients: int) -> str:
+        """That of the base."""
+        return self.base.beside(scenario, num_clients)
+
+    def tables(self, num_clients: int) -> Mapping[str, int]:
+        """Those of the base."""
+        return self.base.tables(num_clients)
+
+    def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
+        """As the base."""
+        return self.base.serve(state, clients, rnd)
+
+
+@cache
+def _extended(state: Any, more: tuple[tuple[str, type[Any]], ...]) -> type[Any]:
+    """A method's state with further fields."""
+    if not more:
+        kept: type[Any] = state
+        return kept
+    return make_dataclass("State", more, bases=(state,), frozen=True, kw_only=True)

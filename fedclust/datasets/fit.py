@@ -22,7 +22,8 @@ class Fit:
         word: mean_std, by_row, pixel or none as in `fedclust.datasets.normalise`, of the training
             rows of all clients; client: mean_std by those of each client.
         fill: what a gap becomes: the median, mean or most_frequent value of its feature; indicator
-            takes the mean, too. None where there are none.
+            takes the mean, too. None where there are none. With `word` client it is that of the
+            client's own training rows, where any of them has a value.
         coded: [F] bool, features of categories; a value that no training row has is a gap.
         names: of the features, for messages; may be empty.
     """
@@ -87,7 +88,7 @@ class Fit:
         """The examples as a model of one seed sees them, [images, *shape] float32."""
         x, rows = fed.pool.x.float(), _trained(fed)
         if self.fill is not None or self._has_codes:
-            x = self._filled(x, rows)
+            x = self._filled(x, rows, fed)
         if self.word == "client":
             return _by_client(x.double(), rows, fed).float()
         if self.word == "none":
@@ -95,9 +96,16 @@ class Fit:
         scale, shift = affine(self.word, x[rows])
         return x * scale + shift  # the bits of a seed whose pool has this scale
 
-    def _filled(self, x: Tensor, rows: Tensor) -> Tensor:
+    def _filled(self, x: Tensor, rows: Tensor, fed: Federation) -> Tensor:
         """Features x [N, F] float32 without gaps, by the values in `rows`."""
         values = x.numpy().copy()
+        own: list[
+            tuple[np.ndarray, np.ndarray]
+        ] = []  # a client's training rows, and all of its own
+        if self.word == "client":
+            owner = _owners(len(x), fed).numpy()
+            for client in range(fed.num_clients):
+                own.append((fed.train.of_client(client).numpy(), owner == client))
         learnt = values[rows.numpy()]
         for place in range(values.shape[1]):
             column = values[:, place]
@@ -114,6 +122,10 @@ class Fit:
                     f"dataset.exclude=[{name}] leaves it out"
                 )
             column[gaps] = _typical(known, self.fill)
+            for trained, whole in own:
+                there = x.numpy()[trained, place]
+                if (there := there[~np.isnan(there)]).size:
+                    column[gaps & whole] = _typical(there, self.fill)
         return torch.from_numpy(values)
 
 
@@ -152,7 +164,19 @@ def _by_client(x: Tensor, rows: Tensor, fed: Federation) -> Tensor:
     flat = x.reshape(len(x), -1)
     mean, std = flat[rows].mean(0), flat[rows].std(0, correction=0)
     result = (flat - mean) / torch.where(std > 0, std, 1)
-    owner = torch.full((len(x),), -1)
+    owner = _owners(len(x), fed)
+    for client in range(fed.num_clients):
+        own, mine = fed.train.of_client(client), owner == client
+        if len(own):
+            mu, sigma = flat[own].mean(0), flat[own].std(0, correction=0)
+            sigma = torch.where(sigma > 0, sigma, torch.where(std > 0, std, 1))
+            result[mine] = (flat[mine] - mu) / sigma
+    return result.view_as(x)
+
+
+def _owners(number: int, fed: Federation) -> Tensor:
+    """The client of every example [N], -1 where nobody has it."""
+    owner = torch.full((number,), -1)
     for split in fed.splits.values():
         whose, _ = split.owner_and_place()
         place = split.index.long()
@@ -161,13 +185,7 @@ def _by_client(x: Tensor, rows: Tensor, fed: Federation) -> Tensor:
         shared = ((before >= 0) & (before != whose)) | (owner[place] != whose)
         allowed = "mean_std or none, since two clients own one row"
         require(not bool(shared.any()), "dataset.normalise", "client", allowed)
-    for client in range(fed.num_clients):
-        own, mine = fed.train.of_client(client), owner == client
-        if len(own):
-            mu, sigma = flat[own].mean(0), flat[own].std(0, correction=0)
-            sigma = torch.where(sigma > 0, sigma, torch.where(std > 0, std, 1))
-            result[mine] = (flat[mine] - mu) / sigma
-    return result.view_as(x)
+    return owner
 
 
 def _joined(pool: Pool, copies: list[Tensor]) -> Pool:

@@ -273,6 +273,19 @@ def test_clients_are_scaled_by_their_own_training_rows(tmp_path: Path) -> None:
         assert float(tests[:, 1].abs().max()) < 4
 
 
+def test_clients_scaled_apart_fill_gaps_by_their_own_training_rows(tmp_path: Path) -> None:
+    far = TABLE.assign(chol=TABLE["chol"] + 1000 * TABLE["who"].str[1].astype(int))
+    far.loc[far.index % 4 == 0, "chol"] = np.nan
+    fed = federate(load(far, tmp_path, normalise="client", fill="mean"), Natural(), [0], CPU)[0]
+    for client in range(3):  # a mean is 0 where its own rows are scaled, 1,000 away it is not
+        inputs = torch.cat([seen(fed, rows.of_client(client)) for rows in fed.splits.values()])
+        assert float(inputs[:, 1].abs().max()) < 4
+        assert int((inputs[:, 1].abs() < 1e-4).sum()) >= len(inputs) // 5
+    none = far.assign(chol=far["chol"].where(far["who"] != "h1"))  # no value: that of all is taken
+    fed = federate(load(none, tmp_path, normalise="client", fill="mean"), Natural(), [0], CPU)[0]
+    assert bool(seen(fed, fed.train.of_client(1)).isfinite().all())
+
+
 def test_channels_of_a_series_are_scaled_one_by_one(tmp_path: Path) -> None:
     x = RNG.normal(0, 1, (30, 3, 8)) * np.array([1, 100, 0.01])[:, None] + 5
     y = np.arange(30) % 2

@@ -108,6 +108,8 @@ def left_out(folder: Path, known: Mapping[Path, Run]) -> list[str]:
             others.append(name)
         elif not run.curves:
             lines.append(f"{name} {_state(run)}")
+        elif changed := broken(run):  # its config may have become that of another job
+            lines.append(f"{name} is left out: {', '.join(changed)} damaged or changed")
     if others:
         number = "1 job of other sweeps in this folder is"
         if len(others) > 1:

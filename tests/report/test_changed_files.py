@@ -68,6 +68,14 @@ def test_an_edited_file_is_named(job: Path, name: str, old: bytes, new: bytes) -
     ]
 
 
+def test_a_job_with_the_config_of_another_is_named(job: Path, write: Callable[..., Path]) -> None:
+    other = write(job.parent / "another", "fedavg", seeds=(0,), rounds=4)
+    (job / "config.yaml").write_bytes((other / "config.yaml").read_bytes())
+    (other / "status.json").write_text(sealed_json({"state": "done", "rounds_done": 4}))
+    (contents,) = all_contents(job.parent)
+    assert any("is left out: config.yaml damaged or changed" in one for one in contents.banners)
+
+
 def test_seals_that_were_lost_are_told(job: Path) -> None:
     (job / "checkpoints" / "done.json").write_text("{}")
     assert "checkpoints/done.json" in warnings(job)[0]

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist, squareform
 
 from fedclust.helpers.rng import Stream
 
@@ -57,6 +56,8 @@ def gap(distance: Floats, most: int, splitter: Splitter, stream: Stream) -> int:
     generator = stream.fold(1).numpy()
     low, high = points.min(0), points.max(0)
     drawn = [generator.uniform(low, high, points.shape) for _ in range(_REFERENCES)]
+    from scipy.spatial.distance import pdist, squareform  # half a second to import
+
     others = [squareform(pdist(one)) for one in drawn]
     splits, own = [splitter(other) for other in others], splitter(distance)
     gaps, errors = list[float](), list[float]()

@@ -24,8 +24,6 @@ from math import exp
 
 import torch
 from numpy.random import Generator
-from scipy.optimize import brentq
-from scipy.stats import norm
 from torch import Tensor
 
 from fedclust.core.types import Round
@@ -122,6 +120,9 @@ def _epsilon(share: float, noise: float, rounds: int, delta: float) -> float:
 
 def gaussian_epsilon(noise: float, rounds: int, delta: float) -> float:
     """The exact epsilon of so many Gaussian mechanisms in which everybody takes part."""
+    from scipy.optimize import brentq  # a second to import
+    from scipy.stats import norm
+
     mu = rounds**0.5 / noise
 
     def excess(epsilon: float) -> float:

@@ -39,6 +39,7 @@ from fedclust.core.calls import LocalResult
 from fedclust.core.server import Server
 from fedclust.core.types import Federation
 from fedclust.helpers.errors import ConfigError
+from fedclust.models.params import Layout
 from fedclust.runtime.simulation import fields_of
 
 
@@ -51,7 +52,12 @@ def test_average_by_hand() -> None:
     loss, steps = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([3, 4, 5])
     local = LocalResult(params=params, slots=None, loss=loss, first_loss=2 * loss, steps=steps)
     models = torch.full((3, 2), 9.0)
-    clients: Any = SimpleNamespace(discrepancy=True, exact=True, server=Server())
+    clients: Any = SimpleNamespace(
+        discrepancy=True,
+        exact=True,
+        server=Server(),
+        layout=Layout(names=("w",), shapes=((2,),)),
+    )
     uniform, report = average(clients, local, models, label, ids, rnd, "uniform")
     assert uniform.tolist() == [[3.5, 9.0], [3.0, 4.0], [9.0, 9.0]]
     weighted, _ = average(clients, local, models, label, ids, rnd, "by_samples")

@@ -43,7 +43,7 @@ def test_commands_and_their_arguments() -> None:
         ("experiment=lcfl/t", ["experiment=lcfl/table2", "experiment=lcfl/table3"]),
         ("rou", ["rounds="]),
         ("algori", ["algorithm.", "algorithm="]),
-        ("solver.l", ["solver.lr="]),
+        ("solver.l", ["solver.length=", "solver.lr="]),
         # options of the algorithm that the line has chosen
         ("algorithm.sta", []),
         ("algorithm=ifca algorithm.sta", ["algorithm.start="]),

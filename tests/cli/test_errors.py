@@ -281,7 +281,7 @@ def assert_one_line(done: object, named: str) -> None:
         (["data", "mnist", "--root"], "--root needs a folder"),
         (["example"], "own_algorithm"),
         (["example", "own_algoritm"], "did you mean own_algorithm?"),
-        (["doctor", "please"], "no arguments"),
+        (["doctor", "please"], "doctor=please is not allowed: none, or overrides"),
         (["report"], "folder"),
         (["report", "nowhere"], "nowhere"),
     ],

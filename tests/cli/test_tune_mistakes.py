@@ -141,7 +141,7 @@ def test_what_is_typed_is_searched_and_the_default_is_tried_first(
     [
         ("solver.lr=interval(-1,-0.1)", "solver.lr=interval(-1,-0.1) is not allowed: expected a n"),
         ("solver.lr=0.1,abc", "solver.lr=abc is not allowed: expected a number in (0, "),
-        ("solver.epochs=interval(1,3)", "solver.epochs=interval(1,3) is not allowed: expected an "),
+        ("solver.steps=interval(1,3)", "solver.steps=interval(1,3) is not allowed: expected an "),
         ("algorithm=fedavg,nosuch", "there is no algorithm/nosuch"),
         ("algorithm=ifca common.cluster_choice=train_loss,test_loss", "looks at no test examples"),
         ("algorithm=clove cluster_metric=loss,edc", "cluster_metric=loss,edc is not allowed: algo"),

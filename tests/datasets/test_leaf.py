@@ -93,7 +93,7 @@ ONE = {"a": ([[1.0], [2.0]], [0, 1])}
 @pytest.mark.parametrize(
     ("users", "changes", "says"),
     [
-        ({"a": (["the cat", "the dog"], ["s", "e"])}, {}, r"text as inputs \(the cat\): there are"),
+        ({"a": (["the cat", "the dog"], ["s", "e"])}, {}, r"inputs \(the cat\): dataset.text"),
         ({"a": ([["1", "u", "x"]], [4])}, {}, r"has text as inputs \(\['1', 'u', 'x'\]\)"),
         ({"a": ([[1.0], [2.0, 3.0]], [0, 1])}, {}, r"1 numbers, but 2 in one of user a"),
         (

@@ -182,21 +182,22 @@ def compare(loop: Engine, fast: Engine, seed: int, *, frozen: bool = True) -> No
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SOLVERS)
 def test_rows_with_their_own_rates_are_as_alone(name: str, engine: str) -> None:
-    """Seeds in lockstep whose learning rate, pull and weight decay differ."""
+    """Seeds in lockstep whose learning rate differs, alone or beside the weight decay."""
     fast, solver = made(engine), SOLVERS[name][0]
     shards = ragged_shards()
     models, label = starts(fast), labels(len(shards))
-    how = [{"lr": 0.01}, {"lr": 0.03, "weight_decay": 0.1}, {"lr": 0.002}]
-    calls = [
-        TrainCall(models, label, shards, own, own.lr)
-        for own in (replace(solver, **one) for one in how)
-    ]
-    assert len({call.kind for call in calls}) == 1
-    together = split(fast.answer(TrainCall.merge(calls)), calls)
-    for call, got in zip(calls, together, strict=True):
-        want = fast.answer(call)
-        torch.testing.assert_close(got.params, want.params, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(got.slots, want.slots, rtol=1e-4, atol=1e-5)
+    for decay in (0.1, solver.weight_decay):
+        how = [{"lr": 0.01}, {"lr": 0.03, "weight_decay": decay}, {"lr": 0.002}]
+        calls = [
+            TrainCall(models, label, shards, own, own.lr)
+            for own in (replace(solver, **one) for one in how)
+        ]
+        assert len({call.kind for call in calls}) == 1
+        together = split(fast.answer(TrainCall.merge(calls)), calls)
+        for call, got in zip(calls, together, strict=True):
+            want = fast.answer(call)
+            torch.testing.assert_close(got.params, want.params, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(got.slots, want.slots, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -127,7 +127,9 @@ class HCFL(Method):
         means, cost = average(clients, local, state.models, own, cohort, rnd, self.aggregation)
         weight = weights(cohort, rnd, self.aggregation)
         common = cluster_mean(local.params, zeros(cohort), weight, empty=state.models[:1])
-        share = self.share(rnd.t - self.warmup) * self._mask(clients).to(common.dtype)
+        share = self.share(rnd.t - self.warmup) * self._mask(clients).to(common.device).to(
+            common.dtype
+        )
         # a cluster without participants keeps its model
         moved = own.bincount(minlength=len(means)).unsqueeze(1) > 0
         models = (means + share * (common - means)).where(moved, means)

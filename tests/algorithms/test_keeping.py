@@ -18,7 +18,7 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.simulation import fields_of
 
 # what reads gradients off a model's movement, or begins anew with every batch
-REFUSE = ("apfl", "cfl_mgd", "jgl", "pfedme", "scaffold")
+REFUSE = ("apfl", "cfl_mgd", "jgl", "jgl_epochs", "pfedme", "scaffold")
 _QUICK = (*REFUSE, "ditto", "fedavg", "fedem", "fedrep", "fesem", "flexcfl", "ifca", "lcfl")
 EACH = [pytest.param(name, marks=() if name in _QUICK else pytest.mark.slow) for name in ALGORITHMS]
 ADAM = ("solver=adam", "solver.lr=0.05")

@@ -28,10 +28,10 @@ from torch import Tensor
 from fedclust.algorithms.parts.clustering import distance_tables
 from fedclust.algorithms.parts.profiles import Descriptor, fitted, nearest, placed
 from fedclust.algorithms.steps import Aggregation, arrived, clients_with_data, train_and_average
+from fedclust.algorithms.warmup import unclustered
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, ClusterMethod, Method
-from fedclust.helpers.errors import counted
 from fedclust.helpers.ops import cluster_mean, distances
 from fedclust.helpers.ranges import AtLeastOne
 
@@ -83,13 +83,7 @@ class Flux(Method):
 
     def remark(self, rounds: int) -> str:
         """Says so where a run ends before the clustering."""
-        if rounds > self.warmup:
-            return ""
-        return (
-            f"nobody is clustered: that comes after {counted(self.warmup, 'round')} of warm-up, "
-            f"and the run has {rounds}; take rounds={self.warmup + 1} or more, or lower "
-            "algorithm.warmup"
-        )
+        return unclustered(self.warmup, rounds, "algorithm.warmup")
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
         """Distances between all clients."""

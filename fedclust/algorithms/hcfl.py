@@ -35,10 +35,11 @@ from fedclust.algorithms.steps import (
     weights,
     zeros,
 )
+from fedclust.algorithms.warmup import unclustered
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, ClusterMethod, Method
-from fedclust.helpers.errors import counted, require
+from fedclust.helpers.errors import require
 from fedclust.helpers.ops import cluster_mean, cosine
 from fedclust.helpers.ranges import AtLeastOne, NonNegative, Probability
 
@@ -85,13 +86,7 @@ class HCFL(Method):
 
     def remark(self, rounds: int) -> str:
         """Says so where a run ends before the clustering."""
-        if rounds > self.warmup:
-            return ""
-        return (
-            f"nobody is clustered: that comes after {counted(self.warmup, 'round')} of warm-up, "
-            f"and the run has {rounds}; take rounds={self.warmup + 1} or more, or lower "
-            "algorithm.warmup"
-        )
+        return unclustered(self.warmup, rounds, "algorithm.warmup")
 
     def tables(self, num_clients: int) -> Mapping[str, int]:
         """Distances between all clients."""

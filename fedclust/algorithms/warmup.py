@@ -34,6 +34,19 @@ from fedclust.helpers.ranges import AtLeastOne, Fraction, Ranged
 Mode = Literal["federated", "local"]
 
 
+def unclustered(warmup: int, rounds: int, key: str) -> str:
+    """A remark on a run of `rounds` rounds that ends within the warm-up, which `key` sets; or
+    empty.
+    """
+    if rounds > warmup:
+        return ""
+    shorter = f", or a shorter warm-up with {key}={rounds - 1}" if rounds > 1 else ""
+    return (
+        f"nobody is clustered: that comes after {counted(warmup, 'round')} of warm-up, "
+        f"and the run has {rounds}; take rounds={warmup + 1} or more{shorter}"
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Warmup(Ranged):
     """Training before the clustering.
@@ -62,14 +75,8 @@ class Warmup(Ranged):
 
     def remark(self, rounds: int) -> str:
         """A remark on a run of `rounds` rounds that ends before its clustering, or empty."""
-        if self.mode == "local" or rounds > self.rounds:
-            return ""
-        shorter = f", or a shorter warm-up with algorithm.warmup.rounds={rounds - 1}"
-        return (
-            f"nobody is clustered: that comes after {counted(self.rounds, 'round')} of warm-up, "
-            f"and the run has {rounds}; take rounds={self.rounds + 1} or more"
-            f"{shorter if rounds > 1 else ''}"
-        )
+        local = self.mode == "local"
+        return "" if local else unclustered(self.rounds, rounds, "algorithm.warmup.rounds")
 
     def cohort(self, rnd: Round) -> Tensor:
         """Participants of a warm-up round, [C] int64 sorted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +15,7 @@ import yaml
 from fedclust.algorithms.wrappers.keeping import keeping
 from fedclust.algorithms.wrappers.with_norm import with_norm
 from fedclust.algorithms.wrappers.with_server import WithServer
+from fedclust.config.fits import check_batches, check_objective, check_privacy, check_suits
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.config.schema import (
@@ -31,17 +32,16 @@ from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
 from fedclust.core import federation
 from fedclust.core.attack import Attack, under_attack
-from fedclust.core.solver import Solver, solvers_of
+from fedclust.core.solver import solvers_of
 from fedclust.core.task import Classification, Score, Task
 from fedclust.core.types import Dataset, Federation, Pool
 from fedclust.core.verbs import Engine, Partition
 from fedclust.engines import make_engine
 from fedclust.engines.sharded import sharded
 from fedclust.helpers.distributed import here
-from fedclust.helpers.errors import ConfigError, counted, require
-from fedclust.metrics import OURS, document, meaning, of_another_task
+from fedclust.helpers.errors import require
+from fedclust.metrics import OURS, document, meaning
 from fedclust.metrics.after_change import changed_names
-from fedclust.metrics.recovery import OF_GROUPS
 from fedclust.models.lora import Lora
 from fedclust.models.weights import beginning, file_digest
 
@@ -78,7 +78,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     privacy = None
     if config["privacy"] != NO_PRIVACY:
         privacy = objects.make(config["privacy"], "privacy")
-        _check_privacy(config, algorithm, type(privacy).__name__)
+        check_privacy(config, algorithm, type(privacy).__name__)
     if config["norm"] != "average":
         algorithm = with_norm(algorithm, config["norm"])
     attack = None
@@ -92,7 +92,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         engine, federations = _computing(config, partition, objects, task, attack)
     else:
         engine, federations = like.engine, like.federations
-    _check_objective(config, federations, task)
+    check_objective(config, federations, task)
     if privacy is not None:
         num_clients = min(fed.num_clients for fed in federations.values())
         privacy.check(config["participation"], num_clients, engine.layout.num_buffers)
@@ -117,52 +117,6 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
         checkpoint_seconds=config["checkpoint_seconds"],
         versions=versions(device, engine.name, config["max_rows"]),
     )
-
-
-def _check_privacy(config: Mapping[str, Any], algorithm: Any, given: str) -> None:
-    """Refuse what leaves something without noise.
-
-    Raises:
-        ConfigError: naming the key.
-    """
-    name, why = type(algorithm).__name__, getattr(algorithm, "unnoised", "")
-    if not getattr(algorithm, "averages", False):
-        why = "what is no mean of updates"
-    allowed = f"none, since {name} is not private: clients send {why} without noise"
-    require(not why, "privacy", given, allowed)
-    mean = config["aggregation"]
-    allowed = "mean with privacy, whose sums are of clipped updates"
-    require(mean == PLAIN_MEAN, "aggregation", mean["_target_"].rpartition(".")[2], allowed)
-    for part in _within(algorithm):
-        weights = getattr(part, "aggregation", "uniform")
-        allowed = "uniform with privacy: numbers of examples are private too"
-        require(weights == "uniform", "common.aggregation", weights, allowed)
-    number = config["clients_per_round"]
-    allowed = "null with privacy: everybody is drawn with the probability participation"
-    require(number is None, "clients_per_round", number, allowed)
-
-
-def _check_objective(
-    config: Mapping[str, Any], federations: Mapping[int, Federation], task: Task
-) -> None:
-    """Refuse an objective, and a metric of the report, that the job cannot record, before its first
-    round.
-
-    Raises:
-        ConfigError: it is of validation examples or of true groups, and there are none; or a score
-            of another task.
-    """
-    name = objective_of(config)
-    own = [score.name for score in (task.score, *task.beside)]
-    report = config["report"] if isinstance(config["report"], Mapping) else {}
-    for key, metric in (("objective", name), ("report.metric", report.get("metric"))):
-        fits = metric is None or not of_another_task(str(metric), own)
-        require(fits, key, metric, f"a score of this task, such as {', '.join(own)}")
-    held_out = config["validation"] > 0 or not name.startswith("validation_")
-    require(held_out, "objective", name, "another metric where validation=0 holds out no examples")
-    grouped = all(bool((fed.group >= 0).any()) for fed in federations.values())
-    allowed = "another metric where the clients have no true groups to recover"
-    require(grouped or name not in OF_GROUPS, "objective", name, allowed)
 
 
 def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Objects:
@@ -268,28 +222,8 @@ def _computing(
     how = config["max_rows"], config["precision"]
     engine = make_engine(config["engine"], model, pool, *how)
     if not cast(Any, engine).model.lone:
-        _check_batches(objects.make(config["solver"], "solver"), federations)
+        check_batches(objects.make(config["solver"], "solver"), federations)
     return sharded(engine, ranks), federations
-
-
-def _check_batches(solver: Solver, federations: Mapping[int, Federation]) -> None:
-    """Refuse batches of one example, which a normalisation cannot take in training."""
-    for seed, fed in federations.items():
-        count = fed.train.count.cpu()
-        batch = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
-        short = batch == 1
-        if solver.batch_size is not None and solver.epochs is not None and not solver.drop_last:
-            short |= (count > 0) & (count % solver.batch_size == 1)
-        for client in short.nonzero().squeeze(1).tolist()[:1]:
-            number = int(count[client])
-            alone = "another partition" if number == 1 else "another one"
-            if number > 1 != solver.batch_size:
-                alone += ", or solver.drop_last=true"
-            raise ConfigError(
-                f"solver.batch_size={solver.batch_size} is not allowed: of the "
-                f"{counted(number, 'training example')} of client {client} in seed {seed} a batch "
-                "has a single one, which the model's normalisation cannot take; take " + alone
-            )
 
 
 def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int, Federation]:
@@ -347,42 +281,6 @@ def load_dataset(loader: Any, task: Task) -> Dataset:
     told = "targets" in inspect.signature(loader.load).parameters
     dataset: Dataset = loader.load(targets=task.targets) if told else loader.load()
     return dataset
-
-
-def check_suits(task: Task, **parts: Any) -> None:
-    """Refuse parts that another task has what they look at.
-
-    Raises:
-        ConfigError: naming the key and the class.
-    """
-    for key, part in parts.items():
-        for one in _within(part):
-            for attribute, fits, what in (
-                ("needs_classes", task.targets == "classes", "looks at classes"),
-                ("needs_softmax", task.softmax, "reads the losses of a softmax without weights"),
-            ):
-                which, given = "task", type(task).__name__.lower()
-                allowed = "as task=classification has them; take another"
-                if isinstance(task, Classification):
-                    option = "label_smoothing" if task.class_weight is None else "class_weight"
-                    which, given = f"task.{option}", getattr(task, option)
-                    allowed = (
-                        "so task.class_weight=null and task.label_smoothing=0, or another part"
-                    )
-                require(
-                    fits or not getattr(one, attribute, False),
-                    which,
-                    given,
-                    f"{type(one).__name__} ({key}) {what}, {allowed}",
-                )
-
-
-def _within(part: Any) -> Iterator[Any]:
-    """A part and all parts that its fields hold."""
-    yield part
-    if is_dataclass(part):
-        for field in fields(part):
-            yield from _within(getattr(part, field.name, None))
 
 
 def document_scores(task: Task) -> None:

@@ -16,7 +16,7 @@ from test_resume_everything import check_config
 from toy_tasks import FEATURES, TASKS, WIDE, dataset_for, federation_for
 
 from fedclust.algorithms.fedper import FedPer
-from fedclust.config.build import check_suits
+from fedclust.config.fits import check_suits
 from fedclust.engines.fused import FusedEngine
 from fedclust.helpers.errors import UserError
 from fedclust.metrics.accuracy import accuracy, validation_accuracy

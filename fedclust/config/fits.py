@@ -1,0 +1,117 @@
+"""What is refused of a job because its parts do not fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from fedclust.config.schema import PLAIN_MEAN, objective_of
+from fedclust.core.solver import Solver
+from fedclust.core.task import Classification, Task
+from fedclust.core.types import Federation
+from fedclust.helpers.errors import ConfigError, counted, require
+from fedclust.metrics import of_another_task
+from fedclust.metrics.recovery import OF_GROUPS
+
+
+def check_privacy(config: Mapping[str, Any], algorithm: Any, given: str) -> None:
+    """Refuse what leaves something without noise.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    name, why = type(algorithm).__name__, getattr(algorithm, "unnoised", "")
+    if not getattr(algorithm, "averages", False):
+        why = "what is no mean of updates"
+    allowed = f"none, since {name} is not private: clients send {why} without noise"
+    require(not why, "privacy", given, allowed)
+    mean = config["aggregation"]
+    allowed = "mean with privacy, whose sums are of clipped updates"
+    require(mean == PLAIN_MEAN, "aggregation", mean["_target_"].rpartition(".")[2], allowed)
+    for part in _within(algorithm):
+        weights = getattr(part, "aggregation", "uniform")
+        allowed = "uniform with privacy: numbers of examples are private too"
+        require(weights == "uniform", "common.aggregation", weights, allowed)
+    number = config["clients_per_round"]
+    allowed = "null with privacy: everybody is drawn with the probability participation"
+    require(number is None, "clients_per_round", number, allowed)
+
+
+def check_objective(
+    config: Mapping[str, Any], federations: Mapping[int, Federation], task: Task
+) -> None:
+    """Refuse an objective, and a metric of the report, that the job cannot record, before its first
+    round.
+
+    Raises:
+        ConfigError: it is of validation examples or of true groups, and there are none; or a score
+            of another task.
+    """
+    name = objective_of(config)
+    own = [score.name for score in (task.score, *task.beside)]
+    report = config["report"] if isinstance(config["report"], Mapping) else {}
+    for key, metric in (("objective", name), ("report.metric", report.get("metric"))):
+        fits = metric is None or not of_another_task(str(metric), own)
+        require(fits, key, metric, f"a score of this task, such as {', '.join(own)}")
+    held_out = config["validation"] > 0 or not name.startswith("validation_")
+    require(held_out, "objective", name, "another metric where validation=0 holds out no examples")
+    grouped = all(bool((fed.group >= 0).any()) for fed in federations.values())
+    allowed = "another metric where the clients have no true groups to recover"
+    require(grouped or name not in OF_GROUPS, "objective", name, allowed)
+
+
+def check_batches(solver: Solver, federations: Mapping[int, Federation]) -> None:
+    """Refuse batches of one example, which a normalisation cannot take in training."""
+    for seed, fed in federations.items():
+        count = fed.train.count.cpu()
+        batch = count if solver.batch_size is None else count.clamp(max=solver.batch_size)
+        short = batch == 1
+        if solver.batch_size is not None and solver.epochs is not None and not solver.drop_last:
+            short |= (count > 0) & (count % solver.batch_size == 1)
+        for client in short.nonzero().squeeze(1).tolist()[:1]:
+            number = int(count[client])
+            alone = "another partition" if number == 1 else "another one"
+            if number > 1 != solver.batch_size:
+                alone += ", or solver.drop_last=true"
+            raise ConfigError(
+                f"solver.batch_size={solver.batch_size} is not allowed: of the "
+                f"{counted(number, 'training example')} of client {client} in seed {seed} a batch "
+                "has a single one, which the model's normalisation cannot take; take " + alone
+            )
+
+
+def check_suits(task: Task, **parts: Any) -> None:
+    """Refuse parts that another task has what they look at.
+
+    Raises:
+        ConfigError: naming the key and the class.
+    """
+    for key, part in parts.items():
+        for one in _within(part):
+            for attribute, fits, what in (
+                ("needs_classes", task.targets == "classes", "looks at classes"),
+                ("needs_softmax", task.softmax, "reads the losses of a softmax without weights"),
+            ):
+                which, given = "task", type(task).__name__.lower()
+                allowed = "as task=classification has them; take another"
+                if isinstance(task, Classification):
+                    option = "label_smoothing" if task.class_weight is None else "class_weight"
+                    which, given = f"task.{option}", getattr(task, option)
+                    allowed = (
+                        "so task.class_weight=null and task.label_smoothing=0, or another part"
+                    )
+                require(
+                    fits or not getattr(one, attribute, False),
+                    which,
+                    given,
+                    f"{type(one).__name__} ({key}) {what}, {allowed}",
+                )
+
+
+def _within(part: Any) -> Iterator[Any]:
+    """A part and all parts that its fields hold."""
+    yield part
+    if is_dataclass(part):
+        for field in fields(part):
+            yield from _within(getattr(part, field.name, None))

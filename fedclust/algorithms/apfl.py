@@ -49,6 +49,8 @@ class APFL(PersonalModels):
     alpha: Fraction = 0.5
     aggregation: Aggregation = "by_samples"
 
+    several = "trains several models of a client in a round"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = "0, because APFL adds the common model's movement to every step"

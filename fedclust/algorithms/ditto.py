@@ -40,6 +40,8 @@ class Ditto(PersonalModels):
     personal: Solver
     aggregation: Aggregation = "by_samples"
 
+    several = "trains several models of a client in a round"
+
     def round(
         self, state: PersonalModels.State, clients: Clients, rnd: Round
     ) -> tuple[PersonalModels.State, Cost]:

@@ -49,6 +49,8 @@ class FedEM(Method):
     aggregation: Aggregation = "by_samples"
 
     unnoised = "a model for every component"
+    several = "trains several models of a client in a round"
+    serves_mixtures = True
 
     @dataclass(frozen=True, kw_only=True)
     class State:

@@ -32,12 +32,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
-from fedclust.algorithms.parts.descent import (
-    check_descent,
-    check_no_statistics,
-    check_plain_step,
-    descend,
-)
+from fedclust.algorithms.parts.descent import check_descent, check_plain_step, descend
 from fedclust.algorithms.steps import arrived, clients_with_data, train_and_average
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -98,18 +93,26 @@ class JGL(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.local == "step":
-            check_plain_step(self.solver, "algorithm.local=step")
+        if self.steps_by_gradients:
+            check_plain_step(self.solver, self.steps_by_gradients)
             return
         why = "0, because JGL reads gradients off the movement of a cluster's model"
         check_descent(self.solver, why, momentum=True)
         why = "mean, or sum with algorithm.local=step: the local solver averages over its batches"
         require(self.loss_reduction == "mean", "algorithm.loss_reduction", self.loss_reduction, why)
 
+    @property
+    def steps_by_gradients(self) -> str:  # type: ignore[override]
+        """Of eq. (5)."""
+        return "algorithm.local=step" if self.local == "step" else ""
+
+    @property
+    def several(self) -> str:  # type: ignore[override]
+        """Gradients of every model are computed with the statistics of that model."""
+        return "compares gradients of every model" if self.gradient_weight else ""
+
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Independent models without a last step."""
-        if self.local != "solver":
-            check_no_statistics(clients, f"algorithm.local={self.local}")
         models = clients.init(rnd.stream("init"), self.num_clusters)
         pace, label = models.new_ones(self.num_clusters), torch.full_like(rnd.fed.group, -1)
         return self.State(models=models, previous=models, pace=pace, label=label), Cost()

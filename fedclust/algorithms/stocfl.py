@@ -57,6 +57,7 @@ class StoCFL(Method):
     aggregation: Aggregation = "by_samples"
 
     unnoised = "updates of single clients, which are compared"
+    several = "trains several models of a client in a round"
 
     @dataclass(frozen=True, kw_only=True)
     class State:

@@ -15,7 +15,13 @@ import yaml
 from fedclust.algorithms.wrappers.keeping import keeping
 from fedclust.algorithms.wrappers.with_norm import with_norm
 from fedclust.algorithms.wrappers.with_server import WithServer
-from fedclust.config.fits import check_batches, check_objective, check_privacy, check_suits
+from fedclust.config.fits import (
+    check_batches,
+    check_objective,
+    check_privacy,
+    check_statistics,
+    check_suits,
+)
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.config.schema import (
@@ -96,8 +102,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     if privacy is not None:
         num_clients = min(fed.num_clients for fed in federations.values())
         privacy.check(config["participation"], num_clients, engine.layout.num_buffers)
-    keeps = config["norm"] == "average" or engine.layout.num_buffers > 0
-    require(keeps, "norm", config["norm"], "average, since the model keeps no running statistics")
+    check_statistics(config["norm"], algorithm, engine.layout)
     device = next(iter(federations.values())).pool.x.device
     return Job(
         algorithm=keeping(algorithm),

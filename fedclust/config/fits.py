@@ -13,6 +13,7 @@ from fedclust.core.types import Federation
 from fedclust.helpers.errors import ConfigError, counted, require
 from fedclust.metrics import of_another_task
 from fedclust.metrics.recovery import OF_GROUPS
+from fedclust.models.params import Layout
 
 
 def check_privacy(config: Mapping[str, Any], algorithm: Any, given: str) -> None:
@@ -79,6 +80,31 @@ def check_batches(solver: Solver, federations: Mapping[int, Federation]) -> None
                 f"{counted(number, 'training example')} of client {client} in seed {seed} a batch "
                 "has a single one, which the model's normalisation cannot take; take " + alone
             )
+
+
+def check_statistics(norm: str, algorithm: Any, layout: Layout) -> None:
+    """Refuse running statistics of a model that the method cannot move, or not as `norm` says.
+
+    Args:
+        norm: the value of the key.
+        algorithm: the method.
+        layout: of the model's parameters.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    buffers = layout.buffers
+    keeps = norm == "average" or bool(buffers)
+    require(keeps, "norm", norm, "average, since the model keeps no running statistics")
+    for part in _within(algorithm):
+        name, option = type(part).__name__, getattr(part, "steps_by_gradients", "")
+        allowed = f"one without running statistics, because {option} sends gradients"
+        given = ", ".join(buffers[:1])
+        require(not (given and option), "model", given, f"{allowed}, which move none")
+        several = getattr(part, "several", "") if norm in ("local", "fedbn") else ""
+        require(not several, "norm", norm, f"average or recalibrate, since {name} {several}")
+        mixed = norm != "average" and getattr(part, "serves_mixtures", False)
+        require(not mixed, "norm", norm, f"average, since {name} serves mixtures of models")
 
 
 def check_suits(task: Task, **parts: Any) -> None:

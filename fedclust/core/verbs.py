@@ -324,6 +324,13 @@ class Method(Ranged):
     # what clients send that no noise is added to, with a server that is private; "" for nothing
     unnoised: ClassVar[str] = "more than updates to be averaged, as far as anybody has said"
 
+    # key and value by which the server steps against gradients, which move no running statistics
+    steps_by_gradients: ClassVar[str] = ""
+    # what keeps a client's running statistics from staying with it, in words; "" for nothing
+    several: ClassVar[str] = ""
+    # whether a client is served several models at once, each with running statistics of its own
+    serves_mixtures: ClassVar[bool] = False
+
     @property
     def averages(self) -> bool:
         """Whether models are replaced by means of what participants made of them, as

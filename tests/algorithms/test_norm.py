@@ -9,14 +9,14 @@ import pytest
 import torch
 from configs import composed
 from fronts import Front
-from planted import configured, federation, rounds_of
-from test_with_statistics import engine, normed
-from torch import Tensor
+from planted import ALGORITHMS, configured, federation, rounds_of
+from test_with_statistics import GRADIENTS, engine, normed
 
+from fedclust.algorithms.wrappers.finetune import FineTune
 from fedclust.algorithms.wrappers.with_norm import columns_of, with_norm
 from fedclust.config.build import build, data_of
+from fedclust.config.fits import check_statistics
 from fedclust.core.calls import TestCall
-from fedclust.core.types import Cost, Served
 from fedclust.engines import recalibrated as module
 from fedclust.engines.clients import SeedClients, shards_of
 from fedclust.engines.loop import LoopEngine
@@ -24,8 +24,10 @@ from fedclust.engines.recalibrated import recalibrated
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.params import unflatten
+from fedclust.solver import Solver
 
 # several models of a client in a round, mixtures, or gradients of every model
+SOLVER = Solver(lr=0.1, batch_size=12, epochs=1)
 SEVERAL = ("apfl", "ditto", "fedem", "fedrc", "stocfl", "jgl_epochs")
 # each in its own way: heads, momenta, descriptors, pre-training, tuning, clusters by losses
 RUNNING = (
@@ -130,19 +132,44 @@ def test_nan_in_a_clients_statistics_stays_with_it() -> None:
 
 
 @pytest.mark.parametrize("name", [*SEVERAL, *RUNNING])
-def test_methods_run_or_say_why_not(name: str) -> None:
-    def tested() -> tuple[Served, Tensor, Cost]:
-        _, _, cost, served, clients = run(name, "local")
-        return served, clients.evaluate(served).loss_sum, cost
-
+def test_methods_run_or_are_refused_beforehand(name: str) -> None:
+    """What a method says of itself is what its first round finds."""
+    refused = r"^norm=local is not allowed: average"
     if name in SEVERAL:
-        with pytest.raises(ConfigError, match=r"^norm=local is not allowed: average") as error:
-            tested()
+        with pytest.raises(ConfigError, match=refused) as error:
+            check_statistics("local", configured(name), engine().layout)
         assert "\n" not in str(error.value)
+        with pytest.raises(ConfigError, match=refused):
+            run(name, "local")
         return
-    served, loss, _ = tested()
+    check_statistics("local", configured(name), engine().layout)
+    _, _, _, served, clients = run(name, "local")
     assert served.models.isfinite().all()
-    assert loss.isfinite().all()
+    assert clients.evaluate(served).loss_sum.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_method_says_beforehand_whether_statistics_can_stay(name: str) -> None:
+    """Around a method as of the method; mixtures are refused with `recalibrate` too."""
+    for norm, refused in (("fedbn", SEVERAL), ("recalibrate", ("fedem", "fedrc"))):
+        message = ""
+        try:
+            check_statistics(norm, FineTune(base=configured(name), solver=SOLVER), engine().layout)
+        except ConfigError as error:
+            message = str(error)
+        assert message.startswith(f"norm={norm} is not allowed: average") == (name in refused)
+        assert message.startswith("model=module.1.running_mean is not") == (name in GRADIENTS)
+
+
+@pytest.mark.parametrize(
+    "more", [("algorithm=ifca", "algorithm.averaging=gradient"), ("algorithm=jgl",)]
+)
+def test_a_server_that_steps_against_gradients_refuses_statistics_early(
+    more: tuple[str, ...],
+) -> None:
+    """While the job is built, so before its folder is made."""
+    with pytest.raises(ConfigError, match=r"^model=\S+running_mean is not .* which move none$"):
+        build(composed("rounds=1", "model=resnet9", "model.norm_layer=batch", *more))
 
 
 def test_tuned_statistics_are_those_of_the_tuning() -> None:

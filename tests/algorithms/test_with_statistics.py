@@ -16,6 +16,7 @@ from fedclust.cluster_metrics.edc import EDC
 from fedclust.cluster_metrics.madc import MADC
 from fedclust.cluster_metrics.param_norm import ParamNorm
 from fedclust.cluster_metrics.update_distance import UpdateDistance
+from fedclust.config.fits import check_statistics
 from fedclust.core.calls import LocalResult
 from fedclust.core.types import Round, Served
 from fedclust.core.verbs import Engine
@@ -70,8 +71,9 @@ def test_every_method_runs(name: str) -> None:
     front = Front(engine())
     if name in GRADIENTS:
         with pytest.raises(ConfigError, match="sends gradients, which move none"):
-            ran(name, front)
+            check_statistics("average", configured(name), front.layout)
         return
+    check_statistics("average", configured(name), front.layout)
     served, _ = ran(name, front)
     assert served.models.isfinite().all()
     var = served.models[:, front.layout["module.1.running_var"]]

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedclust.core.solver import Solver
 from fedclust.core.types import Round
-from fedclust.core.verbs import Clients
 from fedclust.helpers.errors import require
 
 Averaging = Literal["model", "gradient"]
@@ -49,18 +48,6 @@ def check_descent(solver: Solver, why: str, *, momentum: bool = False) -> None:
     by = solver.schedule_by
     require(by == "round", "solver.schedule_by", by, f"round{reason}")
     require(law.take == 1, "solver.dampening", round(1 - law.take, 12), why)
-
-
-def check_no_statistics(clients: Clients, option: str) -> None:
-    """Raise `ConfigError` if the model has running statistics, which no gradient moves.
-
-    Args:
-        clients: what computes, see `fedclust.verbs.Clients`.
-        option: key and value that imply steps of the server against gradients.
-    """
-    buffers = clients.layout.buffers
-    allowed = f"one without running statistics, because {option} sends gradients, which move none"
-    require(not buffers, "model", ", ".join(buffers[:1]), allowed)
 
 
 def descend(

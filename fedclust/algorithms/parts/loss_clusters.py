@@ -11,12 +11,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import ClusterChoice, serve_cheapest
-from fedclust.algorithms.parts.descent import (
-    Averaging,
-    Denominator,
-    check_no_statistics,
-    check_plain_step,
-)
+from fedclust.algorithms.parts.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.steps import zeros
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
@@ -67,9 +62,13 @@ class LossClusters(Method):
             fraction,
             f"null, or, with start=independent, up to {most:.3g} = 1/num_clusters",
         )
-        if self.averaging == "gradient":
-            option = "algorithm.averaging=gradient"
-            check_plain_step(self.solver, option, momentum=self.has_momentum)
+        if self.steps_by_gradients:
+            check_plain_step(self.solver, self.steps_by_gradients, momentum=self.has_momentum)
+
+    @property
+    def steps_by_gradients(self) -> str:  # type: ignore[override]
+        """Of option I."""
+        return "algorithm.averaging=gradient" if self.averaging == "gradient" else ""
 
     @property
     def averages(self) -> bool:
@@ -79,8 +78,6 @@ class LossClusters(Method):
     def initial_models(self, clients: Clients, rnd: Round) -> tuple[Tensor, Cost]:
         """Models [K, P] before round 0, and what finding them cost."""
         k = self.num_clusters
-        if self.averaging == "gradient":
-            check_no_statistics(clients, "algorithm.averaging=gradient")
         if self.start == "kmeans++":
             return _spread(clients, rnd, k, self.solver)
         if self.start == "shared":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,3 +80,15 @@ def test_one_folder_imports_hydra(package: str) -> None:
     names = {str(file.relative_to(PACKAGE)): file for file in FILES}
     others = [name for name in names if not name.startswith(KNOW_HYDRA)]
     assert [name for name in others if list(imported(names[name], package))] == []
+
+
+def test_the_page_names_places_that_are_there() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    places = re.findall(r"`([\w/]+\.py)` `(\w+)`", page.split("## Where to find")[1])
+    missing = [
+        (file, name)
+        for file, name in places
+        if not re.search(rf"(def|class) {name}\b", (PACKAGE / file).read_text(encoding="utf-8"))
+    ]
+    assert len(places) > 15
+    assert missing == []

@@ -8,8 +8,8 @@ Differs from the paper:
   all clients, which makes the step shrink with the cluster's share and with participation.
 - `start: kmeans++` and `restart_fraction` are not in the paper; the latter is in its CIFAR code.
 Differs from the released code (jichan3751/ifca):
-- Each client is served the model of least training loss; `cluster_choice: test_loss` does what the
-  code does.
+- Each client is served the model of least training loss (`parts/cheapest.py`);
+  `cluster_choice: test_loss` does what the code does. Training always chooses by training loss.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ class Csv:
             differences between seeds tell of the choice of test rows, too.
         normalise: mean_std (per feature, of the training rows of all clients), client (of those
             of each client) or none.
-        fill: what a gap becomes: median, mean or most_frequent value of the training rows;
+        fill: what a gap becomes: median, mean or most_frequent value of the training rows of all
+            clients (of the client's own with normalise=client);
             indicator takes the mean and adds a feature that says where there was none. None
             refuses gaps.
         categories: onehot (a feature for each word) or ordinal (their numbers in sorted order); a

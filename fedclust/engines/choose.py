@@ -36,7 +36,8 @@ def make_engine(
     """The engine of a job.
 
     Args:
-        name: auto takes the fastest one that can run the model.
+        name: auto takes `fused` where it knows every layer, else the faster of `vmap` and `loop`,
+            measured.
         model: the architecture; `fused` knows sequences of known layers, the others any module.
         pool: the examples, on the device to compute on.
         max_rows: rows computed at once, None to choose.

@@ -1,4 +1,7 @@
-"""Which examples every client meets in every local step: one definition, read by all engines."""
+"""Which examples every client meets in every local step: one definition, read by all engines.
+
+The learning rate of a step is `fedclust.core.solver.Solver.step_rate`.
+"""
 
 from __future__ import annotations
 

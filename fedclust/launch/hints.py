@@ -1,4 +1,4 @@
-"""What a user may have meant, where Hydra does not know a name."""
+"""What a user may have meant ("did you mean …?"), where Hydra does not know a key or a choice."""
 
 from __future__ import annotations
 

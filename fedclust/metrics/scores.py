@@ -95,6 +95,7 @@ def _balanced_accuracy(targets: Numbers, predictions: Floats) -> float:
 
 
 def _auroc(targets: Numbers, predictions: Floats) -> float:
+    """Mean over the labels of which there are both; NaN without any, which `judged` counts."""
     from scipy.stats import rankdata  # it takes long to import
 
     held, said = _mixed(*flags_of(targets, predictions))

@@ -57,7 +57,7 @@ class Recorder:
     Args:
         folder: the job's folder.
         seeds: the seeds of the job, in lockstep.
-        num_params: P, for the bytes of a model transfer.
+        num_params: P with running statistics, for the bytes of a model transfer.
         tracker: further sink of the same numbers, which has begun.
         scores: of predictions, where there are some.
     """

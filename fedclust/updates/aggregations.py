@@ -32,7 +32,7 @@ class Robust(Ranged):
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Robust):
-    """The plain mean."""
+    """No rule: None leaves the plain mean of `fedclust.helpers.ops.mean_of`."""
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:  # noqa: ARG002
         """See `fedclust.core.server.Aggregation`."""
@@ -102,7 +102,7 @@ class Krum(Robust):
         return max(0, 2 * int(self.hostile * count) + 3 - count)
 
     def check(self, cohort: int) -> None:
-        """Whether a whole cohort is enough."""
+        """Refuse a cohort below 2 m + 3, before round 0; a cluster below it takes the median."""
         m = int(self.hostile * cohort)
         allowed = (
             f"so that 2 m + 3 participants take part: of the {cohort} in a round m = {m} may be "

@@ -26,7 +26,7 @@ from fedclust.helpers.ranges import BelowOne, Positive, Ranged
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Ranged):
-    """The mean itself."""
+    """No step: the means are the next models."""
 
     @property
     def first(self) -> tuple[float, ...]:

@@ -78,7 +78,7 @@ class Foreign(nn.Module):
         self.shapes = (in_shape, *found.shapes)
         self.draws, self.lone = found.draws, found.lone
         self.l2: dict[str, float] = {}
-        self._places = self._find_places(examples)
+        self._places, self._examples = self._find_places(examples), examples
         self.dropout = {i: rate for i, (_, rate) in enumerate(self._places)}
         self._reading: Reading | UnreadableError | None = None  # until it is asked for
 
@@ -90,7 +90,7 @@ class Foreign(nn.Module):
         """
         if self._reading is None:
             try:
-                self._reading = read(self.module, self.shapes[0]).named("module")
+                self._reading = read(self.module, self.shapes[0], self._examples).named("module")
             except UnreadableError as error:
                 self._reading = error
         if isinstance(self._reading, UnreadableError):

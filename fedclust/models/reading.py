@@ -11,19 +11,33 @@ import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 from unittest import mock
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn import functional
 
 from fedclust.models.exchanged import plain
-from fedclust.models.sequence import KNOWN, Add, Fork, Reading, Shape, Swap
+from fedclust.models.known_layers import TAKEN, Place, layers_of
+from fedclust.models.sequence import (
+    INPUTS,
+    Add,
+    Fork,
+    Join,
+    Next,
+    Reading,
+    Shape,
+    Shaped,
+    Split,
+    Swap,
+    Turn,
+)
 
 _TRACED, _TRIED = 2, 3  # examples that a module is traced with, and those a reading is tried on
 _CLOSE = 1e-3  # of the largest number: more is not rounding
-_TAKEN = (*KNOWN, nn.BatchNorm1d, nn.BatchNorm2d, nn.GroupNorm, nn.AvgPool2d)
+_UNCHANGED = (*INPUTS, Shaped, Turn)  # what may become of inputs before all else
+_MONOTONE = (nn.Tanh, nn.Sigmoid, nn.ReLU6, nn.LeakyReLU, nn.ELU)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -31,12 +45,13 @@ class UnreadableError(Exception):
     """What keeps a module from being read, in words."""
 
 
-def read(module: nn.Module, in_shape: Shape) -> Reading:
+def read(module: nn.Module, in_shape: Shape, examples: Tensor | None = None) -> Reading:
     """The layers that a module consists of, with parameters of their own.
 
     Args:
         module: any, with one tensor as its input, whose dropout layers are exchanged.
         in_shape: shape of one example.
+        examples: some of them [B, *in_shape], where numbers are looked up; None for random ones.
 
     Raises:
         UnreadableError: where it is no sequence of known layers.
@@ -44,7 +59,7 @@ def read(module: nn.Module, in_shape: Shape) -> Reading:
     for name, part in module.named_modules():
         if any(getattr(part, hooks) for hooks in _HOOKS):
             raise UnreadableError(f"hooks of {_called(name, part)}")
-        if plain(part) not in _TAKEN and any(True for _ in part.parameters(recurse=False)):
+        if plain(part) not in TAKEN and any(True for _ in part.parameters(recurse=False)):
             raise UnreadableError(_called(name, part))
     for name, value in module.named_parameters():
         if not value.requires_grad:
@@ -52,12 +67,25 @@ def read(module: nn.Module, in_shape: Shape) -> Reading:
     # on the CPU, and apart from the global generator: a module may draw, or count its calls
     with torch.random.fork_rng(devices=[]):
         drawn = _drawn(module)
-        reading = _read(copy.deepcopy(drawn).train(), in_shape)
-        tested = _read(copy.deepcopy(drawn).eval(), in_shape)
+        given = partial(_inputs, in_shape, examples if _looks_up(module) else None)
+        reading = _read(copy.deepcopy(drawn).train(), given(_TRACED))
+        tested = _read(copy.deepcopy(drawn).eval(), given(_TRACED))
         if list(map(repr, reading.layers)) != list(map(repr, tested.layers)):
             raise UnreadableError("what differs between training and test")
-        _try(drawn, reading, in_shape)
+        _try(drawn, reading, given(_TRIED))
     return reading
+
+
+def _looks_up(module: nn.Module) -> bool:
+    """Whether a module takes numbers for ids, so that random ones are none."""
+    return any(isinstance(part, nn.Embedding) for part in module.modules())
+
+
+def _inputs(in_shape: Shape, examples: Tensor | None, number: int) -> Tensor:
+    """So many examples, random where none are given."""
+    if examples is None:
+        return torch.randn(number, *in_shape)
+    return examples.cpu()[torch.arange(number) % len(examples)]
 
 
 def _called(name: str, part: nn.Module) -> str:
@@ -76,9 +104,9 @@ def _drawn(module: nn.Module) -> nn.Module:
     return drawn
 
 
-def _read(module: nn.Module, in_shape: Shape) -> Reading:
-    """As `read`, of a copy, from its graph alone."""
-    tracer = _Tracer(in_shape)
+def _read(module: nn.Module, x: Tensor) -> Reading:
+    """As `read`, of a copy, from its graph for inputs x alone."""
+    tracer, in_shape = _Tracer(x), tuple(x.shape[1:])
     graph, own = tracer.graph_of(module), dict(module.named_modules())
     ways: dict[fx.Node, _Way] = {}
     for node in graph.nodes:
@@ -100,13 +128,17 @@ def _read(module: nn.Module, in_shape: Shape) -> Reading:
         if node.target in _SUMS and len(given) == 2 and not node.kwargs:
             ways[node] = _sum(node, ways, given, tuple(value.shape[1:]))
             continue
+        if node.target in _CATS:
+            ways[node] = _joined(node, ways, value, in_shape)
+            continue
         if len(given) != 1:
             raise UnreadableError(f"{what}, which looks at more than one layer")
-        before = tracer.values[given[0]]
-        layers = _layers(node, part, tuple(value.shape), tuple(before.shape))
+        way = ways[given[0]]
+        now = way.steps[-1].shape if way.steps else in_shape
+        first = all(isinstance(step.layer, _UNCHANGED) for step in way.steps)
+        layers = layers_of(Place(node, part, tracer.values[given[0]], value, now, first))
         if layers is None:
             raise UnreadableError(what)
-        way = ways[given[0]]
         ways[node] = _Way(
             (*way.nodes, node), (*way.steps, *(_Step(x, name, shape) for x, shape in layers))
         )
@@ -144,6 +176,32 @@ def _sum(node: fx.Node, ways: Mapping[fx.Node, _Way], given: list[fx.Node], shap
     return _Way((*trunk.nodes, node), (*trunk.steps, *steps))
 
 
+def _joined(node: fx.Node, ways: Mapping[fx.Node, _Way], value: Tensor, in_shape: Shape) -> _Way:
+    """The way to what parts give, one behind the other along the first dimension of an example."""
+    options = dict(zip(("tensors", "dim"), node.args, strict=False)) | dict(node.kwargs)
+    parts = cast("Sequence[fx.Node]", options["tensors"])
+    along = options.get("dim", options.get("axis", 0))
+    own = [ways[part] for part in parts]
+    common = [same[0] for same in zip(*(way.nodes for way in own), strict=False) if _one(same)]
+    trunk = ways[common[-1]]
+    parted = trunk.steps[-1].shape if trunk.steps else in_shape
+    branches = [way.steps[len(trunk.steps) :] for way in own]
+    ends = [branch[-1].shape if branch else parted for branch in branches]
+    shape = (sum(end[0] for end in ends), *ends[0][1:])
+    fits = len({end[1:] for end in ends}) == 1 and math.prod(shape) == value[0].numel()
+    if not fits or along not in (1, 1 - value.dim()):
+        raise UnreadableError("cat, along other than the first dimension of an example")
+    steps = [*trunk.steps, _Step(Split(), "", parted), *branches[0]]
+    for branch in branches[1:]:
+        steps += [_Step(Next(), "", parted), *branch]
+    return _Way((*trunk.nodes, node), (*steps, _Step(Join(), "", shape)))
+
+
+def _one(nodes: Sequence[fx.Node]) -> bool:
+    """Whether all are the same."""
+    return all(node is nodes[0] for node in nodes)
+
+
 def _reading(steps: Sequence[_Step], in_shape: Shape) -> Reading:
     """What steps are as a reading."""
     layers, owners = [step.layer for step in steps], [step.owner for step in steps]
@@ -153,6 +211,9 @@ def _reading(steps: Sequence[_Step], in_shape: Shape) -> Reading:
             # the same numbers in either order, and compiled code knows this one
             layers[at : at + 2] = reversed(layers[at : at + 2])
             shapes[at + 1] = shapes[at]
+        elif isinstance(layers[at + 1], nn.MaxPool2d) and _is_monotone(layers[at]):
+            layers[at : at + 2] = reversed(layers[at : at + 2])  # of fewer numbers
+            shapes[at + 1] = shapes[at + 2]
     logs = [isinstance(layer, nn.LogSoftmax) for layer in layers]
     if any(logs[:-1]):
         raise UnreadableError("a log-softmax before the last layer")
@@ -163,82 +224,15 @@ def _reading(steps: Sequence[_Step], in_shape: Shape) -> Reading:
     return Reading(tuple(layers), tuple(shapes), tuple(owners), places, any(logs))
 
 
-def _layers(
-    node: fx.Node, part: nn.Module | None, after: Shape, before: Shape
-) -> list[tuple[nn.Module, Shape]] | None:
-    """The layers that do what a node does, each with the shape of an example's output; None where
-    there are none. Arguments as of `_layer`.
-    """
-    if node.target == "mean" and len(before) == 4 and after == before[:2]:
-        return [
-            (nn.AvgPool2d((before[2], before[3])), (before[1], 1, 1)),
-            (nn.Flatten(), after[1:]),
-        ]
-    layer = _layer(node, part, after, before)
-    if layer is None or isinstance(layer, nn.Identity):
-        return None if layer is None else []
-    return [(layer, after[1:])]
+def _is_monotone(layer: nn.Module) -> bool:
+    """Whether more becomes more, or the same."""
+    falls = isinstance(layer, nn.LeakyReLU) and layer.negative_slope < 0
+    falls = falls or (isinstance(layer, nn.ELU) and layer.alpha < 0)
+    return isinstance(layer, _MONOTONE) and not falls
 
 
-def _layer(node: fx.Node, part: nn.Module | None, after: Shape, before: Shape) -> nn.Module | None:
-    """The layer that does what a node does; None where there is none.
-
-    Args:
-        node: of the graph.
-        part: the module that it calls, if it calls one.
-        after, before: shapes of its output and of its input, with the batch dimension.
-    """
-    given: tuple[Any, ...] = node.args[1:]
-    options: dict[str, Any] = dict(node.kwargs)
-    reshapes = node.target in _RESHAPING or isinstance(part, nn.Flatten)
-    if reshapes and after == before:
-        return nn.Identity()
-    if reshapes:
-        return nn.Flatten() if after == (before[0], math.prod(before[1:])) else None
-    if isinstance(part, nn.AdaptiveAvgPool2d) or node.target is functional.adaptive_avg_pool2d:
-        whole = len(before) == 4 and after == (*before[:2], 1, 1)
-        return nn.AvgPool2d((before[2], before[3])) if whole else None
-    if node.target is functional.avg_pool2d:
-        return nn.AvgPool2d(*given, **options)
-    if isinstance(part, nn.LogSoftmax):
-        return _log_softmax(part.dim, before)
-    if part is not None and plain(part) is nn.Dropout:
-        p = float(part.p)  # type: ignore[arg-type]
-        return nn.Dropout(p) if p else nn.Identity()
-    if part is not None:
-        return part if plain(part) in (*_TAKEN, nn.Identity) else None
-    if node.target in _LOGS:
-        return _log_softmax(options.get("dim", given[0] if given else None), before)
-    if node.target in _RECTIFYING:
-        return nn.ReLU()
-    if node.target in _POOLING:
-        return _pooling(*given, **options)
-    return None
-
-
-def _log_softmax(dim: Any, before: Shape) -> nn.LogSoftmax | None:
-    """The layer, where it is over what is given of one example."""
-    return nn.LogSoftmax(1) if len(before) == 2 and dim in (1, -1) else None
-
-
-def _pooling(
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    **_: Any,
-) -> nn.MaxPool2d:
-    """The layer, from the arguments of the function."""
-    return nn.MaxPool2d(kernel_size, stride or None, padding, dilation, return_indices, ceil_mode)
-
-
-_RECTIFYING = (functional.relu, functional.relu_, torch.relu, torch.relu_, "relu", "relu_")
 _SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
-_LOGS = (functional.log_softmax, torch.log_softmax, "log_softmax")
-_POOLING = (functional.max_pool2d, torch.max_pool2d)
-_RESHAPING = (torch.flatten, torch.reshape, "flatten", "reshape", "view", "contiguous")
+_CATS = (torch.cat, torch.concat, torch.concatenate)
 
 
 class _Seen(fx.Proxy):
@@ -263,14 +257,17 @@ class _Seen(fx.Proxy):
 class _Tracer(fx.Tracer):
     """Computes what it traces, so that shapes are known.
 
+    Args:
+        x: a batch of inputs.
+
     Attributes:
-        values: what every node computes for a batch of random examples.
+        values: what every node computes for them.
     """
 
-    def __init__(self, in_shape: Shape) -> None:
+    def __init__(self, x: Tensor) -> None:
         super().__init__()
         self.values: dict[fx.Node, Any] = {}
-        self._input, self._computing = torch.randn(_TRACED, *in_shape), False
+        self._input, self._computing = x, False
 
     def graph_of(self, module: nn.Module) -> fx.Graph:
         """The graph of a module, whose arguments but the first keep their defaults.
@@ -296,7 +293,7 @@ class _Tracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module is one layer."""
-        return plain(m) in _TAKEN or super().is_leaf_module(m, module_qualified_name)
+        return plain(m) in TAKEN or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(
         self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -359,24 +356,24 @@ def _parameters(reading: Reading) -> dict[str, nn.Parameter]:
     named: dict[str, nn.Parameter] = {}
     for owner, layer in zip(reading.owners, reading.layers, strict=True):
         for name, value in layer.named_parameters():
-            if any(value is other for other in named.values()):
+            if any(value is other for other in named.values()) or f"{owner}.{name}" in named:
                 raise UnreadableError(f"{owner}.{name}, which is used twice")
             named[f"{owner}.{name}"] = value
     return named
 
 
-def _try(module: nn.Module, reading: Reading, in_shape: Shape) -> None:
+def _try(module: nn.Module, reading: Reading, x: Tensor) -> None:
     """See that what was read computes what the module computes.
 
     Args:
         module: the original of the copy that was read, with the same parameters.
         reading: what was read.
-        in_shape: shape of one example.
+        x: a batch of inputs.
 
     Raises:
         UnreadableError: where it does not.
     """
-    x, owned = torch.randn(_TRIED, *in_shape), _parameters(reading)
+    owned = _parameters(reading)
     named = dict(module.named_parameters())
     if left := sorted(set(named) - set(owned)):
         raise UnreadableError(f"the parameter {left[0]}, which no layer has")
@@ -393,5 +390,6 @@ def _try(module: nn.Module, reading: Reading, in_shape: Shape) -> None:
 
 
 def _close(own: Tensor, other: Tensor) -> bool:
-    """Whether numbers differ by rounding only."""
+    """Whether numbers differ by rounding only; a dimension of one number makes no difference."""
+    own, other = own.squeeze(), other.squeeze()
     return own.shape == other.shape and bool((own - other).abs().max() <= _CLOSE * own.abs().max())

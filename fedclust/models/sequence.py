@@ -24,6 +24,17 @@ KNOWN = (
     nn.ZeroPad2d,
     nn.Dropout,
 )
+# elementwise, beside ReLU; of the monotone ones a maximum may be taken before or behind
+ACTIVATIONS = (
+    nn.GELU,
+    nn.SiLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.ReLU6,
+    nn.Hardswish,
+)
 Shape = tuple[int, ...]
 Built = TypeVar("Built", bound=nn.Module)
 
@@ -40,10 +51,95 @@ class Add(nn.Module):
     """The sum of what both branches give, or of one and its input."""
 
 
+class Split(nn.Module):
+    """Behind it the first of several parts begins, see `Reading`."""
+
+
+class Next(nn.Module):
+    """Behind it the next part begins, with the input of the first."""
+
+
+class Join(nn.Module):
+    """What all parts give, one behind the other along the first dimension of an example."""
+
+
+class Shaped(nn.Module):
+    """The same numbers of an example in another shape."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, *shape] of x [B, ...]."""
+        return x.reshape(len(x), *self.shape)
+
+    def extra_repr(self) -> str:
+        """The shape."""
+        return str(self.shape)
+
+
+class Turn(nn.Module):
+    """The last two dimensions exchanged."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., b, a] of x [..., a, b]."""
+        return x.transpose(-1, -2)
+
+
+class Columns(nn.Module):
+    """Some of the numbers of an example that is a row of a table.
+
+    Args:
+        which: a range of them, or the number of one.
+    """
+
+    def __init__(self, which: slice | int) -> None:
+        super().__init__()
+        self.which = which
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., k] of x [..., F], or [...] where it is one number."""
+        return x[..., self.which]
+
+    def extra_repr(self) -> str:
+        """Which ones."""
+        return str(self.which)
+
+
+class Whole(nn.Module):
+    """Numbers as ids: what stands before the point."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """int64 of x, of the same shape."""
+        return x.long()
+
+
+class Clamp(nn.Module):
+    """Numbers that are too small or too large become the bounds, of which one may be missing."""
+
+    def __init__(self, low: float | None, high: float | None) -> None:
+        super().__init__()
+        self.low, self.high = low, high
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of the shape of x."""
+        return x.clamp(self.low, self.high)
+
+    def extra_repr(self) -> str:
+        """The bounds."""
+        return f"{self.low}, {self.high}"
+
+
+INPUTS = (Columns, Whole, Clamp)  # of inputs only: behind them nothing is differentiated
+
+
 @dataclass(frozen=True)
 class Reading:
     """A model as layers one after the other. Where two branches are added up, these are `Fork`, the
-    layers of the first, `Swap` and those of the second if it has any, `Add`.
+    layers of the first, `Swap` and those of the second if it has any, `Add`. Where parts are put
+    one behind the other, these are `Split`, the layers of the first, `Next` and those of the
+    second, and so on, `Join`.
 
     Attributes:
         layers: the layers.
@@ -66,8 +162,18 @@ class Reading:
     def forward(self, x: Tensor) -> Tensor:
         """What the layers make of x [B, *shape], without dropout."""
         waiting: list[Tensor] = []
+        parts: list[list[Tensor]] = []
         for layer in self.layers:
             match layer:
+                case Split():
+                    waiting.append(x)
+                    parts.append([])
+                case Next():
+                    parts[-1].append(x)
+                    x = waiting[-1]
+                case Join():
+                    waiting.pop()
+                    x = torch.cat([*parts.pop(), x], 1)
                 case Fork():
                     waiting.append(x)
                 case Swap():

@@ -40,11 +40,11 @@ def test_the_engine_of_a_model_is_named(fedclust: Callable[..., object], tmp_pat
     (folder / "doctored.py").write_text(
         "from torch import nn\n\n\n"
         "def normed(in_shape, num_classes):\n"
-        "    return nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, num_classes))\n"
+        "    return nn.Sequential(nn.Flatten(), nn.RMSNorm(64), nn.Linear(64, num_classes))\n"
     )
     done = fedclust("doctor", "model=normed", "--config-dir", str(folder))
-    assert "the fused engine does not know 1 (LayerNorm)" in done.out  # type: ignore[attr-defined]
-    assert "778 numbers" in done.out  # type: ignore[attr-defined]
+    assert "the fused engine does not know 1 (RMSNorm)" in done.out  # type: ignore[attr-defined]
+    assert "714 numbers" in done.out  # type: ignore[attr-defined]
     assert "fused" in fedclust("doctor", "model=linear").out  # type: ignore[attr-defined]
     wrong = fedclust("doctor", "normed")
     assert wrong.status == 2  # type: ignore[attr-defined]

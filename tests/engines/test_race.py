@@ -15,7 +15,7 @@ from fedclust.engines import make_engine, race
 
 
 def normed() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.LayerNorm(10))
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.RMSNorm(10))
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_the_faster_one_is_taken_and_said(measured: list[Mapping[str, float]]) -
     taken = [make_engine("auto", normed(), toy_pool((1, 8, 8)), rows) for rows in (None, 2, 3)]
     assert [engine.name for engine in taken] == ["loop", "loop", "vmap"]
     assert taken[0].remark == (
-        "engine=loop: the fused engine does not know 2 (LayerNorm); "
+        "engine=loop: the fused engine does not know 2 (RMSNorm); "
         "steps per second here: loop 30 and vmap 25"
     )
     assert not measured
@@ -53,7 +53,7 @@ def test_other_circumstances_are_measured_anew(
     measured: list[Mapping[str, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured += 5 * [{"loop": 1.0, "vmap": 2.0}]
-    wider = nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.LayerNorm(20), nn.Linear(20, 10))
+    wider = nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.RMSNorm(20), nn.Linear(20, 10))
     given: list[tuple[Any, ...]] = [(normed(), (1, 8, 8)), (wider, (1, 8, 8))]
     given += [(normed(), (64,)), (normed(), (1, 8, 8), 5)]
     for module, shape, *rows in given:

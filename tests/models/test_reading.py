@@ -128,6 +128,28 @@ class Mixing(Small):
         return self.last(self.first(x.flatten(1)).view(-1, 24)[:, :12].repeat(2, 1))
 
 
+class Filled(Twice):
+    """Examples one behind the other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x.flatten(1))
+        return self.last(torch.cat([x, self.first(x)], 0)[: len(x)])
+
+
+class Table(nn.Module):
+    """Two columns of ids, one as it is, and the other columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kind, self.place = nn.Embedding(3, 2), nn.Embedding(5, 3)
+        self.last = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kind = self.kind(x[:, 0].long().clamp(0, 2))
+        place = self.place(torch.clamp(x[:, 1], max=4).to(torch.int64))
+        return self.last(torch.cat((x[:, 2:], kind, place), dim=-1))
+
+
 class Logs(Small):
     def forward(self, x: Tensor) -> Tensor:
         return F.log_softmax(super().forward(x), dim=1)
@@ -163,6 +185,38 @@ def test_branches_stand_one_behind_the_other() -> None:
     assert branching == ["Fork", "Add", "Fork", "Swap", "Add"]
     at = names.index("Swap")
     assert reading.shapes[at : at + 2] == ((4, 4, 4), (2, 8, 8))
+
+
+def test_signals_are_images_of_one_line() -> None:
+    module = nn.Sequential(
+        nn.Conv1d(3, 4, 3, padding="same"),
+        nn.BatchNorm1d(4),
+        nn.Tanh(),
+        nn.MaxPool1d(2),
+        nn.Flatten(),
+        nn.Linear(16, 5),
+    )
+    reading = read(module, (3, 8))
+    names = [type(layer).__name__ for layer in reading.layers]
+    # the maximum stands before what grows, which then has fewer numbers to do
+    assert names == [*("Shaped", "Conv2d", "BatchNorm2d", "MaxPool2d", "Tanh", "Flatten", "Linear")]
+    assert reading.shapes[:5] == ((3, 8), (3, 1, 8), (4, 1, 8), (4, 1, 8), (4, 1, 4))
+    assert (reading.owners[1], reading.layers[1].padding) == ("0", (0, 1))
+
+
+def test_a_table_is_read_as_parts() -> None:
+    rows = torch.tensor([[2.7, 4.0, 0.1, 0.2, 0.3], [0.0, 1.0, -1.0, 0.5, 2.0]])
+    reading = read(Table(), (5,), rows)
+    names = [type(layer).__name__ for layer in reading.layers]
+    assert names == [
+        *("Split", "Columns", "Next", "Columns", "Whole", "Clamp", "Embedding"),
+        *("Next", "Columns", "Clamp", "Whole", "Embedding", "Join", "Linear"),
+    ]
+    assert reading.shapes[-2:] == ((8,), (5,))
+    wrong = rows.clone()
+    wrong[0, 1] = -1.0  # below the first id
+    with pytest.raises(UnreadableError, match="cannot follow: index out of range"):
+        read(Table(), (5,), wrong)
 
 
 @pytest.mark.parametrize("module", [Logs(), nn.Sequential(Small(), nn.LogSoftmax(-1))])
@@ -222,7 +276,8 @@ def test_networks_of_the_field_are_read(
         (nn.Sequential(Small(), nn.Softmax(1)), r"1 \(Softmax\)"),
         (nn.Sequential(Small(), nn.LogSoftmax(1), nn.Linear(5, 5)), "before the last layer"),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Unflatten(1, (2, 3)), nn.Flatten()), "2"),
-        (nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 5)), r"1 \(LayerNorm\)"),
+        (nn.Sequential(nn.Flatten(), nn.RMSNorm(64), nn.Linear(64, 5)), r"1 \(RMSNorm\)"),
+        (Filled(), "cat, along other than the first dimension"),
     ],
 )
 def test_what_prevents_it_is_named(module: nn.Module, says: str) -> None:

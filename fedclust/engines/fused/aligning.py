@@ -32,7 +32,7 @@ _MOST = 256  # examples of a client; with more the pairs of examples cost more t
 
 def pays(network: Network, longest: int) -> bool:
     """Whether a network is dense, and clients of `longest` examples are small enough."""
-    other = (*IMAGES_ONLY, *NORMS, *BRANCHING, nn.GroupNorm)
+    other = (*IMAGES_ONLY, *NORMS, *BRANCHING, nn.GroupNorm, nn.LayerNorm, nn.Embedding)
     return longest <= _MOST and not any(isinstance(layer, other) for layer in network.layers)
 
 
@@ -89,6 +89,10 @@ class AlignRule:
 
     def whole(self, weight: Weight, gradient: Tensor) -> None:
         """See `Rule`; dense layers have products only."""
+        raise NotImplementedError
+
+    def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
+        """See `Rule`; no dense layer looks anything up."""
         raise NotImplementedError
 
 

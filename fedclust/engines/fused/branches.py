@@ -1,20 +1,27 @@
 """Branches that part and are added up again, such as the shortcut of a residual block.
 
 In a sequence of layers they stand one behind the other: `Fork`, the layers of one, `Swap` and the
-layers of the other where it has any, `Add`.
+layers of the other where it has any, `Add`. Parts whose outputs are put one behind the other
+likewise: `Split`, the layers of the first, `Next`, those of the second and so on, `Join`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from fedclust.models.sequence import Add, Fork, Swap
+from fedclust.models.sequence import ACTIVATIONS, INPUTS, Add, Fork, Join, Next, Split, Swap
 
 BRANCHING = (Fork, Swap, Add)
-_READING = (nn.Conv2d, nn.Linear, nn.MaxPool2d, nn.AvgPool2d, nn.BatchNorm2d, nn.GroupNorm)
+PARTING = (Split, Next, Join)
+OVERWRITING = (nn.ReLU, nn.Dropout)
+_READING = (
+    *(nn.Conv2d, nn.Linear, nn.Embedding, nn.MaxPool2d, nn.AvgPool2d),
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm, *ACTIVATIONS, *PARTING),
+    *INPUTS,
+)
 
 
 @dataclass
@@ -97,3 +104,99 @@ class AddStep:
         """See `Step`."""
         self.branch.delta = self.spare.copy_(delta)
         return delta
+
+
+@dataclass
+class Parts:
+    """What the steps of several parts hand each other.
+
+    Attributes:
+        need: whether the gradient of their input is wanted.
+        x: their input.
+        outs: what the parts so far gave.
+        delta: the gradient of what all of them give.
+        back: the sum of the gradients of their input, of the later parts.
+        starts: where the output of each begins along the first dimension of an example.
+    """
+
+    need: bool
+    x: Tensor | None = None
+    outs: list[Tensor] = field(default_factory=list)
+    delta: Tensor | None = None
+    back: Tensor | None = None
+    starts: list[int] = field(default_factory=list)
+
+    def take(self) -> Tensor:
+        """The gradient of the last part that has not had it."""
+        assert self.delta is not None
+        start = self.starts.pop()
+        part = self.delta[:, :, start:]
+        self.delta = self.delta[:, :, :start]
+        return part
+
+
+class SplitStep:
+    """Here the first of several parts begins.
+
+    Args:
+        parts: those of all steps of the parts.
+        following: the first layer.
+    """
+
+    def __init__(self, parts: Parts, following: nn.Module) -> None:
+        self.parts, self.following = parts, following
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.parts.x, self.parts.outs = x, []
+        return kept(x, self.following)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        back, self.parts.back = self.parts.back, None
+        return delta if back is None else back.add_(delta)
+
+
+class NextStep:
+    """Here a further part begins; arguments as of `SplitStep`."""
+
+    def __init__(self, parts: Parts, following: nn.Module) -> None:
+        self.parts, self.following = parts, following
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.parts.x is not None
+        self.parts.outs.append(x)
+        return kept(self.parts.x, self.following)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        if self.parts.need:
+            # memory of its own: parts of one gradient may come back as they are
+            back = self.parts.back
+            self.parts.back = delta.clone() if back is None else back.add_(delta)
+        return self.parts.take()
+
+
+class JoinStep:
+    """Here all parts end: one behind the other they are copied together.
+
+    Args:
+        parts: see `SplitStep`.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        outs = [*self.parts.outs, x]
+        self.starts = [0]
+        for out in outs[:-1]:
+            self.starts.append(self.starts[-1] + out.shape[2])
+        return torch.cat(outs, 2)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        self.parts.delta, self.parts.starts = delta, list(self.starts)
+        return self.parts.take()

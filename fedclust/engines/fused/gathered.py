@@ -11,6 +11,7 @@ from torch import Tensor
 from fedclust.core.solver import Solver, clip
 from fedclust.engines.fused.native import moments
 from fedclust.engines.fused.products import Products
+from fedclust.engines.fused.rules import summed
 from fedclust.engines.fused.weights import Field, Parameters, Weight
 
 
@@ -57,6 +58,10 @@ class Gathered:
         """See `Rule`."""
         assert weight.gradient is not None
         weight.gradient.copy_(gradient)
+
+    def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
+        """See `Rule`."""
+        self.whole(weight, summed(weight, place, gradient))
 
     def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
         """Never asked for: what such a law makes of gradients need not stay in their span."""

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedclust.engines.fused.branches import BRANCHING, AddStep, Branch, ForkStep, SwapStep
+from fedclust.engines.fused.branches import (
+    BRANCHING,
+    OVERWRITING,
+    PARTING,
+    AddStep,
+    Branch,
+    ForkStep,
+    JoinStep,
+    NextStep,
+    Parts,
+    SplitStep,
+    SwapStep,
+)
 from fedclust.engines.fused.dense import (
     Chain,
     Clock,
@@ -21,11 +33,13 @@ from fedclust.engines.fused.dense import (
     ReluStep,
     Step,
 )
+from fedclust.engines.fused.lookups import EmbeddingStep, InputStep, ShapedStep, TurnStep
 from fedclust.engines.fused.native import convolution
 from fedclust.engines.fused.native.convolution import BlockStep
 from fedclust.engines.fused.native.geometry import Block
 from fedclust.engines.fused.network import WEIGHTED, Network
-from fedclust.engines.fused.normal import NORMS, STATISTICS, GroupStep, NormStep
+from fedclust.engines.fused.normal import NORMS, STATISTICS, GroupStep, LayerStep, NormStep
+from fedclust.engines.fused.pointwise import ActivationStep
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.span import Span, SpanStep
@@ -39,8 +53,15 @@ from fedclust.engines.fused.spatial import (
     StackedConvStep,
 )
 from fedclust.engines.fused.weights import Parameters, Weight
-from fedclust.models.sequence import Add, Swap
+from fedclust.models.sequence import ACTIVATIONS, INPUTS, Add, Join, Shaped, Split, Swap, Turn
 
+_SIMPLE: dict[type[nn.Module], Callable[[Any], Step]] = {
+    nn.MaxPool2d: PoolStep,
+    nn.AvgPool2d: AverageStep,
+    nn.ZeroPad2d: PadStep,
+    Shaped: ShapedStep,
+    Turn: TurnStep,
+}
 Convolving = Literal["compiled", "row by row", "stacked"]
 
 
@@ -170,11 +191,14 @@ class Layers:
 
     def _steps(self, layers: range, low: int, high: int, batch: int) -> Iterator[tuple[Step, bool]]:
         """The steps of some layers, and whether they have parameters that move."""
-        at, branches = layers.start, list[Branch]()
+        at, branches, parted = layers.start, list[Branch](), list[Parts]()
         while at < layers.stop:
             block = Block.at(self.network.layers, at) if self._convolving == "compiled" else None
             if isinstance(self.network.layers[at], BRANCHING):
                 yield self._branching_step(at, low, high, batch, branches), False
+                at += 1
+            elif isinstance(self.network.layers[at], PARTING):
+                yield self._parting_step(at, parted), False
                 at += 1
             elif block is None:
                 yield self._step(at, low, high, batch), self._moves[at]
@@ -187,19 +211,24 @@ class Layers:
         layer = self.network.layers[at]
         if isinstance(layer, WEIGHTED):
             return self._weighted_step(at, layer, low, high, batch)
-        if isinstance(layer, nn.MaxPool2d):
-            return PoolStep(layer)
-        if isinstance(layer, nn.AvgPool2d):
-            return AverageStep(layer)
-        if isinstance(layer, nn.GroupNorm):
+        if type(layer) in _SIMPLE:
+            return _SIMPLE[type(layer)](layer)
+        following = self.network.layers[at + 1] if at + 1 < len(self.network.layers) else None
+        if isinstance(layer, ACTIVATIONS):
+            return ActivationStep(layer, overwritten=isinstance(following, OVERWRITING))
+        if isinstance(layer, INPUTS):
+            return InputStep(layer, following)
+        if isinstance(layer, nn.Embedding):
+            weight = self.parameters.weights[f"{at}.weight"].rows(low, high)
+            return EmbeddingStep(layer, weight, self.rule)
+        if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
             parameters = self._own_weights(at, ("weight", "bias"), low, high)
-            return GroupStep(layer, parameters, self.rule)
+            step = GroupStep if isinstance(layer, nn.GroupNorm) else LayerStep
+            return step(layer, parameters, self.rule)  # type: ignore[arg-type]
         if isinstance(layer, NORMS):
             return self._norm_step(at, layer, low, high, batch)
         if isinstance(layer, nn.LocalResponseNorm):
             return ResponseNormStep(layer, self.network.shapes[at][0], self.key.device)
-        if isinstance(layer, nn.ZeroPad2d):
-            return PadStep(layer)
         if isinstance(layer, nn.Dropout):
             return DropoutStep(self.key[low:high], self.clock, self.network.places[at], layer.p)
         return ReluStep() if isinstance(layer, nn.ReLU) else FlattenStep()
@@ -218,7 +247,7 @@ class Layers:
 
     def _block_step(self, block: Block, at: int, low: int, high: int, batch: int) -> Step:
         weight, bias, need = self._parameters(block.layer, block.conv, low, high)
-        shapes, layers = self.network.shapes, self.network.layers
+        shapes = self.network.shapes
         return BlockStep(
             block,
             (shapes[at], shapes[block.end]),
@@ -229,8 +258,28 @@ class Layers:
             batch,
             partial(self._block_room, at),
             need=need and self.rule is not None,
-            last=block.end < len(layers) and not isinstance(layers[block.end], nn.Flatten),
+            last=self._lies_last(block.end),
         )
+
+    def _lies_last(self, at: int) -> bool:
+        """Whether images for a layer are better channels last: neither numbers in a row nor masks
+        of dropout, which lie as these, follow with nothing but activations between.
+        """
+        for layer in self.network.layers[at:]:
+            if isinstance(layer, nn.Flatten | nn.Dropout):
+                return False
+            if not isinstance(layer, (nn.ReLU, *ACTIVATIONS)):
+                return True
+        return False
+
+    def _parting_step(self, at: int, parted: list[Parts]) -> Step:
+        layer = self.network.layers[at]
+        if isinstance(layer, Join):
+            return JoinStep(parted.pop())
+        if isinstance(layer, Split):
+            parted.append(Parts(need=any(self._moves[:at])))
+        step = SplitStep if isinstance(layer, Split) else NextStep
+        return step(parted[-1], self.network.layers[at + 1])
 
     def _block_room(self, at: int, name: str, *shape: int) -> Tensor:
         """A buffer of a block, or of all where it keeps nothing for later."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fedclust.engines.fused.branches import BRANCHING
+from fedclust.engines.fused.branches import BRANCHING, OVERWRITING, PARTING
 from fedclust.engines.fused.native import convolution
 from fedclust.engines.fused.native.geometry import pair
 from fedclust.engines.fused.normal import NORMS, STATISTICS
@@ -17,10 +17,10 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.models.foreign import Runnable
 from fedclust.models.params import layout
 from fedclust.models.reading import UnreadableError
-from fedclust.models.sequence import KNOWN
+from fedclust.models.sequence import ACTIVATIONS, INPUTS, KNOWN, Join, Next, Shaped, Split, Turn
 
 WEIGHTED = (nn.Linear, nn.Conv2d)
-_IN_PLACE = (nn.ReLU, nn.Dropout)
+_ANYWHERE = (*ACTIVATIONS, *INPUTS, *PARTING, Shaped, Turn, nn.LayerNorm)
 IMAGES_ONLY = (
     nn.Conv2d,
     nn.MaxPool2d,
@@ -46,21 +46,26 @@ def obstacle(model: Runnable, *, softmax: bool = True, device: str = "cpu") -> s
     if reading.logs and not softmax:
         return "the fused engine does not know a log-softmax under this task's loss"
     weighted = flat = False
+    parted: list[bool] = []  # whether what stands before parts is flat
     for number, layer in enumerate(reading.layers):
         own = reading.owners[number].removeprefix("module.") or number
         name = f"layer {own} ({type(layer).__name__})"
-        flat = flat or isinstance(layer, nn.Flatten)
+        if isinstance(layer, Split):
+            parted.append(flat)
+        flat = parted[-1] if isinstance(layer, Next) else flat or isinstance(layer, nn.Flatten)
+        if isinstance(layer, Join):
+            parted.pop()
         weighted = weighted or isinstance(layer, WEIGHTED)
-        if isinstance(layer, (*BRANCHING, nn.AvgPool2d, nn.GroupNorm)):
+        if isinstance(layer, (*BRANCHING, nn.AvgPool2d, nn.GroupNorm, nn.Embedding)):
             if device != "cpu":
                 return f"the fused engine does not know {name} here"
         elif isinstance(layer, NORMS):
             kept = [f"{reading.owners[number]}.{part}" for part in STATISTICS]
             if device != "cpu" or not set(kept) <= set(layout(model).buffers):
                 return f"the fused engine does not know {name} here"
-        elif type(layer) not in KNOWN:
+        elif type(layer) not in (*KNOWN, *_ANYWHERE):
             return f"the fused engine does not know {name}"
-        if isinstance(layer, _IN_PLACE) and not weighted:
+        if isinstance(layer, OVERWRITING) and not weighted:
             return f"the fused engine needs a layer with parameters before {name}"
         if isinstance(layer, IMAGES_ONLY) and flat:
             return f"the fused engine cannot run {name} after Flatten"
@@ -179,5 +184,10 @@ class Network:
         """
         if not any(isinstance(layer, IMAGES_ONLY) for layer in self.layers):
             return 0
-        numbers = [i for i, layer in enumerate(self.layers) if isinstance(layer, nn.Flatten)]
-        return numbers[0] + 1 if numbers else len(self.layers)
+        flat, depth = False, 0
+        for number, layer in enumerate(self.layers):
+            flat = flat or isinstance(layer, nn.Flatten)
+            depth += isinstance(layer, Split) - isinstance(layer, Join)
+            if flat and not depth:  # parts stay together
+                return number + 1
+        return len(self.layers)

@@ -184,6 +184,56 @@ class GroupStep:
         return torch.stack([one[0] for one in found])
 
 
+class LayerStep:
+    """Normalisation of the last dimensions of every example, of all rows at once.
+
+    Args:
+        layer: its options.
+        weights: scale and shift of every row by name, where there are any.
+        rule: what becomes of gradients; None for forward only.
+    """
+
+    def __init__(
+        self, layer: nn.LayerNorm, weights: Mapping[str, Weight], rule: Rule | None
+    ) -> None:
+        self.shape, self.eps = list(layer.normalized_shape), layer.eps
+        self.weights, self.rule = weights, rule
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.x = x.contiguous()
+        y, self.mean, self.scale = torch.native_layer_norm(self.x, self.shape, None, None, self.eps)
+        self.normal = y
+        if "weight" in self.weights:
+            y = y * self._of("weight")
+        if "bias" in self.weights:
+            y = y + self._of("bias")
+        # what follows may work in place
+        return y.clone() if y is self.normal else y
+
+    def _of(self, name: str) -> Tensor:
+        """A parameter beside the examples, [R, 1, ..., *shape]."""
+        value = self.weights[name].value
+        between = self.x.dim() - 1 - len(self.shape)
+        return value.view(len(value), *[1] * between, *self.shape)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.rule is not None
+        among = tuple(range(1, self.x.dim() - len(self.shape)))
+        inner = delta * self._of("weight") if "weight" in self.weights else delta
+        back: Tensor = torch.ops.aten.native_layer_norm_backward(
+            inner.contiguous(), self.x, self.shape, self.mean, self.scale, None, None,
+            [True, False, False],
+        )[0]  # fmt: skip
+        for name in ("weight", "bias"):
+            weight = self.weights.get(name)
+            if weight is not None and not weight.frozen:
+                each = delta * self.normal if name == "weight" else delta
+                self.rule.whole(weight, each.sum(among).view_as(weight.value))
+        return back
+
+
 def _last(x: Tensor) -> Tensor:
     """x [B, C, H, W] with channels last, as the room for the output lies: the kernels look at one
     order only.

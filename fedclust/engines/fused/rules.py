@@ -30,6 +30,12 @@ class Rule(Hashable, Protocol):
         """Use the gradient [R, *shape]."""
         ...
 
+    def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
+        """Use a gradient that is 0 but for the sums of [R, n, D] at the places [R, n] int64 of the
+        parameter [R, V, D].
+        """
+        ...
+
 
 class TrainingRule(Rule, Protocol):
     """A rule that moves the parameters of local training.
@@ -88,6 +94,19 @@ def _add_at(to: Tensor, example: Tensor | None, values: Tensor) -> None:
         flat.index_add_(0, index, values.reshape(-1, width))
 
 
+def summed(weight: Weight, place: Tensor, gradient: Tensor) -> Tensor:
+    """All of a gradient [R, V, D] that is known at places; see `Rule.scattered`."""
+    whole = torch.zeros_like(weight.value)
+    _add_at(whole, _through(whole, place), gradient)
+    return whole
+
+
+def _through(to: Tensor, place: Tensor) -> Tensor:
+    """Places [R, n] of to [R, V, D], counted through all of its rows."""
+    rows, number = to.shape[:2]
+    return place + torch.arange(rows, device=place.device).unsqueeze(1) * number
+
+
 @dataclass(frozen=True, kw_only=True)
 class Descent:
     """Gradient descent w = w - lr * (g + decay * w - pull * a); a dense gradient is never stored.
@@ -134,6 +153,13 @@ class Descent:
         weight.value.add_(gradient, alpha=-self.lr)
         if weight.anchor is not None:
             weight.value.add_(weight.anchor, alpha=self.lr * self.pull)
+
+    def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
+        """One step, of the places only where nothing moves the others."""
+        if weight.decay or weight.anchor is not None:
+            self.whole(weight, summed(weight, place, gradient))
+        else:
+            _add_at(weight.value, _through(weight.value, place), gradient * -self.lr)
 
     def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
         """See `TrainingRule`."""
@@ -185,6 +211,10 @@ class HeavyBall:
         weight.slot.mul_(self.momentum).add_(gradient)
         self._move(weight, weight.slot)
 
+    def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
+        """One step, of all: momentum moves the others."""
+        self.whole(weight, summed(weight, place, gradient))
+
     def spread(self, weight: Weight, example: Tensor | None, gradient: Tensor) -> None:
         """See `TrainingRule`."""
         assert weight.slot is not None
@@ -229,3 +259,8 @@ class Accumulate:
         """Add the gradient."""
         assert weight.slot is not None
         weight.slot.add_(gradient)
+
+    def scattered(self, weight: Weight, place: Tensor, gradient: Tensor) -> None:
+        """Add the gradient."""
+        assert weight.slot is not None
+        _add_at(weight.slot, _through(weight.slot, place), gradient)

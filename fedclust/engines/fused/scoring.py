@@ -139,10 +139,14 @@ class Grouped:
 
     def converted(self) -> Grouped:
         """The same with `inputs`."""
-        inputs = torch.empty(len(self.index), *self.pool.shape, device=self.index.device)
+        ids = self.pool.vocabulary is not None
+        kind = torch.int64 if ids else torch.float32
+        inputs = torch.empty(
+            len(self.index), *self.pool.shape, dtype=kind, device=self.index.device
+        )
         for first in range(0, len(inputs), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            if self.pool.view is None:
+            if self.pool.view is None and not ids:
                 self.pool.inputs_into(self.index[part], inputs[part])
             else:
                 inputs[part] = self.pool.inputs(self.index[part])

@@ -110,7 +110,7 @@ class Batches:
         if call.rates is not None:
             share *= _column(call.rates.lr)
         small = source.numel() * pool.x[0].numel() * 4 <= _RESIDENT
-        if pool.view is None and (small or whole):
+        if pool.view is None and pool.vocabulary is None and (small or whole):
             # in memory that was written before
             data = pool.inputs_into(source, buffers("data", rows, longest, *pool.shape))
         return cls(

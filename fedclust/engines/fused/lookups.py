@@ -1,0 +1,97 @@
+"""Steps of what stands before the first products: columns of a table, ids and their vectors,
+numbers in another shape.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fedclust.engines.fused.branches import kept
+from fedclust.engines.fused.rules import Rule
+from fedclust.engines.fused.weights import Weight
+from fedclust.models.sequence import Shape, Shaped, Turn
+
+
+class InputStep:
+    """What a layer makes of inputs, which have no gradient.
+
+    Args:
+        layer: one of `fedclust.models.sequence.INPUTS`.
+        following: the next layer, None for none.
+    """
+
+    def __init__(self, layer: nn.Module, following: nn.Module | None) -> None:
+        self.layer, self.following = layer, following
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        y: Tensor = self.layer(x)
+        return y if self.following is None else kept(y, self.following)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        return delta
+
+
+class ShapedStep:
+    """[R, B, *features] in the shape of a layer, without a copy where there is a view."""
+
+    def __init__(self, layer: Shaped) -> None:
+        self.shape: Shape = layer.shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        self.before = x.shape
+        return x.reshape(*x.shape[:2], *self.shape)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        return delta.reshape(self.before)
+
+
+class TurnStep:
+    """The last two dimensions exchanged, without a copy."""
+
+    def __init__(self, layer: Turn) -> None:
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`."""
+        return self.layer.forward(x)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        return self.layer.forward(delta)
+
+
+class EmbeddingStep:
+    """Vectors of ids; only those that were looked up have a gradient.
+
+    Args:
+        layer: its options.
+        weight: vectors of every row, [R, V, D].
+        rule: what becomes of the gradient; None for forward only.
+    """
+
+    def __init__(self, layer: nn.Embedding, weight: Weight, rule: Rule | None) -> None:
+        self.weight, self.rule, self.padding = weight, rule, layer.padding_idx
+        rows, number = weight.value.shape[:2]
+        self.first = torch.arange(rows, device=weight.value.device) * number
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `Step`; x [R, B, ...] int64 gives [R, B, ..., D]."""
+        self.ids = x.flatten(1)
+        self.place = (self.ids + self.first.unsqueeze(1)).flatten()
+        vectors = self.weight.value.flatten(0, 1).index_select(0, self.place)
+        return vectors.view(*x.shape, -1)
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """See `Step`."""
+        assert self.rule is not None
+        if not self.weight.frozen:
+            gradient = delta.reshape(*self.ids.shape, -1)
+            if self.padding is not None:
+                gradient = gradient * (self.ids != self.padding).unsqueeze(2)
+            self.rule.scattered(self.weight, self.ids, gradient)
+        return delta

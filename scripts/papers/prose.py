@@ -270,8 +270,11 @@ def _is_run(entry: Entry, runs: Runs, conf: Path) -> bool:
         for run in runs.of(entry.experiment)
         if (not cases or run.made["case"] in cases)
         and wanted <= set(run.made["seeds"].split())
-        # a run with another option is another experiment
-        and {option.partition("=")[0] for option in run.made["options"].split()} <= set(swept)
+        # a run with another option, or value of it, is another experiment
+        and all(
+            value in swept.get(key, ())
+            for key, _, value in (text.partition("=") for text in run.made["options"].split())
+        )
     ]
     return len(found) >= math.prod(map(len, swept.values()))
 
@@ -289,5 +292,13 @@ def _swept(entry: Entry, conf: Path) -> dict[str, list[str]]:
     params: dict[str, Any] = (hydra.get("sweeper") or {}).get("params") or {}
     texts = {key: str(value) for key, value in params.items()}
     texts |= dict(text.partition("=")[::2] for text in entry.overrides)
-    # a list is one value; of seeds, which add up to one run, all are
-    return {key: [v] if v.startswith("[") else v.split(",") for key, v in texts.items()}
+    return {key: _values(text) for key, text in texts.items()}
+
+
+def _values(text: str) -> list[str]:
+    """The values of a sweep; a list is one value, and all seeds of a run are one."""
+    if text.startswith("["):
+        return [text]
+    if span := re.fullmatch(r"range\((\d+),(\d+)\)", text):
+        return [str(value) for value in range(int(span[1]), int(span[2]))]
+    return text.split(",")

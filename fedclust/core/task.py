@@ -8,6 +8,7 @@ examples, Y outputs of a model, T numbers of a target, S sums that a test adds u
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -54,6 +55,28 @@ class Score:
     unit: str = "fraction"
 
 
+@dataclass(frozen=True)
+class Formula:
+    """A loss that engines have code of their own for, of outputs z for the targets y.
+
+    softmax: the cross entropy of classes, times the weight of the class.
+    sigmoid: the mean over labels of the binary cross entropy, with the weight of labels that hold.
+    error: the mean over targets of scale * (a^2 / 2 where a <= within, slope * (a - within / 2)
+        beyond), with a = |z - y|.
+
+    Attributes:
+        kind: which of these.
+        smoothing: part of an example that belongs to all classes of a softmax alike.
+        scale, within, slope: see above.
+    """
+
+    kind: Literal["softmax", "sigmoid", "error"]
+    smoothing: float = 0.0
+    scale: float = 1.0
+    within: float = math.inf
+    slope: float = 0.0
+
+
 class Task(Ranged):
     """Base of every task; a dataclass of its options. Losses, sums and scores are its own.
 
@@ -75,6 +98,16 @@ class Task(Ranged):
     def softmax(self) -> bool:
         """See the class."""
         return False
+
+    @property
+    def formula(self) -> Formula | None:
+        """The loss, where engines have code of their own for it; None for `loss` and `slope`."""
+        return None
+
+    def keeps_loss_of(self, task: type[Task]) -> bool:
+        """Whether a class derived from a task has left its loss as it is."""
+        own = type(self)
+        return own.loss is task.loss and own.slope is task.slope
 
     @property
     def weights(self) -> Tensor | None:
@@ -208,7 +241,14 @@ class Classification(Task):
     @property
     def softmax(self) -> bool:
         """Whether nothing is weighted or smoothed."""
-        return self.class_weight is None and not self.label_smoothing
+        plain = self.class_weight is None and not self.label_smoothing
+        return plain and self.keeps_loss_of(Classification)
+
+    @property
+    def formula(self) -> Formula | None:
+        """See `Task`."""
+        known = self.keeps_loss_of(Classification)
+        return Formula("softmax", smoothing=self.label_smoothing) if known else None
 
     def fit(self, dataset: Dataset) -> tuple[Self, Dataset]:
         """See `Task`; the weights of the classes."""

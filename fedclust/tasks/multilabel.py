@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedclust.core.task import Reduction, Score, Task, check_targets, reduced
+from fedclust.core.task import Formula, Reduction, Score, Task, check_targets, reduced
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import Range
 
@@ -70,6 +70,11 @@ class Multilabel(Task):
             require(len(given) == labels, "task.pos_weight", given, allowed)
             weight = torch.tensor(given, dtype=torch.float64)
         return self._with(_weight=weight.float()), dataset
+
+    @property
+    def formula(self) -> Formula | None:
+        """See `Task`."""
+        return Formula("sigmoid") if self.keeps_loss_of(Multilabel) else None
 
     def loss(self, outputs: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
         """Mean over the labels of the binary cross entropy, nats."""

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedclust.core.task import Reduction, Score, Task, as_targets, check_targets, reduced
+from fedclust.core.task import (
+    Formula,
+    Reduction,
+    Score,
+    Task,
+    as_targets,
+    check_targets,
+    reduced,
+)
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.ranges import Positive
 
@@ -94,6 +102,17 @@ class Regression(Task):
                     "the others: replace what stands for a gap, or give another unit"
                 )
         return self._with(_mean=mean, _scale=scale), as_targets(dataset, first, second)
+
+    @property
+    def formula(self) -> Formula | None:
+        """See `Task`."""
+        if not self.keeps_loss_of(Regression):
+            return None
+        return {
+            "mse": Formula("error", scale=2.0),
+            "mae": Formula("error", within=0.0, slope=1.0),
+            "huber": Formula("error", within=self.delta, slope=self.delta),
+        }[self.loss_by]
 
     def loss(self, outputs: Tensor, y: Tensor, reduction: Reduction = "none") -> Tensor:
         """Mean over the targets of the standardised error's loss."""

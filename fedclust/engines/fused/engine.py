@@ -42,7 +42,14 @@ from fedclust.engines.fused.plan import Path, Plan, plans
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.row_plan import NO_PADDING, WASTE, WASTE_OF_ONE_CALL, RowPlan
 from fedclust.engines.fused.rules import Accumulate, Rule
-from fedclust.engines.fused.scoring import AllPairs, Grouped, predict_chunk, score_chunk, summed
+from fedclust.engines.fused.scoring import (
+    AllPairs,
+    Grouped,
+    judged,
+    predict_chunk,
+    score_chunk,
+    summed,
+)
 from fedclust.engines.fused.tested_examples import TestedExamples
 from fedclust.engines.fused.training import add_gradients
 from fedclust.engines.schedule import in_host_memory, schedule
@@ -356,6 +363,8 @@ class FusedEngine(Computing[Runnable]):
             return look.score(self._mixed(models, call.weight, look), len(shards))
         if softmax.scores(self.network, self.pool, self.products):
             return softmax.score_softmax(self.network, self.pool, call)
+        if softmax.gives(self.network, self.pool, self.products):
+            return judged(softmax.outputs_of(self.network, self.pool, call), shards, self.pool)
         grouped = self._tested.of(label, shards, len(models))
         examples, block = len(grouped.index), self._rows.block(1)
         # of every example, and of padding

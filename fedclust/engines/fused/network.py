@@ -172,10 +172,15 @@ class Network:
         return layer if isinstance(layer, nn.Linear) else None
 
     @property
-    def is_regression(self) -> bool:
-        """Whether the model is a single dense layer under a softmax: softmax regression."""
+    def is_dense(self) -> bool:
+        """Whether the model is a single dense layer."""
         layers = [type(layer) for layer in self.layers if not isinstance(layer, nn.Flatten)]
-        return self.softmax and layers == [nn.Linear]
+        return layers == [nn.Linear]
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether it is one under a softmax: softmax regression."""
+        return self.softmax and self.is_dense
 
     @property
     def first_flat(self) -> int:

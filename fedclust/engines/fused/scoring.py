@@ -16,6 +16,7 @@ from fedclust.engines.fused.training import targets
 from fedclust.helpers.meter import meter
 
 _AT_ONCE = 1024  # examples converted at once, which stay in the cache
+_JUDGED = 1 << 20  # sums of examples judged at once, so that what a task writes stays small
 
 
 def _owners(shards: Shards) -> tuple[Tensor, Tensor]:
@@ -232,6 +233,21 @@ def _looked(
         # padding is written too, since the host would have to wait to hear which examples are real
         yield known, example.masked_fill(~inside, len(grouped.index)), given
         first += width
+
+
+def judged(outputs: Tensor, shards: Shards, pool: Pool) -> TestResult:
+    """Test results of every row from the outputs [T, Y] of all real examples, row after row."""
+    owner, column = _owners(shards)
+    index = shards.index[owner, column]
+    loss = torch.zeros(len(shards), dtype=torch.float64, device=outputs.device)
+    sums = loss.new_zeros(len(shards), pool.num_sums)
+    block = max(1, _JUDGED // pool.num_sums)
+    for first in range(0, len(owner), block):
+        part = slice(first, first + block)
+        given, y = outputs[part], pool.y[index[part]]
+        loss.index_add_(0, owner[part], pool.task.loss(given, y).double())
+        sums.index_add_(0, owner[part], pool.task.sums(given, y).double())
+    return TestResult(loss_sum=loss, sums=sums)
 
 
 def summed(owner: Tensor, loss: Tensor, sums: Tensor, rows: int) -> TestResult:

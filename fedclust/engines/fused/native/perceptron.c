@@ -579,8 +579,8 @@ static void store(const Job *j, const Room *room, int64_t r) {
 
 /* 1, or 0 where there is no memory. */
 static int row(const Job *j, int64_t r, Room *room) {
-  const Layer *layer = j->layer;
-  const int64_t v = vectors(j->layer[j->layers - 1].outputs), n = j->of.count[r];
+  const Layer *layer = j->layer, *last = j->layer + j->layers - 1;
+  const int64_t v = vectors(last->outputs), n = j->of.count[r];
   const int spanned = j->of.spanned[r] != 0;
   vec *logits = room->part[j->layers - 1].z;
   NoGradient f = AT_FIRST;
@@ -593,7 +593,7 @@ static int row(const Job *j, int64_t r, Room *room) {
     const int64_t size = room->batch.size;
     forward(j, room, &f, r);
     for (int64_t i = 0; i < size * v; i++) logits[i] += room->filled[i % v];
-    add_loss(&j->of, &losses, r, s, size, descend(logits, v, room->batch.label, weights_of(&j->of, &room->batch), size));
+    add_loss(&j->of, &losses, r, s, size, descend_batch(&j->of, &room->batch, logits, v, last->outputs));
     backward(j, room, r, s);
     if (spanned) no_gradient(&f, layer->slot != NULL, j->lr, j->momentum, layer->decay, layer->anchor ? j->pull : 0);
   }

@@ -3,7 +3,7 @@
 #ifndef ROWS_H
 #define ROWS_H
 
-#include "lanes.h"
+#include "losses.h"
 #include "order.h"
 #include "transpose.h"
 
@@ -11,7 +11,7 @@
 typedef struct {
   int64_t width;              /* k */
   const int64_t *image;       /* [N] place of every example's inputs, or NULL where it is its own */
-  const int64_t *answer;      /* [N] classes */
+  const int64_t *answer;      /* [N] classes, or NULL where targets are in the formula */
   const uint8_t *stored;      /* [images, k], or NULL where there are floats */
   const float *floats;        /* likewise */
   const float *scale, *shift; /* [k], applied to what is stored */
@@ -19,6 +19,7 @@ typedef struct {
 
 typedef struct {
   Examples all;
+  Formula formula;            /* of the loss */
   int64_t rows, longest;
   int64_t batch, joined;              /* examples of a step; whether passes over them are joined end to end */
   int64_t ordered;                    /* whether every batch is the whole row in order */
@@ -33,10 +34,15 @@ typedef struct {
 /* A batch of a row. */
 typedef struct {
   int64_t size;
-  int64_t *own, *label; /* [B] examples, counted from the row's first, and their classes */
+  int64_t *own, *label; /* [B] examples, counted from the row's first, and their classes, or rows of the targets */
   float *weight;        /* [B] in the loss */
   Order order;
 } Batch;
+
+/* Weights of the classes; NULL for 1. */
+static inline const float *class_weights(const Rows *of) {
+  return of->formula.kind == SOFTMAX ? of->formula.weight : NULL;
+}
 
 /* A row of [R, each], NULL of NULL. */
 #define ROW_OF(all, r, each) ((all) ? (all) + (r) * (each) : NULL)
@@ -75,15 +81,26 @@ static inline void take_batch(const Rows *of, Batch *batch, int64_t r, int64_t s
     for (int64_t e = 0; e < batch->size; e++) batch->own[e] = e;
   else
     batch_at(&batch->order, s, batch->size, batch->own);
+  const float *each = class_weights(of);
   for (int64_t e = 0; e < batch->size; e++) {
-    batch->label[e] = of->all.answer[index[batch->own[e]]];
+    const int64_t row = index[batch->own[e]];
+    batch->label[e] = of->all.answer ? of->all.answer[row] : row;
     batch->weight[e] = rate * (of->share ? of->share[r * of->longest + batch->own[e]] : 1.0f);
+    if (each) batch->weight[e] *= each[batch->label[e]];
   }
 }
 
 /* What the examples of a batch weigh in its loss; NULL for as much as each other. */
 static inline const float *weights_of(const Rows *of, const Batch *batch) {
-  return of->share || of->rate ? batch->weight : NULL;
+  return of->share || of->rate || class_weights(of) ? batch->weight : NULL;
+}
+
+/* Turn the outputs [size, v] of a batch, as many as `width`, into the gradient of its loss; returns that loss. */
+static inline double descend_batch(const Rows *of, const Batch *batch, vec *outputs, int64_t v, int64_t width) {
+  const Formula *f = &of->formula;
+  const float *shares = weights_of(of, batch);
+  if (f->kind == SOFTMAX && f->smoothing == 0) return descend(outputs, v, batch->label, shares, batch->size);
+  return descend_by(f, outputs, v, width, batch->label, shares, batch->size);
 }
 
 /* Of the steps so far: sums of the losses, and over the first epoch, by examples; those examples. */

@@ -5,15 +5,19 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterable
-from ctypes import Structure, c_int64, c_void_p
+from ctypes import Structure, c_float, c_int64, c_void_p
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedclust.core.calls import TrainCall
 from fedclust.core.pool import Pool
+from fedclust.core.task import Formula
 
 _WHOLE = 1 << 40  # examples of a batch, where it is all of a client's
+_LANES = 16  # numbers of the widest vectors
+_KINDS = ("softmax", "sigmoid", "error")  # of `Formula`, in the order of `losses.h`
 
 
 class Examples(Structure):
@@ -25,11 +29,22 @@ class Examples(Structure):
     )
 
 
+class _Formula(Structure):
+    """The C structure `Formula`."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("kind", "targets", "length")),
+        *((name, c_float) for name in ("smoothing", "scale", "within", "slope")),
+        *((name, c_void_p) for name in ("weight", "flags", "numbers")),
+    )
+
+
 class Rows(Structure):
     """The C structure of the same name."""
 
     _fields_ = (
         ("all", Examples),
+        ("formula", _Formula),
         *((name, c_int64) for name in ("rows", "longest", "batch", "joined", "ordered")),
         *((name, c_void_p) for name in ("index", "count", "steps", "key", "spanned")),
         *((name, c_void_p) for name in ("share", "rate", "loss")),
@@ -37,8 +52,16 @@ class Rows(Structure):
 
 
 def as_stored(pool: Pool) -> bool:
-    """Whether compiled code can read a pool's examples where they lie, and knows its task."""
-    return pool.task.softmax and pool.view is None and pool.x.is_contiguous() and pool.x.is_cpu
+    """Whether compiled code can read a pool's examples where they lie, and knows its loss."""
+    there = pool.x.is_cpu and pool.x.is_contiguous() and pool.y.is_contiguous()
+    return there and pool.view is None and _loss_of(pool) is not None
+
+
+def _loss_of(pool: Pool) -> Formula | None:
+    """The formula of a pool's loss, for targets of the kind that compiled code reads."""
+    formula = pool.task.formula
+    kinds = {"softmax": torch.int64, "sigmoid": torch.uint8, "error": torch.float32}
+    return formula if formula is not None and kinds[formula.kind] == pool.y.dtype else None
 
 
 def stored(pool: Pool) -> list[Tensor | None]:
@@ -46,7 +69,7 @@ def stored(pool: Pool) -> list[Tensor | None]:
     bytes_, shape = pool.x.dtype == torch.uint8, pool.shape
     return [
         pool.image,
-        pool.y,
+        pool.y if pool.y.dtype == torch.int64 else None,
         pool.x if bytes_ else None,
         None if bytes_ else pool.x,
         pool.scale.expand(shape).contiguous(),
@@ -57,6 +80,29 @@ def stored(pool: Pool) -> list[Tensor | None]:
 def examples(pool: Pool, tensors: Iterable[Tensor | None]) -> Examples:
     """A pool's examples, as they are `stored`."""
     return Examples(math.prod(pool.shape), *(address(x) for x in tensors))
+
+
+def _formula(pool: Pool, weight: Tensor | None) -> _Formula:
+    """What the code is told of a pool's loss, with the task's weights as `_filled`."""
+    formula = _loss_of(pool)
+    assert formula is not None
+    return _Formula(
+        kind=_KINDS.index(formula.kind),
+        targets=1 if formula.kind == "softmax" else pool.y.shape[1],
+        length=pool.y.numel(),
+        smoothing=formula.smoothing,
+        scale=formula.scale,
+        within=formula.within,
+        slope=formula.slope,
+        weight=address(weight),
+        flags=address(pool.y) if formula.kind == "sigmoid" else None,
+        numbers=address(pool.y) if formula.kind == "error" else None,
+    )
+
+
+def _filled(weight: Tensor | None) -> Tensor | None:
+    """Weights with zeros behind, as many as fill the widest vector."""
+    return None if weight is None else functional.pad(weight, (0, -len(weight) % _LANES))
 
 
 def address(x: Tensor | None) -> int | None:
@@ -94,6 +140,7 @@ def train_rows(
         MemoryError: without room for a row.
     """
     shards, solver, pointed = call.shards, call.solver, stored(pool)
+    weight = _filled(pool.task.weights)
     loss = call.models.new_empty(len(shards), 2)
     share = None if call.example_weight is None else call.example_weight.to(torch.float32)
     tensors = {
@@ -108,6 +155,7 @@ def train_rows(
     }
     rows = Rows(
         examples(pool, pointed),
+        _formula(pool, weight),
         rows=len(shards),
         longest=shards.index.shape[1],
         batch=_WHOLE if solver.batch_size is None else solver.batch_size,

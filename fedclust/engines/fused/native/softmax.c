@@ -13,6 +13,8 @@
 
    rounds: the factors of every product are rounded to bfloat16; sums, weights and coefficients are not.
 
+   loss: another one than that of a softmax is a matter of d alone, see `losses.h`; `classes` are outputs then.
+
    Examples are read as they are stored, once, and nothing of a row leaves its core's cache before the last step.
    Features lie in vectors, filled up with zeros; classes too, with logits so low that they count for nothing. */
 
@@ -413,7 +415,7 @@ static void row(const Job *j, int64_t r, Room *room) {
     for (int64_t e = 0; e < size; e++)
       for (int64_t w = 0; w < v; w++)
         room->z[e * v + w] = choose((ivec)(room->filled[w] < 0.0f), room->filled[w], room->z[e * v + w] + room->bias[w]);
-    add_loss(&j->of, &losses, r, s, size, descend(room->z, v, room->batch.label, weights_of(&j->of, &room->batch), size));
+    add_loss(&j->of, &losses, r, s, size, descend_batch(&j->of, &room->batch, room->z, v, o));
     if (spanned) { /* z as it is: it is no factor yet */
       backward_in_span(j, room, n, v, size);
       no_gradient(&f, j->slot != NULL, j->lr, j->momentum, j->decay, j->pull);
@@ -464,6 +466,8 @@ typedef struct {
   const int64_t *index, *count;           /* [R, longest] examples, [R] how many of them are real */
   double *loss;                           /* [R] sum over the examples */
   int64_t *correct;                       /* [R] */
+  float *outputs;                         /* [T, o] of all examples, row after row, and nothing else; or NULL */
+  const int64_t *before;                  /* [R] examples of the rows before */
 } Test;
 
 /* x [SIDE, wide] and z [SIDE, most] are room. */
@@ -481,9 +485,13 @@ static void test_row(const Test *t, int64_t r, float *x, int64_t wide, float *z,
     inner_all(z, most, rows, size, weight, k, k, t->classes);
     for (int64_t i = 0; i < size; i++) {
       float *own = z + i * most;
-      const int64_t right = t->all.answer[index[e + i]];
       if (bias)
         for (int64_t c = 0; c < t->classes; c++) own[c] += bias[c];
+      if (t->outputs) {
+        memcpy(t->outputs + (t->before[r] + e + i) * t->classes, own, (size_t)t->classes * sizeof(float));
+        continue;
+      }
+      const int64_t right = t->all.answer[index[e + i]];
       const float goal = own[right];
       int beaten = 0; /* the first of the largest is the answer */
       for (int64_t c = 0; c < t->classes; c++) beaten |= own[c] > goal || (own[c] == goal && c < right);
@@ -497,6 +505,7 @@ static void test_row(const Test *t, int64_t r, float *x, int64_t wide, float *z,
       if (!(product < 1e200)) loss += log(product), product = 1;
     }
   }
+  if (t->outputs) return;
   t->loss[r] = loss + log(product);
   t->correct[r] = correct;
 }

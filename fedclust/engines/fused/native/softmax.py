@@ -58,6 +58,7 @@ class _Test(Structure):
         ("models", c_void_p),
         *((name, c_int64) for name in ("weight", "bias")),
         *((name, c_void_p) for name in ("model", "index", "count", "loss", "correct")),
+        *((name, c_void_p) for name in ("outputs", "before")),
     )
 
 
@@ -71,20 +72,27 @@ def compiled() -> ctypes.CDLL | None:
 
 
 def trains(network: Network, pool: Pool, frozen: frozenset[str]) -> bool:
-    """Whether a model is softmax regression, all of which moves, on a CPU's examples as they are
-    stored, and code that trains it is there.
+    """Whether a model is a single dense layer, all of which moves, on a CPU's examples as they are
+    stored, and code that trains it by its loss is there.
     """
     return not frozen and _reads(network, pool) and not kernels.runs_on(pool.x.device)
 
 
 def scores(network: Network, pool: Pool, products: Products) -> bool:
-    """Whether that code tests such a model, frozen or not; it does not round factors there."""
+    """Whether that code tests such a model by the plain cross entropy, frozen or not; it does not
+    round factors there.
+    """
+    return network.is_regression and gives(network, pool, products)
+
+
+def gives(network: Network, pool: Pool, products: Products) -> bool:
+    """Whether it gives the outputs of such a model, whatever they are judged by."""
     return _reads(network, pool) and not products.rounds
 
 
 def _reads(network: Network, pool: Pool) -> bool:
     """Whether the code is there, for a model and where its examples lie."""
-    return network.is_regression and as_stored(pool) and compiled() is not None
+    return network.is_dense and as_stored(pool) and compiled() is not None
 
 
 def train_softmax(
@@ -147,24 +155,42 @@ def score_softmax(network: Network, pool: Pool, call: TestCall) -> TestResult:
     Raises:
         MemoryError: without room for a few examples.
     """
+    loss = torch.zeros(len(call.shards), dtype=torch.float64)
+    correct = torch.zeros(len(call.shards), dtype=torch.int64)
+    _test(network, pool, call, loss=loss, correct=correct)
+    return TestResult(loss_sum=loss, sums=correct.double().unsqueeze(1))
+
+
+def outputs_of(network: Network, pool: Pool, call: TestCall) -> Tensor:
+    """What the models of a call give for all real examples, row after row, [T, Y], of models whose
+    outputs it `gives`.
+
+    Raises:
+        MemoryError: without room for a few examples.
+    """
+    count = call.shards.count
+    outputs = torch.empty(int(count.sum()), network.shapes[-1][0])
+    if len(outputs):
+        _test(network, pool, call, outputs=outputs, before=count.cumsum(0) - count)
+    return outputs
+
+
+def _test(network: Network, pool: Pool, call: TestCall, **found: Tensor) -> None:
+    """Run the compiled test with places for what it is to find."""
     code, layer, shards = compiled(), network.first_dense, call.shards
     assert code is not None
-    rows = len(shards)
     weight, bias = network.fields[f"{layer}.weight"], network.fields.get(f"{layer}.bias")
-    loss = torch.zeros(rows, dtype=torch.float64)
-    correct = torch.zeros(rows, dtype=torch.int64)
     tensors = {
         "models": call.models.contiguous(),
         "model": call.label.contiguous(),
         "index": shards.index.contiguous(),
         "count": shards.count.contiguous(),
-        "loss": loss,
-        "correct": correct,
+        **found,
     }
     pointed = stored(pool)
     job = _Test(
         all=examples(pool, pointed),
-        rows=rows,
+        rows=len(shards),
         longest=shards.index.shape[1],
         classes=weight.shape[0],
         params=network.num_params,
@@ -174,4 +200,3 @@ def score_softmax(network: Network, pool: Pool, call: TestCall) -> TestResult:
     )
     if code.test(ctypes.byref(job), torch.get_num_threads()):
         raise MemoryError("no memory for the test of a client")
-    return TestResult(loss_sum=loss, sums=correct.double().unsqueeze(1))

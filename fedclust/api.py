@@ -107,18 +107,22 @@ def sweep(
 
 
 @_same_random_numbers()
-def load(folder: str | Path) -> Result:
+def load(folder: str | Path, *, outside: str | Path | None = None) -> Result:
     """What a job or a sweep has left, finished or not; nothing is run.
 
     Args:
         folder: such as "outputs/quickstart".
+        outside: a CSV of accuracies that another program measured on the same federation, as
+            `report.outside` of `fedclust report`.
 
     Raises:
-        ConfigError: when `folder` is no path.
+        ConfigError: when `folder` is no path, or the CSV does not fit.
         RunFolderError: when the folder holds no job with results, or several experiments.
         DataError: when a file cannot be read.
     """
-    return Result.of(_path("folder", folder))
+    return Result.of(
+        _path("folder", folder), None if outside is None else _path("outside", outside)
+    )
 
 
 def _launched(
@@ -173,11 +177,11 @@ class Result:
         self._contents = contents
 
     @classmethod
-    def of(cls, folder: Path) -> Result:
+    def of(cls, folder: Path, outside: Path | None = None) -> Result:
         """Read a folder; see `load`."""
         from fedclust.papers.reports import all_contents
 
-        experiments = all_contents(folder)
+        experiments = all_contents(folder, outside)
         if len(experiments) > 1:
             inside = ", ".join(str(one.folder) for one in experiments)
             raise RunFolderError(f"{folder} holds several experiments; load one of {inside}")

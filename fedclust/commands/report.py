@@ -8,20 +8,27 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedclust.helpers.errors import ConfigError, RunFolderError, UserError
+from fedclust.helpers.errors import ConfigError, RunFolderError, UserError, require
 from fedclust.launch.sweep_report import report, searches
+
+_OUTSIDE = "report.outside"
 
 
 def command(arguments: Sequence[str]) -> None:
     """Make the report of every folder named; one that fails is said, and the others are made.
+
+    `report.outside=FILE` beside one folder brings in what another program measured.
 
     Raises:
         UserError: if no folder is named, or one holds no run; nothing has been made then.
     """
     from fedclust.report.reading import job_folders
 
+    arguments, outside = _split(arguments)
     if not arguments:
         raise ConfigError("fedclust report needs a folder, such as outputs/quickstart")
+    one = f"a file for one folder, not {len(arguments)}"
+    require(outside is None or len(arguments) == 1, _OUTSIDE, outside, one)
     folders = list(map(Path, arguments))
     empty = [str(one) for one in folders if not job_folders(one) and not searches(one)]
     if empty and len(arguments) > 1:
@@ -30,7 +37,7 @@ def command(arguments: Sequence[str]) -> None:
     status = 0
     for argument in arguments:
         try:
-            report(Path(argument), console)
+            report(Path(argument), console, outside)
         except UserError as error:
             if len(arguments) == 1:
                 raise
@@ -41,6 +48,20 @@ def command(arguments: Sequence[str]) -> None:
             _say(f"no report of {argument}: {error.filename or ''}: {error.strerror or error}")
     if status:
         sys.exit(status)
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], str | None]:
+    """The folders, and the value of `report.outside` where it is given."""
+    folders, outside = list[str](), None
+    for argument in arguments:
+        key, equals, value = argument.lstrip("+").partition("=")
+        if not (equals and key.startswith("report.")) or Path(argument).is_dir():
+            folders.append(argument)
+            continue
+        require(key == _OUTSIDE, key, value, f"{_OUTSIDE} is the one key of fedclust report")
+        require(bool(value), key, value, "a CSV file")
+        outside = value
+    return folders, outside
 
 
 def _say(message: str) -> None:

@@ -130,7 +130,10 @@ def check_report(resolved: Mapping[str, Any]) -> None:
     from fedclust import papers
     from fedclust.report.spec import Spec
 
-    Spec.of(resolved, papers)
+    if outside := Spec.of(resolved, papers).outside:
+        from fedclust.report.outside import read_measured
+
+        read_measured(Path(outside))
 
 
 def check_scale(chosen: Mapping[str, Any], node: Any, own: Path | None) -> None:

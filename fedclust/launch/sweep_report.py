@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedclust.helpers.distributed import quiet
-from fedclust.helpers.errors import UserError
+from fedclust.helpers.errors import UserError, require
 from fedclust.helpers.messages import OUTPUT
 from fedclust.launch.notes import Notes
 
@@ -68,12 +68,13 @@ def searches(folder: Path) -> list[Path]:
     return search_folders(folder)
 
 
-def report(folder: Path, console: Console) -> None:
+def report(folder: Path, console: Console, outside: str | None = None) -> None:
     """Make the report of a folder, print its summary and where the page is.
 
     Args:
         folder: of jobs, or of searches alone.
         console: where to print.
+        outside: see `fedclust.report.write.all_contents`.
 
     Raises:
         UserError: if the folder holds no run or search, or one that cannot be read.
@@ -85,6 +86,7 @@ def report(folder: Path, console: Console) -> None:
     from fedclust.report.write import make_report
 
     if folder.is_dir() and not job_folders(folder) and searches(folder):
+        require(outside is None, "report.outside", outside, "a folder of jobs; here are searches")
         from fedclust.report.terminal import print_table
         from fedclust.tuning.report import make_tuning_report, read_searches, tuning_table
 
@@ -92,7 +94,7 @@ def report(folder: Path, console: Console) -> None:
         print_table(tuning_table(read_searches(folder)), console)
         console.print(f"report: {page}", highlight=False, soft_wrap=True)
         return
-    contents = all_contents(folder)
+    contents = all_contents(folder, outside)
     page = make_report(folder, contents)
     print_summary(contents, console)
     console.print(f"report: {page}", highlight=False, soft_wrap=True)

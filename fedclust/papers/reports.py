@@ -12,9 +12,9 @@ from fedclust.report.spec import Spec
 from fedclust.report.write import Contents
 
 
-def all_contents(folder: Path) -> list[Contents]:
+def all_contents(folder: Path, outside: str | Path | None = None) -> list[Contents]:
     """As `fedclust.report.write.all_contents`."""
-    return write.all_contents(folder, papers)
+    return write.all_contents(folder, papers, outside)
 
 
 def contents(folder: Path) -> Contents:

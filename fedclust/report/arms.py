@@ -44,8 +44,15 @@ class Arm:
 
     @property
     def jobs(self) -> Sequence[Run]:
-        """The single jobs it was joined from, or its only one."""
-        return self.run.parts or (self.run,)
+        """The single jobs it was joined from, or its only one; none of what was measured
+        elsewhere.
+        """
+        return self.run.parts or (() if self.outside else (self.run,))
+
+    @property
+    def outside(self) -> bool:
+        """Whether another program measured it, see `fedclust.report.outside`."""
+        return not self.run.is_job
 
     @property
     def algorithm(self) -> str:
@@ -215,10 +222,11 @@ def arms(
         )
         for run, name, title, setting, one in zip(runs, names, titles, settings, given, strict=True)
     ]
-    return _ordered(made, order)
+    return in_order(made, order)
 
 
-def _ordered(made: Sequence[Arm], order: Sequence[str]) -> list[Arm]:
+def in_order(made: Sequence[Arm], order: Sequence[str]) -> list[Arm]:
+    """Some arms in the order of `arms`."""
     rank = {_plain(name): position for position, name in enumerate(order)}
     first: dict[str, int] = {}  # setting or name → its first place in the sweep
     for arm in made:

@@ -162,6 +162,8 @@ def _notes(spec: Spec, arms: Sequence[Arm], places: Sequence[Standing]) -> list[
         "In a seed all arms meet the same data, cohorts and initial models, so differences within "
         "a seed are less noisy than differences of means."
     )
+    if any(arm.outside for arm in arms):
+        same += " Arms marked (outside) met the same data alone."
     if other_data(arms):
         same = (
             "Not all arms met the same data in a seed, so a difference may come from the data "

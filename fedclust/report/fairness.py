@@ -151,7 +151,7 @@ def _beside(arm: Arm) -> tuple[str, str]:
 def _by_seed(arm: Arm) -> dict[int, Served]:
     """The tested clients of every seed that did not fail."""
     rows = arm.run.final_clients
-    rows = rows[(rows["test_count"] > 0) & (rows["label"] >= 0)].sort_values("client")
+    rows = rows[rows["test_count"] > 0].sort_values("client")  # of those that are served
     own = headline_of(arm.run.curves)
     judged = own in rows
     rows = rows[rows[own].notna()] if judged else rows

@@ -93,6 +93,11 @@ class Run:
         return self.config.get("report") or {}
 
     @property
+    def is_job(self) -> bool:
+        """Whether a job of this program has computed it."""
+        return True
+
+    @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds that have recorded anything."""
         return tuple(sorted({seed for curve in self.curves.values() for seed in curve.seeds}))

@@ -26,7 +26,8 @@ _MOST_NAMES = 8  # of the arms that share a value
 
 
 def settings_table(arms: Sequence[Arm]) -> Table | None:
-    """Every setting: one value where all arms share it, else the value of every arm."""
+    """Every setting of jobs: one value where all share it, else the value of every arm."""
+    arms = [arm for arm in arms if not arm.outside]
     flat = [_flatten({k: v for k, v in arm.run.config.items() if is_shown(k)}) for arm in arms]
     rows = []
     for key in dict.fromkeys(key for one in flat for key in one):
@@ -64,7 +65,8 @@ def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
 
 
 def made_table(folder: Path, arms: Sequence[Arm]) -> Table | None:
-    """What made the numbers: command, version, commit, machine, date and seconds."""
+    """What made the numbers of jobs: command, version, commit, machine, date and seconds."""
+    arms = [arm for arm in arms if not arm.outside]
     lines: dict[str, str] = {"command": _command(folder, arms), **_tags(arms)}
     for what in ("fedclust", "commit", "python", "packages", "device", "engine"):
         given = [(arm, _version(run, what)) for arm in arms for run in arm.jobs]

@@ -16,7 +16,7 @@ AXES = ("round", "models", "bytes")
 AXES_ALLOWED = "round, models or bytes"
 SCORES = ("last", "max", "validation")
 LATEX = ("column", "wide")
-_TEXTS = ("title", "published", "case", "dataset", "latex")
+_TEXTS = ("title", "published", "case", "dataset", "latex", "outside")
 # what the folders of version 0.1.0 call keys, kinds of claims and axes
 _FORMER = {"iterations": "rounds", "iteration": "round", "fewer_iterations": "fewer_rounds"}
 
@@ -105,6 +105,7 @@ class Spec:
         case: title of the federation that this job belongs to, where an experiment has several.
         dataset: the data set the experiment is about; another choice is reported as standing in for
             it.
+        outside: CSV of accuracies that another program measured, see `fedclust.report.outside`.
         reference: what knows the printed tables and the kinds of claims.
     """
 
@@ -120,6 +121,7 @@ class Spec:
     latex: str = "column"
     case: str = ""
     dataset: str = ""
+    outside: str = ""
     reference: Reference | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

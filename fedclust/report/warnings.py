@@ -8,6 +8,7 @@ from pathlib import Path
 from fedclust.helpers.errors import counted
 from fedclust.report.arms import Arm
 from fedclust.report.changed_files import broken
+from fedclust.report.outside import measured_elsewhere
 from fedclust.report.reading import left_out
 from fedclust.report.reference import Reference
 from fedclust.report.same_data import other_data
@@ -49,6 +50,7 @@ def banners(folder: Path, arms: Sequence[Arm], reference: Reference) -> list[str
                 f"{one.folder.name}: {', '.join(changed)} damaged or changed since the job wrote "
                 f"{'it' if len(changed) == 1 else 'them'}; the numbers may not be the job's"
             )
+    lines += measured_elsewhere(arms)
     lines += other_data(arms)
     lines += left_out(folder, runs)
     lines += mixed_versions(arms)

@@ -10,14 +10,15 @@ from urllib.parse import quote
 
 import numpy as np
 
-from fedclust.helpers.errors import RunFolderError
+from fedclust.helpers.errors import RunFolderError, require
 from fedclust.helpers.files import atomic_write
-from fedclust.report.arms import Arm, arms, settings_of
+from fedclust.report.arms import Arm, arms, in_order, settings_of
 from fedclust.report.comparison import comparison_table, overall_table
 from fedclust.report.fairness import fairness_table
 from fedclust.report.federations import class_table, federation_table
 from fedclust.report.figures import Picture, draw
 from fedclust.report.headline import headline
+from fedclust.report.outside import KEY, outside_arms
 from fedclust.report.page import Page, Section, render, render_index
 from fedclust.report.pivot import pivot_tables
 from fedclust.report.pooling import pool_seeds
@@ -94,9 +95,24 @@ def experiments(folder: Path) -> dict[Path, list[Run]]:
     return dict(zip(homes, by_name.values(), strict=True))
 
 
-def all_contents(folder: Path, reference: Reference) -> list[Contents]:
-    """What the reports of all experiments in a folder say; raises as `contents`."""
-    return [_contents(one, runs, reference) for one, runs in experiments(folder).items()]
+def all_contents(
+    folder: Path, reference: Reference, outside: str | Path | None = None
+) -> list[Contents]:
+    """What the reports of all experiments in a folder say.
+
+    Args:
+        folder: theirs.
+        reference: what knows printed numbers.
+        outside: a CSV in place of that of `report.outside`, of a single experiment.
+
+    Raises:
+        ConfigError: where the CSV does not fit.
+        RunFolderError, DataError: as `contents`.
+    """
+    known = experiments(folder)
+    allowed = f"a file for one experiment; the folder has {len(known)}: report each by itself"
+    require(outside is None or len(known) == 1, KEY, outside, allowed)
+    return [_contents(one, runs, reference, outside) for one, runs in known.items()]
 
 
 def contents(folder: Path, reference: Reference) -> Contents:
@@ -110,10 +126,14 @@ def contents(folder: Path, reference: Reference) -> Contents:
 
 
 @_overflowing
-def _contents(folder: Path, read: Sequence[Run], reference: Reference) -> Contents:
+def _contents(
+    folder: Path, read: Sequence[Run], reference: Reference, outside: str | Path | None = None
+) -> Contents:
     runs = pool_seeds(read)
     spec = Spec.of(runs[0].config, reference).judging(runs[0].curves)
     shown = arms(runs, spec.order, reference.changed)
+    if file := outside or spec.outside:
+        shown = in_order([*shown, *outside_arms(file, folder, spec.metric, shown)], spec.order)
     tables = [
         headline(spec, shown),
         claims_table(spec, shown),

@@ -1,0 +1,268 @@
+"""Arms measured elsewhere: accuracies of another program on the federation of a job, from a CSV.
+
+A row says how many test examples of a client were right: columns `arm`, `seed`, `round` (from 0, as
+in the files of a job), `client`, `correct` and `count`. The clients and their test examples are
+those of the jobs beside it; cohorts, initial weights and batches are the other program's. Costs and
+clusters are not known, so an arm has no curve of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fedclust.config.schema import is_setting
+from fedclust.helpers.errors import ConfigError, counted, require
+from fedclust.metrics import headline_of
+from fedclust.report.arms import Arm, settings_of
+from fedclust.report.formats import listed
+from fedclust.report.runs import Curve, Run
+
+KEY = "report.outside"
+METRICS = ("accuracy", "accuracy_client_mean")  # that follow from what a file holds
+_PLACE = ["arm", "seed", "round", "client"]
+_COLUMNS = [*_PLACE, "correct", "count"]
+_MOST = 8  # names in a line
+_FIRST = 2  # line of the file that holds the first row
+_ALSO = ("name", "report", "choices", "rounds", "scale")  # of a config, besides the setting
+
+
+@dataclass(frozen=True)
+class Measured(Run):
+    """What another program measured, as if it were a job.
+
+    Attributes:
+        rows: columns seed, round, client, group, label (-1: not known), test_count, correct.
+    """
+
+    rows: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def is_job(self) -> bool:
+        """It is none."""
+        return False
+
+    @property
+    def versions(self) -> Mapping[str, Any]:
+        """Nothing is known of the program."""
+        return {}
+
+    @property
+    def federation(self) -> Mapping[str, Any]:
+        """The jobs beside it say more."""
+        return {}
+
+    @cached_property
+    def final_clients(self) -> pd.DataFrame:
+        """The rows of the last round."""
+        last: pd.DataFrame = self.rows[self.rows["round"] == self.rows["round"].max()]
+        return last
+
+    def client_rows(self, seed: int, rounds: Sequence[int]) -> pd.DataFrame:
+        """The rows of one seed at some rounds."""
+        wanted = (self.rows["seed"] == seed) & self.rows["round"].isin(rounds)
+        some: pd.DataFrame = self.rows[wanted]
+        return some
+
+    def all_clients(self) -> pd.DataFrame:
+        """All rows."""
+        return self.rows.copy()
+
+    def predictions(self) -> pd.DataFrame:
+        """None; see `Run`."""
+        return self.rows.loc[[], ["seed", "client"]]
+
+    def array(self, seed: int, name: str) -> NDArray[Any] | None:  # noqa: ARG002
+        """None."""
+        return None
+
+
+def outside_arms(given: str | Path, folder: Path, metric: str, arms: Sequence[Arm]) -> list[Arm]:
+    """The arms of a file, each named as there and marked "(outside)".
+
+    Args:
+        given: the CSV, as seen from here or from the folder.
+        folder: of the report.
+        metric: that of the report.
+        arms: of the jobs on whose federation it was measured.
+
+    Raises:
+        ConfigError: one line on what the file lacks or the federation does not have.
+    """
+    file = Path(given) if Path(given).is_file() else folder / given
+    table = read_measured(file if file.is_file() else Path(given))
+    settings = settings_of(arms)
+    one = f"a file for one federation; the folder has {counted(len(settings), 'setting')}"
+    require(len(settings) == 1, KEY, file, f"{one}: report each by itself")
+    heads = sorted({headline_of(arm.run.curves) for arm in arms})
+    own = f"accuracies alone can be brought in, and jobs here are judged by {', '.join(heads)}"
+    require(heads == ["accuracy"], KEY, file, own)
+    require(metric in METRICS, "report.metric", metric, f"{' or '.join(METRICS)} with {KEY}")
+    rows = _beside(file, table, _known(arms, table))
+    return [
+        Arm(_measured(file, str(name), own, [arm.run for arm in arms]), marked(name), settings[0])
+        for name, own in rows.groupby("arm", sort=False)
+    ]
+
+
+def marked(name: object) -> str:
+    """The name of an arm in all tables and figures."""
+    return f"{name} (outside)"
+
+
+def measured_elsewhere(arms: Sequence[Arm]) -> list[str]:
+    """A line on the arms that were measured elsewhere; nothing without any."""
+    names = [arm.name for arm in arms if arm.outside]
+    if not names:
+        return []
+    (file,) = {str(arm.run.folder) for arm in arms if arm.outside}
+    return [
+        f"measured by another program ({file}): {', '.join(names)}; on the same clients and test "
+        "examples, but with cohorts, initial weights and batches of its own; what it sends and how "
+        "it clusters is not known"
+    ]
+
+
+def read_measured(file: Path) -> pd.DataFrame:
+    """The rows of a file, columns `_COLUMNS`, and `line` where each stands.
+
+    Raises:
+        ConfigError: where it cannot be read, lacks a column, has another one, holds what is no
+            whole number, more right than there are, or the same twice.
+    """
+    require(file.is_file(), KEY, file, "there is no such file")
+    try:
+        text = pd.read_csv(file, dtype=str, keep_default_na=False, skip_blank_lines=False)
+    except (OSError, ValueError) as error:  # pandas' errors of parsing are ValueErrors
+        why = " ".join(str(error).split())
+        raise ConfigError(f"{KEY}={file} cannot be read as CSV: {why}") from error
+    missing = [name for name in _COLUMNS if name not in text]
+    allowed = f"it needs the columns {', '.join(_COLUMNS)}, and {', '.join(missing)} is missing"
+    require(not missing, KEY, file, allowed)
+    others = [str(name) for name in text if name not in _COLUMNS]
+    allowed = f"accuracies alone can be brought in; nothing reads the column {', '.join(others)}"
+    require(not others, KEY, file, allowed)
+    require(len(text) > 0, KEY, file, "it holds no row")
+    table = pd.DataFrame({"arm": text["arm"].str.strip()})
+    for name in _COLUMNS[1:]:
+        whole = text[name].str.fullmatch(r"\s*\d{1,18}\s*").fillna(value=False).astype(bool)
+        _refuse(
+            file, text, ~whole, lambda row, name=name: f"{name}={row[name]!r} is no whole number"
+        )
+        table[name] = text[name].astype(np.int64)
+    table["line"] = np.arange(len(table)) + _FIRST
+    printable = table["arm"].map(lambda name: bool(name) and name.isprintable())
+    _refuse(file, table, ~printable, lambda row: f"arm={row['arm']!r} is no name")
+    more = table["correct"] > table["count"]
+    _refuse(file, table, more, lambda row: f"correct={row['correct']} of count={row['count']}")
+    _refuse(file, table, table.duplicated(_PLACE), lambda row: f"{_place(row)} occurs twice")
+    return table
+
+
+def _refuse(file: Path, table: pd.DataFrame, wrong: pd.Series[bool], words: Any) -> None:
+    """Refuse the first row that is wrong, in the words that are made of it."""
+    if wrong.any():
+        number = int(np.flatnonzero(wrong.to_numpy())[0])
+        line = f"line {number + _FIRST}"
+        raise ConfigError(f"{KEY}={file} is not allowed: {line}: {words(table.iloc[number])}")
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {row[name]}" for name in _PLACE)
+
+
+def _known(arms: Sequence[Arm], table: pd.DataFrame) -> pd.DataFrame:
+    """What the jobs tested: seed, round, client, group and count, for the rounds of the table.
+
+    A client that a method does not serve has no test examples there; it has those of the others.
+    """
+    rounds, found = sorted(set(table["round"])), []
+    for arm in arms:
+        for seed in sorted(set(table["seed"]) & set(arm.run.seeds)):
+            found.append(arm.run.client_rows(int(seed), rounds))
+    empty = pd.DataFrame(columns=["seed", "round", "client", "group", "test_count"], dtype=np.int64)
+    rows = pd.concat(found or [empty], ignore_index=True)
+    by = rows.groupby(["seed", "round", "client"], as_index=False)
+    return by.agg({"group": "first", "test_count": "max"})
+
+
+def _beside(file: Path, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the table with their group, once all fit what the jobs tested.
+
+    Raises:
+        ConfigError: for a seed, round or client that no job has, a number of test examples that is
+            another, or clients that are missing.
+    """
+    for place, within, what in (
+        ("seed", [], "no job has this seed"),
+        ("round", ["seed"], "no job was evaluated in this round"),
+        ("client", ["seed", "round"], "no job has this client"),
+    ):
+        keys = [*within, place]
+        there = pd.MultiIndex.from_frame(known[keys])
+        strange = ~pd.Series(pd.MultiIndex.from_frame(table[keys]).isin(there))
+        if place == "seed":
+            strange = ~table["seed"].isin(set(known["seed"]))
+
+        def words(row: Mapping[str, Any], place: str = place, what: str = what) -> str:
+            same = known
+            for name in within:  # noqa: B023 - called at once
+                same = same[same[name] == row[name]]
+            there = listed([str(value) for value in sorted(set(same[place]))], _MOST)
+            return f"{place}={row[place]}, and {what}: {there or 'there is none'}"
+
+        _refuse(file, table, strange, words)
+    rows = table.merge(known, on=["seed", "round", "client"], how="left", validate="many_to_one")
+    other = rows["count"] != rows["test_count"]
+    _refuse(
+        file,
+        rows,
+        other,
+        lambda row: f"count={row['count']}, and the client has {row['test_count']} test examples",
+    )
+    tested = known[known["test_count"] > 0]
+    for (arm, seed, t), own in rows.groupby(["arm", "seed", "round"], sort=False):
+        meant = tested[(tested["seed"] == seed) & (tested["round"] == t)]["client"]
+        missing = sorted(set(meant) - set(own["client"]))
+        named = listed([str(client) for client in missing], _MOST)
+        allowed = f"every client that is tested; arm {arm}, seed {seed}, round {t} lacks {named}"
+        require(not missing, KEY, file, allowed)
+    return rows
+
+
+def _measured(file: Path, name: str, rows: pd.DataFrame, jobs: Sequence[Run]) -> Measured:
+    """The rows of one arm, from a file, as a run that comes after the jobs beside it."""
+    last = max(job.rounds for job in jobs)
+    tested = rows[rows["count"] > 0].assign(own=lambda one: one["correct"] / one["count"])
+    by = tested.groupby(["round", "seed"])
+    sums = by[["correct", "count"]].sum()
+    of_metric = {
+        "accuracy": sums["correct"] / sums["count"],
+        "accuracy_client_mean": by["own"].mean(),
+    }
+    assert tuple(of_metric) == METRICS
+    curves = {metric: _curve(values.unstack("seed")) for metric, values in of_metric.items()}
+    rounds = 1 + int(rows["round"].max())
+    state = "done" if rounds >= last else "measured elsewhere"
+    config = {k: v for k, v in jobs[0].config.items() if is_setting(k) or k in _ALSO}
+    config["choices"] = {k: v for k, v in jobs[0].choices.items() if is_setting(k)}
+    config["choices"]["algorithm"] = marked(name)
+    kept = rows.assign(label=-1)[
+        ["seed", "round", "client", "group", "label", "test_count", "correct"]
+    ]
+    status = {"state": state, "rounds": rounds if state == "done" else last}
+    place = 1 + max(job.place for job in jobs)
+    return Measured(file, config, status, curves, place=place, rows=kept)
+
+
+def _curve(values: pd.DataFrame) -> Curve:
+    """A metric [R, S] by round and seed."""
+    seeds = tuple(int(seed) for seed in values.columns)
+    return Curve(values.index.to_numpy(np.int64), seeds, values.to_numpy(np.float64))

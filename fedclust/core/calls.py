@@ -359,6 +359,10 @@ class LocalWork:
         example_weight: [C, n] factor of each example's loss, whose sum is then divided by the
             batch's examples; None for 1. The result's loss is weighted likewise.
         frozen: [P] bool, parameters that stay as they are, and what is kept of them; None for none.
+        pull: [P] float32 at least 0, factor of the proximal weight of every parameter; None for 1.
+            Two pulls, (mu / 2) |w - a|^2 on all and (nu / 2) |w - b|^2 on some, are one of the
+            weight mu + nu: there to (mu a + nu b) / (mu + nu), elsewhere to a with the factor
+            mu / (mu + nu).
         each_step: whether the loss of every step is asked for, `LocalResult.step_loss`.
     """
 
@@ -367,6 +371,7 @@ class LocalWork:
     linear: Tensor | None = None
     example_weight: Tensor | None = field(default=None, metadata=_OF_EXAMPLES)
     frozen: Tensor | None = field(default=None, metadata=_OF_CALL)
+    pull: Tensor | None = field(default=None, metadata=_OF_CALL)
     each_step: bool = field(default=False, metadata=_OF_CALL)
 
     def on(

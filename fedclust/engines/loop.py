@@ -95,6 +95,7 @@ class LoopEngine(Computing[Runnable]):
         solver, lr = call.solver_of(row)
         centre = unflatten(anchor, self.layout) if solver.proximal else {}
         linear = {} if call.linear is None else unflatten(call.linear[row], self.layout)
+        pull = {} if call.pull is None else unflatten(call.pull, self.layout)
         frozen = {} if call.frozen is None else unflatten(call.frozen, self.layout)
         moved = unflatten(params, self.layout)
         still = {} if call.frozen is None else unflatten(params.clone(), self.layout)
@@ -136,7 +137,9 @@ class LoopEngine(Computing[Runnable]):
                 if value.grad is None:  # the outputs do not depend on it
                     value.grad = torch.zeros_like(value)
                 if solver.proximal:
-                    value.grad.add_(value.detach() - centre[name], alpha=solver.proximal)
+                    gap = value.detach() - centre[name]
+                    gap = gap * pull[name] if pull else gap
+                    value.grad.add_(gap, alpha=solver.proximal)
                 if linear:
                     value.grad.add_(linear[name])
                 if name in model.l2:

@@ -105,6 +105,7 @@ class VmapEngine(Computing[Runnable]):
         if solver.proximal:
             centre = unflatten(flat.clone() if call.anchor is None else call.anchor, self.layout)
         linear = {} if call.linear is None else unflatten(call.linear, self.layout)
+        pull = {} if call.pull is None else unflatten(call.pull, self.layout)
         free = {} if call.frozen is None else unflatten(~call.frozen, self.layout)
         params, held = self._parted(flat)
         law = solver.law
@@ -144,7 +145,9 @@ class VmapEngine(Computing[Runnable]):
                 shrunk = 2 * self.model.l2.get(name, 0.0) + (0.0 if apart else decay)
                 gradient = plus(grads[name], value, shrunk)
                 if centre:
-                    gradient = plus(gradient, value - centre[name][:active], proximal)
+                    gap = value - centre[name][:active]
+                    gap = gap * pull[name] if pull else gap
+                    gradient = plus(gradient, gap, proximal)
                 if linear:
                     gradient = gradient.add(linear[name][:active])
                 grads[name] = gradient * free[name] if free else gradient

@@ -1,4 +1,6 @@
-"""Where the proximal term pulls to: the start, or an anchor of each row."""
+"""Where the proximal term pulls to: the start, or an anchor of each row; and each parameter with a
+weight of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ from fedclust.engines.fused import FusedEngine
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.vmap import VmapEngine
+from fedclust.helpers.errors import ConfigError
 from fedclust.models.sequence import Model
-from fedclust.solver import Solver
+from fedclust.solver import Adam, Solver
 
 ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
     "loop": LoopEngine,
@@ -27,8 +30,14 @@ ENGINES: dict[str, Callable[[Model, Pool], Engine]] = {
 }
 
 
-def made(kind: str) -> Engine:
-    return ENGINES[kind](shipped("mlp"), toy_pool(shape_of("mlp")))
+def made(kind: str, model: str = "mlp") -> Engine:
+    return ENGINES[kind](shipped(model), toy_pool(shape_of(model)))
+
+
+def factors(engine: Engine) -> Tensor:
+    """0, 0.5, 1, 1.5, … for one parameter after the other."""
+    sizes = torch.tensor(engine.layout.sizes)
+    return torch.arange(len(sizes)).mul(0.5).repeat_interleave(sizes)
 
 
 def trained(engine: Engine, solver: Solver, anchor: Tensor | None) -> Tensor:
@@ -114,3 +123,67 @@ def test_seeds_in_lockstep_keep_their_anchors() -> None:
     for seed, anchor in anchors.items():
         alone = own.answer(TrainCall(models, label, shards, solver, 0.05, anchor=anchor)).params
         assert torch.equal(found[seed].outcome, alone)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_step_with_a_weight_for_every_parameter_by_hand(engine: str) -> None:
+    """w1 = w0 - lr * (g(w0) + mu * f * (w0 - a)), where a may be what the row started from."""
+    own, shards = made(engine), ragged_shards()
+    solver = Solver(lr=0.05, batch_size=None, proximal=0.7)
+    models, label, pull = starts(own), labels(len(shards)), factors(made(engine))
+    start, anchor = models[label], starts(own, 7)[: len(shards)] * 0.5
+    step = own.answer(GradCall(models, label, shards)) + 0.7 * pull * (start - anchor)
+    expected = torch.where(shards.count.unsqueeze(1) > 0, start - 0.05 * step, start)
+    call = TrainCall(models, label, shards, solver, 0.05, anchor=anchor, pull=pull)
+    torch.testing.assert_close(own.answer(call).params, expected, rtol=1e-5, atol=1e-6)
+    still = replace(call, solver=replace(solver, proximal=0.0))
+    plain = own.answer(replace(still, anchor=None, pull=None)).params
+    assert torch.equal(own.answer(still).params, plain)  # a factor of nothing
+
+
+@pytest.mark.parametrize("each_step", [False, True])
+@pytest.mark.parametrize("own_anchor", [False, True])
+@pytest.mark.parametrize("solver", ["proximal", "everything", "adam"])
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_own_weights_are_the_same_on_every_path(
+    model: str, solver: str, own_anchor: bool, each_step: bool
+) -> None:
+    """In compiled code, in the span of the examples and layer by layer."""
+    adam = Adam(lr=0.05, batch_size=5, epochs=2, proximal=1.0)
+    how, shards = SOLVERS.get(solver, adam), ragged_shards()
+    loop = made("loop", model)
+    call = TrainCall(
+        starts(loop),
+        labels(len(shards)),
+        shards,
+        how,
+        0.05,
+        anchor=starts(loop, 7)[: len(shards)] * 0.5 if own_anchor else None,
+        linear=torch.full((len(shards), loop.layout.num_params), 0.01),
+        pull=factors(loop),
+        each_step=each_step,
+    )
+    wanted = loop.answer(call).params
+    assert float((wanted - loop.answer(replace(call, pull=None)).params).abs().max()) > 1e-4
+    for fast in ("vmap", "fused"):
+        found = made(fast, model).answer(call).params
+        # adam divides what is nearly 0 by what is nearly 0
+        torch.testing.assert_close(
+            found, wanted, rtol=1e-4, atol=2e-3 if solver == "adam" else 2e-5
+        )
+
+
+def test_calls_with_other_weights_are_computed_apart() -> None:
+    own, shards, solver = made("fused"), ragged_shards(), SOLVERS["proximal"]
+    call = TrainCall(starts(own), labels(len(shards)), shards, solver, 0.05, pull=factors(own))
+    other = replace(call, pull=factors(own) + 1)
+    kinds = {call.kind, other.kind, replace(call, pull=None).kind}
+    assert len(kinds) == 3
+    # the room of the one is not that of the other
+    first, second = own.answer(call).params, own.answer(other).params
+    assert not torch.allclose(first, second, atol=1e-4)
+    assert torch.equal(own.answer(call).params, first)
+    half = factors(own)
+    half[0] = 2
+    with pytest.raises(ConfigError, match=r"pull differs within the parameter 1\.weight"):
+        own.answer(replace(call, pull=half))

@@ -51,7 +51,7 @@ from fedclust.engines.fused.scoring import (
     summed,
 )
 from fedclust.engines.fused.tested_examples import TestedExamples
-from fedclust.engines.fused.training import add_gradients
+from fedclust.engines.fused.training import add_gradients, pulled
 from fedclust.engines.schedule import in_host_memory, schedule
 from fedclust.engines.sums import by_blocks, empty_totals, to_add
 from fedclust.helpers.errors import require
@@ -194,11 +194,11 @@ class FusedEngine(Computing[Runnable]):
 
         def work(some: Tensor) -> None:
             rows = some.to(device, non_blocking=True)
-            own = call.take(rows, int(count[some].max()))
+            own = pulled(call.take(rows, int(count[some].max())))
             part = known.work if known.work is None else known.work[some]
             order = schedule(own.shards, solver, replace(own.shards, count=count[some], work=part))
             order.check_batches(lone=self.model.lone)
-            chunk = chunks.of(len(rows), plan.rule, *sorted(plan.frozen))
+            chunk = chunks.of(len(rows), plan.rule, plan.pulls, *sorted(plan.frozen))
             task = Task(
                 call=own,
                 schedule=order,
@@ -450,7 +450,9 @@ class FusedEngine(Computing[Runnable]):
         """Chunks to train, of which several may keep `most` bytes of parameters."""
         device = self.pool.x.device
         return RoomCache(
-            lambda rows, rule, *frozen: Chunk.of(self.network, rows, device, rule, *frozen),
+            lambda rows, rule, pulls, *frozen: Chunk.of(
+                self.network.pulled(pulls), rows, device, rule, *frozen
+            ),
             4 * self.network.num_params,
             most,
         )

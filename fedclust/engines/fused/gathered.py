@@ -35,9 +35,10 @@ class Gathered:
     def weight(self, field: Field, rows: int, device: torch.device) -> Weight:
         """See `Rule`."""
         law, solver = self.solver.law, self.solver
+        decay = 0.0 if self.apart else solver.weight_decay
         return Weight(
             value=field.empty(rows, device),
-            decay=(0.0 if self.apart else solver.weight_decay) + solver.proximal + 2 * field.l2,
+            decay=decay + solver.proximal * field.pull + 2 * field.l2,
             anchor=field.empty(rows, device) if self.pull else None,
             slot=field.empty(rows, device) if law.keep else None,
             square=field.empty(rows, device) if law.adaptive else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
@@ -20,6 +20,7 @@ from fedclust.models.reading import UnreadableError
 from fedclust.models.sequence import ACTIVATIONS, INPUTS, KNOWN, Join, Next, Shaped, Split, Turn
 
 WEIGHTED = (nn.Linear, nn.Conv2d)
+Pulls = tuple[tuple[str, float], ...]  # factors of the proximal weight by parameter
 _ANYWHERE = (*ACTIVATIONS, *INPUTS, *PARTING, Shaped, Turn, nn.LayerNorm)
 IMAGES_ONLY = (
     nn.Conv2d,
@@ -130,19 +131,36 @@ class Network:
         Raises:
             ConfigError: if it cuts through one.
         """
-        if mask is None:
-            return frozenset()
-        known, names = mask.cpu(), set()
-        for name, field in self.fields.items():
+        values = self._by_name(mask, "frozen covers a part of", "freezes")
+        return frozenset(name for name, covered in values.items() if covered)
+
+    def factors(self, pull: Tensor | None) -> Pulls:
+        """Those of `LocalWork.pull` [P] that are not 1, by the parameter's name.
+
+        Raises:
+            ConfigError: if one differs within a parameter.
+        """
+        values = self._by_name(pull, "pull differs within", "pulls")
+        return tuple((name, factor) for name, factor in values.items() if factor != 1)
+
+    def pulled(self, pulls: Pulls) -> Network:
+        """The network, whose parameters are pulled by these factors of the proximal weight."""
+        own = {name: replace(self.fields[name], pull=factor) for name, factor in pulls}
+        return replace(self, fields={**self.fields, **own}) if own else self
+
+    def _by_name(self, values: Tensor | None, mistake: str, does: str) -> dict[str, float]:
+        """The one value of every parameter of those [P] in a call; empty for None."""
+        known, found = None if values is None else values.cpu(), dict[str, float]()
+        for name, field in self.fields.items() if known is not None else ():
+            assert known is not None
             part = known[field.offset : field.offset + field.size]
-            if part.any():
-                if not part.all():
-                    raise ConfigError(
-                        f"TrainCall.frozen covers a part of the parameter {name}, engine=fused "
-                        "freezes whole parameters only; use engine=vmap or loop"
-                    )
-                names.add(name)
-        return frozenset(names)
+            if len(part.unique()) != 1:  # type: ignore[no-untyped-call]
+                raise ConfigError(
+                    f"TrainCall.{mistake} the parameter {name}, engine=fused {does} whole "
+                    "parameters only; use engine=vmap or loop"
+                )
+            found[name] = float(part[0])
+        return found
 
     @property
     def normalises(self) -> bool:

@@ -14,7 +14,7 @@ from fedclust.core.calls import Shards, TrainCall
 from fedclust.core.pool import Pool
 from fedclust.engines.fused.gathered import Gathered
 from fedclust.engines.fused.native import perceptron, softmax
-from fedclust.engines.fused.network import Network
+from fedclust.engines.fused.network import Network, Pulls
 from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Descent, HeavyBall, TrainingRule
 from fedclust.engines.fused.span import pays
@@ -46,6 +46,7 @@ class Plan:
         call: of all C rows, with the numbers of the rule.
         rule: what a step makes of a gradient.
         frozen: names of the parameters that stay.
+        pulls: factors of the proximal weight of the parameters that have one.
         rows: [R] int64, the host's, which of the C.
         path: how they are trained.
         compiled: the code of `Path.COMPILED`.
@@ -55,6 +56,7 @@ class Plan:
     call: TrainCall
     rule: TrainingRule
     frozen: frozenset[str]
+    pulls: Pulls
     rows: Tensor
     path: Path
     compiled: Compiled | None
@@ -77,7 +79,7 @@ def plans(
         steps: [C] int64, the host's, local steps of every row.
         network, pool, products: the engine's.
     """
-    frozen = network.covered(call.frozen)
+    frozen, pulls = network.covered(call.frozen), network.factors(call.pull)
     # compiled code keeps neither the loss of every step nor leaves batches out
     plain = call.solver.plain
     asked = call.each_step or call.solver.drop_last
@@ -98,6 +100,7 @@ def plans(
                     call=part,
                     rule=_rule_of(part, products),
                     frozen=frozen,
+                    pulls=pulls,
                     rows=rows,
                     path=path,
                     compiled=compiled,

@@ -134,7 +134,7 @@ class Descent:
         """See `Rule`."""
         return Weight(
             value=field.empty(rows, device),
-            decay=self.weight_decay + self.proximal + 2 * field.l2,
+            decay=self.weight_decay + self.proximal * field.pull + 2 * field.l2,
             anchor=field.empty(rows, device) if self.pull else None,
         )
 
@@ -194,7 +194,7 @@ class HeavyBall:
         """See `Rule`."""
         return Weight(
             value=field.empty(rows, device),
-            decay=self.weight_decay + self.proximal + 2 * field.l2,
+            decay=self.weight_decay + self.proximal * field.pull + 2 * field.l2,
             anchor=field.empty(rows, device) if self.pull else None,
             slot=field.empty(rows, device),
         )

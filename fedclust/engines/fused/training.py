@@ -32,6 +32,16 @@ def anchor_of(call: TrainCall) -> Tensor | None:
     return torch.sub(centre, call.linear, alpha=1 / call.solver.proximal)
 
 
+def pulled(call: TrainCall) -> TrainCall:
+    """The call with the factors f of its pull in the anchor, as a rule takes it:
+    mu f (w - a) = mu f w - mu (f a), where `Weight.decay` has the first f.
+    """
+    if call.pull is None:
+        return call
+    centre = call.models[call.label] if call.anchor is None else call.anchor
+    return replace(call, anchor=centre * call.pull, pull=None)
+
+
 def _column(rate: Tensor) -> Tensor:
     """[R] float64 as [R, 1] float32."""
     return rate.to(torch.float32).unsqueeze(1)

@@ -58,12 +58,14 @@ class Field:
         offset: first column in [.., P].
         shape: shape of the parameter.
         l2: c of the model's penalty c * sum(w^2).
+        pull: factor of the proximal weight.
         moves: whether gradients move it; statistics are no parameters.
     """
 
     offset: int
     shape: tuple[int, ...]
     l2: float = 0.0
+    pull: float = 1.0
     moves: bool = True
 
     @property

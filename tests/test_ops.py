@@ -150,6 +150,23 @@ def test_copies_to_the_host() -> None:
         assert torch.equal(a, b)
 
 
+def test_leading_directions() -> None:
+    rows = drawn(6, 40) + 5
+    middle = rows.mean(0, keepdim=True, dtype=torch.float64)
+    _, _, v = torch.linalg.svd((rows - middle).double(), full_matrices=False)
+    found = ops.leading_directions(rows, middle, 3)
+    torch.testing.assert_close(found.double().abs(), v[:3].abs(), atol=1e-5, rtol=1e-4)
+    # about their mean six rows span five directions, in which no distance is lost
+    whole = ops.leading_directions(rows, middle, 50)
+    assert len(whole) == 5
+    torch.testing.assert_close(whole @ whole.T, torch.eye(5), atol=1e-5, rtol=0)
+    seen = rows @ whole.T
+    torch.testing.assert_close(
+        torch.cdist(seen, seen), torch.cdist(rows, rows), rtol=1e-4, atol=1e-4
+    )
+    assert len(ops.leading_directions(rows[:1].repeat(4, 1), rows[:1], 3)) == 0
+
+
 def test_coordinates_along_the_leading_directions() -> None:
     rows = drawn(6, 40).double()
     u, s, v = torch.linalg.svd(rows, full_matrices=False)

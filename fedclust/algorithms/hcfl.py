@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.parts.clustering import distance_tables
+from fedclust.algorithms.parts.shared_layers import Layers, check_layers, common_mean, shared
 from fedclust.algorithms.steps import (
     Aggregation,
     arrived,
@@ -39,11 +39,8 @@ from fedclust.algorithms.warmup import unclustered
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round, Served
 from fedclust.core.verbs import Clients, ClusterMethod, Method
-from fedclust.helpers.errors import require
-from fedclust.helpers.ops import cluster_mean, cosine
+from fedclust.helpers.ops import cosine
 from fedclust.helpers.ranges import AtLeastOne, NonNegative, Probability
-
-Layers = Literal["body", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +95,7 @@ class HCFL(Method):
         Raises:
             ConfigError: if it has no body and that is to be shared.
         """
-        deep = self.layers == "all" or clients.layout.num_layers > 1
-        require(deep, "algorithm.layers", self.layers, "all, for the model has a single layer")
+        check_layers(self.layers, clients.layout)
         model = clients.init(rnd.stream("init"), 1)
         return self.State(models=model, label=torch.zeros_like(rnd.fed.group)), Cost()
 
@@ -121,13 +117,13 @@ class HCFL(Method):
         local = clients.train(state.models, own, cohort, pulled)
         means, cost = average(clients, local, state.models, own, cohort, rnd, self.aggregation)
         weight = weights(cohort, rnd, self.aggregation)
-        common = cluster_mean(local.params, zeros(cohort), weight, empty=state.models[:1])
-        share = self.share(rnd.t - self.warmup) * self._mask(clients).to(common.device).to(
-            common.dtype
-        )
+        common = common_mean(clients, local, state.models, own, weight)
+        mask = shared(self.layers, clients.layout).to(common.device, common.dtype)
+        share = self.share(rnd.t - self.warmup) * mask
         # a cluster without participants keeps its model
         moved = own.bincount(minlength=len(means)).unsqueeze(1) > 0
-        models = (means + share * (common - means)).where(moved, means)
+        mixed = (means + share * (common - means)).where(moved, means)
+        models = clients.server.passed_on(means, mixed)
         return self.State(models=models, label=label), before.plus(cost)
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
@@ -139,17 +135,12 @@ class HCFL(Method):
         """l_r, `since` rounds after the clustering."""
         return float(self.sharing / (1 + self.decay * since) ** self.power)
 
-    def _mask(self, clients: Clients) -> Tensor:
-        """What is compared and shared, [P] bool."""
-        names = clients.layout.last_layers() if self.layers == "body" else ()
-        return ~clients.layout.mask(names)
-
     def _cluster(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Everybody's update of the common model, and the clusters, each with that model."""
         ids = clients_with_data(rnd)
         local = clients.train(state.models, zeros(ids), ids, self.solver, purpose="cover")
         trained = clients.layout.of_trained
-        compared = trained(self._mask(clients)).to(ids.device)
+        compared = trained(shared(self.layers, clients.layout)).to(ids.device)
         update = trained(local.params - state.models)[:, compared]
         distance = 1 - cosine(update, update)
         # a matrix product need not be symmetric to the last bit

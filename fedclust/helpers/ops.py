@@ -233,6 +233,27 @@ def leading_coordinates(products: Tensor, count: int) -> Tensor:
     return leading
 
 
+def leading_directions(values: Tensor, origin: Tensor, count: int) -> Tensor:
+    """The leading right singular vectors of the rows seen from `origin`, [D, P] orthonormal, up to
+    their signs; D is `count`, or how many there are with a singular value above rounding.
+
+    They come from the products of the rows, A A' = U S^2 U' and V' = S^-1 U' A.
+
+    Args:
+        values: [C, P].
+        origin: [1, P]; a mean in float64, or its rounding is one more direction.
+        count: at least 1.
+    """
+    square, vector = torch.linalg.eigh(gram(values, origin))  # ascending
+    least = len(values) * torch.finfo(square.dtype).eps * square[-1:].clamp(min=0)
+    kept = torch.nonzero(square > least).squeeze(1)[-count:].flip(0)
+    by_row = vector[:, kept] / square[kept].sqrt()  # [C, D]
+    found = values.new_empty(len(kept), values.shape[1])
+    for columns in _blocks(values.shape[1], len(values), values):
+        found[:, columns] = by_row.T @ (values[:, columns].double() - origin[:, columns])
+    return found
+
+
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Cosine of the angle between rows, [C, K] float32 in [-1, 1]; 0 where a norm is below 1e-12.
 

@@ -34,7 +34,9 @@ ROUNDS = 7  # two beyond the warm-up of the one-shot methods
 SETTINGS = {
     "pfedme": ["algorithm.solver.lr=0.05", "algorithm.local_rounds=4"],
     "ocfl": ["algorithm.method.min_cluster_size=2"],
-    "hcfl": ["algorithm.layers=all"],  # for there is a single one
+    # for there is a single layer
+    "hcfl": ["algorithm.layers=all"],
+    "lcfed": ["algorithm.layers=all", "algorithm.mu=0.2", "algorithm.lam=0.1"],
 }
 
 

@@ -20,10 +20,17 @@ from planted import (
     rounds_of,
     simulate,
 )
+from toy_engine import ToyEngine
 
+from fedclust.algorithms.parts.shared_layers import common_mean
+from fedclust.algorithms.wrappers.with_server import WithServer
+from fedclust.core.calls import LocalResult
+from fedclust.core.server import Server
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.mlp import mlp
+from fedclust.updates.aggregations import Median
+from fedclust.updates.servers import SGD
 
 EARLY = ("algorithm.warmup=1",)
 HIDDEN = 4
@@ -124,3 +131,29 @@ def test_a_model_without_a_body_is_refused() -> None:
         method.init(engine_for(fed).at(rnd), rnd)
     assert method.remark(5).startswith("nobody is clustered")
     assert method.remark(6) == ""
+
+
+def test_a_robust_mean_of_all_is_that_of_updates() -> None:
+    """One of nine sends nonsense: the median of the updates, from the mean of the models."""
+    start = torch.tensor([[0.0, 0.0], [10.0, 20.0]])
+    label = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1])
+    moves = torch.tensor([[1.0, 2.0]]).repeat(9, 1)
+    moves[0] = 1e6
+    one = torch.ones(9)
+    local = LocalResult(
+        params=start[label] + moves, slots=None, loss=one, first_loss=one, steps=one.long()
+    )
+    clients: Any = ToyEngine(pull=moves, start=start)
+    plain = common_mean(clients, local, start, label, None)
+    assert torch.equal(plain, local.params.mean(0, keepdim=True))
+    clients.server = Server(aggregation=Median())
+    found = common_mean(clients, local, start, label, None)
+    torch.testing.assert_close(found, torch.tensor([[10 / 3 + 1, 20 / 3 + 2]]))
+
+
+def test_the_server_remembers_models_that_share() -> None:
+    fed = federation()
+    base = configured("hcfl", *EARLY)
+    method: Any = WithServer(base=base, server=SGD(rate=1.0, momentum=0.5))
+    states, _ = simulate(method, fed, rounds_of(fed, 3))
+    assert len(states[-1].server_memory) == len(states[-1].models) == 3

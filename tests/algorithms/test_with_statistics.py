@@ -82,7 +82,9 @@ def test_every_method_runs(name: str) -> None:
     assert (used[:, front.layout["module.1.running_var"]] != 1).any()
 
 
-@pytest.mark.parametrize("name", ["sattler_cfl", "stocfl", "fesem", "flexcfl", "ocfl", "hcfl"])
+@pytest.mark.parametrize(
+    "name", ["sattler_cfl", "stocfl", "fesem", "flexcfl", "ocfl", "hcfl", "lcfed"]
+)
 def test_statistics_do_not_choose_clusters(name: str) -> None:
     plain, near = ran(name, Front(engine(), discrepancy=True))
     noisy, far = ran(name, NoisyFront(engine(), discrepancy=True))

@@ -183,6 +183,7 @@ def test_calls_with_other_weights_are_computed_apart() -> None:
     first, second = own.answer(call).params, own.answer(other).params
     assert not torch.allclose(first, second, atol=1e-4)
     assert torch.equal(own.answer(call).params, first)
+    torch.testing.assert_close(second, made("loop").answer(other).params, rtol=1e-4, atol=2e-5)
     half = factors(own)
     half[0] = 2
     with pytest.raises(ConfigError, match=r"pull differs within the parameter 1\.weight"):

@@ -250,7 +250,8 @@ def leading_directions(values: Tensor, origin: Tensor, count: int) -> Tensor:
     by_row = vector[:, kept] / square[kept].sqrt()  # [C, D]
     found = values.new_empty(len(kept), values.shape[1])
     for columns in _blocks(values.shape[1], len(values), values):
-        found[:, columns] = by_row.T @ (values[:, columns].double() - origin[:, columns])
+        rows = values[:, columns].double()
+        found[:, columns] = by_row.T @ (rows - origin[:, columns])
     return found
 
 

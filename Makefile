@@ -12,6 +12,9 @@ FLOWER := .venv-flower
 FOR := 3.12
 CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
 
+# what is compiled once is read by the hundreds of processes that tests start
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock method-lists docs docs-serve benchmark benchmark-pfl benchmark-flower check-gpu carried reproduce results leaderboard clean
 

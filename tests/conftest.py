@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +23,18 @@ def pytest_configure() -> None:
     """Ctrl-C is tested also where it is ignored, as in what a script starts in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays, so nobody looks for garbage in it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(4000, 20, 10)
+
+
+def pytest_unconfigure() -> None:
+    """Modules built by nanobind print what is not freed as Python ends."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +81,33 @@ def _temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setattr(tempfile, "tempdir", str(folder))
         yield
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def no_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have no figures, which take twenty times as long as all the rest; tests with the mark
+    `figures` have theirs.
+    """
+    if request.node.get_closest_marker("figures") is None:
+        monkeypatch.setattr("fedclust.report.write.draw", lambda *_: [])
+        monkeypatch.setattr("fedclust.tuning.report.save", _sketch)
+
+
+@pytest.fixture
+def sketched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, and their files are empty."""
+    for module in ("fedclust.report.figures", "fedclust.tuning.report"):
+        monkeypatch.setattr(f"{module}.save", _sketch)
+
+
+def _sketch(folder: Path, name: str, caption: str, figure: Any) -> Any:
+    """In place of `save`: no places are found and nothing is drawn."""
+    from fedclust.report.figures import Picture
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in ("png", "pdf"):
+        (folder / f"{name}.{kind}").touch()
+    return Picture(name, caption, b"")
 
 
 @pytest.fixture(autouse=True)

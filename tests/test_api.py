@@ -45,7 +45,7 @@ TINY: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_figures: None) -> None:
     monkeypatch.chdir(tmp_path)
 
 

@@ -15,9 +15,9 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_part_of_the_campaign(tmp_path: Path, root: Path) -> None:
-    """Five minutes of its quick cases, in a process of its own, since cases fork."""
+    """Two of its quick cases of every kind, in a process of its own, since cases fork."""
     program = [sys.executable, str(root / "scripts" / "trust" / "campaign_faults.py"), "--quick"]
-    given = ["--workers", "2", "--seconds", "300", "--folder", str(tmp_path)]
+    given = ["--of-each", "2", "--workers", "2", "--seconds", "300", "--folder", str(tmp_path)]
     done = subprocess.run(
         [*program, *given],
         capture_output=True,
@@ -32,7 +32,9 @@ def test_a_part_of_the_campaign(tmp_path: Path, root: Path) -> None:
         for line in file.read_text().split("\n")
         if line
     ]
-    assert len(rows) >= 10
+    kinds = Counter(row["part"] for row in rows)
+    assert kinds.keys() >= {"kill before an operation", "kill at random", "mistake", "data"}
+    assert max(kinds.values()) == 2
     assert Counter(row["end"] for row in rows).keys() <= {"survived", "refused"}
 
 
@@ -40,7 +42,8 @@ def test_every_way_to_damage_a_file_changes_it(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(root / "scripts" / "trust"))
-    from campaign_faults import share, table
+    from campaign_faults import share, spread, table
+    from faults.case import Case
     from faults.damages import damage
 
     for name, content in (("a.pt", b"0123456789"), ("b.pt", b"abcdefghij")):
@@ -67,3 +70,7 @@ def test_every_way_to_damage_a_file_changes_it(
         "| all | 4 | 2 | 0 | 1 | 1 |",
     ]
     assert [list(share(iter(range(5)), i, 2)) for i in (0, 1)] == [[0, 2, 4], [1, 3]]  # type: ignore[type-var]
+    cases = [Case(kind, str(i), lambda _: ("", "")) for kind in "xy" for i in range(5)]
+    few = [case.part + case.name for case in spread(iter(cases), 2)]
+    assert few == ["x0", "x3", "y0", "y3"]
+    assert len(list(spread(iter(cases), 9))) == 10

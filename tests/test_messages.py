@@ -13,7 +13,10 @@ from fedclust.__main__ import main
 from fedclust.helpers.messages import messages_may_be_lost
 
 FULL = Path("/dev/full")
-pytestmark = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+pytestmark = [
+    pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full"),
+    pytest.mark.usefixtures("no_figures"),
+]
 
 
 def on_a_full_disk(patch: pytest.MonkeyPatch, name: str = "stderr") -> io.TextIOWrapper:

@@ -1,6 +1,7 @@
 """Faults on purpose: what a job does when it is killed, its files are damaged or its machine fails.
 
-python scripts/trust/campaign_faults.py [--quick] [--only PART …] [--seconds N] [--workers N]
+python scripts/trust/campaign_faults.py [--quick] [--of-each N] [--only PART …] [--seconds N]
+                                        [--workers N]
 
 Every case runs jobs in forked processes, which share one import and one set of data; only what a
 launcher starts imports everything anew. A case ends in one of these ways:
@@ -93,6 +94,15 @@ def try_all(cases: Iterator[Case], kept: Path, known: set[tuple[str, str]], unti
     return True
 
 
+def spread(cases: Iterator[Case], most: int) -> Iterator[Case]:
+    """At most so many cases of each kind of fault, spread over those there are."""
+    kinds: dict[str, list[Case]] = {}
+    for case in cases:
+        kinds.setdefault(case.part, []).append(case)
+    for kind in kinds.values():
+        yield from kind[:: -(-len(kind) // most)]
+
+
 def share(cases: Iterator[Case], worker: int, workers: int) -> Iterator[Case]:
     """The cases of one of several workers."""
     return (case for i, case in enumerate(cases) if i % workers == worker)
@@ -119,7 +129,9 @@ def work(given: argparse.Namespace, worker: int, until: float) -> int:
     """Try one worker's share of all parts; 1 if the time was too short, else 0."""
     known = {(row["part"], row["name"]) for row in tried_in(given.folder, given.only)}
     for part in given.only:
-        cases = share(PARTS[part](given.quick), worker, given.workers)
+        chosen = PARTS[part](given.quick)
+        chosen = spread(chosen, given.of_each) if given.of_each else chosen
+        cases = share(chosen, worker, given.workers)
         kept = given.folder / f"{part}-{worker}.jsonl"
         if not try_all(cases, kept, known, until):
             return 1
@@ -136,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a part of all cases, ten minutes")
+    parser.add_argument("--of-each", type=int, help="cases of every kind of fault, at most")
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--workers", type=int, default=1, help="cases tried at the same time")

@@ -28,7 +28,10 @@ class Finished:
 
 @pytest.fixture
 def fedclust(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    no_figures: None,
 ) -> Callable[..., Finished]:
     """Call the command line with arguments, in an empty current folder."""
     monkeypatch.chdir(tmp_path)

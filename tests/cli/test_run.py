@@ -57,6 +57,7 @@ def test_a_run_leaves_its_files(fedclust: Callable[..., Any], tmp_path: Path) ->
     )
 
 
+@pytest.mark.figures
 def test_a_sweep_ends_with_its_report(fedclust: Callable[..., Any], tmp_path: Path) -> None:
     done = fedclust("run", "-m", *TINY, "algorithm=fedavg,local", "name=mine")
     assert done.status == 0, done.err

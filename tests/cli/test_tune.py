@@ -100,6 +100,7 @@ class Killed(TrialProgress):
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 def test_after_a_kill_and_with_other_test_labels_the_trials_are_the_same(
     fedclust: Callable[..., Any], found: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

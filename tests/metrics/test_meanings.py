@@ -67,6 +67,7 @@ def test_a_job_begun_anew_tells_nothing_of_the_one_before(tmp_path: Path) -> Non
     assert not (tmp_path / "job" / "metrics.json").exists()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_report_knows_the_metric_without_the_code(tmp_path: Path) -> None:
     document("joy", "smiles per client", better="lower")
     recorded(tmp_path / "demo" / "job", "joy")

@@ -174,6 +174,7 @@ def test_a_run_that_continues_ends_with_the_same_bytes(tmp_path: Path) -> None:
     assert any("seed=1.parquet is damaged" in line for line in folder.remarks)
 
 
+@pytest.mark.usefixtures("sketched")
 @pytest.mark.parametrize("task", ["multilabel", "regression"])
 def test_scores_of_other_tasks(tmp_path: Path, task: str) -> None:
     draw = np.random.default_rng(0)

@@ -185,6 +185,11 @@ REPORT = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _no_figures(no_figures: None) -> None:
+    """Those that are looked at are made by `draw` itself, or in tests with the mark `figures`."""
+
+
 @pytest.fixture
 def job() -> Callable[..., Path]:
     """`write_job`, which tests of other folders cannot import."""

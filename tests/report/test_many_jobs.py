@@ -23,6 +23,7 @@ def test_a_figure_of_many_arms_has_a_line_of_all_others_per_panel(tmp_path: Path
     assert len(behind.get_xdata()) == len(arms) * 7  # six rounds and a gap
 
 
+@pytest.mark.usefixtures("sketched")
 def test_panels_are_capped_and_the_caption_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def embedded_fonts(pdf: bytes) -> list[set[str]]:
     ]
 
 
+@pytest.mark.figures
 def test_the_whole_report_of_a_sweep(sweep: Path) -> None:
     page = make_report(sweep)
     folder = sweep / "report"
@@ -90,6 +91,7 @@ def test_the_whole_report_of_a_sweep(sweep: Path) -> None:
     assert text.count("<figure") == len(figures) / 2
 
 
+@pytest.mark.figures
 def test_reporting_twice_gives_the_same_bytes(tmp_path: Path, job: Job) -> None:
     job(tmp_path, "fedavg", seeds=(0, 1), rounds=2)
     files = []

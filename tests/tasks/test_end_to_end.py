@@ -45,6 +45,7 @@ def done(file: str, *overrides: str, **keys: Any) -> fedclust.Result:
     )
 
 
+@pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize(
     ("task", "file", "own", "better"),
     [("regression", "numbers", "mae", "lower"), ("multilabel", "flags", "macro_f1", "higher")],

@@ -30,6 +30,9 @@ class IFCARandom(IFCA):
     first_round: Literal["random"] = "random"
     averaging: Literal["model"] = "model"
 
+    # one client more gives others another random group, which noise for one does not hide
+    unnoised = "a place among groups of one size, by who else takes part,"
+
     def round(self, state: IFCA.State, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """Random groups at first, then a round of IFCA."""
         if rnd.t:

@@ -125,6 +125,7 @@ def train_and_average(
         The new models [K, P], the means with what is known of every participant, and what the round
         cost.
     """
+    label = clients.server.assigned(label, len(models), ids, rnd)
     weight = weights(ids, rnd, aggregation, label)
     work = LocalWork(slots=slots)
     if not clients.server.needs_updates:

@@ -22,6 +22,7 @@ from fedclust.config.fits import (
     check_statistics,
     check_suits,
 )
+from fedclust.config.idle import idle
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
 from fedclust.config.schema import (
@@ -101,7 +102,9 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     check_objective(config, federations, task)
     if privacy is not None:
         num_clients = min(fed.num_clients for fed in federations.values())
-        privacy.check(config["participation"], num_clients, engine.layout.num_buffers)
+        k = config["algorithm"].get("num_clusters", 1)
+        num_models = 1 if idle(config, "algorithm.num_clusters", objects) else k
+        privacy.check(config["participation"], num_clients, engine.layout.num_buffers, num_models)
     check_statistics(config["norm"], algorithm, engine.layout)
     device = next(iter(federations.values())).pool.x.device
     return Job(

@@ -17,6 +17,7 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
+from fedclust.core.types import Round
 from fedclust.models.params import Layout
 
 
@@ -51,6 +52,14 @@ class Aggregation(Protocol):
 
 class Privacy(Protocol):
     """Means that say little of any single client."""
+
+    def assigned(
+        self, label: Tensor, num_models: int, ids: Tensor, rnd: Round, expected: float
+    ) -> Tensor:
+        """The models [C] int64 in [0, K) that the participants `ids` [C] train in this round, where
+        a method has given them `label` [C]; `expected` participants are drawn on average.
+        """
+        ...
 
     def noised(
         self, updates: Tensor, label: Tensor, num_models: int, expected: float, draw: Generator
@@ -96,6 +105,14 @@ class Server:
     def needs_updates(self) -> bool:
         """Whether the mean of the participants' models does not do."""
         return self.aggregation is not None or self.privacy is not None
+
+    def assigned(self, label: Tensor, num_models: int, ids: Tensor, rnd: Round) -> Tensor:
+        """What the participants `ids` [C] train in this round, [C] int64 in [0, K), where a method
+        has given them `label` [C].
+        """
+        if self.privacy is None:
+            return label
+        return self.privacy.assigned(label, num_models, ids, rnd, self.num_drawn)
 
     def replaced(
         self, models: Tensor, params: Tensor, means: Tensor, label: Tensor, weight: Tensor | None

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, permutations, product
+from math import lcm, prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +14,10 @@ import pytest
 import torch
 from digits_jobs import config_of
 from planted import ALGORITHMS, CLIENTS, configured, federation, rounds_of
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_flow
+from torch import Tensor
+from toy_engine import ToyEngine, toy_federation, toy_round
 
 from fedclust.config.build import build
 from fedclust.core.server import Server
@@ -18,12 +26,12 @@ from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.folder import config_hash
 from fedclust.runtime.simulation import Simulation
-from fedclust.updates.privacy import ClientDP, NoPrivacy, as_drawn, gaussian_epsilon
+from fedclust.updates.privacy import ClientDP, NoPrivacy, as_drawn, gaussian_epsilon, rebalanced
 from fedclust.updates.servers import SGD
 
 PRIVATE = {
     *("apfl", "ditto", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedper"),
-    *("fedprox", "fedrep", "fedyogi", "finetune", "ifca", "ifca_flex", "ifca_random", "oracle"),
+    *("fedprox", "fedrep", "fedyogi", "finetune", "ifca", "ifca_flex", "oracle"),
     "pfedme",
 }
 ALWAYS = "participation=1", "common.aggregation=uniform", "privacy=client"
@@ -173,3 +181,133 @@ def test_a_private_job_records_epsilon_and_continues() -> None:
     plain = config_of("ifca", "seeds=1", "rounds=3")
     older = {key: value for key, value in plain.items() if key != "privacy"}
     assert config_hash(plain) == config_hash(older) != config_hash(config)
+
+
+def settings_of(sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Labels of clusters of these sizes in a mixed order, and the participants' ids."""
+    whole = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    mixed = whole[torch.randperm(len(whole), generator=torch.Generator().manual_seed(1))]
+    return mixed, torch.arange(len(whole)) * 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "least", "after"),
+    [
+        ((6, 3, 1, 0), 2, None),
+        ((9, 0, 0), 3, [3, 3, 3]),  # all are needed
+        ((4, 3, 2), 2, [4, 3, 2]),
+        ((5, 1, 1), 0, [5, 1, 1]),
+        ((3, 1, 0), 2, [2, 2, 0]),  # there are too few for all
+    ],
+)
+def test_small_clusters_are_filled_from_large_ones(
+    sizes: Sequence[int], least: int, after: list[int] | None
+) -> None:
+    (label, ids), rounds = settings_of(sizes), rounds_of(federation(), 30)
+    found = [rebalanced(label, len(sizes), least, ids, rnd) for rnd in rounds]
+    small = torch.tensor(sizes) < least
+    for one in found:
+        size = one.bincount(minlength=len(sizes))
+        assert size.tolist() == after if after else int(size.min()) == least
+        assert not small[label[one != label]].any()  # nobody leaves a small cluster
+        assert small[one[one != label]].all()  # or comes to a large one
+    # by the seed, the round and the client alone
+    again = rebalanced(label.flip(0), len(sizes), least, ids.flip(0), rounds[0])
+    assert torch.equal(again.flip(0), found[0])
+    assert len({tuple(one.tolist()) for one in found}) > 1 or after == list(sizes)
+
+
+def test_who_is_moved_is_random() -> None:
+    """One of ten is missing; five of two clusters may leave, each with the same chance."""
+    label, ids = torch.tensor([0] * 6 + [1] * 3 + [2]), torch.arange(10)
+    rnd, count = rounds_of(federation(), 1)[0], torch.zeros(10)
+    for t in range(600):
+        count += rebalanced(label, 3, 2, ids, replace(rnd, t=t)) != label
+    assert float(count.sum()) == 600
+    assert float(count[:6].sum()) == pytest.approx(600 * 4 / 5, rel=0.06)
+    assert count[:6].tolist() == pytest.approx([80] * 6, rel=0.35)
+    assert count[6:9].tolist() == pytest.approx([40] * 3, rel=0.45)
+
+
+def outcomes(sizes: Sequence[int], least: int) -> dict[tuple[int, ...], Fraction]:
+    """Every way in which random ones fill small clusters, with its probability."""
+    label = [k for k, size in enumerate(sizes) for _ in range(size)]
+    wanted = [k for k, size in enumerate(sizes) for _ in range(max(0, least - size))]
+    members = [[i for i, k in enumerate(label) if k == own] for own in range(len(sizes))]
+    pools = [list(combinations(mine, max(0, len(mine) - least))) for mine in members]
+    found: dict[tuple[int, ...], Fraction] = {}
+    for parts in product(*pools):
+        pool = [i for part in parts for i in part]
+        ways = list(permutations(pool, min(len(pool), len(wanted))))
+        for way in ways:
+            after = list(label)
+            for client, k in zip(way, wanted, strict=False):
+                after[client] = k
+            share = Fraction(1, len(ways) * prod(len(one) for one in pools))
+            found[tuple(after)] = found.get(tuple(after), Fraction(0)) + share
+    return found
+
+
+def apart(one: Sequence[int], other: Sequence[int], num_models: int) -> int:
+    """The square of how far sums may lie apart, in units of the clip; in `one` there is one more
+    client, the last of its cluster, whom `other` counts as -1.
+    """
+    come_and_gone = [0] * num_models
+    for a, b in zip(one, other, strict=True):
+        if a != b:
+            come_and_gone[a] += 1
+            if b >= 0:
+                come_and_gone[b] += 1
+    return sum(count**2 for count in come_and_gone)
+
+
+@pytest.mark.parametrize("sizes", [(5, 1, 0), (4, 3, 1), (3, 3, 1), (2, 2, 0), (3, 1, 1)])
+@pytest.mark.parametrize("joins", [0, 1, 2])
+def test_one_client_more_moves_the_sums_by_at_most_three_clips(
+    sizes: tuple[int, ...], joins: int
+) -> None:
+    """The two distributions go over into each other by changes of at most 3 clips: a flow."""
+    larger = tuple(size + (k == joins) for k, size in enumerate(sizes))
+    new = sum(larger[: joins + 1]) - 1  # the place of the new client
+    with_it, without = outcomes(larger, 2), outcomes(sizes, 2)
+    whole = lcm(*(p.denominator for p in (*with_it.values(), *without.values())))
+    first, second = len(with_it), len(without)
+    capacity = np.zeros((first + second + 2, first + second + 2), np.int32)
+    for i, (one, p) in enumerate(with_it.items()):
+        capacity[first + second, i] = int(p * whole)
+        for j, other in enumerate(without):
+            if apart(one, (*other[:new], -1, *other[new:]), len(sizes)) <= 9:
+                capacity[i, first + j] = whole
+    for j, p in enumerate(without.values()):
+        capacity[first + j, -1] = int(p * whole)
+    flow = maximum_flow(csr_matrix(capacity), first + second, first + second + 1).flow_value
+    assert flow == whole
+
+
+def test_the_moved_train_another_model_and_keep_their_choice() -> None:
+    """Clients add 1 to a model: nobody chooses the second one, which two of the five train."""
+    start = torch.tensor([[0.0], [100.0]])
+    toys: Any = ToyEngine(pull=torch.ones(5, 1), start=start, target=torch.zeros(5, 1))
+    fed = toy_federation([[0]] * 5)
+    draw: Any = Silent()
+    options = {"noise": 1e-9, "clip": 10.0, "min_members": 2}
+    toys.server = Server(privacy=ClientDP(**options), num_drawn=5.0, draw=draw)
+    method: Any = configured("ifca", "num_clusters=2", "common.aggregation=uniform")
+    state = method.State(models=start, label=torch.full((5,), -1))
+    after, _ = method.round(state, toys, toy_round(fed, range(5)))
+    assert after.label.tolist() == [0] * 5
+    # sums over 5 / 2 expected participants
+    torch.testing.assert_close(after.models, start + torch.tensor([[3.0], [2.0]]) / 2.5)
+
+
+def test_least_members_cost_privacy_and_must_be_there() -> None:
+    plain, filled = ClientDP(noise=15.0), ClientDP(noise=15.0, min_members=1)
+    exact = gaussian_epsilon(5.0, 10, 1e-5)
+    assert filled.epsilon(1.0, 10) == exact > plain.epsilon(1.0, 10)
+    name = r"privacy\.min_members=3 is not allowed: at most 2, for 3 clusters share 8 participants"
+    with pytest.raises(ConfigError, match=name):
+        build(config_of("ifca", *ALWAYS, "num_clusters=3", "privacy.min_members=3"))
+    rnd, too_many = rounds_of(federation(), 1)[0], ClientDP(min_members=3)
+    with pytest.raises(ConfigError, match=name):
+        too_many.assigned(LABEL, 3, LABEL, rnd, 8.0)
+    build(config_of("fedavg", *ALWAYS, "privacy.min_members=8"))

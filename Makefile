@@ -8,6 +8,7 @@ RAY := .venv-ray
 DOCS := .venv-docs
 PFL := .venv-pfl
 FLOWER := .venv-flower
+JAX := .venv-jax
 # for check-gpu on another machine: its Python, and the packages it lacks
 FOR := 3.12
 CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
@@ -16,7 +17,7 @@ CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock method-lists docs docs-serve benchmark benchmark-pfl benchmark-flower check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock method-lists docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -107,7 +108,7 @@ benchmark: setup  ## client steps per second against the plain loop, with the ma
 	$(BIN)/python -m benchmarks
 
 # other simulators: pinned by version only, as nothing but benchmarks runs in their environments
-$(PFL)/.ready $(FLOWER)/.ready: .venv-%/.ready: benchmarks/against/%.txt | setup
+$(PFL)/.ready $(FLOWER)/.ready $(JAX)/.ready: .venv-%/.ready: benchmarks/against/%.txt | setup
 	$(PYTHON) -m venv $(@D)
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(@D)/bin/python -r $<
 	@touch $@
@@ -117,6 +118,9 @@ benchmark-pfl: $(PFL)/.ready  ## whole rounds against pfl-research, in an enviro
 
 benchmark-flower: $(FLOWER)/.ready  ## whole rounds against Flower on Ray, in an environment of its own
 	$(BIN)/python -m benchmarks --against flower
+
+benchmark-peers: $(PFL)/.ready $(JAX)/.ready  ## one table with pfl-research, the plain loops of PFLlib and FL-bench, and JAX
+	$(BIN)/python -m benchmarks.peers
 
 check-gpu:  ## ten minutes on a GPU: is every fast path right, and faster? needs PyTorch, no set-up
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.check_gpu
@@ -137,4 +141,4 @@ leaderboard: setup  ## docs/benchmark.md from the jobs kept beside it, or from t
 	$(BIN)/python -m scripts.papers.benchmark $(RUNS)
 
 clean:  ## delete the environments and caches, keep outputs
-	rm -rf $(VENV) $(EXTRA) $(RAY) $(DOCS) $(PFL) $(FLOWER) site .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(EXTRA) $(RAY) $(DOCS) $(PFL) $(FLOWER) $(JAX) site .mypy_cache .pytest_cache .ruff_cache build dist

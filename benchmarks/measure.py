@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.against.turns import peak_mib
 from benchmarks.machine import SIDE, TRIAD_BYTES, product, torch_product, triad
 from benchmarks.workloads import Case, Workload
 
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_CLEAR = Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,10 +101,7 @@ def _peak_mib(device: torch.device) -> float:
     """Highest memory since `_reset_peak`, MiB; NaN where the system does not tell."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    if not _STATUS.exists():
-        return float("nan")
-    line = next(part for part in _STATUS.read_text().splitlines() if part.startswith("VmHWM"))
-    return int(line.split()[1]) / 2**10
+    return peak_mib()
 
 
 class Times(NamedTuple):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.against.steps import fit
 from fedclust.core.types import Pool
 
 
@@ -35,11 +36,8 @@ def train(
         sgd = torch.optim.SGD(local.parameters(), lr=lr)
         for _ in range(epochs):
             order = rows if batch is None else rows[torch.randperm(len(rows), device=rows.device)]
-            for index in order.split(batch or len(rows)):
-                sgd.zero_grad()
-                loss = functional.cross_entropy(local(_inputs(pool, index)), pool.y[index])
-                loss.backward()  # type: ignore[no-untyped-call]
-                sgd.step()
+            met = order.split(batch or len(rows))
+            fit(local, sgd, ((_inputs(pool, index), pool.y[index]) for index in met))
         trained.append(local)
     return trained
 

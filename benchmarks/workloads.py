@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import plain
-from benchmarks.against.task import Task, layers_of
+from benchmarks.against.networks import layers_of
+from benchmarks.against.task import Task
 from benchmarks.machine import cache_bytes
 from fedclust.core.calls import LossCall, Shards, SumCall, TrainCall
 from fedclust.core.types import Pool

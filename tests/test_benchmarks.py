@@ -15,14 +15,14 @@ from pasted import NETWORKS
 from torch import nn
 
 from benchmarks.__main__ import duration
-from benchmarks.against.task import Measured, Task, build, layers_of, random_clients, rounds_within
+from benchmarks.against.networks import build, layers_of, random_clients
+from benchmarks.against.task import Measured, Task, rounds_within
 from benchmarks.compare import OTHERS, _output, command, title_of
 from benchmarks.convolutions import WAYS
 from benchmarks.convolutions import measure as measure_convolutions
 from benchmarks.growth import AXES, Cost, Point, exponent, federation, measure, parameters, table
 from benchmarks.machine import cache_bytes, largest
 from benchmarks.own_models import measure as measure_own
-from benchmarks.resnets import measure as measure_resnets
 from benchmarks.workloads import WORKLOADS, Rounds, step_bytes, synthetic_pool
 from fedclust.engines.fused import layers
 from fedclust.models.mlp import mlp
@@ -209,12 +209,6 @@ def test_all_ways_to_compute_convolutions_are_measured() -> None:
     assert list(rates) == list(WAYS)
     assert all(rate > 0 for rate in rates.values())
     assert layers.convolving is usual
-
-
-def test_residual_networks_are_measured_in_both_ways() -> None:
-    fast, slow = measure_resnets("resnet9", 1, shape=(1, 8, 8))
-    assert fast > 0
-    assert slow > 0
 
 
 def test_own_models_are_measured_beside_the_plain_loop() -> None:

@@ -13,7 +13,9 @@ from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.against.task import Task, build, random_clients
+from benchmarks.against.networks import OPTIMIZERS, build, random_clients
+from benchmarks.against.steps import fit
+from benchmarks.against.task import Task
 
 app = ClientApp()
 
@@ -50,13 +52,10 @@ def train(message: Message, context: Context) -> Message:
         with torch.no_grad():
             losses = [float(functional.cross_entropy(model(x), y)) for model in models]
         best = losses.index(min(losses))
-    sgd = torch.optim.SGD(models[best].parameters(), lr=task.lr)
+    optimizer = OPTIMIZERS[task.optimizer](models[best].parameters(), lr=task.lr)
     for _ in range(task.epochs):
-        for index in batches(len(y), task.batch):
-            sgd.zero_grad()
-            loss = functional.cross_entropy(models[best](x[index]), y[index])
-            loss.backward()  # type: ignore[no-untyped-call]
-            sgd.step()
+        met = batches(len(y), task.batch)
+        fit(models[best], optimizer, ((x[index], y[index]) for index in met))
     state = {f"{best}/{name}": value for name, value in models[best].state_dict().items()}
     reply = RecordDict(
         {

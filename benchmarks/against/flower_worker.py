@@ -30,7 +30,8 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from benchmarks.against.flower_client import app as client
-from benchmarks.against.task import Measured, Task, build, rounds_within
+from benchmarks.against.networks import build
+from benchmarks.against.task import Measured, Task, rounds_within
 
 
 class Ifca(FedAvg):

@@ -17,6 +17,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from statistics import median
 from typing import Any
@@ -38,7 +39,8 @@ from pfl.stats import MappedVectorStatistics
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.against.task import Measured, Task, build, random_clients, rounds_within
+from benchmarks.against.networks import OPTIMIZERS, build, random_clients
+from benchmarks.against.task import Measured, Task, rounds_within
 
 
 class Net(nn.Module):
@@ -61,7 +63,8 @@ class Net(nn.Module):
 def wrapped(task: Task) -> PyTorchModel:
     """A fresh model of the task, whose central step sets it to the mean of its users' models."""
     net = Net(task)
-    return PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
+    central = torch.optim.SGD(net.parameters(), lr=1.0)
+    return PyTorchModel(net, OPTIMIZERS[task.optimizer], central)
 
 
 class Clock(TrainingProcessCallback):
@@ -151,15 +154,23 @@ class ClusterSum(SumAggregator):
         return accumulated
 
 
-def measure(task: Task, seconds: float) -> Measured:
-    """Runs rounds for about `seconds`, after two that do not count."""
-    torch.manual_seed(0)
-    users = [PyTorchTensorDataset(pair) for pair in random_clients(task)]
-    sampler = get_user_sampler("minimize_reuse", list(range(task.population)))
+def simulate(
+    task: Task,
+    users: Sequence[PyTorchTensorDataset],
+    models: list[PyTorchModel],
+    callback: TrainingProcessCallback,
+) -> None:
+    """Rounds with participants drawn from the users, until the callback stops them.
+
+    Args:
+        task: federated averaging, or IFCA where there are several models.
+        users: the population.
+        models: fresh ones.
+        callback: hears of every round's end.
+    """
+    sampler = get_user_sampler("minimize_reuse", list(range(len(users))))
     data = FederatedDataset(users.__getitem__, sampler)
-    models = [wrapped(task) for _ in range(task.models)]
     algorithm = FederatedAveraging() if task.models == 1 else Ifca(models)
-    clock = Clock(seconds)
     algorithm.run(
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=10**6,
@@ -176,9 +187,24 @@ def measure(task: Task, seconds: float) -> Measured:
         model_train_params=NNTrainHyperParams(
             local_num_epochs=task.epochs, local_learning_rate=task.lr, local_batch_size=task.batch
         ),
-        callbacks=[clock],
+        callbacks=[callback],
         send_metrics_to_platform=False,
     )
+
+
+def leave() -> None:
+    """The end of one of several processes, when the others have come so far too."""
+    if distributed.world_size > 1:
+        torch.distributed.barrier()
+        os._exit(0)  # gloo's threads sometimes abort the interpreter's orderly end
+
+
+def measure(task: Task, seconds: float) -> Measured:
+    """Runs rounds for about `seconds`, after two that do not count."""
+    torch.manual_seed(0)
+    users = [PyTorchTensorDataset(pair) for pair in random_clients(task)]
+    clock = Clock(seconds)
+    simulate(task, users, [wrapped(task) for _ in range(task.models)], clock)
     times = [b - a for a, b in zip(clock.ends[1:-1], clock.ends[2:], strict=True)]
     return Measured(
         rate=task.round_steps / median(times),
@@ -195,6 +221,4 @@ if __name__ == "__main__":
     result = measure(Task.from_json(sys.argv[1]), float(sys.argv[2]))
     if distributed.global_rank == 0:
         print(result.to_json(), flush=True)
-    if distributed.world_size > 1:
-        torch.distributed.barrier()
-        os._exit(0)  # gloo's threads sometimes abort the interpreter's orderly end
+    leave()

@@ -1,0 +1,168 @@
+"""The comparison of whole rounds with other ways to train."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.against import fedclust_worker, loop_worker
+from benchmarks.against.networks import build, resnet18
+from benchmarks.against.task import Task
+from benchmarks.against.turns import Given, Program, Turns, serve
+from benchmarks.peers import (
+    ARMS,
+    TASKS,
+    UPDATE,
+    Player,
+    Row,
+    agreement,
+    given_of,
+    loss_of,
+    quick,
+    table_of,
+)
+from fedclust.models import resnet
+
+SMALL_RESNET = replace(
+    quick(TASKS["ResNet-18"]),
+    shape=(3, 8, 8),
+    layers=resnet18([2, 2, 4, 4], 10),
+    examples=8,
+    batch=4,
+)
+
+
+def played(task: Task, folder: Path) -> tuple[Given, Mapping[str, NDArray[np.float32]]]:
+    """What fedclust and the three plain loops make of two rounds, through the files."""
+    given_of(task).write(folder)
+    given = Given.read(folder)
+    programs = {name: loop_worker.program(given, name) for name in loop_worker.WAYS}
+    programs["fedclust"] = fedclust_worker.program(given)
+    for name, program in programs.items():
+        serve(program, folder, name, Turns(io.StringIO("0\n"), io.StringIO()))
+    return given, {name: np.load(folder / f"{name}.npy") for name in programs}
+
+
+@pytest.mark.parametrize(
+    "task", [quick(TASKS["W1"]), quick(TASKS["W4"]), SMALL_RESNET], ids=lambda task: task.name
+)
+def test_all_programs_compute_the_same_round(task: Task, tmp_path: Path) -> None:
+    given, models = played(task, tmp_path)
+    found = agreement(given, models)
+    assert set(found) == {"fedclust", "indexed", "pfllib", "flbench"}
+    assert found["fedclust"].update < (1e-5 if task.optimizer == "sgd" else 0.05)
+    assert max(found[name].update for name in ("pfllib", "flbench")) < 1e-6
+    assert loss_of(given, given.start) - found["indexed"].loss > 1e-3  # something was learnt
+
+
+def test_a_program_that_computes_something_else_is_told(tmp_path: Path) -> None:
+    given, models = played(quick(TASKS["W1"]), tmp_path)
+    step = models["indexed"] - given.start
+    far = {**models, "fedclust": given.start + (1 + 2 * UPDATE["sgd"]) * step}
+    with pytest.raises(RuntimeError, match="W1: fedclust computes something else: loss"):
+        agreement(given, far)
+
+
+def test_batches_are_passes_over_a_clients_examples() -> None:
+    given = given_of(TASKS["W1"])
+    assert given.clients.shape == (20, 60)
+    assert given.order.shape == (20, 60, 10)
+    passes = np.sort(given.order.reshape(20, 10, 60), 2)
+    assert (passes == np.arange(60)).all()
+
+
+def test_participants_of_a_larger_population_are_spread_over_it() -> None:
+    given = given_of(TASKS["CNN"])
+    assert len(given.y) == 100 * 50
+    assert given.clients[:, 0].tolist() == [5 * 50 * c for c in range(20)]
+
+
+def test_resnet18_is_that_of_the_package() -> None:
+    made = build(resnet18([2, 2, 4, 4], 10))
+    own = resnet.resnet18((3, 8, 8), 10, channels=[2, 2, 4, 4], groups=1, norm_layer="batch")
+    own.load_state_dict(dict(zip(own.state_dict(), made.state_dict().values(), strict=True)))
+    x = torch.rand(4, 3, 8, 8)
+    torch.testing.assert_close(made(x), own(x))
+    assert TASKS["ResNet-18"].layers == resnet18([64, 128, 256, 512], 10)
+    count = sum(value.numel() for value in build(TASKS["ResNet-18"].layers).parameters())
+    assert count == 11_173_962
+
+
+def test_programs_take_turns() -> None:
+    told, rounds = io.StringIO(), iter([0.5, 0.2, 0.2, 0.3])
+    turns = Turns(io.StringIO("0.3\n0.1\n"), told)
+    assert [turns.note(next(rounds)) for _ in range(4)] == [True, True, True, False]
+    lines = [json.loads(line)["rounds"] for line in told.getvalue().splitlines()]
+    assert lines == [[0.5], [0.2, 0.2], [0.3]]
+
+
+def test_a_program_plays_until_there_is_no_more_to_read(tmp_path: Path) -> None:
+    played, told = [], io.StringIO()
+    program = Program(
+        play=lambda: played.append(1) or len(played),
+        averaged=lambda count: np.full((1, 2), count, np.float32),
+        version="x 1",
+    )
+    serve(program, tmp_path, "x", Turns(io.StringIO("0\n0\n"), told))
+    assert np.load(tmp_path / "x.npy").tolist() == [[3, 3]]
+    assert json.loads(told.getvalue().splitlines()[-1])["version"] == "x 1"
+
+
+FAKE = """
+import sys
+print('starting')
+print('{"rounds": [2.0]}', flush=True)
+for line in sys.stdin:
+    print('{"rounds": [%s, 3]}' % line.strip(), flush=True)
+print('{"version": "x 1"}', flush=True)
+"""
+
+
+def test_a_player_speaks_with_its_program() -> None:
+    player = Player([sys.executable, "-S", "-c", FAKE], os.environ, 20.0)
+    assert player.first is not None
+    player.turn(0.5)
+    player.turn(1.5)
+    assert player.rounds == [0.5, 3, 1.5, 3]
+    assert player.finish() == {"version": "x 1"}
+
+
+def test_a_program_without_a_first_round_in_time_is_ended() -> None:
+    player = Player([sys.executable, "-S", "-c", "import time; time.sleep(60)"], os.environ, 0.2)
+    assert player.first is None
+
+
+def test_what_a_failing_program_says_is_told() -> None:
+    with pytest.raises(RuntimeError, match="no such luck"):
+        Player([sys.executable, "-S", "-c", "raise SystemExit('no such luck')"], os.environ, 20.0)
+
+
+def test_a_table_of_rates_memory_and_starts() -> None:
+    def row(arm: str, rate: float, compiling: float = 0.0) -> Row:
+        return Row(
+            task="W1", arm=arm, rate=rate, peak_mib=512.4, start=2.04, compiling=compiling, rounds=3
+        )
+
+    rows = [row("fedclust", 1234.5), row("indexed", 61.73), row("jax_jit", 200, 1.5)]
+    lines = table_of([*rows, Row(task="W1", arm="jax_vmap", late=True)], 60).splitlines()
+    assert lines[0] == "| | fedclust | plain loop | JAX, jit | JAX, vmap |"
+    assert lines[2] == (
+        "| W1 | 1,234<br>512 MiB<br>2.0 s | 61.7 (20)<br>512 MiB<br>2.0 s "
+        "| 200 (6.17)<br>512 MiB<br>2.0 s, 1.5 compiling | no round in 60 s |"
+    )
+
+
+def test_programs_of_several_processes_are_started_by_torchrun() -> None:
+    pfl = next(arm for arm in ARMS if arm.name == "pfl")
+    assert "--nproc_per_node=2" in pfl.command(Path("x"), 2)
+    assert "torch.distributed.run" not in pfl.command(Path("x"), 1)

@@ -49,6 +49,11 @@ NETWORKS = {
             nn.ReLU(),
         ],
     ),
+    # so many that few pieces of a batch have gradients of their own, all of whose images go at once
+    "squares of all images": (
+        (1, 5, 6),
+        [nn.Conv2d(1, 88, 1), nn.Conv2d(88, 89, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)],
+    ),
     "few channels": (
         (1, 7, 12),
         [nn.Conv2d(1, 2, (2, 5), padding=(1, 0)), nn.ReLU(), nn.Conv2d(2, 1, 3)],

@@ -99,38 +99,35 @@ ALWAYS void maxima(const Block *j, const Sizes *s, const vec *sums, const vec *b
   }
 }
 
-/* Rows of the sums of an image, at their place in `sums`; by squares they are all made at once. */
-static void sum_rows(const Block *j, const Sizes *s, float *x, const vec *w, vec *sums, int64_t first, int64_t rows) {
-  if (j->side)
-    sums_by_squares(j, x, w, sums, sums + beside_sums(j, s));
-  else
-    convolve(j, s, x, w, sums, first, rows);
+/* Where an image with its zeros is kept for the backward pass. */
+static float *kept_of(const Block *j, const Sizes *s, int64_t r, int64_t b) {
+  return j->padded + (r * j->batch + b) * s->padded;
 }
 
 /* An image with its zeros, which the sums are made from. */
 static float *padded_of(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *scratch) {
   const float *image = image_of(&j->x, r, b);
-  float *kept = j->padded ? j->padded + (r * j->batch + b) * s->padded : NULL;
+  float *kept = j->padded ? kept_of(j, s, r, b) : NULL;
   if (!kept) kept = (float *)(scratch + j->out_height * j->out_width * s->v);
   pad(j, s, image, kept);
   return kept;
 }
 
-static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *scratch) {
+/* y of an image with its zeros x, of which `done` rows of sums are made. */
+static void outputs_of(const Block *j, const Sizes *s, int64_t r, int64_t b, float *x, vec *scratch, int64_t done) {
   const int64_t v = s->v, n = j->pooled_height * j->pooled_width;
-  float *x = padded_of(j, s, r, b, scratch);
   float *y = image_of(&j->y, r, b);
   uint8_t *where = j->where ? j->where + (r * j->batch + b) * n * v * LANES : NULL;
   const vec *w = j->turned + r * (s->turned + v), *bias = w + s->turned;
-  const int64_t strip = j->side ? j->out_height : strip_of(s), width = j->window_width;
+  const int64_t strip = strip_of(s), width = j->window_width;
   /* windows that no edge of the image cuts */
   const int64_t most = j->out_width >= width ? (j->out_width - width) / j->window_column_stride + 1 : 0;
   const int64_t whole = most < j->pooled_width ? most : j->pooled_width;
-  for (int64_t h = 0, done = 0; h < j->pooled_height; h++) {
+  for (int64_t h = 0; h < j->pooled_height; h++) {
     const int64_t top = h * j->window_row_stride, rows = inside(j->window_height, top, j->out_height);
     if (top + rows > done) { /* the maximum follows at once, while the sums are in the cache */
       const int64_t more = inside(strip > top + rows - done ? strip : top + rows - done, done, j->out_height);
-      sum_rows(j, s, x, w, scratch, done, more);
+      convolve(j, s, x, w, scratch, done, more);
       done += more;
     }
     if (rows == 1 && width == 1)
@@ -142,6 +139,31 @@ static void forward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, 
     for (int64_t q = whole; q < j->pooled_width; q++)
       maxima(j, s, scratch, bias, y, where, h, q, q + 1, rows,
              inside(width, q * j->window_column_stride, j->out_width));
+  }
+}
+
+/* y of some images of a client, which are one after the other. */
+static void forward_images(const Block *j, const Sizes *s, int64_t r, int64_t first, int64_t end, vec *scratch) {
+  if (!j->side) {
+    for (int64_t b = first; b < end; b++) outputs_of(j, s, r, b, padded_of(j, s, r, b, scratch), scratch, 0);
+    return;
+  }
+  const Squares q = squares_of(j);
+  const int64_t each = q.down * q.across, u = vectors(j->inputs);
+  const vec *w = j->turned + r * (s->turned + s->v);
+  vec *const x = scratch + beside_sums(j, s), *const y = x + SQUARE * q.pixels;
+  const int at_once = end - first > 1; /* else band by band */
+  for (int64_t b = first; at_once && b < end; b++)
+    pixels_to_values(j, padded_of(j, s, r, b, scratch), x + (b - first) * each * u, q.pixels, 0, q.down, q.across);
+  if (at_once) products_of_values(j, y, q.sums, s->v, x, q.pixels, j->inputs, w, (end - first) * each);
+  for (int64_t b = first; b < end; b++) {
+    float *image = at_once && j->padded ? kept_of(j, s, r, b) : padded_of(j, s, r, b, scratch);
+    if (at_once)
+      sums_of_values(j, scratch, y + (b - first) * each * s->v, q.sums, 0, q.down, q.across);
+    else
+      sums_by_squares(j, &q, image, w, scratch, x);
+    if (j->side > 2) clear_sums_of_zeros(j, image, scratch); /* in squares of 2 x 2 they are 0 by themselves */
+    outputs_of(j, s, r, b, image, scratch, j->out_height);
   }
 }
 
@@ -224,24 +246,52 @@ static void image_by_rows(const Block *j, const Sizes *s, float *to, const vec *
   }
 }
 
-static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *g) {
-  const int64_t sums = j->out_height * j->out_width * s->v, width = j->padded_width * j->inputs;
-  float *x = j->padded + (r * j->batch + b) * s->padded, *dx = j->back.data ? (float *)(g + sums) : NULL;
-  const vec *w = dx ? j->back_turned + r * s->back_turned : NULL;
-  unpool(j, s, r, b, g, partial + s->gradient);
-  round_all(j, (float *)g, sums * LANES);
-  if (dx) memset(dx, 0, (size_t)s->padded * sizeof(float));
-  if (j->side)
-    gradients_by_squares(j, x, g, w, partial, dx, g + beside_sums(j, s));
-  else {
-    kernel_by_rows(j, s, partial, x, g);
-    if (dx) image_by_rows(j, s, dx, g, w);
-  }
-  if (!dx) return;
+/* The gradient of an image, from that of the image with its zeros. */
+static void inner_part(const Block *j, int64_t r, int64_t b, const float *dx) {
+  const int64_t width = j->padded_width * j->inputs;
   float *back = image_of(&j->back, r, b);
   dx += j->pad_top * width + j->pad_left * j->inputs;
   for (int64_t h = 0; h < j->height; h++)
     memcpy(back + h * j->width * j->inputs, dx + h * width, (size_t)(j->width * j->inputs) * sizeof(float));
+}
+
+static void backward_image(const Block *j, const Sizes *s, int64_t r, int64_t b, vec *partial, vec *g) {
+  const int64_t sums = j->out_height * j->out_width * s->v;
+  float *x = kept_of(j, s, r, b), *dx = j->back.data ? (float *)(g + sums) : NULL;
+  const vec *w = dx ? j->back_turned + r * s->back_turned : NULL;
+  unpool(j, s, r, b, g, partial + s->gradient);
+  round_all(j, (float *)g, sums * LANES);
+  if (dx) memset(dx, 0, (size_t)s->padded * sizeof(float));
+  if (j->side) {
+    const Squares q = squares_of(j);
+    gradients_by_squares(j, &q, x, g, w, partial, dx, g + beside_sums(j, s));
+  } else {
+    kernel_by_rows(j, s, partial, x, g);
+    if (dx) image_by_rows(j, s, dx, g, w);
+  }
+  if (dx) inner_part(j, r, b, dx);
+}
+
+/* The same of some images by squares at once. */
+static void backward_images(const Block *j, const Sizes *s, const Squares *q, int64_t r, int64_t first, int64_t end,
+                            vec *partial, vec *g) {
+  const int64_t each = q->down * q->across, u = vectors(j->inputs), squares = (end - first) * each;
+  vec *const x = g + beside_sums(j, s), *const y = x + SQUARE * q->pixels;
+  for (int64_t b = first; b < end; b++) {
+    const float *image = kept_of(j, s, r, b);
+    unpool(j, s, r, b, g, partial + s->gradient);
+    pixels_to_values(j, image, x + (b - first) * each * u, q->pixels, 0, q->down, q->across);
+    values_of_sums(j, g, y + (b - first) * each * s->v, q->sums, 0, q->down, q->across);
+  }
+  kernel_by_values(j, q, partial, x, y, squares);
+  if (!j->back.data) return;
+  float *dx = (float *)(g + j->out_height * j->out_width * s->v);
+  products_of_values(j, x, q->pixels, u, y, q->sums, j->outputs, j->back_turned + r * s->back_turned, squares);
+  for (int64_t b = first; b < end; b++) {
+    memset(dx, 0, (size_t)s->padded * sizeof(float));
+    values_to_pixels(j, dx, x + (b - first) * each * u, q->pixels, 0, q->down, q->across);
+    inner_part(j, r, b, dx);
+  }
 }
 
 /* The kernel of a row as [K, v], as values, and the bias. */
@@ -307,6 +357,7 @@ int lanes(void) { return LANES; }
 void forward(const Block *j, int threads) {
   const Sizes s = sizes_of(j);
   Rooms room;
+  const int64_t some = j->side ? squares_of(j).images : 1, groups = (j->batch + some - 1) / some;
   rooms(j, &room);
   (void)threads; /* unused where the compiler does not know OpenMP */
 #pragma omp parallel num_threads(threads)
@@ -314,8 +365,11 @@ void forward(const Block *j, int threads) {
 #pragma omp for schedule(dynamic)
     for (int64_t r = 0; r < j->rows; r++) turn(j, &s, r);
 #pragma omp for schedule(dynamic)
-    for (int64_t i = 0; i < j->rows * j->batch; i++)
-      forward_image(j, &s, i / j->batch, i % j->batch, own_scratch(j, room.scratch / LANES));
+    for (int64_t i = 0; i < j->rows * groups; i++) {
+      const int64_t first = i % groups * some;
+      forward_images(j, &s, i / groups, first, first + inside(some, first, j->batch),
+                     own_scratch(j, room.scratch / LANES));
+    }
   }
 }
 
@@ -324,6 +378,7 @@ void forward(const Block *j, int threads) {
 void backward(const Block *j, int threads) {
   const Sizes s = sizes_of(j);
   const int64_t each = s.gradient + s.v;
+  const Squares q = j->side ? squares_of(j) : (Squares){.images = 1};
   Rooms room;
   rooms(j, &room);
   (void)threads;
@@ -335,11 +390,16 @@ void backward(const Block *j, int threads) {
     }
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < j->rows * j->parts; i++) {
-      const int64_t r = i / j->parts, p = i % j->parts;
-      vec *partial = j->partial + i * each;
+      const int64_t r = i / j->parts, p = i % j->parts, last = j->batch * (p + 1) / j->parts;
+      vec *partial = j->partial + i * each, *scratch = own_scratch(j, room.scratch / LANES);
       memset(partial, 0, (size_t)each * sizeof(vec));
-      for (int64_t b = j->batch * p / j->parts; b < j->batch * (p + 1) / j->parts; b++)
-        backward_image(j, &s, r, b, partial, own_scratch(j, room.scratch / LANES));
+      for (int64_t b = j->batch * p / j->parts, end; b < last; b = end) {
+        end = b + inside(q.images, b, last);
+        if (end - b > 1)
+          backward_images(j, &s, &q, r, b, end, partial, scratch);
+        else
+          backward_image(j, &s, r, b, partial, scratch);
+      }
     }
 #pragma omp for schedule(dynamic)
     for (int64_t r = 0; r < j->rows; r++) collect(j, &s, r);

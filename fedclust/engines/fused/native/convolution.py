@@ -27,8 +27,9 @@ from fedclust.engines.fused.products import Products
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.weights import Weight
 
-# least pieces of a backward pass, for the threads; every piece has a gradient of its own
-_TASKS = 8
+# least pieces of a backward pass, for the threads; every piece has a gradient of its own, so there
+# are fewer where that is large
+_TASKS, _LARGE_TASKS, _LARGE = 8, 2, 1 << 20  # bytes of a gradient
 
 # of `convolution_winograd.h`: values along the side of a square, and the channels that pay for them
 _POINTS, _ENOUGH = 6, 16
@@ -140,7 +141,10 @@ class BlockStep:
             weight.value.permute(0, 1, 3, 4, 2),
         )
         meets, met = rows_that_meet(block, g)
-        parts = min(batch, -(-_TASKS // rows))
+        side = _side(block, g, products)
+        places = (_POINTS * _POINTS) if side else g.taps
+        large = 4 * places * g.inputs * g.outputs >= _LARGE
+        parts = min(batch, -(-(_LARGE_TASKS if large else _TASKS) // rows))
         # neighbours in a row of the kernel are neighbours in the image, unless it is dilated
         pieces = 1 if pair(block.conv.dilation)[1] == 1 else g.kernel_columns
 
@@ -175,7 +179,7 @@ class BlockStep:
             pieces=pieces,
             parts=parts,
             rounds=products.rounds,
-            side=_side(block, g, products),
+            side=side,
             y=_images(self.out),
             back=_Images() if self.back is None else _images(self.back),
             **asdict(g),

@@ -101,18 +101,22 @@ MAP(to_pixels) {
     for (int i = 0; i < (out); i++) map(n, (y) + i, out, between + i, out);                  \
   } while (0)
 
-/* The squares of an output: along its height and width, and rows of them that are worked on at once; vectors from a
-   point's values to the next one's, of pixels and of sums, odd so that 36 points do not push each other out. */
+/* The squares of an output: along its height and width, rows of them that are worked on at once, and images, where
+   those of one are few: then the kernel's values, of 256 channels 9 MB, are read once for all; vectors from a point's
+   values to the next one's, of pixels and of sums, odd so that 36 points do not push each other out. */
 typedef struct {
-  int64_t down, across, rows, pixels, sums;
+  int64_t down, across, rows, images, pixels, sums;
 } Squares;
 
 static Squares squares_of(const Block *j) {
   Squares q = {.down = (j->out_height + j->side - 1) / j->side, .across = (j->out_width + j->side - 1) / j->side};
   const int64_t most = MOST_SQUARES > q.across ? MOST_SQUARES / q.across : 1, parts = (q.down + most - 1) / most;
   q.rows = (q.down + parts - 1) / parts;
-  q.pixels = q.rows * q.across * vectors(j->inputs) | 1;
-  q.sums = q.rows * q.across * vectors(j->outputs) | 1;
+  const int64_t fit = parts > 1 ? 1 : MOST_SQUARES / (q.down * q.across), share = (j->batch + j->parts - 1) / j->parts;
+  q.images = fit > share ? share : fit;
+  if (q.images < 1) q.images = 1;
+  q.pixels = q.images * q.rows * q.across * vectors(j->inputs) | 1;
+  q.sums = q.images * q.rows * q.across * vectors(j->outputs) | 1;
   return q;
 }
 
@@ -249,43 +253,56 @@ static void clear_sums_of_zeros(const Block *j, const float *image, vec *sums) {
     }
 }
 
-/* All sums of an image with its zeros, from values of the kernel [36, in, v]. */
-static void sums_by_squares(const Block *j, const float *image, const vec *w, vec *sums, vec *scratch) {
-  const Squares q = squares_of(j);
-  vec *const x = scratch, *const y = x + SQUARE * q.pixels;
-  for (int64_t h = 0, end; h < q.down; h = end) {
-    end = h + inside(q.rows, h, q.down);
-    pixels_to_values(j, image, x, q.pixels, h, end, q.across);
-    products_of_values(j, y, q.sums, vectors(j->outputs), x, q.pixels, j->inputs, w, (end - h) * q.across);
-    if (j->side == 2)
-      values_to_sums(j, 2, sums, y, q.sums, h, end, q.across);
-    else
-      values_to_sums(j, 4, sums, y, q.sums, h, end, q.across);
-  }
-  if (j->side > 2) clear_sums_of_zeros(j, image, sums); /* in squares of 2 x 2 they are 0 by themselves */
+/* Sums of some rows of squares from their values, and values of the gradients of sums. */
+static void sums_of_values(const Block *j, vec *sums, const vec *from, int64_t pitch, int64_t first, int64_t last,
+                           int64_t across) {
+  if (j->side == 2)
+    values_to_sums(j, 2, sums, from, pitch, first, last, across);
+  else
+    values_to_sums(j, 4, sums, from, pitch, first, last, across);
 }
 
-/* Adds to the gradient of the kernel's values, [36, in, v], and to that of the image with its zeros, NULL if nobody
-   needs it, what g [out_height, out_width, v] gives; `w` as [36, out, vectors of in]. */
-static void gradients_by_squares(const Block *j, const float *image, const vec *g, const vec *w, vec *dw, float *dx,
-                                 vec *scratch) {
-  const Squares q = squares_of(j);
+static void values_of_sums(const Block *j, const vec *g, vec *to, int64_t pitch, int64_t first, int64_t last,
+                           int64_t across) {
+  if (j->side == 2)
+    sums_to_values(j, 2, g, to, pitch, first, last, across);
+  else
+    sums_to_values(j, 4, g, to, pitch, first, last, across);
+}
+
+/* Adds to the gradient of the kernel's values, [36, in, v], what values x of pixels and y of gradients of sums give. */
+static void kernel_by_values(const Block *j, const Squares *q, vec *dw, const vec *x, const vec *y, int64_t squares) {
   const int64_t c = j->inputs, v = vectors(j->outputs), u = vectors(c);
-  vec *const x = scratch, *const y = x + SQUARE * q.pixels;
-  for (int64_t h = 0, end; h < q.down; h = end) {
-    end = h + inside(q.rows, h, q.down);
-    const int64_t squares = (end - h) * q.across;
-    pixels_to_values(j, image, x, q.pixels, h, end, q.across);
-    if (j->side == 2)
-      sums_to_values(j, 2, g, y, q.sums, h, end, q.across);
-    else
-      sums_to_values(j, 4, g, y, q.sums, h, end, q.across);
-    for (int p = 0; p < SQUARE; p++)
-      kernel_product(dw + p * c * v, (Grid){(float *)(x + p * q.pixels), 0, u * LANES}, 1, squares, j->channels, c,
-                     y + p * q.sums, v);
+  for (int p = 0; p < SQUARE; p++)
+    kernel_product(dw + p * c * v, (Grid){(float *)(x + p * q->pixels), 0, u * LANES}, 1, squares, j->channels, c,
+                   y + p * q->sums, v);
+}
+
+/* All sums of an image with its zeros, band by band, from values of the kernel [36, in, v]. */
+static void sums_by_squares(const Block *j, const Squares *q, const float *image, const vec *w, vec *sums, vec *x) {
+  vec *const y = x + SQUARE * q->pixels;
+  for (int64_t h = 0, end; h < q->down; h = end) {
+    end = h + inside(q->rows, h, q->down);
+    pixels_to_values(j, image, x, q->pixels, h, end, q->across);
+    products_of_values(j, y, q->sums, vectors(j->outputs), x, q->pixels, j->inputs, w, (end - h) * q->across);
+    sums_of_values(j, sums, y, q->sums, h, end, q->across);
+  }
+}
+
+/* Adds to the gradient of the kernel's values, and to that of the image with its zeros, NULL if nobody needs it, what
+   g [out_height, out_width, v] gives; `w` as [36, out, vectors of in]. */
+static void gradients_by_squares(const Block *j, const Squares *q, const float *image, const vec *g, const vec *w,
+                                 vec *dw, float *dx, vec *x) {
+  vec *const y = x + SQUARE * q->pixels;
+  for (int64_t h = 0, end; h < q->down; h = end) {
+    end = h + inside(q->rows, h, q->down);
+    const int64_t squares = (end - h) * q->across;
+    pixels_to_values(j, image, x, q->pixels, h, end, q->across);
+    values_of_sums(j, g, y, q->sums, h, end, q->across);
+    kernel_by_values(j, q, dw, x, y, squares);
     if (!dx) continue;
-    products_of_values(j, x, q.pixels, u, y, q.sums, j->outputs, w, squares);
-    values_to_pixels(j, dx, x, q.pixels, h, end, q.across);
+    products_of_values(j, x, q->pixels, vectors(j->inputs), y, q->sums, j->outputs, w, squares);
+    values_to_pixels(j, dx, x, q->pixels, h, end, q->across);
   }
 }
 

@@ -69,7 +69,7 @@ OWN_DEFAULTS = [
 
 @pytest.mark.parametrize("name", names("algorithm"))
 def test_a_method_says_its_paper_what_has_been_run_and_its_line(name: str) -> None:
-    assert KEYS.keys() >= about(name).keys() >= {"paper", "run", "look"}
+    assert KEYS.keys() >= about(name).keys() >= {"paper", "run", "look", "reads"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedclust.config.about import about
 from fedclust.config.tree import choices, describe, groups
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.launch.arguments import user_dir, without_user_dir
@@ -35,6 +36,8 @@ def command(arguments: Sequence[str]) -> None:
         files = choices(group, own)
         if group == "experiment" and named:
             show(console, group, ("experiment", "jobs", "scale=laptop", "what"), experiments(files))
+        elif group == "algorithm" and named:
+            show(console, group, ("algorithm", "the server reads", "what"), methods(files))
         else:
             show(console, group, ("", ""), [(name, describe(file)) for name, file in files.items()])
 
@@ -72,6 +75,16 @@ def show(console: Console, title: str, heads: Sequence[str], rows: Sequence[Sequ
     for name, *cells in rows:
         table.add_row(f"  {name}", *(Text(cell) for cell in cells))  # a bracket is no markup
     console.print(table)
+
+
+def methods(files: Mapping[str, Path]) -> list[tuple[str, str, str]]:
+    """Of every method the name, what its server must see of participants by default, and what it
+    is.
+    """
+    return [
+        (name, str(about(name, file.parents[1]).get("reads", "–")), describe(file))
+        for name, file in files.items()
+    ]
 
 
 def experiments(files: Mapping[str, Path]) -> list[tuple[str, ...]]:

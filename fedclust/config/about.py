@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.config.read import read_config
+from fedclust.config.schema import PLAIN_MEAN
 from fedclust.config.tree import CONF
 
 KEY = "about"
@@ -22,11 +23,18 @@ KEYS = {
     "paper": "who published the method, with a link",
     "run": "what of the paper has been run, and its limits here",
     "look": "colour and line in figures, two numbers from 0",
+    "reads": "what the server must see of participants' models, one of `READS`, and behind `, and` "
+    "what else single clients send",
+    "reads_with": "the same with other options, as in {algorithm.start=kmeans++: single updates}",
     "sends": "models sent in T rounds of K of N clients in C clusters, by default options",
     "space": "hyper-parameters that `fedclust tune` searches beside those of every method",
     "small": "options that suit the small jobs of the tests",
     "joins": "sampled, where a client is served only after its first round",
 }
+# of a method's models a secure aggregation can add up; `sums by cluster` tell the server who is in
+# which cluster, `single updates` cannot be hidden from it
+READS = ("nothing", "sums", "sums by cluster", "single updates", "as its base")
+_BASE = "as its base"
 
 
 def is_told(file: Mapping[Any, Any]) -> bool:
@@ -41,3 +49,36 @@ def about(algorithm: str, tree: Path = CONF) -> Mapping[str, Any]:
     file = tree / "algorithm" / f"{algorithm}.yaml"
     node = read_config(file) if file.is_file() else None
     return node[KEY] if isinstance(node, dict) and is_told(node) else {}
+
+
+def server_reads(config: Mapping[str, Any], tree: Path = CONF) -> str:
+    """What the server of a job must see of its participants, in the words of `READS`; "" where the
+    method's file does not say.
+
+    Args:
+        config: of the job, resolved, with its `choices`.
+        tree: the config tree that has the method.
+    """
+    choices = config.get("choices") or {}
+    told = _reads(config, str(choices.get("algorithm")), "algorithm", tree)
+    if told.startswith(_BASE):
+        base = str(choices.get("algorithm@algorithm.base"))
+        below = _reads(config, base, "algorithm.base", tree)
+        told = told.replace(_BASE, below, 1) if below else ""
+    robust = config.get("aggregation", PLAIN_MEAN) != PLAIN_MEAN  # needs every update by itself
+    if robust and told.startswith("sums"):
+        told = ", ".join(["single updates", *told.split(", ")[1:]])
+    return told
+
+
+def _reads(config: Mapping[str, Any], name: str, where: str, tree: Path) -> str:
+    """What the file of a method says, whose options stand at a place in the config."""
+    told = about(name, tree)
+    for condition, otherwise in (told.get("reads_with") or {}).items():
+        path, _, value = condition.partition("=")
+        node: Any = config
+        for key in path.replace("algorithm", where, 1).split("."):
+            node = node.get(key) if isinstance(node, Mapping) else None
+        if str(node) == value:
+            return str(otherwise)
+    return str(told.get("reads", ""))

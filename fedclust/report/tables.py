@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.config.about import server_reads
 from fedclust.metrics import headline_of
 from fedclust.metrics.after_change import changed_names
 from fedclust.report.arms import Arm
@@ -171,6 +172,11 @@ _COSTS: dict[str, tuple[str, Callable[[NDArray[np.float64]], str]]] = {
 }
 
 
+def _server_reads(arm: Arm) -> str:
+    """What the server must see of participants; "" where that is not known."""
+    return "" if arm.outside else server_reads(arm.run.config)
+
+
 def cost_table(arms: Sequence[Arm]) -> Table | None:
     """Models and bytes sent, steps and seconds of every arm over all rounds, per seed."""
     columns = [
@@ -180,12 +186,15 @@ def cost_table(arms: Sequence[Arm]) -> Table | None:
             Column(head, methodcaller("total", name), write, mean_of(name))
             for name, (head, write) in _COSTS.items()
         ),
+        Column("the server reads", _server_reads, lambda told: told or "–", "the server reads"),
     ]
     notes = (
         "Sent: 4 bytes per parameter. Numbers up: single ones that clients send beside models, "
         "such as losses or the cluster they chose. Passes: (model, client) pairs whose loss "
         "(forward) or gradient (backward) is computed apart from local training and testing.",
         "Seconds: of one seed, its own and its share of what was computed together.",
+        "The server reads: what it must see of participants' models. Sums, of all or of every "
+        "cluster, are what secure aggregation gives it; of clusters it knows who is in which.",
     )
     return tabulate("cost", "Cost of a whole run, mean over seeds", columns, arms, notes=notes)
 

@@ -31,12 +31,32 @@ _HEAD = """# Methods
 Every method, by the name that `algorithm=NAME` takes. The last column says what has been run. *Full
 size*: at least one experiment of a paper as published; [the papers at full size](results/README.md)
 has the numbers, and what is missing. *Laptop size*: smaller federations only, in [the
-benchmark](benchmark.md) or in an experiment at `scale=laptop`.
+benchmark](benchmark.md) or in an experiment at `scale=laptop`. What [the server
+reads](#what-the-server-reads) is below.
 
-| name | what it is | paper | file | what has been run |
-|---|---|---|---|---|
+| name | what it is | paper | file | the server reads | what has been run |
+|---|---|---|---|---|---|
 """
 _END = """
+## What the server reads
+
+With secure aggregation a server learns sums of what its participants send, and no summand. What it
+must see of their models, by default options:
+
+- **sums**: one sum over all participants, weighted as they say.
+- **sums by cluster**: a sum for every cluster, so the server knows who is in which, and of a
+  cluster with one participant its model. Of IFCA the client chooses, and tells its choice.
+- **single updates**: models, or updates, of single clients, which it compares or passes on. Secure
+  aggregation is not possible without another protocol.
+- **nothing**: clients send nothing.
+
+What else single clients send stands behind it. An `aggregation` other than `mean` compares updates,
+so it turns sums into single updates; `algorithm.start=kmeans++` of IFCA and CFL-MGD reads the
+models of the clients it starts with; LCFL reads no models for `cluster_metric=psi` and
+`descriptor`. The table of costs of a report says what a job's options come to, `fedclust list
+algorithm` what the default is. Nothing is encrypted in a simulation: this is what the method needs.
+[`privacy=client`](how-to/attackers.md#privacy) hides clients in the sums.
+
 Clust-PSI-PFL (2025, [arXiv 2512.20363](https://arxiv.org/abs/2512.20363)) is `lcfl` with
 `cluster_metric=psi cluster_method=kmeans num_clusters=auto`. DPMM-CFL (2025, [arXiv
 2510.07132](https://arxiv.org/abs/2510.07132)), a Bayesian relative of FeSEM, is missing: its
@@ -52,10 +72,11 @@ def page() -> str:
 def _row(name: str) -> str:
     file = CONF / "algorithm" / f"{name}.yaml"
     what, of = describe(file).replace("|", "\\|"), about(name)
-    if missing := {"paper", "run", "look"} - of.keys():
+    if missing := {"paper", "run", "look", "reads"} - of.keys():
         raise SystemExit(f"{file}: about.{min(missing)} is missing: {KEYS[min(missing)]}")
     what = re.sub(r" \([^()]*\d{4}[^()]*\)$", "", what)  # the paper has a column of its own
-    return f"| `{name}` | {what} | {of['paper']} | {_code(file)} | {of['run']} |"
+    columns = f"`{name}`", what, of["paper"], _code(file), of["reads"], of["run"]
+    return f"| {' | '.join(columns)} |"
 
 
 def _code(file: Path) -> str:

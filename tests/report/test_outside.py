@@ -55,9 +55,10 @@ def test_an_arm_by_hand(sweep: Path, tmp_path: Path) -> None:
     assert early.at(3)[1] == pytest.approx(sum(right(1, 3, c) for c in range(40)) / 2000)
     tables = {one.name: one for one in made.tables}
     costs = {record["arm"]: record for record in tables["cost"].records}
-    assert set(costs[arm.label]) == {"arm", "rounds"}
+    assert costs[arm.label] == {"arm": arm.label, "rounds": LAST + 1, "the server reads": ""}
+    assert costs["ifca"]["the server reads"] == "sums by cluster"
     row = next(row for row in tables["cost"].rows if row[0].text == arm.label)
-    assert [cell.text for cell in row[1:]] == ["–"] * 8
+    assert [cell.text for cell in row[1:]] == ["–"] * 9
     recovered = {record["arm"]: record for record in tables["recovery"].records}
     assert not {"purity", "ari", "num_clusters"} & set(recovered[arm.label])
     fair = {record["arm"]: record for record in tables["fairness"].records}

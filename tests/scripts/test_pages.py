@@ -123,7 +123,7 @@ def test_the_lists_of_methods_are_those_of_their_files() -> None:
         text = file.read_text()
         assert methods.completed(text, methods.left_out(text)) == text
     for name in methods.NAMES:
-        assert KEYS.keys() >= about(name).keys() >= {"paper", "run", "look"}
+        assert KEYS.keys() >= about(name).keys() >= {"paper", "run", "look", "reads"}
 
 
 def test_a_comparison_gets_the_methods_it_forgets() -> None:

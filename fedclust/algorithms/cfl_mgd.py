@@ -32,6 +32,7 @@ from fedclust.algorithms.parts.descent import check_descent, descend
 from fedclust.algorithms.parts.loss_clusters import LossClusters
 from fedclust.algorithms.steps import Aggregation, average, train_and_average, weights
 from fedclust.core.calls import LocalWork
+from fedclust.core.server import Server
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients
 from fedclust.helpers.effects import OnlyWith
@@ -124,7 +125,9 @@ class CFLMGD(LossClusters):
         local = clients.train(models[label], own, cohort, self.solver, LocalWork(slots=slots))
         if local.slots is not None:
             weight, k = weights(cohort, rnd, self.aggregation), len(models)
-            momentum = shared_momenta(local.slots, momentum, label, weight, "client", k, rnd)
+            momentum = shared_momenta(
+                local.slots, momentum, label, weight, "client", k, clients.server, rnd
+            )
         models, cost = average(clients, local, models, label, cohort, rnd, self.aggregation)
         return replace(state, models=models, momentum=momentum), cost
 
@@ -140,7 +143,7 @@ class CFLMGD(LossClusters):
         rate, denominator = self.solver.rate(rnd.t), self.gradient_denominator
         total = cluster_sum(momentum, label, k)
         models = descend(state.models, total, label, rate, denominator, rnd)  # eq. (5)
-        shared = shared_momenta(momentum, state.momentum, label, None, owner, k, rnd)
+        shared = shared_momenta(momentum, state.momentum, label, None, owner, k, None, rnd)
         return self.State(models=models, momentum=shared, gradient=kept)
 
 
@@ -157,6 +160,7 @@ def shared_momenta(
     weight: Tensor | None,
     owner: Owner,
     num_clusters: int,
+    server: Server | None,
     rnd: Round,
 ) -> Tensor:
     """All momenta once the participants of each cluster took the mean of theirs, [K, P] or [M, P].
@@ -168,10 +172,13 @@ def shared_momenta(
         weight: [C] of the participants in the mean; None for equal ones.
         owner: `cluster` or `client`.
         num_clusters: K.
+        server: makes robust means, where it has to; None for plain ones.
         rnd: the round.
     """
     if owner == "cluster":
         return cluster_mean(momentum, label, weight, empty=before)
     none = momentum.new_zeros(num_clusters, momentum.shape[1])
     mean = cluster_mean(momentum, label, weight, empty=none)
+    if server is not None:
+        mean = server.combined(none, momentum, mean, label, weight)
     return before.index_copy(0, rnd.cohort, mean[label])

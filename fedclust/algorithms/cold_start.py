@@ -96,7 +96,9 @@ class ColdStart(Ranged):
             label = self.method(distance, rnd.stream("clustering"))
             arrays = {"distance": distance}
         num_groups = int(label.max()) + 1
-        models = cluster_mean(local.params, label, empty=base.repeat(num_groups, 1))
+        start = base.repeat(num_groups, 1)
+        means = cluster_mean(local.params, label, empty=start)
+        models = clients.server.combined(start, local.params, means, label, None)
         cost = Cost(
             models_down=len(ids),
             models_up=len(ids),

@@ -88,6 +88,8 @@ class Feroma(Method):
     memory: AtLeastOne = 1
     aggregation: Aggregation = "by_samples"
 
+    averages = False  # but for the warm-up: later everybody has a mix of others' models
+
     needs_softmax: ClassVar[bool] = True  # as its descriptor
 
     unnoised = "descriptions of data"

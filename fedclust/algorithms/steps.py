@@ -5,6 +5,7 @@ Everywhere a client that has not arrived has the label -1: nobody serves it yet.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -136,6 +137,10 @@ def train_and_average(
     result = MeanResult.of(
         local, models, label, weight, slots, keep=clients.discrepancy, exact=clients.exact
     )
+    if local.slots is not None and result.slots is not None:  # a robust mean of what is sent, too
+        rest = torch.zeros_like(result.slots)
+        kept = clients.server.combined(rest, local.slots, result.slots, label, weight)
+        result = replace(result, slots=kept)
     after = clients.server.replaced(models, local.params, result.models, label, weight)
     return after, result, cost_of(result, label, ids, rnd, clients.layout)
 

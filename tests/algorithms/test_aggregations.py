@@ -189,5 +189,7 @@ def test_krum_says_what_it_needs() -> None:
 def test_who_does_not_average_says_so() -> None:
     with pytest.raises(ConfigError, match=r"aggregation=Median is not .* mean, since Scaffold"):
         build(config_of("scaffold", "aggregation=median"))
+    with pytest.raises(ConfigError, match=r"aggregation=Median is not .* mean, since Feroma"):
+        build(config_of("feroma", "aggregation=median"))
     job = build(config_of("fedadam", "aggregation=median", "seeds=1"))
     assert job.aggregation == Median()

@@ -24,8 +24,10 @@ from torch import Tensor
 
 from fedclust.algorithms.cfl_mgd import shared_momenta
 from fedclust.core.calls import LocalWork
+from fedclust.core.server import median
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
+from fedclust.updates.aggregations import Median
 
 BETA = 0.9
 OPTION_ONE = "algorithm.averaging=gradient"
@@ -100,6 +102,31 @@ def test_model_averaging_by_hand() -> None:
         torch.testing.assert_close(states[2].momentum[cluster], slots, rtol=1e-5, atol=1e-6)
     assert (reports[3].models_down, reports[3].models_up) == (9 * (GROUPS + 1), 2 * 9)
     assert reports[1].gradient_steps > STEPS
+
+
+@pytest.mark.parametrize("owner", ["cluster", "client"])
+def test_momenta_take_the_robust_mean_too(owner: str) -> None:
+    """Their median, as that of the models."""
+    fed = federation(equal=False)
+    clients, rounds = engine_for(fed), rounds_of(fed, 3, participation=0.75)
+    algorithm: Any = configured("cfl_mgd", f"algorithm.momentum_owner={owner}")
+    states, _ = simulate(algorithm, fed, rounds[:2])
+    before, rnd = states[1], rounds[2]
+    label = clients.at(rnd).loss(before.models, rnd.cohort).argmin(1)
+    own = torch.arange(len(label))
+    slots = before.momentum[label if owner == "cluster" else rnd.cohort]
+    work = LocalWork(slots=slots)
+    local = clients.at(rnd).train(before.models[label], own, rnd.cohort, algorithm.solver, work)
+    assert local.slots is not None
+    clients.aggregation = Median()
+    after, _ = algorithm.round(before, clients.at(rnd), rnd)
+    for k in label.unique().tolist():
+        mine = label == k
+        wanted = median(local.slots[mine])
+        rows = after.momentum[[k] if owner == "cluster" else rnd.cohort[mine]]
+        torch.testing.assert_close(rows, wanted.expand(len(rows), -1), rtol=1e-5, atol=1e-6)
+        model = median(local.params[mine])
+        torch.testing.assert_close(after.models[k], model, rtol=1e-5, atol=1e-6)
 
 
 def test_in_its_first_round_it_does_not_matter_who_owns_the_momenta() -> None:
@@ -209,7 +236,7 @@ def test_shared_momenta_by_hand(weight: list[int] | None, first: float) -> None:
 
     def shared(owner: Any, owners: int) -> list[float]:
         before = torch.full((owners, 1), -7.0)
-        after = shared_momenta(momentum, before, label, weights, owner, 3, rnd)
+        after = shared_momenta(momentum, before, label, weights, owner, 3, None, rnd)
         return after.squeeze(1).tolist()
 
     assert shared("client", 5) == [first, -7.0, first, 10.0, -7.0]

@@ -19,7 +19,9 @@ from fedclust.cluster_methods.agglomerative import Agglomerative
 from fedclust.cluster_methods.kmeans import KMeans
 from fedclust.cluster_metrics.edc import EDC
 from fedclust.cluster_metrics.madc import MADC
+from fedclust.core.server import Server, median
 from fedclust.helpers.errors import ConfigError
+from fedclust.updates.aggregations import Median
 
 ANGLES = torch.tensor([0.0, 2.0, 4.0])
 
@@ -102,6 +104,17 @@ def test_group_cold_start_by_hand(madc: bool) -> None:
     assert common.reference is not None
     owned = 2 * torch.eye(3, dtype=torch.int64)[members % 3]
     assert torch.equal(common.reference[members, :3], owned)
+
+
+def test_groups_begin_at_a_robust_mean_of_the_pretrained() -> None:
+    fed, clients = toy()
+    clients.server = Server(aggregation=Median())  # type: ignore[misc]
+    clients.pull[0] *= 1e6
+    algorithm = flexcfl(k=1, scale=12)
+    state, _ = algorithm.init(clients.at(toy_round(fed, [0])), toy_round(fed, [0]))
+    wanted = median(clients.pull.double()).unsqueeze(0).float()
+    torch.testing.assert_close(state.direction, wanted)
+    torch.testing.assert_close(state.models, clients.start[:1] + wanted)
 
 
 def _directions(clients: ToyEngine, label: Tensor) -> list[list[float]]:

@@ -346,7 +346,7 @@ class _Search:
             config=config,
             choices=choices,
             overrides=list(overrides),
-            space=space_of(config, algorithm, asked, roots(own)),
+            space=space_of(config, algorithm, asked, roots(own), choices),
             metric=metric,
             rounds=resolved["rounds"],
             folder=Path("outputs", name, job_folder(overrides, algorithm)),

@@ -1,7 +1,8 @@
 """What is searched: values by key, as Hydra's sweeps write them.
 
-`space/shared.yaml` is for every method, and `about: space:` in a method's file adds to it; what is
-typed takes the place of both. A file `space/METHOD.yaml` of a user's own replaces the second.
+`space/shared.yaml` is for every method; `space/solver/NAME.yaml` and `space/server/NAME.yaml` are
+for the solver and the server that were chosen, and `about: space:` in a method's file adds to them;
+what is typed takes the place of all. A file `space/METHOD.yaml` of a user's own replaces the last.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from fedclust.helpers.errors import require
 from fedclust.tuning.tuned import with_values
 
 SHARED = "shared"  # the file that is for every method
+_CHOSEN = ("solver", "server")  # groups whose choices have a file
+# where a method's part of a config stands; what stands elsewhere is read by reference from there
+_READ = ("algorithm", "server", "aggregation", "privacy")
 Value = float | int | str | bool | None
 _SWEEPS = "choices such as 1,2,4, range(1,9), interval(0.1,1) or tag(log,interval(0.001,1))"
 
@@ -147,7 +151,11 @@ def written(value: Value) -> str:
 
 
 def space_of(
-    composed: DictConfig, algorithm: str, typed: Sequence[Override], roots: Sequence[Path]
+    composed: DictConfig,
+    algorithm: str,
+    typed: Sequence[Override],
+    roots: Sequence[Path],
+    choices: Mapping[str, str] | None = None,
 ) -> dict[str, Dimension]:
     """What is searched for a method, by key.
 
@@ -156,11 +164,15 @@ def space_of(
         algorithm: the choice of the method.
         typed: overrides; a sweep adds its key, any other fixes it.
         roots: config trees, the first one with a file is taken.
+        choices: by group; of a solver and a server their own keys are searched.
 
     Raises:
         ConfigError: for a key that the method does not read, or nothing to search.
     """
     shared = _file(roots, SHARED) or []
+    for group in _CHOSEN:
+        if name := (choices or {}).get(group):
+            shared = [*shared, *(_file(roots, f"{group}/{name}") or [])]
     own = _file(roots, algorithm)
     if own is None:
         own = _of_method(roots, algorithm)
@@ -230,7 +242,7 @@ def _is_read(composed: DictConfig, dimension: Dimension, default: Value) -> bool
     seen: list[Any] = []
     for value in (*dimension.values(), default):
         changed = with_values(composed, {dimension.key: value})
-        seen.append(OmegaConf.to_container(changed.algorithm, resolve=True))
+        seen.append([OmegaConf.to_container(changed[key], resolve=True) for key in _READ])
     return any(one != seen[0] for one in seen)
 
 

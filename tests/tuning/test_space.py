@@ -12,11 +12,13 @@ from omegaconf import DictConfig, open_dict
 
 import fedclust.launch.compose  # noqa: F401 - registers the schema
 from fedclust.config.about import about
+from fedclust.config.build import check_method
+from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch.job_folder import job_folder
 from fedclust.launch.scales import parsed
-from fedclust.tuning.space import Dimension, num_settings, space_of, written
+from fedclust.tuning.space import Dimension, default_of, num_settings, space_of, written
 from fedclust.tuning.tuned import with_values
 
 METHODS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
@@ -156,7 +158,7 @@ def test_a_method_of_ones_own_says_what_is_searched(tmp_path: Path) -> None:
 
 
 def test_a_method_adds_few_keys_and_the_shared_file_has_no_others_beside_it() -> None:
-    assert [file.name for file in (CONF / "space").iterdir()] == ["shared.yaml"]
+    assert [file.name for file in (CONF / "space").glob("*.yaml")] == ["shared.yaml"]
     assert len(SPACES) == 21
     for node in SPACES.values():
         assert 1 <= len(node) <= 2  # beside the learning rate, as much for every method
@@ -166,3 +168,32 @@ def test_a_method_adds_few_keys_and_the_shared_file_has_no_others_beside_it() ->
 @pytest.mark.parametrize("algorithm", sorted(SPACES))
 def test_every_key_of_a_space_is_read_and_its_default_inside(algorithm: str) -> None:
     assert set(space(algorithm)) == {"solver.lr", *SPACES[algorithm]}
+
+
+CHOSEN = [(g, f.stem) for g in ("solver", "server") for f in sorted((CONF / "space" / g).glob("*"))]
+
+
+@pytest.mark.parametrize(("group", "name"), CHOSEN)
+def test_a_solver_and_a_server_have_keys_of_their_own(group: str, name: str) -> None:
+    """Each is read, allowed in its whole range, and near the default; the method's stay."""
+    config = composed("algorithm=ifca", f"{group}={name}")
+    plain = space_of(config, "ifca", [], [CONF])
+    found = space_of(config, "ifca", [], [CONF], {"solver": "sgd", group: name})
+    own = {key: one for key, one in found.items() if plain.get(key) != one}
+    assert own
+    assert set(plain) <= set(found)
+    for key, one in own.items():
+        assert key.startswith(f"{group}.")
+        assert one.holds(default_of(config, key))
+        for value in one.probes():
+            check_method(resolve(with_values(config, {key: value}), {}))
+
+
+def test_keys_of_a_solver_that_the_method_does_not_read_are_left_out() -> None:
+    config = composed("algorithm=jgl", "solver=sgd")
+    assert set(space_of(config, "jgl", [], [CONF], {"server": "mean", "solver": "sgd"})) == {
+        "solver.lr",
+        "algorithm.gradient_weight",
+    }
+    with pytest.raises(ConfigError, match=r"server\.rate=1,2 is not allowed: the config"):
+        space_of(config, "jgl", parsed(["server.rate=1,2"]), [CONF])

@@ -19,6 +19,7 @@ import torch
 from benchmarks.against.task import Measured, Task
 from benchmarks.measure import seconds_of
 from benchmarks.workloads import Workload
+from fedclust.helpers.scratch import scratch
 
 _ROOT = Path(__file__).resolve().parent.parent
 OTHERS = ("pfl", "flower")
@@ -93,10 +94,13 @@ def title_of(task: Task) -> str:
     return f"{task.clients}{of} clients x {task.examples}, {task.epochs} epochs, {batch}{choice}"
 
 
-def _environment() -> Mapping[str, str]:
-    """One thread per process, the CPU, and this folder's `benchmarks`."""
+def _environment(folder: Path) -> Mapping[str, str]:
+    """One thread per process, the CPU, this folder's `benchmarks`, and a folder for what is
+    temporary: torchrun leaves one for logs after every start.
+    """
     return {
         **os.environ,
+        "TMPDIR": str(folder),
         "PYTHONPATH": str(_ROOT),
         "OMP_NUM_THREADS": "1",
         "PFL_PYTORCH_DEVICE": "cpu",
@@ -119,15 +123,18 @@ def _run(other: str, task: Task, seconds: float, processes: int) -> Measured:
 
 def _output(arguments: Sequence[str], patience: float) -> str:
     """What a program prints; after `patience` seconds it and all that it has started are ended."""
-    with subprocess.Popen(
-        arguments,
-        cwd=_ROOT,
-        env=_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as program:
+    with (
+        scratch() as folder,
+        subprocess.Popen(
+            arguments,
+            cwd=_ROOT,
+            env=_environment(folder),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as program,
+    ):
         try:
             out, err = program.communicate(timeout=patience)
         except subprocess.TimeoutExpired:

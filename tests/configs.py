@@ -1,9 +1,9 @@
 """Configs as a run would compose them, in a fraction of the time.
 
 Hydra takes a tenth of a second and more for a config. What it composes depends on the choices of
-files alone, and most choices are one node each, whatever else is chosen. So a process composes them
-once, one of every group at a time, and puts its configs together from their nodes; values are then
-set as Hydra sets them.
+files alone, and most choices are one node each, whatever else is chosen. So a process reads them
+once, composes those that name other files, one of every group at a time, and puts its configs
+together from their nodes; values are then set as Hydra sets them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fedclust.config.objects import GROUPS
 from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
 from fedclust.launch.job_folder import job_folder
+from fedclust.launch.scales import SizedFiles, address
 
 # groups of which a choice is one node
 NODES = tuple(sorted(GROUPS.keys() - {"tracker"}))
@@ -74,10 +75,21 @@ def names(group: str) -> list[str]:
 
 def node(group: str, name: str) -> DictConfig:
     """A choice of one of `NODES`, its interpolations open."""
+    alone = _read(group, name)
+    if alone is not None:
+        return deepcopy(alone)
     number = names(group).index(name)
     others = {one: names(one) for one in NODES}
     choices = [f"{one}={found[number % len(found)]}" for one, found in others.items()]
     return deepcopy(chosen(*choices)[group])
+
+
+@cache
+def _read(group: str, name: str) -> DictConfig | None:
+    """A choice whose file names no others, as Hydra reads it; None for the rest."""
+    found = SizedFiles("fedclust", address(CONF)).load_config(f"{group}/{name}")
+    assert isinstance(found.config, DictConfig)
+    return None if "defaults" in found.config or found.header.get("package") else found.config
 
 
 @cache

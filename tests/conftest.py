@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from multiprocessing.process import current_process
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ def _temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", str(folder))
+        # else multiprocessing makes one there, and misses it as Python ends
+        patch.setitem(current_process()._config, "tempdir", str(folder))
         yield
     shutil.rmtree(folder, ignore_errors=True)
 

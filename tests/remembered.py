@@ -2,7 +2,7 @@
 
 A command composes in a tenth of a second, most of which goes into the same forty files as in the
 test before. Values are set anew each time, and so is all that a folder of a user's own, a search
-path or one of Hydra's own groups has a say in. What is read, libyaml reads, in half the time.
+path or one of Hydra's own groups has a say in.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-import yaml
 from hydra import version
 from hydra._internal import config_loader_impl
 from hydra._internal.defaults_list import DefaultsList, Overrides
-from omegaconf import DictConfig, _utils
+from omegaconf import DictConfig
 
 from fedclust.config import schema
 from fedclust.config.tree import CONF
@@ -30,13 +29,6 @@ class _Defaults(list[Any]):
     """A defaults list that knows which choices made it."""
 
     key: tuple[Any, ...]
-
-
-def _fast_loader() -> Any:
-    """OmegaConf's class for reading YAML, on libyaml where PyYAML was built with that."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml, "SafeLoader", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return _utils.get_yaml_loader()
 
 
 @contextmanager
@@ -83,9 +75,7 @@ def remembered_choices() -> Iterator[None]:
             configs[defaults.key] = merge(self, defaults, repo)
         return deepcopy(configs[defaults.key])
 
-    fast = _fast_loader()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_utils, "get_yaml_loader", lambda: fast)
         patch.setattr(config_loader_impl, "create_defaults_list", listed)
         patch.setattr(loader, "_compose_config_from_defaults_list", merged)
         yield

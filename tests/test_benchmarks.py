@@ -203,6 +203,13 @@ def test_what_another_simulator_says_when_it_fails_is_told() -> None:
     assert _output([sys.executable, "-c", "print(1)"], 60.0) == "1\n"
 
 
+def test_what_torchrun_leaves_goes_with_the_program() -> None:
+    made = _output(["sh", "-c", "mktemp -d -t torchelastic_XXXXXX"], 60.0).strip()
+    assert Path(made).name.startswith("torchelastic_")
+    assert Path(made).parent.name.startswith("fedclust-")
+    assert not Path(made).parent.exists()
+
+
 def test_all_ways_to_compute_convolutions_are_measured() -> None:
     usual = layers.convolving
     rates = measure_convolutions("cnn_femnist_tiny", 1)

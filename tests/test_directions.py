@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,14 +47,21 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
+@cache
+def _imports(file: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a file, wherever in it."""
+    tree = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return [node for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(file: Path, package: str = "fedclust") -> Iterator[str]:
-    """The modules of a package that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    """The modules of a package that a file imports."""
+    for node in _imports(file):
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names if f"{one.name}.".startswith(f"{package}."))
-        elif isinstance(node, ast.ImportFrom) and node.module == package:
+        elif node.module == package:
             yield from (f"{package}.{one.name}" for one in node.names)
-        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{package}."):
+        elif str(node.module).startswith(f"{package}."):
             yield str(node.module)
 
 

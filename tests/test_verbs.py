@@ -6,13 +6,11 @@ import doctest
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from configs import composed
 
-from fedclust.config import schema
 from fedclust.config.objects import Objects
 from fedclust.core import verbs
 from fedclust.core.verbs import Method
-from fedclust.launch.compose import register
 
 CONF = Path(__file__).parents[1] / "conf"
 
@@ -37,12 +35,7 @@ PARTS = [
 
 @pytest.mark.parametrize(("group", "name"), PARTS)
 def test_parts_say_what_they_need_and_send(group: str, name: str) -> None:
-    register()
-    overrides = [f"{group}={name}", "num_clusters=3"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        part = Objects().make(
-            schema.resolve(compose("config", overrides=overrides), {})[group], group
-        )
+    part = Objects().make(composed(f"{group}={name}", "num_clusters=3")[group], group)
     if group == "cluster_method":
         assert part.num_clusters == (None if name in ("hdbscan", "optics") else 3)
         return

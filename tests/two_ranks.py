@@ -21,7 +21,8 @@ class Pair:
     """Two ranks that wait for something to do; they find each other through a file in `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")  # one import for both
+        context.set_forkserver_preload(["torch.distributed", "fedclust.runtime.run", "digits_jobs"])
         self._processes, self._ends = [], []
         for rank in range(_SIZE):
             here, there = context.Pipe()

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from started import Started
 from states import assert_same_bits
 
 RUN = [
-    sys.executable,
-    "-m",
-    "fedclust",
     "run",
     "progress=false",
     "threads=1",
@@ -31,27 +27,20 @@ RUN = [
 ]
 
 
-def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*RUN, f"hydra.run.dir={folder}", *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-    )
+def start(folder: Path, *more: str) -> Started:
+    return Started([*RUN, f"hydra.run.dir={folder}", *more])
 
 
 def finish(folder: Path, *more: str) -> None:
     process = start(folder, *more)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors.decode()
+    assert process.wait(300) == 0, process.said
 
 
-def wait_for_round(folder: Path, process: subprocess.Popen[bytes], at_least: int) -> int:
+def wait_for_round(folder: Path, process: Started | subprocess.Popen[bytes], at_least: int) -> int:
     """The newest round on disk once it is at least `at_least`."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
+        assert process.poll() is None, process.said if isinstance(process, Started) else ""
         try:
             newest = json.loads((folder / "checkpoints" / "latest.json").read_text())["round"]
         except (OSError, ValueError):
@@ -107,9 +96,8 @@ def test_a_signal_ends_the_round_and_saves(tmp_path: Path, signum: int, status: 
     process = start(folder)
     wait_for_round(folder, process, 3)
     process.send_signal(signum)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == status
-    assert errors.decode().strip().count("\n") == 1
+    assert process.wait(60) == status
+    assert process.said.strip().count("\n") == 1
     assert json.loads((folder / "status.json").read_text())["state"] == "interrupted"
     finish(folder)
     whole = tmp_path / "whole"
@@ -123,7 +111,6 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
     finish(folder, "rounds=2")
     before = (folder / "rounds.csv").stat().st_mtime_ns
     process = start(folder, "rounds=2")
-    _, printed = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert b"is done already" in printed
+    assert process.wait(60) == 0
+    assert "is done already" in process.said
     assert (folder / "rounds.csv").stat().st_mtime_ns == before

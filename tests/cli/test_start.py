@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 HEAVY = ("torch", "sklearn", "scipy", "pandas", "matplotlib", "pyarrow", "numpy", "torchvision")
+RUN = ["run", "rounds=1", "seeds=1", "algorithm=fedavg"]
 PROGRAM = """
 import sys
 from fedclust.__main__ import main
@@ -47,24 +48,27 @@ print("imported:", *sorted(set({heavy!r}) & set(sys.modules)))
 
 
 @pytest.mark.parametrize(
-    "surroundings",
-    [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}],
+    ("surroundings", "commands"),
+    [
+        ({"LC_ALL": "C", "PYTHONUTF8": "0"}, [["list"], RUN]),
+        ({"PYTHONIOENCODING": "ascii"}, [["list"]]),  # files are as before
+    ],
     ids=["C locale", "ascii streams"],
 )
 def test_a_stream_that_cannot_say_everything_gets_it_escaped(
-    tmp_path: Path, surroundings: dict[str, str]
+    tmp_path: Path, surroundings: dict[str, str], commands: list[list[str]]
 ) -> None:
     """`fedclust list` prints names of authors and dashes; a job reads and writes them."""
-    for arguments in (["list"], ["run", "rounds=1", "seeds=1", "algorithm=fedavg"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "fedclust", *arguments],
-            env={**os.environ, **surroundings},
-            cwd=tmp_path,
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-    assert list(tmp_path.rglob("clients.parquet"))
+    program = "from fedclust.__main__ import main\nfor one in %r: main(one)"
+    done = subprocess.run(
+        [sys.executable, "-c", program % (commands,)],
+        env={**os.environ, **surroundings},
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.rglob("clients.parquet"))) == commands.count(RUN)
 
 
 def test_a_closed_stream_ends_no_job(tmp_path: Path) -> None:

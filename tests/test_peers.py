@@ -28,6 +28,7 @@ from benchmarks.peers import (
     agreement,
     given_of,
     loss_of,
+    main,
     quick,
     table_of,
 )
@@ -145,6 +146,29 @@ def test_a_program_without_a_first_round_in_time_is_ended() -> None:
 def test_what_a_failing_program_says_is_told() -> None:
     with pytest.raises(RuntimeError, match="no such luck"):
         Player([sys.executable, "-S", "-c", "raise SystemExit('no such luck')"], os.environ, 20.0)
+
+
+@pytest.mark.slow
+def test_a_quick_run_prints_the_table_and_keeps_the_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = [arm for arm in ARMS if arm.environment is None]
+    monkeypatch.setattr("benchmarks.peers.ARMS", here)
+    given = ["peers", "W1", "--quick", "--threads", "1", "--seconds", "0.01"]
+    file = tmp_path / "rows.json"
+    monkeypatch.setattr(sys, "argv", [*given, "--patience", "300", "--json", str(file)])
+    threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
+    try:
+        main()
+    finally:
+        torch.set_num_threads(threads)
+        os.sched_setaffinity(0, cores)
+    rows = json.loads(file.read_text())
+    assert [row["arm"] for row in rows] == [arm.name for arm in here]
+    assert all(row["rate"] > 0 and row["start"] > 0 and row["peak_mib"] > 0 for row in rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "| | fedclust | plain loop | PFLlib's way | FL-bench's way |"
+    assert lines[2].startswith("| W1 | ")
 
 
 def test_a_table_of_rates_memory_and_starts() -> None:

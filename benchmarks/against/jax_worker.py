@@ -4,8 +4,9 @@ python -m benchmarks.against.jax_worker FOLDER jax_jit|jax_vmap
 
 jax_jit: as FedJAX's `for_each_client` does it on one device: one compiled local step, called by
     Python for one batch of one client after the other; batches come from NumPy.
-jax_vmap: the whole round is one compiled function: `vmap` over the participants of a `scan` over
-    their local steps, all examples on the device.
+jax_vmap: all participants at once by `vmap`, all examples on the device. Of dense networks the
+    whole round is one compiled function, with a `scan` over the local steps; of convolutions, which
+    are ten times slower in a loop of XLA's on a CPU, one local step of all.
 
 Chosen: images with the channels last and weights to suit, converted before and after; pooling by
 `reduce_window`; batch normalisation renews its running statistics, as PyTorch's does. Compiled
@@ -282,45 +283,63 @@ def one_by_one(given: Given, x: NDArray[np.float32], norms: list[int], starts: A
 
 
 def all_at_once(given: Given, x: NDArray[np.float32], norms: list[int], starts: Any) -> Compiled:
-    """The round as one compiled function."""
+    """All participants in one compiled step; dense networks' steps in one compiled round."""
     task = given.task
-    stacked = [jnp.asarray(np.stack(values)) for values in zip(*starts, strict=True)]  # [K, …]
-    held = jnp.asarray(x), jnp.asarray(given.y.astype(np.int32))
-    clients, order = jnp.asarray(given.clients), jnp.asarray(given.order)
+    models = [jnp.asarray(np.stack(values)) for values in zip(*starts, strict=True)]  # [K, …]
+    data = jnp.asarray(x), jnp.asarray(given.y.astype(np.int32))
+    clients = jnp.asarray(given.clients)
+    batches = np.take_along_axis(given.clients[:, None], given.order, 2)
+    steps = jnp.asarray(np.ascontiguousarray(batches.transpose(1, 0, 2)))  # [S, C, B] rows
+    score = jax.vmap(lambda params, x, y: loss(task.layers, params, x, y)[0], (0, None, None))
 
-    def client(
-        models: Params, x: Array, y: Array, rows: Array, order: Array
-    ) -> tuple[Array, State]:
-        own, labels = x[rows], y[rows]
-        best = jnp.zeros((), jnp.int32)
+    def enter(models: Params, x: Array, y: Array, clients: Array) -> tuple[Array, State]:
+        """The model that every participant takes [C], and its state before the first step."""
+        best = jnp.zeros(len(clients), jnp.int32)
         if task.models > 1:
-            scores = jax.vmap(lambda params: loss(task.layers, params, own, labels)[0])(models)
-            best = scores.argmin()
-        state = begin(task, norms, [values[best] for values in models])
+            best = jax.vmap(lambda rows: score(models, x[rows], y[rows]).argmin())(clients)
+        return best, jax.vmap(partial(begin, task, norms))([values[best] for values in models])
 
-        def move(state: State, batch: Array) -> tuple[State, None]:
-            return step(task, state, own[batch], labels[batch]), None
+    def move(state: State, x: Array, y: Array, rows: Array) -> State:
+        return jax.vmap(partial(step, task))(state, x[rows], y[rows])
 
-        return best, lax.scan(move, state, order)[0]
-
-    def play(models: Params, x: Array, y: Array, clients: Array, order: Array) -> Any:
-        best, states = jax.vmap(client, (None, None, None, 0, 0))(models, x, y, clients, order)
+    def leave(models: Params, best: Array, state: State) -> tuple[Params, Moments]:
+        """Means of the participants of every model, and of all statistics."""
         member = jax.nn.one_hot(best, task.models, axis=0)  # [K, C]
         count = member.sum(1)
         means = []
-        for start, trained in zip(models, states.params, strict=True):
-            total = jnp.tensordot(member, trained, 1)
+        for start, trained in zip(models, state.params, strict=True):
             size = count.reshape(-1, *[1] * (start.ndim - 1))
+            total = jnp.tensordot(member, trained, 1)
             means.append(jnp.where(size > 0, total / jnp.maximum(size, 1), start))
-        running = jax.tree.map(lambda value: value.mean(0), states.running)
-        return means, running
+        return means, jax.tree.map(lambda value: value.mean(0), state.running)
+
+    def whole(models: Params, x: Array, y: Array, clients: Array, steps: Array) -> Any:
+        best, state = enter(models, x, y, clients)
+        state, _ = lax.scan(lambda now, rows: (move(now, x, y, rows), None), state, steps)
+        return leave(models, best, state)
 
     began = time.perf_counter()
-    round_of = _compile(play, stacked, *held, clients, order)
+    if any(len(leaf.shape) == 4 for leaf in leaves_of(task)[0]):
+        # inside a loop XLA computes convolutions without the library that it has for a CPU
+        first = _compile(enter, models, *data, clients)
+        best, state = first(models, *data, clients)
+        between = _compile(move, state, *data, steps[0])
+        last = _compile(leave, models, best, state)
+
+        def play() -> Any:
+            best, state = first(models, *data, clients)
+            for rows in steps:
+                state = between(state, *data, rows)
+            return last(models, best, state)
+
+    else:
+        play = partial(
+            _compile(whole, models, *data, clients, steps), models, *data, clients, steps
+        )
     seconds = time.perf_counter() - began
 
     def played() -> list[Params]:
-        means, _ = jax.block_until_ready(round_of(stacked, *held, clients, order))
+        means, _ = jax.block_until_ready(play())
         return [[values[k] for values in means] for k in range(task.models)]
 
     return Compiled(played, seconds)

@@ -25,7 +25,7 @@ COMPARISONS = (CONF / "experiment/compare/mnist.yaml", _BENCHMARK)
 JOBS = ROOT / "scripts/papers/benchmark.yaml"  # which lists all but oracle for one federation
 NAMES = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
 _SWEPT = re.compile(r"(?<=algorithm[:=])( ?)((?:\w+,){9,}\w+)")
-_ORDER = re.compile(r"^(  order: \[.*)\]$", re.MULTILINE)
+_ORDER = re.compile(r"^(  order: \[)(.*)\]$", re.MULTILINE)
 _HEAD = """# Methods
 
 Every method, by the name that `algorithm=NAME` takes. The last column says what has been run. *Full
@@ -96,17 +96,19 @@ def left_out(text: str) -> list[str]:
 
 
 def completed(text: str, aside: list[str]) -> str:
-    """A comparison with the methods at the end of its lists that it forgets."""
+    """A comparison with what its lists forget at their end, and without the methods aside."""
+    listed = {name for match in _SWEPT.finditer(text) for name in match[2].split(",")}
+    gone = sorted(listed & set(aside))  # a title of a federation can be the name of a method
 
-    def new(listed: list[str]) -> list[str]:
-        return [name for name in NAMES if name not in {*listed, *aside}]
+    def kept(names: list[str]) -> list[str]:
+        rest = [name for name in names if name not in gone]
+        return [*rest, *(name for name in NAMES if name not in {*rest, *aside})]
 
     def swept(match: re.Match[str]) -> str:
-        listed = match[2].split(",")
-        return match[1] + ",".join([*listed, *new(listed)])
+        return match[1] + ",".join(kept(match[2].split(",")))
 
     def order(match: re.Match[str]) -> str:
-        return ", ".join([match[1], *new(re.findall(r"\w+", match[1]))]) + "]"
+        return match[1] + ", ".join(kept(match[2].split(", "))) + "]"
 
     return _ORDER.sub(order, _SWEPT.sub(swept, text))
 

@@ -133,6 +133,7 @@ def test_a_comparison_gets_the_methods_it_forgets() -> None:
     assert re.search(r"^      algorithm: [\w,]+,ifca_flex$", made, re.MULTILINE)
     assert re.search(r"^  order: .*, ifca_flex\]$", made, re.MULTILINE)
     assert made.count("ifca_flex") == 2
+    assert "ifca_flex" not in methods.completed(made, ["ifca_flex"])
 
 
 def test_the_readme_has_the_score() -> None:

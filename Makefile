@@ -4,6 +4,7 @@ UV_VERSION := 0.13.8
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRA := .venv-sklearn-extra
+FLWR := .venv-flwr
 RAY := .venv-ray
 DOCS := .venv-docs
 PFL := .venv-pfl
@@ -17,7 +18,7 @@ CARRY := hydra-core omegaconf antlr4-python3-runtime greenlet kmedoids
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-ray test-wheel mutants lint types format lock method-lists docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
+.PHONY: help setup run test test-slow test-all campaign-faults test-sklearn-extra test-flwr test-ray test-wheel mutants lint types format lock method-lists docs docs-serve benchmark benchmark-pfl benchmark-flower benchmark-peers check-gpu carried reproduce results leaderboard clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 22
@@ -57,6 +58,15 @@ $(EXTRA)/.ready: requirements-sklearn-extra.lock pyproject.toml | setup
 
 test-sklearn-extra: $(EXTRA)/.ready  ## scikit-learn-extra's k-medoids, in an environment with numpy<2
 	$(EXTRA)/bin/python -m pytest -q -m sklearn_extra
+
+# as its extra says: nothing but this test runs there
+$(FLWR)/.ready: pyproject.toml | setup
+	$(PYTHON) -m venv $(FLWR)
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(FLWR)/bin/python -e '.[flwr]' pytest pytest-timeout
+	@touch $@
+
+test-flwr: $(FLWR)/.ready  ## partitioners of flwr-datasets, in an environment with older `datasets`
+	$(FLWR)/bin/python -m pytest -q -m flwr tests/partitions
 
 # pinned by version only: nothing but this test runs there
 $(RAY)/.ready: requirements-ray.lock pyproject.toml | setup
@@ -141,4 +151,4 @@ leaderboard: setup  ## docs/benchmark.md from the jobs kept beside it, or from t
 	$(BIN)/python -m scripts.papers.benchmark $(RUNS)
 
 clean:  ## delete the environments and caches, keep outputs
-	rm -rf $(VENV) $(EXTRA) $(RAY) $(DOCS) $(PFL) $(FLOWER) $(JAX) site .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(EXTRA) $(FLWR) $(RAY) $(DOCS) $(PFL) $(FLOWER) $(JAX) site .mypy_cache .pytest_cache .ruff_cache build dist

@@ -35,6 +35,7 @@ _FOR = {
     "optuna": "hydra/sweeper=optuna; not beside extra tune, whose Optuna it replaces by version 2",
     "hf": "dataset=hf",
     "watch": "dataset=watch",
+    "flwr": "partition=flwr; with an older `datasets`",
     "sklearn-extra": "cluster_method=kmedoids_sklearn_extra (NumPy 1 and Python 3.11)",
 }
 Rows = Iterator[tuple[str, str]]

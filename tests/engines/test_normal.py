@@ -12,6 +12,7 @@ from torch import nn
 
 from fedclust.core.calls import AlignCall, GradCall, LossCall, SumCall, TestCall, TrainCall
 from fedclust.engines.fused import FusedEngine, layers
+from fedclust.engines.fused.native import norming
 from fedclust.engines.loop import LoopEngine
 from fedclust.helpers.errors import ConfigError
 
@@ -117,6 +118,39 @@ def test_what_is_frozen_stays() -> None:
     want, got = loop.answer(call), fused.answer(call)
     assert torch.equal(got.params[:, mask], models[label][:, mask])
     torch.testing.assert_close(got.params, want.params, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["plain", "cumulative", "no_affine", "residual"])
+def test_without_compiled_code_it_is_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards, how = ragged_shards(COUNTS), SOLVERS["sgd"]
+    models, label = starts(both(name)[0]), labels(len(COUNTS))
+    call = TrainCall(models, label, shards, how, how.lr)
+    native = both(name)[1].answer(call)
+    monkeypatch.setattr(norming, "compiled", lambda: None)
+    torch.testing.assert_close(both(name)[1].answer(call).params, native.params, **CLOSE)
+
+
+def test_variances_of_large_means_are_exact() -> None:
+    """Means a thousand deviations from 0, of more examples than their first."""
+    x = torch.randn(1, 7, 3, 5, 4, generator=torch.Generator().manual_seed(1)) + 1000
+    x[:, 1:] += 3
+    last = x.movedim(2, -1).contiguous().movedim(-1, 2)
+    out, kept, mean = torch.empty_like(last), torch.empty(2, 1, 3), torch.zeros(1, 1, 3)
+    parameters = {"running_mean": mean, "running_var": torch.ones(1, 1, 3)}
+    job = norming.Norming(
+        out, torch.empty_like(last), parameters, (True, True), kept, kept, eps=0.0, relu=False
+    )
+    job.forward(x, [6], [0.25])
+    real = x[0, :6].double().movedim(1, -1).flatten(0, 2)
+    want = (real - real.mean(0)) / real.std(0, correction=0)
+    got = out[0, :6].double().movedim(1, -1).flatten(0, 2)
+    assert (got - want).abs().max() < 5e-4  # of float32 numbers near 1000
+    assert not out[0, 6].any()
+    torch.testing.assert_close(mean[0, 0].double(), 0.25 * real.mean(0), rtol=1e-6, atol=0)
+    variance = 0.75 + 0.25 * real.var(0)
+    torch.testing.assert_close(
+        parameters["running_var"][0, 0].double(), variance, rtol=1e-5, atol=0
+    )
 
 
 def test_a_row_that_diverges_is_alone() -> None:

@@ -34,7 +34,7 @@ from fedclust.engines.fused.dense import (
     Step,
 )
 from fedclust.engines.fused.lookups import EmbeddingStep, InputStep, ShapedStep, TurnStep
-from fedclust.engines.fused.native import convolution
+from fedclust.engines.fused.native import convolution, norming
 from fedclust.engines.fused.native.convolution import BlockStep
 from fedclust.engines.fused.native.geometry import Block
 from fedclust.engines.fused.network import WEIGHTED, Network
@@ -202,7 +202,7 @@ class Layers:
                 at += 1
             elif block is None:
                 yield self._step(at, low, high, batch), self._moves[at]
-                at += 1
+                at += 1 + self._takes_relu(at)
             else:
                 yield self._block_step(block, at, low, high, batch), self._moves[block.layer]
                 at = block.end
@@ -327,7 +327,14 @@ class Layers:
             low,
             self._room(f"{at}.out", at, low, high, batch),
             self._room(f"{at}.back", at, low, high, batch),
+            relu=self._takes_relu(at),
         )
+
+    def _takes_relu(self, at: int) -> bool:
+        """Whether the step of a layer computes the ReLU behind it as well."""
+        some = self.network.layers[at : at + 2]
+        both = len(some) == 2 and isinstance(some[0], NORMS) and isinstance(some[1], nn.ReLU)
+        return both and self.key.is_cpu and norming.compiled() is not None
 
     def _weighted_step(
         self, at: int, layer: nn.Linear | nn.Conv2d, low: int, high: int, batch: int

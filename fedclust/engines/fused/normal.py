@@ -11,19 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from fedclust.engines.fused.dense import Clock
+from fedclust.engines.fused.native import norming
 from fedclust.engines.fused.rules import Rule
 from fedclust.engines.fused.weights import Weight
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+_COMPILED = ("weight", "bias", *STATISTICS[:2])
 _NATIVE = torch.ops.aten.native_batch_norm.out
 _GROUPS = torch.ops.aten.native_group_norm.default
 _BACK = torch.ops.aten.native_batch_norm_backward.default
 
 
 class NormStep:
-    """Row by row, by PyTorch's own kernels: by the statistics of a batch in training, by the
-    running ones elsewhere.
+    """By the statistics of a batch in training, by the running ones elsewhere; in compiled code, or
+    row by row by PyTorch's own kernels.
 
     Args:
         layer: its options.
@@ -35,6 +37,7 @@ class NormStep:
         low: number of the first row among all of the chunk.
         out: room for the output, as the input lies.
         back: room for the gradient of the input, likewise.
+        relu: whether a ReLU behind it is computed as well, which compiled code does.
     """
 
     def __init__(
@@ -47,14 +50,28 @@ class NormStep:
         low: int,
         out: Tensor,
         back: Tensor,
+        *,
+        relu: bool,
     ) -> None:
         self.eps, self.momentum = layer.eps, layer.momentum
         self.weights, self.held, self.rule = weights, held, rule
         self.clock, self.low, self.out, self.back = clock, low, out, back
         rows, channels = len(out), layer.num_features
-        self.mean, self.scale = out.new_empty(2, rows, channels)  # of the batches
+        self.statistics = out.new_empty(2, rows, channels)
+        self.mean, self.scale = self.statistics  # of the batches
         self.change = out.new_empty(2, rows, 1, channels)  # gradients of scale and shift
         self.sizes: list[int] = []
+        self.native = None
+        if out.is_cpu and norming.compiled() is not None:
+            parameters = {
+                name: weight.value for name, weight in weights.items() if name in _COMPILED
+            }
+            moves = STATISTICS[0] not in held, STATISTICS[1] not in held
+            kept, change = self.statistics, self.change
+            self.native = norming.Norming(
+                out, back, parameters, moves, kept, change, eps=self.eps, relu=relu
+            )
+        assert self.native is not None or not relu
 
     def _of(self, name: str, row: int) -> Tensor | None:
         """A parameter of a row or its statistics, [C]."""
@@ -72,6 +89,9 @@ class NormStep:
         self.x, self.training = x, self.clock.sizes is not None
         sizes = self.clock.sizes
         self.sizes = [batch] * rows if sizes is None else sizes[self.low : self.low + rows]
+        if self.native is not None:
+            factors = [self._factor(row) for row in range(rows)] if self.training else None
+            return self.native.forward(x, self.sizes, factors)
         for row, size in enumerate(self.sizes):
             where = slice(0, size)
             kept = [part[row] if self.training else part.new_empty(0) for part in self._saved]
@@ -107,7 +127,9 @@ class NormStep:
         """See `Step`."""
         assert self.rule is not None
         affine = "weight" in self.weights
-        for row, size in enumerate(self.sizes):
+        if self.native is not None:
+            self.native.backward(delta)
+        for row, size in enumerate(self.sizes if self.native is None else ()):
             where = slice(0, size)
             back, *change = _BACK(
                 _last(delta[row, where]),

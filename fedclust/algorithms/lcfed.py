@@ -47,7 +47,8 @@ from fedclust.helpers.ranges import AtLeastOne, NonNegative
 
 @dataclass(frozen=True, kw_only=True)
 class LCFed(Method):
-    """Clusters by low-rank similarity, which share a body by a pull.
+    """Clusters by low-rank similarity, which share a body by a pull; keeps `directions` rows of a
+    model's size in memory.
 
     Attributes:
         solver: local work.

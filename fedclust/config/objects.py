@@ -52,7 +52,7 @@ GROUPS: Mapping[str, Group] = {
     "cluster_method": Group("fedclust.cluster_methods", ("__call__",)),
     "solver": Group("fedclust.solver", ("rate",)),
     "attack": Group("fedclust.updates.attacks", ("forges", "hostile", "targets", "updates")),
-    "privacy": Group("fedclust.updates.privacy", ("noised", "epsilon")),
+    "privacy": Group("fedclust.updates.privacy", ("assigned", "noised", "epsilon")),
     "aggregation": Group("fedclust.updates.aggregations", ("check", "__call__")),
     "server": Group("fedclust.updates.servers", ("first", "__call__")),
     "tracker": Group("fedclust.trackers", ("begin", "log", "end", "close")),

@@ -2,7 +2,7 @@
 number costs.
 
     python -m benchmarks.finding_k [WORD …] [--seeds 10] [--root data]
-    python -m benchmarks.finding_k --costs [WORD …] [--seeds 5] [--root data]
+    python -m benchmarks.finding_k --costs [WORD …] [--seeds 10] [--root data]
 
 Every client of ten federations of MNIST, 40 clients with 100 examples, trains a softmax regression
 once from a common start, two passes in batches of 20 at a rate of 0.1. What is clustered are the

@@ -17,7 +17,7 @@ import pytest
 def test_a_part_of_the_campaign(tmp_path: Path, root: Path) -> None:
     """Two of its quick cases of every kind, in a process of its own, since cases fork."""
     program = [sys.executable, str(root / "scripts" / "trust" / "campaign_faults.py"), "--quick"]
-    given = ["--of-each", "2", "--workers", "2", "--seconds", "300", "--folder", str(tmp_path)]
+    given = ["--of-each", "2", "--workers", "2", "--seconds", "800", "--folder", str(tmp_path)]
     done = subprocess.run(
         [*program, *given],
         capture_output=True,

@@ -23,6 +23,9 @@ from benchmarks.convolutions import measure as measure_convolutions
 from benchmarks.growth import AXES, Cost, Point, exponent, federation, measure, parameters, table
 from benchmarks.machine import cache_bytes, largest
 from benchmarks.own_models import measure as measure_own
+from benchmarks.variants import cases as cases_of_variants
+from benchmarks.variants import measure as measure_variants
+from benchmarks.variants import pools
 from benchmarks.workloads import WORKLOADS, Rounds, step_bytes, synthetic_pool
 from fedclust.engines.fused import layers
 from fedclust.models.mlp import mlp
@@ -223,3 +226,11 @@ def test_own_models_are_measured_beside_the_plain_loop() -> None:
     found = measure_own(case, rounds=1, clients=2, batch=5, steps=1, small=True)
     assert (found.engine, found.remark) == ("fused", "")
     assert min(found.ours, found.plain) > 0
+
+
+def test_variants_are_measured_against_their_workload() -> None:
+    made = {name: pool for name, pool in pools(100).items() if name in ("classes", "labels")}
+    found = measure_variants(cases_of_variants("W1", made, 0.25), rounds=1)
+    assert set(found) == {"classes", "labels", "SGD with momentum", "Adam"}
+    assert found["classes"] == found["SGD with momentum"] == 1
+    assert min(found.values()) > 0

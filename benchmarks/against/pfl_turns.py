@@ -36,14 +36,18 @@ class User(PyTorchTensorDataset):
     Args:
         pair: inputs and labels.
         passes: [E, batches of a pass, B] which examples they meet, over and over.
+        batch: asked for in training; None for all examples.
     """
 
-    def __init__(self, pair: tuple[Tensor, Tensor], passes: Tensor) -> None:
+    def __init__(self, pair: tuple[Tensor, Tensor], passes: Tensor, batch: int | None) -> None:
         super().__init__(pair)
-        self._passes = itertools.cycle(passes)
+        self._passes, self._batch = itertools.cycle(passes), batch
 
-    def iter(self, batch_size: int | None) -> Iterator[list[Tensor]]:  # noqa: ARG002
-        """The batches of the next pass."""
+    def iter(self, batch_size: int | None) -> Iterator[list[Tensor]]:
+        """The batches of the next pass; pfl's own where it evaluates, as in its first round."""
+        if batch_size != self._batch:
+            yield from super().iter(batch_size)
+            return
         for batch in next(self._passes):
             yield [value[batch] for value in self.raw_data]
 
@@ -84,7 +88,7 @@ def play(folder: Path) -> None:
     x, y = torch.from_numpy(given.inputs()), torch.from_numpy(given.y)
     passes = torch.from_numpy(given.order).unflatten(1, (task.epochs, -1))
     rows = torch.from_numpy(given.clients)
-    users = [User((x[own], y[own]), met) for own, met in zip(rows, passes, strict=True)]
+    users = [User((x[own], y[own]), met, task.batch) for own, met in zip(rows, passes, strict=True)]
     models, start = [wrapped(task) for _ in range(task.models)], torch.from_numpy(given.start)
     for model, flat in zip(models, start, strict=True):
         nn.utils.vector_to_parameters(flat.clone(), model.variable_map.values())

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import compileall
-import gc
 import importlib
 import os
 import py_compile
@@ -313,7 +312,5 @@ if __name__ == "__main__":
     for module in WARM:
         importlib.import_module(module)
     importlib.import_module("hydra.core.plugins").Plugins.instance()
-    gc.collect()
-    gc.freeze()  # what is imported stays: no fork looks for garbage in it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # its forks end first
     sys.exit(main())

@@ -1,7 +1,7 @@
-"""Which general engine is faster for a model: measured once on a machine, and kept.
+"""Which engine is faster for a model: measured once on a machine, and kept.
 
-A few steps are taken of several rows at once (`vmap`) and row by row (`loop`). What is found is
-kept in the user's cache folder, beside compiled code, by all that the rates depend on.
+A few steps are taken of several rows at once (`vmap`, `fused`) and row by row (`loop`). What is
+found is kept in the user's cache folder, beside compiled code, by all that the rates depend on.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from fedclust.helpers.rng import Stream
 from fedclust.models.foreign import Runnable
 
 _BATCH, _ROWS, _TURNS = 20, 8, 3  # examples of a step, most rows, and how often both take them
+_FEW, _LONG = 4, 0.1  # examples of a step where so few of them take seconds so long
 _SECONDS = 0.3  # that the rows of a turn may take, if two of them do not take longer
-_AHEAD = 1.05  # by less `vmap` is not faster: it has a row's bits in its own company only
+_AHEAD = 1.05  # by less another is not faster than the one that is taken without a reason
 Rates = Mapping[str, float]
 
 
@@ -39,9 +40,12 @@ def rates(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> R
     return here().agree(lambda: _kept(engines, max_rows))
 
 
-def fastest(found: Rates) -> str:
-    """The engine to take."""
-    return "vmap" if found["vmap"] > _AHEAD * found["loop"] else "loop"
+def fastest(found: Rates, usual: str) -> str:
+    """The engine to take: the usual one if no other is clearly faster. `loop` is, of the general
+    ones, since a row of `vmap` has its bits in its own company only.
+    """
+    best = max(found, key=lambda name: found[name])
+    return best if found[best] > _AHEAD * found[usual] else usual
 
 
 def _kept(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> Rates:
@@ -49,7 +53,7 @@ def _kept(engines: Mapping[str, Computing[Runnable]], max_rows: int | None) -> R
     model, pool = engines["loop"].model, engines["loop"].pool
     device, threads = pool.x.device, torch.get_num_threads()
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
-    look = repr((model, pool.shape, pool.x.dtype, pool.width, max_rows))
+    look = repr((sorted(engines), model, pool.shape, pool.x.dtype, pool.width, max_rows))
     means = repr((card, threads, torch.__version__, __version__))
     file = folder() / f"rates-{hashlib.sha256((look + means).encode()).hexdigest()[:16]}.json"
     with suppress(OSError):
@@ -68,21 +72,23 @@ def _measured(engines: Mapping[str, Computing[Runnable]]) -> dict[str, float]:
     """The rates of a step with a batch for each of a few rows, at best of several turns."""
     one = engines["loop"]
     start = one.init(Stream.of(0, "init")).unsqueeze(0)
-    alone = _seconds(one, start, 1)
-    alone = min(alone, _seconds(one, start, 1))  # the first call is slower
+    batch, turns = _BATCH, _TURNS
+    if _seconds(one, start, 1, _FEW) > _LONG:  # the first call is slower: a second look
+        batch, turns = (_FEW, 1) if _seconds(one, start, 1, _FEW) > _LONG else (batch, turns)
+    alone = min(_seconds(one, start, 1, batch) for _ in range(2))
     rows = max(2, min(_ROWS, int(_SECONDS / max(alone, 1e-9))))
     best = dict.fromkeys(engines, math.inf)
-    for turn in range(_TURNS + 1):
+    for turn in range(turns + 1):
         for name, engine in engines.items():
-            seconds = _seconds(engine, start, rows)
+            seconds = _seconds(engine, start, rows, batch)
             best[name] = min(best[name], seconds) if turn else math.inf
     return {name: rows / seconds for name, seconds in best.items()}
 
 
-def _seconds(engine: Computing[Runnable], start: Tensor, rows: int) -> float:
-    """Time of one local step of some rows."""
+def _seconds(engine: Computing[Runnable], start: Tensor, rows: int, examples: int) -> float:
+    """Time of one local step of some rows, each with so many examples."""
     pool = engine.pool
-    batch, device = min(_BATCH, len(pool.y)), pool.x.device
+    batch, device = min(examples, len(pool.y)), pool.x.device
     index = torch.arange(rows * batch, device=device).remainder(len(pool.y)).view(rows, batch)
     count = torch.full((rows,), batch, device=device)
     shards = Shards(index=index, count=count, key=Stream.of(0, "train").keys(count))

@@ -358,6 +358,7 @@ def test_the_federation_table(tmp_path: Path, plain: Plain) -> None:
     np.testing.assert_array_equal(counts, counts[:1].repeat(4, axis=0))
 
 
+@pytest.mark.figures
 def test_a_folder_of_several_experiments_gets_one_page(tmp_path: Path, plain: Plain) -> None:
     for name in ("table3", "table4"):
         config = {"name": f"flexcfl/{name}", "report": {"title": f"FlexCFL {name}"}}

@@ -8,7 +8,7 @@ clusters are not known, so an arm has no curve of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ METRICS = ("accuracy", "accuracy_client_mean")  # that follow from what a file h
 _PLACE = ["arm", "seed", "round", "client"]
 _COLUMNS = [*_PLACE, "correct", "count"]
 _MOST = 8  # names in a line
+_LONG = 80  # characters of an arm's name
 _FIRST = 2  # line of the file that holds the first row
 _ALSO = ("name", "report", "choices", "rounds", "scale")  # of a config, besides the setting
 
@@ -105,6 +106,7 @@ def outside_arms(given: str | Path, folder: Path, metric: str, arms: Sequence[Ar
     own = f"accuracies alone can be brought in, and jobs here are judged by {', '.join(heads)}"
     require(heads == ["accuracy"], KEY, file, own)
     require(metric in METRICS, "report.metric", metric, f"{' or '.join(METRICS)} with {KEY}")
+    _check_evaluated(file, table, arms)
     rows = _beside(file, table, _known(arms, table))
     return [
         Arm(_measured(file, str(name), own, [arm.run for arm in arms]), marked(name), settings[0])
@@ -134,8 +136,8 @@ def read_measured(file: Path) -> pd.DataFrame:
     """The rows of a file, columns `_COLUMNS`, and `line` where each stands.
 
     Raises:
-        ConfigError: where it cannot be read, lacks a column, has another one, holds what is no
-            whole number, more right than there are, or the same twice.
+        ConfigError: where it cannot be read, lacks a column, has another one or more fields than
+            columns, holds what is no whole number, more right than there are, or the same twice.
     """
     require(file.is_file(), KEY, file, "there is no such file")
     try:
@@ -150,6 +152,8 @@ def read_measured(file: Path) -> pd.DataFrame:
     allowed = f"accuracies alone can be brought in; nothing reads the column {', '.join(others)}"
     require(not others, KEY, file, allowed)
     require(len(text) > 0, KEY, file, "it holds no row")
+    fields = "rows with one field for every column; a name with a comma stands in quotes"
+    require(isinstance(text.index, pd.RangeIndex), KEY, file, fields)  # else pandas' index of them
     table = pd.DataFrame({"arm": text["arm"].str.strip()})
     for name in _COLUMNS[1:]:
         whole = text[name].str.fullmatch(r"\s*\d{1,18}\s*").fillna(value=False).astype(bool)
@@ -160,6 +164,8 @@ def read_measured(file: Path) -> pd.DataFrame:
     table["line"] = np.arange(len(table)) + _FIRST
     printable = table["arm"].map(lambda name: bool(name) and name.isprintable())
     _refuse(file, table, ~printable, lambda row: f"arm={row['arm']!r} is no name")
+    long = table["arm"].str.len() > _LONG
+    _refuse(file, table, long, lambda row: f"arm={row['arm'][:20]}… has over {_LONG} characters")
     more = table["correct"] > table["count"]
     _refuse(file, table, more, lambda row: f"correct={row['correct']} of count={row['count']}")
     _refuse(file, table, table.duplicated(_PLACE), lambda row: f"{_place(row)} occurs twice")
@@ -176,6 +182,45 @@ def _refuse(file: Path, table: pd.DataFrame, wrong: pd.Series[bool], words: Any)
 
 def _place(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {row[name]}" for name in _PLACE)
+
+
+def _check_evaluated(file: Path, table: pd.DataFrame, arms: Sequence[Arm]) -> None:
+    """Refuse a seed or a round that no job has, and seeds of an arm that have other rounds."""
+    evaluated: dict[int, set[int]] = {}
+    for arm in arms:
+        for seed in arm.run.seeds:
+            evaluated.setdefault(int(seed), set()).update(
+                arm.run.curves["accuracy"].rounds.tolist()
+            )
+
+    def named(numbers: Iterable[int]) -> str:
+        return listed([str(number) for number in sorted(numbers)], _MOST)
+
+    strange = ~table["seed"].isin(evaluated)
+    _refuse(
+        file,
+        table,
+        strange,
+        lambda row: f"seed={row['seed']}, and no job has this seed: {named(evaluated)}",
+    )
+    pairs = [(seed, t) for seed, rounds in evaluated.items() for t in rounds]
+    strange = ~pd.Series(pd.MultiIndex.from_frame(table[["seed", "round"]]).isin(pairs))
+    _refuse(
+        file,
+        table,
+        strange,
+        lambda row: (
+            f"round={row['round']}, and no job was evaluated in this round: "
+            f"{named(evaluated[row['seed']])}"
+        ),
+    )
+    for name, own in table.groupby("arm", sort=False):
+        of_seeds = {int(str(seed)): set(rows["round"]) for seed, rows in own.groupby("seed")}
+        first = min(of_seeds)
+        for seed, rounds in of_seeds.items():
+            also = named(rounds ^ of_seeds[first])
+            allowed = f"the same rounds of every seed; arm {name!s}, seeds {first} and {seed}"
+            require(not also, KEY, file, f"{allowed} differ in {also}")
 
 
 def _known(arms: Sequence[Arm], table: pd.DataFrame) -> pd.DataFrame:
@@ -197,28 +242,19 @@ def _beside(file: Path, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFram
     """The rows of the table with their group, once all fit what the jobs tested.
 
     Raises:
-        ConfigError: for a seed, round or client that no job has, a number of test examples that is
-            another, or clients that are missing.
+        ConfigError: for a client that no job has, a number of test examples that is another, or
+            clients that are missing.
     """
-    for place, within, what in (
-        ("seed", [], "no job has this seed"),
-        ("round", ["seed"], "no job was evaluated in this round"),
-        ("client", ["seed", "round"], "no job has this client"),
-    ):
-        keys = [*within, place]
-        there = pd.MultiIndex.from_frame(known[keys])
-        strange = ~pd.Series(pd.MultiIndex.from_frame(table[keys]).isin(there))
-        if place == "seed":
-            strange = ~table["seed"].isin(set(known["seed"]))
+    keys = ["seed", "round", "client"]
+    there = pd.MultiIndex.from_frame(known[keys])
+    strange = ~pd.Series(pd.MultiIndex.from_frame(table[keys]).isin(there))
 
-        def words(row: Mapping[str, Any], place: str = place, what: str = what) -> str:
-            same = known
-            for name in within:  # noqa: B023 - called at once
-                same = same[same[name] == row[name]]
-            there = listed([str(value) for value in sorted(set(same[place]))], _MOST)
-            return f"{place}={row[place]}, and {what}: {there or 'there is none'}"
+    def words(row: Mapping[str, Any]) -> str:
+        same = known[(known["seed"] == row["seed"]) & (known["round"] == row["round"])]
+        clients = listed([str(client) for client in sorted(set(same["client"]))], _MOST)
+        return f"client={row['client']}, and no job has this client: {clients}"
 
-        _refuse(file, table, strange, words)
+    _refuse(file, table, strange, words)
     rows = table.merge(known, on=["seed", "round", "client"], how="left", validate="many_to_one")
     other = rows["count"] != rows["test_count"]
     _refuse(

@@ -30,7 +30,7 @@ class Multilabel(Task):
     Attributes:
         pos_weight: what the loss of an example that has a label is multiplied by, a number for
             every label; balanced takes the examples without it over those with it, among the
-            training rows; None for 1.
+            training rows (1 for a label that none or all of them have); None for 1.
     """
 
     pos_weight: Literal["balanced"] | list[Annotated[float, Range(0)]] | None = None
@@ -64,7 +64,8 @@ class Multilabel(Task):
             return self, dataset
         if given == "balanced":
             held = dataset.y_train.double().sum(0)
-            weight = (len(dataset.y_train) - held) / held.clamp(min=1)
+            without = len(dataset.y_train) - held
+            weight = torch.where(held * without > 0, without / held, 1.0)  # none to weigh against
         else:
             allowed = f"null, balanced, or {labels} numbers, one for each label"
             require(len(given) == labels, "task.pos_weight", given, allowed)

@@ -17,6 +17,7 @@ from fedclust.core.calls import GradCall, LossCall, TrainCall
 from fedclust.engines import make_engine
 from fedclust.engines.fused import layers
 from fedclust.engines.fused.network import obstacle
+from fedclust.helpers.errors import ConfigError
 from fedclust.models.foreign import adopt
 from fedclust.solver import Adam
 
@@ -210,3 +211,27 @@ def test_what_a_graphics_card_is_given() -> None:
     assert obstacle(known, device="cuda") == ""
     words = adopt(BagOfWords(), (9,), torch.zeros(2, 9, dtype=torch.int64))
     assert "layer vectors (Embedding) here" in obstacle(words, device="cuda")
+
+
+class Columns(nn.Module):
+    """The first column of a table as ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors, self.last = nn.Embedding(10, 3), nn.Linear(3 + 2, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.cat([self.vectors(x[:, 0].long()), x[:, 1:]], 1))
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap", "fused", "auto"])
+@pytest.mark.parametrize("odd", [-1, 10])
+def test_an_id_without_a_vector_is_refused(engine: str, odd: int) -> None:
+    """In fused it would be a vector of another client's model."""
+    x = torch.arange(60).remainder(10).float()[:, None].repeat(1, 3)
+    plain = toy_pool((3,))
+    pool = replace(plain, x=x, scale=torch.tensor(1.0), shift=torch.tensor(0.0))
+    assert make_engine(engine, Columns(), pool).name in (engine, "fused")
+    x[31, 0] = odd
+    with pytest.raises(ConfigError, match=f"the id {odd}, and vectors .* the ids 0 to 9"):
+        make_engine(engine, Columns(), replace(pool, x=x))

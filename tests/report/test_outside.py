@@ -130,7 +130,16 @@ def changed(place: int, **values: Any) -> Callable[[pd.DataFrame], pd.DataFrame]
         (changed(4, correct=51), "line 6: correct=51 of count=50"),
         (changed(1, client=0), "line 3: arm flower, seed 0, round 3, client 0 occurs twice"),
         (changed(0, seed=9), "line 2: seed=9, and no job has this seed: 0, 1, 2"),
-        (changed(0, round=12), "line 2: round=12, and no job was evaluated in this round"),
+        (changed(0, round=12), "line 2: round=12, and no job was evaluated in this round: "),
+        (
+            lambda rows: rows[rows["round"] == LAST].assign(round=12),
+            "round=12, and no job was evaluated in this round: ",
+        ),
+        (lambda rows: rows.assign(arm="x" * 81), "line 2: arm=xxxxxxxxxxxxxxxxxxxx… has over 80"),
+        (
+            lambda rows: rows[(rows["seed"] != 1) | (rows["round"] != 3)],
+            "seeds 0 and 1 differ in 3",
+        ),
         (changed(3, client=40), "line 5: client=40, and no job has this client: 0, 1, 2"),
         (changed(2, count=60), "line 4: count=60, and the client has 50 test examples"),
         (lambda rows: rows.drop(index=[5, 7]), "arm flower, seed 0, round 3 lacks 5, 7"),
@@ -207,6 +216,14 @@ def test_a_path_may_be_seen_from_the_folder(sweep: Path) -> None:
 def test_what_the_command_does_not_take(given: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         command.command(given)
+
+
+def test_an_arm_with_a_comma_stands_in_quotes(tmp_path: Path) -> None:
+    file = saved(tmp_path, table(("flower, lr=1",)))
+    assert set(read_measured(file)["arm"]) == {"flower, lr=1"}
+    file.write_text(file.read_text().replace('"', ""))
+    with pytest.raises(ConfigError, match="a name with a comma stands in quotes"):
+        read_measured(file)
 
 
 def test_a_file_that_is_no_csv_is_one_line(tmp_path: Path) -> None:

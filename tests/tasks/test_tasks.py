@@ -146,6 +146,16 @@ def test_balanced_weights_have_mean_one_over_the_training_rows() -> None:
     assert balanced._weight.tolist() == pytest.approx(((60 - held) / held).tolist())
 
 
+def test_a_label_that_all_or_none_have_is_not_weighed() -> None:
+    """It would weigh 0, and as many as there are examples."""
+    dataset = dataset_for(Multilabel())
+    y = dataset.y_train.clone()
+    y[:, 0], y[:, 1] = 1, 0
+    task: Any = Multilabel(pos_weight="balanced").fit(replace(dataset, y_train=y))[0]
+    held = float(y[:, 2].sum())
+    assert task._weight.tolist() == pytest.approx([1.0, 1.0, (60 - held) / held])
+
+
 def test_a_guess_of_every_client_is_what_its_training_targets_say() -> None:
     """By hand from the rows of each client, and pooled over all test examples."""
     for name in ("multilabel", "mse", "smoothed"):

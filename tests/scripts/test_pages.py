@@ -287,7 +287,7 @@ def test_the_examples_of_the_how_to_pages_run(
         assert lazy["accuracy"][0] == lazy["accuracy"][1] == fedavg["accuracy"][0]
         assert lazy["accuracy"][2] != lazy["accuracy"][1]
         assert done("algorithm=watched").rounds["model_norm"].between(5, 20).all()
-        sizes = {"small": 65 * 64 + 650, "normed": 65 * 64 + 650 + 128, "net": 80 + 1290}
+        sizes = {"small": 65 * 64 + 650, "normed": 64 + 65 * 64 + 650, "net": 80 + 1290}
         for model, parameters in sizes.items():
             found = done(f"model={model}", "algorithm=fedavg").rounds
             assert (found["bytes"] == 2 * 8 * 4 * parameters).all()

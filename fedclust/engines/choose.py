@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,16 +16,14 @@ from fedclust.engines.fused.cuda import kernels, measured
 from fedclust.engines.fused.native import compiled, gather
 from fedclust.engines.fused.network import obstacle
 from fedclust.engines.loop import LoopEngine
-from fedclust.engines.race import Rates, fastest, rates
+from fedclust.engines.race import fastest, rates
 from fedclust.engines.suits import obstacle_at_once
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.models.sequence import Model
 
-E = TypeVar("E", bound=LoopEngine | VmapEngine)
 ENGINES = ("auto", "fused", "vmap", "loop")
 _PRECISIONS = ("highest", "high", "bf16")
-_WIDE = 512  # channels; from here PyTorch's own convolutions can be faster than compiled ones
 
 
 def make_engine(
@@ -39,7 +37,7 @@ def make_engine(
 
     Args:
         name: auto takes `fused` where it knows every layer, else the faster of `vmap` and `loop`,
-            measured; on a CPU it also measures whether `loop` is faster for wide convolutions.
+            measured.
         model: the architecture; `fused` knows sequences of known layers, the others any module.
         pool: the examples, on the device to compute on.
         max_rows: rows computed at once, None to choose.
@@ -102,12 +100,7 @@ def _engine(
         if name == "vmap":
             return VmapEngine(model, pool, max_rows=max_rows)
         return _faster(model, pool, max_rows, hard, reason)
-    fused = FusedEngine(model, pool, max_rows=max_rows, precision=precision)
-    if name == "fused" or precision != "highest" or not (pool.x.is_cpu and _is_wide(model)):
-        return fused
-    loop = LoopEngine(model, pool)
-    found = rates({"fused": fused, "loop": loop}, max_rows)
-    return _told(loop, "wide convolutions", found) if fastest(found, "fused") == "loop" else fused
+    return FusedEngine(model, pool, max_rows=max_rows, precision=precision)
 
 
 def _faster(
@@ -120,22 +113,10 @@ def _faster(
         return loop
     vmap = VmapEngine(model, pool, max_rows=max_rows)
     found = rates({"loop": loop, "vmap": vmap}, max_rows)
-    return _told(vmap if fastest(found, "loop") == "vmap" else loop, reason, found)
-
-
-def _told(engine: E, reason: str, found: Rates) -> E:
-    """The engine, with a remark on why and by which rates it is taken."""
     told = " and ".join(f"{name} {rate:.3g}" for name, rate in found.items())
+    engine = vmap if fastest(found) == "vmap" else loop
     engine.remark = f"engine={engine.name}: {reason}; steps per second here: {told}"
     return engine
-
-
-def _is_wide(model: nn.Module) -> bool:
-    """Whether a convolution has as many channels as make its squares of values slow."""
-    return any(
-        isinstance(part, nn.Conv2d) and min(part.in_channels, part.out_channels) >= _WIDE
-        for part in model.modules()
-    )
 
 
 def _with_gather(pool: Pool) -> Pool:

@@ -356,6 +356,7 @@ def _tuned(found: Results) -> list[str]:
             ]
         )
     search = tuned.searches[0]
+    unsearched = [name for name in found.complete[0].arms if name not in tuned.complete[0].arms]
     common = [name for name in means if not np.isnan(means[name] + were.get(name, np.nan))]
     notes = [
         f"Every method was searched alike in {counted(len(both), 'federation')} "
@@ -365,7 +366,8 @@ def _tuned(found: Results) -> list[str]:
         f"`conf/space` has for the method, on {counted(len(search['seeds']), 'seed')} of its own, "
         f"judged in the last round by {100 * float(search['validation']):.0f} % of each client's "
         "training examples, which no method sees. What was found then ran on all training "
-        f"examples with the seeds of the table above. {_left(found.tuned)}".rstrip(),
+        f"examples with the seeds of the table above. {_left(found.tuned)}".rstrip()
+        + (f" Not searched: {', '.join(unsearched)}." if unsearched else ""),
         "Gain: accuracy tuned minus default in the same seed, in points, interquartile mean over "
         "the seeds of a federation and then mean over federations, with a bootstrap interval over "
         "seeds; below 0 where a setting that was best on few validation examples is not on test "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -163,15 +163,20 @@ def results(folder: Path) -> Results:
     tuned = [run for run in runs if run.config.get("tuned")]
     default = [run for run in runs if not run.config.get("tuned")]
     found = _results(default or tuned)
-    return replace(found, tuned=_results(tuned)) if tuned and default else found
+    if not tuned or not default:
+        return found
+    searched = {str(run.choices.get("algorithm")) for run in tuned}
+    return replace(found, tuned=_results(tuned, searched))
 
 
-def _results(runs: Sequence[Run]) -> Results:
-    """Those of jobs that are all tuned, or all not."""
+def _results(runs: Sequence[Run], only: Collection[str] | None = None) -> Results:
+    """Those of jobs that are all tuned, or all not; of some methods if they are named."""
     spec, scale = spec_of(runs[0].config), runs[0].scale
     found = arms(pool_seeds(runs), spec.order, papers.changed)
     swept = _composed([f"experiment={EXPERIMENT}", f"scale={scale}"])["hydra"]["sweeper"]["params"]
-    methods = str(swept["algorithm"]).split(",")
+    methods = [
+        name for name in str(swept["algorithm"]).split(",") if only is None or name in only
+    ]
     federations = []
     for case in str(swept["case"]).split(","):
         title = str(_composed([f"case={case}"])["report"]["case"])

@@ -54,6 +54,18 @@ NETWORKS = {
         (1, 5, 6),
         [nn.Conv2d(1, 88, 1), nn.Conv2d(88, 89, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)],
     ),
+    # by PyTorch's own convolutions, row by row
+    "large kernels": (
+        (1, 5, 6),
+        [
+            nn.Conv2d(1, 170, 1),
+            nn.ZeroPad2d((1, 0, 0, 2)),
+            nn.Conv2d(170, 180, 3, padding=1, bias=False),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(180, 176, 3, stride=2, padding=1),
+        ],
+    ),
     "few channels": (
         (1, 7, 12),
         [nn.Conv2d(1, 2, (2, 5), padding=(1, 0)), nn.ReLU(), nn.Conv2d(2, 1, 3)],

@@ -11,7 +11,6 @@ import torch
 from engine_toys import toy_pool
 from torch import nn
 
-from fedclust.core.verbs import Engine
 from fedclust.engines import make_engine, race
 
 
@@ -75,24 +74,6 @@ def test_rates_are_of_steps(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (file,) = fresh.glob("rates-*.json")
     assert '"loop": 5.0' in file.read_text()
     assert '"vmap": 10.0' in file.read_text()
-
-
-def test_wide_convolutions_are_measured(measured: list[Mapping[str, float]]) -> None:
-    """The fused engine, which knows them, is left where PyTorch's own are clearly faster."""
-    measured += [{"fused": 10.0, "loop": 10.4}, {"fused": 10.0, "loop": 11.0}]
-
-    def taken(rows: int, channels: int = 512) -> Engine:
-        layers = nn.Conv2d(channels, channels, 1), nn.Flatten(), nn.Linear(channels, 10)
-        return make_engine("auto", nn.Sequential(*layers), toy_pool((channels, 1, 1)), rows)
-
-    assert taken(2).name == "fused"
-    loop = taken(3)
-    assert loop.name == "loop"
-    assert loop.remark == (
-        "engine=loop: wide convolutions; steps per second here: fused 10 and loop 11"
-    )
-    assert not measured
-    assert taken(2, channels=256).name == "fused"  # without a look
 
 
 def test_a_heavy_model_is_measured_on_few_examples(monkeypatch: pytest.MonkeyPatch) -> None:

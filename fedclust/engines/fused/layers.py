@@ -193,7 +193,7 @@ class Layers:
         """The steps of some layers, and whether they have parameters that move."""
         at, branches, parted = layers.start, list[Branch](), list[Parts]()
         while at < layers.stop:
-            block = Block.at(self.network.layers, at) if self._convolving == "compiled" else None
+            block = self._block(at)
             if isinstance(self.network.layers[at], BRANCHING):
                 yield self._branching_step(at, low, high, batch, branches), False
                 at += 1
@@ -206,6 +206,13 @@ class Layers:
             else:
                 yield self._block_step(block, at, low, high, batch), self._moves[block.layer]
                 at = block.end
+
+    def _block(self, at: int) -> Block | None:
+        """What begins with a layer and is compiled code."""
+        if self._convolving != "compiled":
+            return None
+        block = Block.at(self.network.layers, at)
+        return None if block is None or convolution.is_large(block.conv) else block
 
     def _step(self, at: int, low: int, high: int, batch: int) -> Step:
         layer = self.network.layers[at]

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from fedclust.engines.fused.branches import BRANCHING, OVERWRITING, PARTING
 from fedclust.engines.fused.native import convolution
-from fedclust.engines.fused.native.geometry import pair
 from fedclust.engines.fused.normal import NORMS, STATISTICS
 from fedclust.engines.fused.weights import Field
 from fedclust.helpers.errors import ConfigError
@@ -72,7 +71,8 @@ def obstacle(model: Runnable, *, softmax: bool = True, device: str = "cpu") -> s
             return f"the fused engine cannot run {name} after Flatten"
         if isinstance(layer, nn.Linear) and not flat and len(reading.shapes[number]) > 1:
             return f"the fused engine needs Flatten before {name}"
-        if isinstance(layer, nn.Conv2d) and _strides_over(layer) and not convolution.compiled():
+        strides_over = isinstance(layer, nn.Conv2d) and convolution.strides_over(layer)
+        if strides_over and not convolution.compiled():
             # oneDNN's gradient of it writes where it must not, channels last
             return f"the fused engine needs compiled code for {name}"
         if isinstance(layer, nn.Conv2d) and (
@@ -80,11 +80,6 @@ def obstacle(model: Runnable, *, softmax: bool = True, device: str = "cpu") -> s
         ):
             return f"the fused engine needs groups=1 and padding by a number of zeros in {name}"
     return "" if weighted else "the fused engine needs a layer with parameters"
-
-
-def _strides_over(layer: nn.Conv2d) -> bool:
-    """Whether a convolution looks at single pixels, and not at all of them."""
-    return pair(layer.kernel_size) == (1, 1) and pair(layer.stride) != (1, 1)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Steps of the part of a model that sees images; tensors are [R, B, channels, height, width].
 
-On a CPU with a C compiler convolutions and what follows them are computed by `native`.
-Without one the part runs row by row, channels last, by PyTorch's convolutions of one model. On a
-GPU all rows go together, and a convolution is `unfold` and a batched product.
+On a CPU with a C compiler convolutions and what follows them are computed by `native`, and those
+with the largest kernels by PyTorch's own, one row after the other. Without a compiler the whole
+part runs row by row so, channels last. On a GPU all rows go together, and a convolution is `unfold`
+and a batched product.
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ def _split(x: Tensor, like: Tensor) -> Tensor:
     return x.view(*like.shape[:2], *x.shape[1:])
 
 
+def _rows_together(rows: Sequence[Tensor]) -> Tensor:
+    """Tensors [n, channels, height, width] of R rows as one, channels last."""
+    last = [row.permute(0, 2, 3, 1) for row in rows]
+    return (torch.stack(last) if len(last) > 1 else last[0].unsqueeze(0)).permute(0, 1, 4, 2, 3)
+
+
 class RowConvStep:
-    """The convolution of one row, by PyTorch's own kernels; arguments as of `StackedConvStep`."""
+    """Convolutions one row after the other, by PyTorch's own kernels of one model; arguments as of
+    `StackedConvStep`.
+    """
 
     def __init__(
         self,
@@ -39,38 +48,39 @@ class RowConvStep:
         need: bool,
         products: Products,
     ) -> None:
-        assert len(weight.value) == 1, "one row"
         self.weight, self.bias, self.rule, self.need = weight, bias, rule, need
         self.products = products
-        self.kernel = weight.value[0]
-        self.shift = None if bias is None else bias.value[0, 0]
-        self._shifts = bias is not None and not bias.frozen
+        self.shifts = [None] * len(weight.value) if bias is None else bias.value[:, 0].unbind()
         self.stride, self.padding = list(pair(layer.stride)), list(pair(layer.padding))
         self.dilation = list(pair(layer.dilation))
 
     def forward(self, x: Tensor) -> Tensor:
         """See `Step`."""
-        self.x = self.products.rounded(x[0])
-        out = functional.conv2d(
-            self.x,
-            self.products.rounded(self.kernel),
-            self.shift,
-            self.stride,
-            self.padding,
-            self.dilation,
-        )
-        return out.unsqueeze(0)
+        self.x = self.products.rounded(x)
+        kernels = self.products.rounded(self.weight.value)
+        options = (self.stride, self.padding, self.dilation)
+        rows = zip(self.x, kernels, self.shifts, strict=True)
+        return _rows_together([functional.conv2d(*row, *options) for row in rows])
 
     def backward(self, delta: Tensor) -> Tensor:
         """See `Step`."""
         assert self.rule is not None
-        # the kernels would otherwise fall back to the slower layout of the gradient
-        grad = self.products.rounded(delta[0]).contiguous(memory_format=_LAST)
-        wanted = [self.need, not self.weight.frozen, False]
-        back, kernel, _ = torch.ops.aten.convolution_backward(
-            grad,
-            self.x,
-            self.products.rounded(self.kernel),
+        kernels = self.products.rounded(self.weight.value)
+        rows = zip(self.products.rounded(delta), self.x, kernels, strict=True)
+        backs, gradients = zip(*(self._gradients(*row) for row in rows), strict=True)
+        if not self.weight.frozen:
+            self.rule.whole(self.weight, _rows_together(gradients))
+        if self.bias is not None and not self.bias.frozen:
+            self.rule.whole(self.bias, delta.sum((1, 3, 4)).unsqueeze(1))
+        return _rows_together(backs) if self.need else delta
+
+    def _gradients(self, delta: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+        """Of one row: the gradients of its images and of its kernel, where they are wanted."""
+        back, gradient, _ = torch.ops.aten.convolution_backward(
+            # the kernels would otherwise fall back to the slower layout of the gradient
+            delta.contiguous(memory_format=_LAST),
+            x,
+            kernel,
             None,
             self.stride,
             self.padding,
@@ -78,13 +88,9 @@ class RowConvStep:
             False,
             [0, 0],
             1,
-            wanted,
+            [self.need, not self.weight.frozen, False],
         )
-        if not self.weight.frozen:
-            self.rule.whole(self.weight, kernel.unsqueeze(0))
-        if self.bias is not None and self._shifts:
-            self.rule.whole(self.bias, delta[0].sum((0, 2, 3)).view(1, 1, -1))
-        return back.unsqueeze(0) if self.need else delta
+        return back, gradient
 
 
 class StackedConvStep:

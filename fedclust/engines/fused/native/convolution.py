@@ -34,6 +34,10 @@ _TASKS, _LARGE_TASKS, _LARGE = 8, 2, 1 << 20  # bytes of a gradient
 # of `convolution_winograd.h`: values along the side of a square, and the channels that pay for them
 _POINTS, _ENOUGH = 6, 16
 
+# numbers of a kernel from which PyTorch's own convolutions are faster: what is done to a kernel in
+# every step is then not earned by the few pixels that such layers have
+_LARGE_KERNEL = 1 << 18
+
 # name and shape to a float32 buffer that begins at a multiple of 64 bytes
 Room = Callable[..., Tensor]
 
@@ -67,6 +71,18 @@ def computes(layers: Sequence[nn.Module], device: torch.device) -> bool:
     """Whether there are convolutions on a CPU, and the code for them."""
     convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
     return bool(convolutions) and device.type == "cpu" and compiled() is not None
+
+
+def is_large(conv: nn.Conv2d) -> bool:
+    """Whether PyTorch's own code is faster for a convolution. Strides over single pixels are ours:
+    of them oneDNN's gradient writes where it must not, channels last.
+    """
+    return conv.weight.numel() >= _LARGE_KERNEL and not strides_over(conv)
+
+
+def strides_over(conv: nn.Conv2d) -> bool:
+    """Whether a convolution looks at single pixels, and not at all of them."""
+    return pair(conv.kernel_size) == (1, 1) and pair(conv.stride) != (1, 1)
 
 
 def _is_plain(block: Block) -> bool:

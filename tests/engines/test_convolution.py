@@ -162,6 +162,18 @@ def test_gradients_are_those_of_the_definition(name: str) -> None:
         assert (got[row] - want).norm() < 2e-5 * want.norm()
 
 
+def test_large_kernels_of_several_rows_are_those_of_each() -> None:
+    (engine, models), shards = engine_of("large kernels"), ragged_shards((5, 3, 4))
+    call = GradCall(models, torch.tensor([2, 0, 1]), shards)
+    together, alone = (
+        FusedEngine(engine.model, engine.pool, max_rows=rows).answer(call) for rows in (3, 1)
+    )
+    assert together.any()
+    assert (together - alone).norm() < 1e-6 * alone.norm()
+    want = exact_gradient(engine.model, models[2], engine.pool, shards.index[0, :5])
+    assert (together[0] - want).norm() < 2e-5 * want.norm()
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_rounded_factors_give_what_pytorch_makes_of_them(
     monkeypatch: pytest.MonkeyPatch, name: str

@@ -174,9 +174,7 @@ def _results(runs: Sequence[Run], only: Collection[str] | None = None) -> Result
     spec, scale = spec_of(runs[0].config), runs[0].scale
     found = arms(pool_seeds(runs), spec.order, papers.changed)
     swept = _composed([f"experiment={EXPERIMENT}", f"scale={scale}"])["hydra"]["sweeper"]["params"]
-    methods = [
-        name for name in str(swept["algorithm"]).split(",") if only is None or name in only
-    ]
+    methods = [name for name in str(swept["algorithm"]).split(",") if only is None or name in only]
     federations = []
     for case in str(swept["case"]).split(","):
         title = str(_composed([f"case={case}"])["report"]["case"])

@@ -62,11 +62,16 @@ def jobs_of(composed: DictConfig, overrides: Sequence[str], own: Path | None = N
     return trials if isinstance(trials, int) else None
 
 
-def methods(composed: DictConfig, overrides: Sequence[str], own: Path | None = None) -> list[str]:
-    """The methods of a command by name: those of a sweep, also inside a wrapper, or the one."""
+def methods(
+    composed: DictConfig, overrides: Sequence[str], own: Path | None = None, *, inside: bool = True
+) -> list[str]:
+    """The methods of a command by name: those of a sweep, or the one; those inside a wrapper, too,
+    where these are wanted.
+    """
     by_key: dict[str, Iterable[Any]] = {"algorithm": [composed.hydra.runtime.choices.algorithm]}
     for one in combined(composed.hydra.sweeper.get("params") or {}, overrides, own):
-        if one.key_or_group == "algorithm":
+        outer = one.get_key_element() == "algorithm"
+        if outer or (inside and one.key_or_group == "algorithm"):
             several = one.is_sweep_override()
             by_key[one.get_key_element()] = (
                 one.sweep_string_iterator() if several else [one.value()]

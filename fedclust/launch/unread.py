@@ -112,7 +112,7 @@ def for_first_method(overrides: Sequence[str], own: Path | None) -> list[str]:
     if not options:
         return list(overrides)
     others = [one for one, key in zip(overrides, keys, strict=True) if key not in options]
-    methods = methods_of(compose(others, own), others, own)
+    methods = methods_of(compose(others, own), others, own, inside=False)
     if len(methods) < 2:
         return list(overrides)
     nodes = {name: compose_or_none([f"algorithm={name}"], own) for name in methods}

@@ -415,6 +415,16 @@ def test_the_oracle_has_a_model_for_a_concept_that_comes_later(
     assert purity.to_dict() == {0: 1.0, 1: 1.0}
 
 
+def test_options_of_a_wrapper_are_not_asked_of_what_it_wraps(
+    fedclust: Callable[..., Any], tmp_path: Path
+) -> None:
+    wrapped = ("algorithm=finetune", "algorithm@algorithm.base=fedprox", "algorithm.epochs=2")
+    done = fedclust("run", *TINY, *wrapped, "rounds=1", "seeds=1")
+    assert done.status == 0, done.err
+    (file,) = tmp_path.rglob("config.yaml")
+    assert yaml.safe_load(file.read_text())["algorithm"]["epochs"] == 2
+
+
 @pytest.mark.parametrize(
     ("typed", "where"),
     [

@@ -45,7 +45,13 @@ METRICS: dict[str, Meaning] = {
         "higher",
     ),
     "accuracy_newcomers": Meaning(
-        "correct test examples of the clients that have never taken part / their number",
+        "correct test examples of the clients that have never taken part / their number, where "
+        "each of them has a model",
+        "fraction",
+        "higher",
+    ),
+    "newcomers_served": Meaning(
+        "clients that have never taken part and have a model / clients that have never taken part",
         "fraction",
         "higher",
     ),

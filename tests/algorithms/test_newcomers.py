@@ -132,6 +132,23 @@ def test_newcomers_are_tested_apart() -> None:
     result = clients.evaluate(algorithm.serve(after, clients, away))
     right, count = result.sums[list(LATE), 0].sum(), result.count[list(LATE)].sum()
     assert cost.notes["accuracy_newcomers"] == pytest.approx(float(right / count))
+    assert cost.notes["newcomers_served"] == 1
+
+
+@pytest.mark.parametrize("without", [(2,), (2, 9)])
+def test_newcomers_without_a_model_are_counted_and_no_accuracy_is_recorded(
+    without: tuple[int, ...],
+) -> None:
+    """FeSEM serves nobody before it takes part; one may have a model from an earlier round."""
+    fed = federation()
+    algorithm = with_base("fesem", "method")
+    state, rnd = begun(algorithm, fed)
+    if len(without) == 1:
+        state = replace(state, label=state.label.index_fill(0, torch.tensor([9]), 0))
+    away = replace(rnd, cohort=rnd.cohort[:4])
+    _, cost = algorithm.round(state, engine_for(fed).at(away), away)
+    assert cost.notes["newcomers_served"] == 1 - len(without) / 2
+    assert "accuracy_newcomers" not in cost.notes
 
 
 def test_before_anybody_has_taken_part_the_base_decides() -> None:

@@ -33,9 +33,11 @@ Assign = Literal["method", "labels", "few", "unlabelled"]
 class Newcomers(Wrapper):
     """A method whose clients that have never taken part are served in a given way.
 
-    Each round adds the metric `accuracy_newcomers`: correct test examples of these clients / their
-    number; its forward passes are among those of the round. Methods that serve mixtures of models
-    keep their own way.
+    Each round adds two metrics: `newcomers_served`, the share of these clients that have a model,
+    and, if each has one, `accuracy_newcomers`, their correct test examples / their number. (Some
+    methods serve only a few of them before they take part, and those are other clients.) Its
+    forward passes are among those of the round. Methods that serve mixtures of models keep their
+    own way.
 
     Attributes:
         base: the method.
@@ -69,13 +71,18 @@ class Newcomers(Wrapper):
         """As the base, then a test of those who have never taken part."""
         after, cost = self.base.round(state, clients, rnd)
         after = self.with_kept(after, seen=state.seen.index_fill(0, rnd.cohort, True))
-        served = self.serve(after, clients, rnd)
-        result = clients.evaluate(replace(served, label=served.label.where(~after.seen, -1)))
-        if int(result.count.sum()):
-            task = rnd.fed.pool.task
-            score = float(task.headline(result.sums.sum(0), result.count.sum()))
-            cost = replace(cost, notes={**cost.notes, f"{task.score.name}_newcomers": score})
-        return after, cost
+        served, ids = self.serve(after, clients, rnd), clients_with_data(rnd)
+        has_model = served.label[ids[~after.seen[ids]]] >= 0
+        if not len(has_model):
+            return after, cost
+        notes = {**cost.notes, "newcomers_served": float(has_model.double().mean())}
+        if notes["newcomers_served"] == 1:
+            result = clients.evaluate(replace(served, label=served.label.where(~after.seen, -1)))
+            if int(result.count.sum()):
+                task = rnd.fed.pool.task
+                score = float(task.headline(result.sums.sum(0), result.count.sum()))
+                notes[f"{task.score.name}_newcomers"] = score
+        return after, replace(cost, notes=notes)
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         """As the base, but for those who have never taken part."""

@@ -40,7 +40,7 @@ test: setup  ## the default tests, minutes; those on MNIST wait for `fedclust da
 	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 test-slow: setup  ## the long tests: real kills, every experiment at smoke scale, real training
-	$(BIN)/python -m pytest -q -n auto -m "slow and not sklearn_extra and not ray"
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "slow and not sklearn_extra and not ray"
 
 test-all: test test-slow test-sklearn-extra test-ray test-wheel  ## every test
 

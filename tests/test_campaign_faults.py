@@ -15,9 +15,9 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_part_of_the_campaign(tmp_path: Path, root: Path) -> None:
-    """Two of its quick cases of every kind, in a process of its own, since cases fork."""
+    """One of its quick cases of every kind, in a process of its own, since cases fork."""
     program = [sys.executable, str(root / "scripts" / "trust" / "campaign_faults.py"), "--quick"]
-    given = ["--of-each", "2", "--workers", "2", "--seconds", "800", "--folder", str(tmp_path)]
+    given = ["--of-each", "1", "--workers", "2", "--seconds", "800", "--folder", str(tmp_path)]
     done = subprocess.run(
         [*program, *given],
         capture_output=True,
@@ -34,7 +34,7 @@ def test_a_part_of_the_campaign(tmp_path: Path, root: Path) -> None:
     ]
     kinds = Counter(row["part"] for row in rows)
     assert kinds.keys() >= {"kill before an operation", "kill at random", "mistake", "data"}
-    assert max(kinds.values()) == 2
+    assert max(kinds.values()) == 1
     assert Counter(row["end"] for row in rows).keys() <= {"survived", "refused"}
 
 

@@ -1,11 +1,12 @@
 """Mutants: small changes of the package that some test must notice.
 
-python scripts/trust/mutants.py [WORD …] [--list FILE] [--jobs N]
+python scripts/trust/mutants.py [WORD …] [--list FILE] [--jobs N] [--one-in N]
 
 The list says of each mutant which text of which file becomes which other text, and which tests
 should fail then. Every mutant is put into a copy of the package in a temporary folder, never into
 the checkout, and its tests run against the copy. With words, only mutants are tried whose file or
-reason has one of them.
+reason has one of them. With `--one-in`, only so many: which ones depends on the text of all files
+that mutants change, so that one tree has always the same, and the next change other ones.
 
 One process imports PyTorch and the like, and every mutant is a fork of it that imports the copy:
 seconds a mutant. Prints the share that is killed. The exit status is
@@ -20,9 +21,11 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import hashlib
 import importlib
 import os
 import py_compile
+import random
 import resource
 import shutil
 import signal
@@ -136,6 +139,14 @@ def read_list(path: Path, words: Sequence[str] = ()) -> list[Mutant]:
     if not chosen:
         raise StaleError(f"{path.name} has no mutant with {' or '.join(words)}")
     return chosen
+
+
+def one_in(mutants: Sequence[Mutant], number: int, root: Path) -> list[Mutant]:
+    """One in so many of the mutants, at least one, drawn by the text of the files they change."""
+    texts = [root / file for file in sorted({m.file for m in mutants})]
+    seed = hashlib.sha256(b"".join(text.read_bytes() for text in texts if text.is_file()))
+    drawn = random.Random(seed.digest()).sample(range(len(mutants)), -(-len(mutants) // number))
+    return [mutants[i] for i in sorted(drawn)]
 
 
 def mutated(mutant: Mutant, root: Path) -> str:
@@ -292,10 +303,11 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--list", type=Path, default=LIST)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--one-in", type=int, default=1, help="1: all")
     given = parser.parse_args(arguments)
     began = time.monotonic()
     try:
-        mutants = read_list(given.list, given.words)
+        mutants = one_in(read_list(given.list, given.words), given.one_in, root)
         share = survey(mutants, root, min(given.jobs, len(mutants)))
     except StaleError as error:
         print(error)

@@ -56,6 +56,14 @@ def swept(folder: Path, *arguments: str) -> tuple[int, Path]:
     return done.returncode, folder / "outputs" / "default"
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of the sweep in one process."""
+    status, results = swept(tmp_path_factory.mktemp("alone") / "sweep")
+    assert status == 0
+    return results
+
+
 def rounds(results: Path) -> dict[str, pd.DataFrame]:
     """rounds.csv of every job without the seconds, by the algorithm its folder begins with."""
     tables = {
@@ -71,11 +79,9 @@ def rounds(results: Path) -> dict[str, pd.DataFrame]:
     "launcher", ["joblib", "submitit", pytest.param("ray", marks=pytest.mark.ray)]
 )
 def test_a_launcher_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
 ) -> None:
     monkeypatch.setenv("RAY_worker_niceness", "0")  # its workers would let everything else go first
-    status, alone = swept(tmp_path / "alone")
-    assert status == 0
     status, together = swept(tmp_path / "together", *LAUNCHERS[launcher])
     assert status == 0
     expected, found = rounds(alone), rounds(together)
@@ -115,7 +121,7 @@ def test_what_jobs_print_elsewhere_and_their_ends_are_told(
     ]
 
 
-LONG = ("rounds=250", "seeds=1", "model=linear", "solver.epochs=1", "checkpoint_seconds=0")
+LONG = ("rounds=120", "seeds=1", "model=linear", "solver.epochs=1", "checkpoint_seconds=0")
 
 
 @pytest.mark.slow
@@ -143,13 +149,13 @@ def test_a_sweep_under_joblib_that_is_interrupted_continues(tmp_path: Path) -> N
         assert psutil.wait_procs(workers, timeout=30)[1] == [], "a worker lives on"
         left = list(folder.rglob("rounds.csv"))
         assert not all((file.parent / "summary.csv").is_file() for file in left)
-        again = [sys.executable, "-m", "fedclust", "run", *SWEEP, *LONG, *LAUNCHERS["joblib"]]
-        assert subprocess.run(again, cwd=folder, timeout=300, check=False).returncode == 0
-        found = rounds(folder / "outputs" / "default")
-        for name, table in rounds(whole).items():
-            pd.testing.assert_frame_equal(
-                found[name].reset_index(drop=True), table.reset_index(drop=True)
-            )
+    again = [sys.executable, "-m", "fedclust", "run", *SWEEP, *LONG, *LAUNCHERS["joblib"]]
+    assert subprocess.run(again, cwd=folder, timeout=300, check=False).returncode == 0
+    found = rounds(folder / "outputs" / "default")
+    for name, table in rounds(whole).items():
+        pd.testing.assert_frame_equal(
+            found[name].reset_index(drop=True), table.reset_index(drop=True)
+        )
 
 
 QUEUED = (

@@ -341,6 +341,12 @@ NETWORKS = {
         10,
         (3, 8, 8),
     ),
+    "ResNet-20, BatchNorm": Case(
+        lambda small: ResNet([3, 3, 3], [2, 4, 6] if small else [16, 32, 64]),
+        (3, 32, 32),
+        10,
+        (3, 8, 8),
+    ),
     "ResNet-18, GroupNorm": Case(
         lambda small: ResNet(
             [2, 2, 2, 2], [2, 4, 4, 6] if small else [64, 128, 256, 512], group_norm

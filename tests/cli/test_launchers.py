@@ -166,7 +166,7 @@ QUEUED = (
     "participation=0.5",
     "seeds=2",
     "rounds=40",
-    "solver.epochs=2",
+    "solver.epochs=1",
     "threads=1",
     "checkpoint_seconds=0",
 )

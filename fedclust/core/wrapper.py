@@ -9,6 +9,7 @@ from typing import Any
 
 from fedclust.core.types import Round, Served
 from fedclust.core.verbs import Algorithm, Clients, Method, Scenario
+from fedclust.helpers.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,19 @@ class Wrapper(Method):
     """
 
     base: Algorithm
+
+    def __post_init__(self) -> None:
+        """Refuse a base that is, or holds, a wrapper of the same kind."""
+        super().__post_init__()
+        inside: Any = self.base
+        while isinstance(inside, Wrapper):
+            require(
+                type(inside) is not type(self),
+                "algorithm.base",
+                type(self).__name__,
+                "expected a method that is not in one already",
+            )
+            inside = inside.base
 
     @property
     def State(self) -> type[Any]:

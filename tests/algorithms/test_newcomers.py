@@ -12,6 +12,7 @@ from test_flux import apart, unlabelled
 
 from fedclust.algorithms.wrappers.newcomers import Newcomers
 from fedclust.core.types import Federation, Round, Split
+from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.simulation import fields_of
 
 LATE = (2, 9)
@@ -149,6 +150,11 @@ def test_newcomers_without_a_model_are_counted_and_no_accuracy_is_recorded(
     _, cost = algorithm.round(state, engine_for(fed).at(away), away)
     assert cost.notes["newcomers_served"] == 1 - len(without) / 2
     assert "accuracy_newcomers" not in cost.notes
+
+
+def test_one_inside_another_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.base=Newcomers is not allowed"):
+        replace(method("labels"), base=method("few"))
 
 
 def test_before_anybody_has_taken_part_the_base_decides() -> None:

@@ -34,12 +34,12 @@ class WithServer(Wrapper):
     server: ServerStep
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         name, given = type(self.base).__name__, type(self.server).__name__.lower()
         allowed = f"mean, since {name} does not replace models by means of the participants'"
         require(getattr(self.base, "averages", False), "server", given, allowed)
         allowed = "mean, since the algorithm has a server of its own: algorithm.server"
         require(not getattr(self.base, "moments", 0), "server", given, allowed)
+        super().__post_init__()  # last: of two servers the line above says more
 
     @property
     def moments(self) -> int:

@@ -25,6 +25,7 @@ def write_run(
         "case": "",
         "scenario": "static",
         "options": "",
+        "dataset": "mnist",
         "stands_in_for": "",
         "rounds": "300",
         "hours": "0.5",

@@ -35,9 +35,9 @@ from fedclust.partitions.cut import (
 )
 
 _CLASSES, _OWNED = 10, 3
-# of EMNIST byclass, whose classes are the ten digits, A to Z, then a to z; the published file holds
-# a to j
-_LETTERS_FROM = {62: 36, _CLASSES: 0}
+# of EMNIST byclass, whose classes are the ten digits, A to Z, then a to z, and of EMNIST letters,
+# where the cases of a letter are one class; the published file holds a to j
+_LETTERS_FROM = {62: 36, 26: 0, _CLASSES: 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +51,8 @@ class Femnist10:
         num_clients: M.
         total: examples of all clients, met within 1 %; None leaves the sizes as drawn.
         sharing: disjoint, or prefix as published.
-        first_class: the dataset's class that becomes class 0; `auto` is 36, the letter a, among the
-            62 classes of EMNIST byclass, and 0 where there are ten classes.
+        first_class: the dataset's class that becomes class 0; `auto` is the letter a, 36 of the
+            62 classes of EMNIST byclass and 0 of the 26 of letters, and 0 of ten classes.
         max_per_class: images of a class that are used at all.
     """
 

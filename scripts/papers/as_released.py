@@ -55,7 +55,7 @@ def rows(runs: Runs, cells: Sequence[Cell]) -> list[list[str]]:
         if (row["paper"], row["experiment"], row["metric"]) != ("FlexCFL", "Table IV", "test_acc"):
             continue
         released = measured(runs, cell)
-        if cell.measured is None or released is None or cell.measured.stands_in_for:
+        if cell.measured is None or released is None or cell.measured.stands_in:
             continue
         where = f"{case_of(row)}, {scenario_of(row).replace('_', ' ')}"
         shown = [_shown(cell, one) for one in (cell.measured, released)]

@@ -103,6 +103,14 @@ _NO_CLUSTERS = ("fedavg", "fedprox", "fedbcd", "local")
 _EXACT = ("devices", "parameters")
 _SHARE_ALLOWED = 0.05
 _SHARE_OF_SAMPLES = 0.01  # sizes of clients are drawn
+# what ran in place of the data that a paper names, the nearest first
+_STAND_INS = {
+    ("emnist", "emnist_letters"): "letters of both cases for EMNIST's small ones",
+    ("emnist", "mnist"): "digits for EMNIST's letters",
+    ("emnist_bymerge", "mnist"): "digits for EMNIST's letters",
+    ("cifar10", "npz"): "JPEG copies of CIFAR-10",
+}
+_NEAREST = [used for _, used in _STAND_INS]
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ class Measured:
         n: seeds; 0 for what no seed changes.
         end: the value of the last round, where the printed one is a maximum over rounds.
         note: how it was measured, where that is not plain.
-        stands_in_for: the data set that was meant, where another was used.
+        stands_in: which data were used in place of others, in words; else "".
         purity: how pure the clusters are at the end, where they mix true ones that another method
             tells apart.
     """
@@ -140,7 +148,7 @@ class Measured:
     n: int = 0
     end: float | None = None
     note: str = ""
-    stands_in_for: str = ""
+    stands_in: str = ""
     purity: float | None = None
 
 
@@ -203,14 +211,33 @@ class Runs:
         return self._by_experiment.get(experiment, [])
 
     def find(self, experiment: str, algorithm: str, **wanted: str) -> list[Run]:
-        """The runs of an algorithm with these entries in `jobs.csv`; by default without options."""
+        """The runs of an algorithm with these entries in `jobs.csv`; by default without options.
+
+        Of data that stand in for the same others, those that are nearest to them.
+        """
         wanted.setdefault("options", "")
-        return [
+        found = [
             run
             for run in self.of(experiment)
             if run.made["algorithm"] == algorithm
             and all(run.made[key] == value for key, value in wanted.items())
         ]
+        nearest = min(map(_distance, found), default=0)
+        return [run for run in found if _distance(run) == nearest]
+
+
+def stand_in(made: Row) -> str:
+    """Which data a line of `jobs.csv` used in place of those that were meant, in words; else ""."""
+    meant, used = made["stands_in_for"], made["dataset"]
+    return meant and _STAND_INS.get((meant, used), f"{used} for {meant}")
+
+
+def _distance(run: Run) -> int:
+    """How far the data are from those that were meant, 0 for these."""
+    used = run.made["dataset"]
+    if not run.made["stands_in_for"]:
+        return 0
+    return 1 + (_NEAREST.index(used) if used in _NEAREST else len(_NEAREST))
 
 
 def mixing(run: Run, runs: Iterable[Run]) -> float | None:
@@ -314,7 +341,7 @@ def _cell(row: Row, runs: Runs, causes: Sequence[Cause]) -> Cell:
         return Cell(row, NOT_RUN)
     if row["metric"] == "test_acc":
         measured = replace(measured, purity=_purity(row, runs))
-    if measured.stands_in_for:
+    if measured.stands_in:
         return Cell(row, OTHER_DATA, measured)
     if agrees(row, measured):
         return Cell(row, SETTING if _is_input(row) else REPRODUCED, measured)
@@ -463,14 +490,14 @@ def _taken(found: Sequence[Run], column: str, end: str = "", note: str = "") -> 
     run = max(having, key=lambda one: len(one.seeds[column]))
     values = run.seeds[column]
     last = run.seeds.get(end)
-    stands_in = run.made["stands_in_for"]
+    stands_in = stand_in(run.made)
     if "first" in column:  # some seeds may never get there
         middle = median(values)
         return Measured(
             math.nan if math.isinf(middle) else middle,
             n=len(values),
             note="median over seeds" if len(values) > 1 else "",
-            stands_in_for=stands_in,
+            stands_in=stands_in,
         )
     return Measured(
         fmean(values),
@@ -627,13 +654,13 @@ def _difference(
         for left, right in known
         if left.end is not None and right.end is not None
     ]
-    stand_ins = {one.stands_in_for for pair in known for one in pair} - {""}
+    stand_ins = {one.stands_in for pair in known for one in pair} - {""}
     share = 1 if total else len(known)
     return Measured(
         value / share,
         n=min(one.n for pair in known for one in pair),
         end=sum(ends) / share if len(ends) == len(known) else None,
-        stands_in_for=", ".join(sorted(stand_ins)),
+        stands_in=", ".join(sorted(stand_ins)),
     )
 
 
@@ -642,7 +669,7 @@ def _gap(row: Row, runs: Runs) -> Measured | None:
     gain = _gain(row, runs)
     if gain is None:
         return None
-    return Measured(abs(gain.value), n=gain.n, stands_in_for=gain.stands_in_for)
+    return Measured(abs(gain.value), n=gain.n, stands_in=gain.stands_in)
 
 
 def _communication(row: Row, runs: Runs) -> Measured | None:
@@ -659,7 +686,7 @@ def _communication(row: Row, runs: Runs) -> Measured | None:
     return Measured(
         ratio if is_ratio else 100 * (ratio - 1),
         n=min(ours.n, base.n),
-        stands_in_for=ours.stands_in_for,
+        stands_in=ours.stands_in,
     )
 
 
@@ -698,9 +725,7 @@ def _reductions(row: Row, runs: Runs, experiment: str, case: str, column: str) -
         text += f"more than {limit:g}" if never else f"{limit:g}"
         text += ", medians over seeds" if min(ours.n, base.n) > 1 else ""
         value = 100 * (1 - ours.value / limit)
-        found.append(
-            Measured(value, n=min(ours.n, base.n), note=text, stands_in_for=ours.stands_in_for)
-        )
+        found.append(Measured(value, n=min(ours.n, base.n), note=text, stands_in=ours.stands_in))
     return found
 
 
@@ -723,8 +748,8 @@ def _size(column: str) -> Callable[[Row, Runs], Measured | None]:
         if not found or not found[0].made[column]:
             return None
         # a stand-in has the model's size and the number of clients, but other examples
-        other = found[0].made["stands_in_for"] if column == "examples" else ""
-        return Measured(float(found[0].made[column]), stands_in_for=other)
+        other = stand_in(found[0].made) if column == "examples" else ""
+        return Measured(float(found[0].made[column]), stands_in=other)
 
     return size
 

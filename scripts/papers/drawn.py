@@ -11,7 +11,7 @@ from html import escape
 from itertools import groupby
 
 from scripts.papers.cells import OTHER_DATA, Cell
-from scripts.papers.tables import STAND_INS, counted_seeds
+from scripts.papers.tables import counted_seeds
 
 _WIDTH, _LABEL, _LINE, _COLUMNS = 330, 110, 17, 3  # of a panel, in pixels; panels side by side
 _PRINTED, _OURS = "#d55e00", "#0072b2"
@@ -79,8 +79,8 @@ def _panel(title: str, cells: Sequence[Cell], left: int, top: int) -> str:
 
     seeds = sorted({cell.measured.n for cell in cells if cell.measured})
     counts = counted_seeds(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    other = next((c.measured.stands_in_for for c in cells if c.measured), "")
-    note = f"{counts}, {STAND_INS.get(other, other)}" if cells[0].state == OTHER_DATA else counts
+    other = next((c.measured.stands_in for c in cells if c.measured), "")
+    note = f"{counts}, {other}" if cells[0].state == OTHER_DATA else counts
     base = top + 32 + len(cells) * _LINE
     parts = [
         f'<text x="{left + 4}" y="{top + 12}" font-weight="bold">{escape(title)}</text>',

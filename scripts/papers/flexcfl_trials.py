@@ -48,7 +48,8 @@ def tested_causes(runs: Runs, cells: Sequence[Cell]) -> list[str]:
             made = run.made
             cell = printed.get((title, made["case"], made["scenario"], made["algorithm"]))
             values = run.seeds.get("accuracy max", ())
-            usual = runs.find(base, made["algorithm"], case=made["case"], scenario=made["scenario"])
+            alike = {key: made[key] for key in ("case", "scenario", "dataset")}
+            usual = runs.find(base, made["algorithm"], **alike)
             other = not option or any(o.startswith(option) for o in made["options"].split())
             if cell is None or not values or not usual or not other:
                 continue

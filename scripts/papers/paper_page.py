@@ -22,12 +22,12 @@ from scripts.papers.cells import (
     SETTING,
     Cell,
     Row,
+    stand_in,
 )
 from scripts.papers.drawn import embedded
 from scripts.papers.prose import PAPERS
 from scripts.papers.sources import CODE, linked
 from scripts.papers.tables import (
-    STAND_INS,
     counted_seeds,
     first_entry,
     ours,
@@ -162,7 +162,7 @@ def note(cell: Cell, entries: Sequence[Entry]) -> str:
         return f"A setting, used as printed{f' ({found.note})' if found.note else ''}."
     parts = [cell.state[0].upper() + cell.state[1:]]
     if cell.state == OTHER_DATA:
-        parts[0] += f" in place of {found.stands_in_for}"
+        parts[0] += f", {found.stands_in}"
     if difference := signed(cell.difference):
         unit = _UNITS.get(cell.row["unit"], "")
         sides = ("later than", "earlier than") if unit == "iterations" else ("above", "below")
@@ -226,5 +226,4 @@ def _stand_ins(jobs: Path) -> str:
     if not jobs.is_file():
         return ""
     with jobs.open(newline="") as lines:
-        meant = {row["stands_in_for"] for row in csv.DictReader(lines)} - {""}
-    return ", ".join(STAND_INS.get(data, data) for data in sorted(meant))
+        return ", ".join(sorted({stand_in(row) for row in csv.DictReader(lines)} - {""}))

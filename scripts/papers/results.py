@@ -71,9 +71,9 @@ States are computed from the runs.
   first of its seeds as many as ours, meets the same limit.
 - **within our spread**: it lies within that interval, which is wider than 2 points.
 - **conjecture**: a cause is named, and no such run agrees.
-- **outside**: no cause is known. **other data**: digits for EMNIST's letters, JPEG copies of
-  CIFAR-10; never counted. **derived**: follows from other cells, or is a second reading of one.
-  **setting**: a number that was put in.
+- **outside**: no cause is known. **other data**: letters of both cases or digits for
+  EMNIST's small letters, JPEG copies of CIFAR-10; never counted. **derived**: follows from other
+  cells, or is a second reading of one. **setting**: a number that was put in.
 
 A statement **holds** or **does not hold** where at least four fifths of two or more seeds say so;
 else runs **cannot tell**. Of a single run it says **one seed**, and "1 of 1" or "0 of 1" whether it
@@ -169,7 +169,7 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     count = Counter(cell.state for cell in cells)
     results = sum(count[state] for state in _RESULTS)
     derived = [cell for cell in cells if cell.state == DERIVED]
-    told_by = [cell for cell in derived if cell.measured and not cell.measured.stands_in_for]
+    told_by = [cell for cell in derived if cell.measured and not cell.measured.stands_in]
     of_four = Counter(c.state for c in cells if c.row["paper"] in _FOUR)
     told = Counter(claim["verdict"] for claim in claims)
     # a figure's runs may be a table's: computed once

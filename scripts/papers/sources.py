@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from fedclust.helpers.errors import require
-from scripts.papers.cells import Run, Runs, mixing
-from scripts.papers.tables import STAND_INS, counted_seeds, table
+from scripts.papers.cells import Run, Runs, mixing, stand_in
+from scripts.papers.tables import counted_seeds, table
 
 CODE = "Released code"
 _UNKNOWN = "not recorded"
@@ -93,8 +93,7 @@ def _column(iteration: int, rounds: int) -> str:
 
 def _what(run: Run) -> str:
     seeds = counted_seeds(len(run.made["seeds"].split()))
-    data = run.made["stands_in_for"]
-    return f"{seeds}, {STAND_INS.get(data, data)}" if data else seeds
+    return ", ".join(text for text in (seeds, stand_in(run.made)) if text)
 
 
 def linked(text: str, page: str = "") -> str:

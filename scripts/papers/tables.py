@@ -9,9 +9,6 @@ from statistics import fmean, pstdev
 from scripts.papers.campaign import Entry
 from scripts.papers.cells import Cell, matches
 
-# what ran in place of the data that a paper names
-STAND_INS = {"emnist": "digits for EMNIST's letters", "cifar10": "JPEG copies of CIFAR-10"}
-
 
 def counted_seeds(number: int) -> str:
     """A number of seeds in words."""

@@ -38,7 +38,7 @@ def test_commands_and_their_arguments() -> None:
     [
         ("algorithm=flhc", ["algorithm=flhc"]),
         ("algorithm=fesem", ["algorithm=fesem", "algorithm=fesem_mig"]),
-        ("dataset=emn", ["dataset=emnist", "dataset=emnist_bymerge"]),
+        ("dataset=emn", ["dataset=emnist", "dataset=emnist_bymerge", "dataset=emnist_letters"]),
         ("algorithm=lcfl,ifca_f", ["algorithm=lcfl,ifca_flex"]),
         ("experiment=lcfl/t", ["experiment=lcfl/table2", "experiment=lcfl/table3"]),
         ("rou", ["rounds="]),

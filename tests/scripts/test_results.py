@@ -189,12 +189,18 @@ def test_a_cause_without_a_test_is_refused(tmp_path: Path, text: str, said: str)
 
 
 def test_other_data_are_shown_and_not_counted(tmp_path: Path) -> None:
-    numbers = {"accuracy max": [74.9], "accuracy last": [70.0]}  # just what is printed
     made = {"case": "FEMNIST-MCLR", "stands_in_for": "emnist"}
-    write_run(tmp_path, "flexcfl/table3", "fedavg", numbers, **made)
-    cell = one(tmp_path, **{**TABLE3, "dataset": "FEMNIST"}, algorithm="FedAvg")
-    assert cell.state == OTHER_DATA
-    assert "in place of emnist" in paper_page.note(cell, [])
+    # the nearer data are shown, in whichever order they were run
+    for used, accuracy, said in (
+        ("mnist", 74.9, "Other data, digits for EMNIST's letters; ours is equal to"),
+        ("emnist_letters", 73.9, "letters of both cases for EMNIST's small ones; ours is 1 points"),
+        ("mnist", 74.9, "letters of both cases for EMNIST's small ones; ours is 1 points below"),
+    ):
+        numbers = {"accuracy max": [accuracy], "accuracy last": [70.0]}  # 74.9 is printed
+        write_run(tmp_path, "flexcfl/table3", "fedavg", numbers, dataset=used, **made)
+        cell = one(tmp_path, **{**TABLE3, "dataset": "FEMNIST"}, algorithm="FedAvg")
+        assert cell.state == OTHER_DATA
+        assert said in paper_page.note(cell, [])
 
 
 @pytest.mark.parametrize(
@@ -517,7 +523,7 @@ def test_every_statement_has_a_verdict_or_the_hours_it_needs() -> None:
 def test_the_authors_curves_stand_above_ours_and_name_clusters_that_mix(tmp_path: Path) -> None:
     for base, purity in (("ifca", 50.0), ("lcfl", 100.0)):
         numbers = {"accuracy_last_local last": [60.0, 62.0], "purity last": [purity, purity]}
-        made = {"rounds": "200", "seeds": "0 1", "stands_in_for": "cifar10"}
+        made = {"rounds": "200", "seeds": "0 1", "stands_in_for": "cifar10", "dataset": "npz"}
         write_run(tmp_path, "lcfl/fig5", base, numbers, **made)
     said = sources.read_sources(KEPT / "sources.yaml")["LCFL"]
     parts = sources.parts(said, read_runs(tmp_path, CONF))

@@ -75,9 +75,11 @@ TASKS: Mapping[str, Task] = {
     ),
 }
 _MOST = 10_000  # examples in memory; more clients share them
-# of the plain loop's update, and of what it takes off the loss, that a program may differ by; a
-# step of Adam turns with the sign of a gradient, however small, and rounding turns some
-UPDATE = {"sgd": 1e-3, "adam": 0.3}
+# of the plain loop's update, and of what it takes off the loss, that a program may differ by;
+# rounding puts some inputs on the other side of a ReLU, or of a pooling window: in W3 the plain
+# loop itself is 0.23 % from float64; a step of Adam turns with the sign of a gradient, however
+# small, and rounding turns some
+UPDATE = {"sgd": 5e-3, "adam": 0.3}
 LOSS = 0.01
 _TURNS = 3
 _PAUSE = 0.05  # seconds between turns, until the threads of the one before have gone to sleep

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,23 @@ SCALED = [
 ]
 
 
-@pytest.mark.parametrize(("group", "name"), CHOICES, ids=["/".join(choice) for choice in CHOICES])
-def test_every_choice_composes_and_fits_its_class(group: str, name: str) -> None:
-    config = composed(f"{group}={name}")
-    Objects().check(config[group], group)
-    if group in ("algorithm", "cluster_metric", "partition", "scenario", "solver"):
-        assert type(Objects().make(config[group], group)).__module__.startswith("fedclust.")
+# one of every group at once, as long as a group has one, since a composition takes a tenth of a
+# second; an algorithm alone, as it takes or refuses choices of other groups
+_OTHERS = ([(group, name) for name in names(group)] for group in GROUPS if group != "algorithm")
+TOGETHER = [
+    *([("algorithm", name)] for name in names("algorithm")),
+    *([choice for choice in choices if choice] for choices in zip_longest(*_OTHERS)),
+]
+
+
+@pytest.mark.parametrize("choices", TOGETHER, ids=["/".join(row[0]) for row in TOGETHER])
+def test_every_choice_composes_and_fits_its_class(choices: list[tuple[str, str]]) -> None:
+    config = composed(*(f"{group}={name}" for group, name in choices))
+    for group, name in choices:
+        Objects().check(config[group], group)
+        if group in ("algorithm", "cluster_metric", "partition", "scenario", "solver"):
+            made = Objects().make(config[group], group)
+            assert type(made).__module__.startswith("fedclust."), name
 
 
 # variants: their first line says what is another

@@ -21,6 +21,7 @@ CONF = Path(__file__).parents[2] / "conf"
 RESNETS = ("resnet18", "resnet9")
 OF_TOKENS = ("gru", "lstm", "text_cnn", "transformer")  # tested in datasets/test_tokens.py
 MODELS = sorted({path.stem for path in (CONF / "model").glob("*.yaml")} - {*RESNETS, *OF_TOKENS})
+DIFFERENT_KINDS = ["linear", "mlp128", "cnn_femnist_tiny", "flex_mnist_cnn"]
 # smallest images where 8 x 8 does not fit, and colour where the model is meant for it
 SHAPES = {
     "cnn_cifar_small": (3, 16, 16),

@@ -226,7 +226,11 @@ def left(cells: Sequence[Cell], entries: Sequence[Entry], runs: Runs, conf: Path
     for cell in cells:
         if cell.measured is None and (entry := first_entry(cell, entries)) is not None:
             waiting[entry.name] += 1
-    open_ones = [e for e in entries if waiting[e.name] or not (e.rows or _is_run(e, runs, conf))]
+    open_ones = [
+        entry
+        for entry in entries
+        if waiting[entry.name] or not (_counts(entry) or _is_run(entry, runs, conf))
+    ]
     rows = [
         [
             entry.name,
@@ -253,6 +257,11 @@ def left(cells: Sequence[Cell], entries: Sequence[Entry], runs: Runs, conf: Path
     ]
 
 
+def _counts(entry: Entry) -> bool:
+    """Whether its printed numbers tell that it was run: not where other data may stand for them."""
+    return bool(entry.rows) and not any(text.startswith("dataset=") for text in entry.overrides)
+
+
 def _begins_as(entry: Entry, whole: Entry) -> bool:
     """Whether an entry is the first rounds of another one."""
     rest = [text for text in entry.overrides if not text.startswith("rounds=")]
@@ -261,7 +270,7 @@ def _begins_as(entry: Entry, whole: Entry) -> bool:
 
 
 def _is_run(entry: Entry, runs: Runs, conf: Path) -> bool:
-    """Whether all jobs of an entry that gives no printed number have been run, in every seed."""
+    """Whether all jobs of an entry have been run, in every seed and on the data that it names."""
     swept, cases = _swept(entry, conf), _cases(entry, conf)
     (seeds,) = swept.get("seeds") or ("",)
     wanted = set(re.findall(r"\d+", seeds)) if seeds.startswith("[") else set()
@@ -269,6 +278,7 @@ def _is_run(entry: Entry, runs: Runs, conf: Path) -> bool:
         run
         for run in runs.of(entry.experiment)
         if (not cases or run.made["case"] in cases)
+        and run.made["dataset"] in swept.get("dataset", [run.made["dataset"]])
         and wanted <= set(run.made["seeds"].split())
         # a run with another option, or value of it, is another experiment
         and all(

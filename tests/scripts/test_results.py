@@ -486,6 +486,15 @@ def test_what_has_not_been_run_is_listed_with_and_without_numbers(tmp_path: Path
     for case in ("MNIST-MCLR", "MNIST-MCLR", "MNIST-MLP"):  # two jobs of each
         write_run(tmp_path, "flexcfl/fesem_start", "fesem", {"accuracy max": [1.0]}, case=case)
     assert not is_run("flexcfl-fesem-start-mnist-mlp")
+    made = {"case": "FEMNIST-MCLR", "stands_in_for": "emnist"}
+    for used, done in (("mnist", False), ("emnist_letters", True)):
+        for _ in range(8):  # jobs, of as many methods
+            write_run(
+                tmp_path, "flexcfl/table3", "fedavg", {"accuracy max": [1.0]}, dataset=used, **made
+            )
+        assert is_run("flexcfl-table3-femnist-mclr") == done
+        listed = prose.left([], list(entries.values()), read_runs(tmp_path, CONF), CONF)
+        assert ("| flexcfl-table3-femnist-mclr |" in "\n".join(listed)) != done
     left = "\n".join(prose.left([], list(entries.values()), read_runs(tmp_path, CONF), CONF))
     assert "| jgl-similarity |" in left
     assert "| jgl-sign |" not in left

@@ -40,7 +40,8 @@ def file_digest(key: str, file: str) -> str:
     Raises:
         ConfigError: there is none, or its name has another digest, as in resnet18-f37072fd.pth.
     """
-    require(Path(file).is_file(), key, file, "a file with a state dict, .pth or .safetensors")
+    allowed = "a file with a state dict, .pth or .safetensors, and there is none"
+    require(Path(file).is_file(), key, file, allowed)
     with Path(file).open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     named = _NAMED.search(file)
@@ -79,7 +80,7 @@ def read_state(key: str, file: str) -> State:
 def _pickled(path: Path) -> dict[str, Any]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError as error:
+    except (UnpicklingError, KeyError) as error:  # KeyError: a text, read as pickled
         raise ValueError("it is no file of PyTorch's, or holds more than tensors") from error
     return dict(found) if isinstance(found, Mapping) else {}
 

@@ -146,6 +146,9 @@ def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:
     Path(file).write_bytes(b"PK nothing")
     with pytest.raises(ConfigError, match="it cannot be read"):
         beginning(network, file)
+    Path(file).write_text("hello")
+    with pytest.raises(ConfigError, match="it is no file of PyTorch's, or holds more than tensors"):
+        beginning(network, file)
     with pytest.raises(ConfigError, match=r"weights=no\.pth is not allowed: a file with a"):
         beginning(network, "no.pth")
     with pytest.raises(ConfigError, match="without an L2 penalty"):

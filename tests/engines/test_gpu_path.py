@@ -71,7 +71,7 @@ def assert_same(here: LocalResult, there: LocalResult) -> None:
         torch.testing.assert_close(there.slots.cpu(), here.slots, rtol=1e-5, atol=1e-6)
 
 
-# solvers do not see the layers, so one model of every kind tells of the second
+# what a solver does depends on no layer, so models of different kinds tell of the second solver
 TRAINED = [(name, "sgd") for name in MODELS] + [(name, "everything") for name in DIFFERENT_KINDS]
 
 

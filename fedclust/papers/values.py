@@ -128,10 +128,12 @@ class FewerRounds(Pair):
                 return unknown(claimed, f"neither reaches it in {counted(last, 'round')}")
         else:
             each = [reduction([v[:, s] for v in values]) for s in np.flatnonzero(known)]
-            median = "" if len(each) == 1 else f", median over seeds {np.nanmedian(each):.1f} %"
+            several = len(each) > 1
+            median = f", in the median seed {np.nanmedian(each):.1f} %" if several else ""
             more = "> " if right is None else ""
             there = f"more than {last}" if right is None else right
             measured = f"round {left} against {there}: {more}{reduction(means):.1f} %{median}"
+            measured = f"on the mean curve {measured}" if several else measured
             if right is None and reduction(means) < self.percent - 0.5:
                 return unknown(claimed, measured)
         return judged(claimed, measured, lambda v: reduction(v) >= self.percent - 0.5, values)

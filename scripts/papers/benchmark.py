@@ -46,7 +46,7 @@ from scripts.papers.benchmark_runs import (
 )
 from scripts.papers.collect_results import small
 from scripts.papers.kept_runs import restore
-from scripts.papers.tables import table
+from scripts.papers.tables import each_commit, machines, table
 
 ROOT = Path(__file__).resolve().parents[2]
 _READING = ROOT / "docs" / "benchmark" / "reading.txt"
@@ -155,8 +155,9 @@ def _what_ran(found: Results) -> list[str]:
     ran = sorted({int(arm.run.config["rounds"]) for arm in found.counted})
     rounds = " or ".join(map(str, ran)) if len(ran) < 3 else f"{ran[0]} to {ran[-1]}"
     hours = sum(float(arm.total("seconds").sum()) for arm in found.arms) / 3600
-    commits = sorted({str(arm.run.versions.get("commit") or "unknown") for arm in found.counted})
-    machines = sorted({str(arm.run.versions.get("device")) for arm in found.counted})
+    versions = [arm.run.versions for arm in found.counted]
+    commits = each_commit(str(one.get("commit") or "unknown") for one in versions)
+    used = machines(str(one.get("device")) for one in versions)
     failed = [arm.label for arm in found.counted if not arm.finished]
     lines = [
         f"Size: `scale={found.scale}`; {counted(len(complete), 'federation')}, "
@@ -170,7 +171,7 @@ def _what_ran(found: Results) -> list[str]:
         )
         + " Methods that ask for a number of clusters are told the true one.",
         f"{hours:.1f} hours of computing so far, on a machine that did other work too "
-        f"({', '.join(machines)}; commit {', '.join(commits)}).",
+        f"({used}; commit {commits}).",
     ]
     if left := _left(found):
         lines.append(left)

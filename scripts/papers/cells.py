@@ -98,9 +98,11 @@ _INPUTS = (*_KEYS, "num_devices", "num_parameters")  # what a config states
 _ALLOWED = {"percent": 1.0, "percentage points": 1.0, "round": 1.0}
 # how far any number may, however much the seeds differ
 _CAP = {"percent": 2.0, "percentage points": 2.0, "round": 2.0}
+_WIDE_SHARE = 0.5  # of another quantity, within a wide spread of our seeds
 _PURITY, _PURE = "purity last", 95.0  # percent
 _NO_CLUSTERS = ("fedavg", "fedprox", "fedbcd", "local")
 _EXACT = ("devices", "parameters")
+_WEIGHT = "algorithm.gradient_weight="  # of the joint score
 _SHARE_ALLOWED = 0.05
 _SHARE_OF_SAMPLES = 0.01  # sizes of clients are drawn
 # what ran in place of the data that a paper names, the nearest first
@@ -154,20 +156,20 @@ class Measured:
 
 @dataclass(frozen=True)
 class Cause:
-    """A tested reason why some numbers differ.
+    """A tested reason why some numbers differ; it has a run or words, never both.
 
     Attributes:
         rows: equalities on the columns of published.csv.
         cause: the reason.
-        tested: what was run, and what came out, in words.
+        tested: what was run, and what came out, in words, where no run can decide: a conjecture.
         run: columns of `jobs.csv` of a run that differs from ours in the cause alone: its
-            experiment and options. Without one, or where it does not agree with the printed number,
-            the cause is a conjecture.
+            experiment and options. Where it does not agree with the printed number, the cause is a
+            conjecture. What it gave is read from it.
     """
 
     rows: Mapping[str, str]
     cause: str
-    tested: str
+    tested: str = ""
     run: Mapping[str, str] | None = None
 
 
@@ -179,7 +181,8 @@ class Cell:
     state: str
     measured: Measured | None = None
     cause: Cause | None = None
-    shown: Measured | None = None  # by the run of the cause
+    shown: Measured | None = None  # by the run of the cause, whether it agrees or not
+    command: str = ""  # of that run
 
     @property
     def agrees(self) -> bool:
@@ -302,21 +305,24 @@ def read_causes(file: Path) -> list[Cause]:
     """The tested causes of a file.
 
     Raises:
-        ConfigError: for one without rows, cause or test, or whose rows do not exist.
+        ConfigError: for one without rows, cause or test, with a run and words for what it gave, or
+            whose rows do not exist.
     """
     nodes = (yaml.safe_load(file.read_text()) if file.is_file() else None) or []
     require(isinstance(nodes, list), str(file), type(nodes).__name__, "a list")
     causes = []
     for number, node in enumerate(nodes, 1):
         label = f"{file.name}, entry {number}"
-        keys = {"rows", "cause", "tested"}
-        fine = isinstance(node, dict) and keys <= set(node) <= {*keys, "run"}
-        require(fine, label, node, "a mapping with rows, cause and tested, and perhaps run")
+        fine = isinstance(node, dict) and set(node) in (
+            {"rows", "cause", "tested"},
+            {"rows", "cause", "run"},
+        )
+        require(fine, label, node, "a mapping with rows, cause, and run or tested")
         rows = {str(key): str(value) for key, value in node["rows"].items()}
         if not any(matches(row, rows) for row in published()):
             raise ConfigError(f"{label}: no published number has {rows}")
         run = {str(k): str(v) for k, v in node["run"].items()} if "run" in node else None
-        causes.append(Cause(rows, str(node["cause"]), str(node["tested"]), run))
+        causes.append(Cause(rows, str(node["cause"]), str(node.get("tested", "")), run))
     return causes
 
 
@@ -345,14 +351,27 @@ def _cell(row: Row, runs: Runs, causes: Sequence[Cause]) -> Cell:
         return Cell(row, OTHER_DATA, measured)
     if agrees(row, measured):
         return Cell(row, SETTING if _is_input(row) else REPRODUCED, measured)
-    if cause is not None and cause.run is not None:
-        shown = measure(row, in_place(runs, row, cause.run, measured.n))
-        if shown is not None and shown.n == measured.n and agrees(row, shown):
-            return Cell(row, SHOWN, measured, cause, shown)
+    shown, command = _by_cause(row, runs, cause, measured.n)
     spread = interval(measured.std, measured.n, _printed_std(row))
-    if spread is not None and agrees(row, measured, capped=False):
-        return Cell(row, SPREAD, measured, cause)
-    return Cell(row, CONJECTURE if cause else OUTSIDE, measured, cause)
+    if shown is not None and shown.n == measured.n and agrees(row, shown):
+        state = SHOWN
+    elif spread is not None and agrees(row, measured, capped=False):
+        state = SPREAD
+    else:
+        state = CONJECTURE if cause else OUTSIDE
+    return Cell(row, state, measured, cause, shown, command)
+
+
+def _by_cause(row: Row, runs: Runs, cause: Cause | None, seeds: int) -> tuple[Measured | None, str]:
+    """What the run of a cause gives for a row, of its first seeds, and its command."""
+    if cause is None or cause.run is None:
+        return None, ""
+    placed = in_place(runs, row, cause.run, seeds)
+    shown = measure(row, placed)
+    if shown is None:
+        return None, ""
+    used = max(_run(row, placed), key=lambda run: len(run.made["seeds"].split()))
+    return shown, used.made["command"]
 
 
 def _follows(row: Row) -> bool:
@@ -407,7 +426,8 @@ def agrees(row: Row, measured: Measured, *, capped: bool = True) -> bool:
     Args:
         row: what is printed.
         measured: ours.
-        capped: whether the limit ends at 2 points and so on, however much the seeds differ.
+        capped: whether the limit ends at 2 points and so on, however much the seeds differ; else
+            points and iterations have none, and other quantities half of the printed one.
     """
     value, printed = measured.value, float(row["mean"])
     if math.isnan(value):
@@ -416,7 +436,11 @@ def agrees(row: Row, measured: Measured, *, capped: bool = True) -> bool:
         return math.isclose(value, printed, rel_tol=1e-9)
     share = _SHARE_OF_SAMPLES if row["unit"] == "samples" else _SHARE_ALLOWED
     alone = _ALLOWED.get(row["unit"], share * abs(printed))
-    cap = _CAP.get(row["unit"], share * abs(printed)) if capped else math.inf
+    cap = (
+        _CAP.get(row["unit"], share * abs(printed))
+        if capped
+        else (math.inf if row["unit"] in _CAP else _WIDE_SHARE * abs(printed))
+    )
     seeds = 1 if row["unit"] == "samples" else measured.n
     last = rounding(row["mean"])
     allowed = limit(measured.std, seeds, _printed_std(row), rounding=last, alone=alone, cap=cap)
@@ -693,7 +717,7 @@ def _communication(row: Row, runs: Runs) -> Measured | None:
 def _reduction(row: Row, runs: Runs) -> Measured | None:
     """By how many percent fewer iterations JGL needs than IFCA, the best reading if none is given.
 
-    Medians over seeds; a baseline that never gets there counts with the rounds it was run.
+    The median over seeds of each seed's saving; who never gets there counts with the rounds it ran.
     """
     column = "accuracy_client_mean first 80" if "test_acc" in row["metric"] else "purity first 90"
     tried = []
@@ -701,32 +725,58 @@ def _reduction(row: Row, runs: Runs) -> Measured | None:
         for case in sorted({run.made["case"] for run in runs.of(experiment)}):
             if row["dataset"] == "all" or case.startswith(f"{case_of(row).rpartition('-')[0]}-"):
                 tried += _reductions(row, runs, experiment, case, column)
-    return max(
-        tried, key=lambda one: -math.inf if math.isnan(one.value) else one.value, default=None
-    )
+    # on the paper's data, if there are any
+    return max(tried, key=lambda one: (not one.stands_in, one.value), default=None)
 
 
 def _reductions(row: Row, runs: Runs, experiment: str, case: str, column: str) -> list[Measured]:
     if row["model"] in _ALL_MODELS and not case.endswith(row["model"]):
         return []
     weights = ("0.2",) if row["variant"] == "lambda=0.2" else ("0.1", "0.2", "0.5")
-    option = "algorithm.gradient_weight="
-    base_runs = runs.find(experiment, "jgl", case=case, options=option + "0")
-    base = _taken(base_runs, column)
     found = []
     for weight in weights:
-        ours = _taken(runs.find(experiment, "jgl", case=case, options=option + weight), column)
-        if base is None or ours is None:
+        saved = savings(runs, experiment, case, weight, column)
+        if not saved:
             continue
-        never = math.isnan(base.value)
-        limit = float(base_runs[0].made["rounds"]) if never else base.value
-        here = "never" if math.isnan(ours.value) else f"iteration {ours.value:g}"
-        text = f"{case}, lambda = {weight}, {here} against "
-        text += f"more than {limit:g}" if never else f"{limit:g}"
-        text += ", medians over seeds" if min(ours.n, base.n) > 1 else ""
-        value = 100 * (1 - ours.value / limit)
-        found.append(Measured(value, n=min(ours.n, base.n), note=text, stands_in=ours.stands_in))
+        run = runs.find(experiment, "jgl", case=case, options=f"{_WEIGHT}{weight}")[0]
+        slower = sum(value < 0 for value in saved)
+        text = f"{case}, lambda = {weight}"
+        if len(saved) > 1:
+            ends = f"{min(saved):.0f} to {max(saved):.0f} %".replace("-", "−")
+            text += f", median over seeds, of {ends}"
+        text += f", more iterations in {slower}" if slower else ""
+        found.append(Measured(median(saved), n=len(saved), note=text, stands_in=stand_in(run.made)))
     return found
+
+
+def savings(
+    runs: Runs, experiment: str, case: str, weight: str, column: str, rate: str = ""
+) -> list[float]:
+    """By how many percent fewer iterations JGL needs than the loss alone, seed by seed.
+
+    Who never gets there counts with the rounds it ran: of a baseline that is a lower bound of what
+    is saved.
+
+    Args:
+        runs: all.
+        experiment: the folder below runs/.
+        case: the title of its case.
+        weight: λ, as in `algorithm.gradient_weight`.
+        column: iterations, as "purity first 90".
+        rate: a further option of both runs.
+
+    Returns:
+        Percent per seed; empty where a run is missing.
+    """
+    needed: list[list[float]] = []
+    for value in ("0", weight):
+        found = runs.find(experiment, "jgl", case=case, options=f"{_WEIGHT}{value}{rate}")
+        of = [run for run in found if run.seeds.get(column)]
+        if not of:
+            return []
+        rounds = float(of[0].made["rounds"])
+        needed.append([min(one, rounds) for one in of[0].seeds[column]])
+    return [100 * (1 - ours / base) for base, ours in zip(*needed, strict=False)]
 
 
 def _setting(row: Row, runs: Runs) -> Measured | None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from string import ascii_uppercase
 
 import yaml
 
@@ -25,7 +27,7 @@ from scripts.papers.cells import (
     stand_in,
 )
 from scripts.papers.drawn import embedded
-from scripts.papers.prose import PAPERS
+from scripts.papers.prose import AGAIN, PAPERS
 from scripts.papers.sources import CODE, linked
 from scripts.papers.tables import (
     counted_seeds,
@@ -34,6 +36,7 @@ from scripts.papers.tables import (
     printed,
     signed,
     table,
+    told,
 )
 
 _SIGNS = {"percent": "%", "percentage points": "points", "round": "iterations"}
@@ -87,8 +90,8 @@ def page(
             "bold where it is reproduced. Accuracies are in percent. The small number leads to a "
             "note below the table."
         )
-    told = tables(cells, entries, files or {})
-    parts += [linked(text) for text in told] if f"## {CODE}" in beside else told
+    texts = tables(cells, entries, files or {})
+    parts += [linked(text) for text in texts] if f"## {CODE}" in beside else texts
     parts += [*more, *_claims(claims), *beside, *_figures(paper, results, conf)]
     return "\n\n".join(parts) + "\n"
 
@@ -99,20 +102,34 @@ def tables(cells: Sequence[Cell], entries: Sequence[Entry], files: Mapping[str, 
     for experiment, group in groupby(cells, key=lambda c: c.row["experiment"]):
         of = list(group)
         notes: dict[str, int] = {}
+        letters = _letters(of)
         by_metric = len({c.row["algorithm"] for c in of}) == 1
         lines: dict[str, dict[str, str]] = {}
         heads: dict[str, None] = {}
         for cell in of:
             side, head = _place(cell, by_metric=by_metric)
             heads[head] = None
-            number = notes.setdefault(note(cell, entries), len(notes) + 1)
+            number = notes.setdefault(note(cell, entries, letters), len(notes) + 1)
             known = lines.setdefault(side, {})
             text = f"{_cell(cell)} <sup>{number}</sup>"
             known[head] = f"{known[head]}, {text}" if head in known else text
         rows = [[side, *(line.get(head, "") for head in heads)] for side, line in lines.items()]
         parts += [f"## {experiment}", table(["", *heads], rows, 1), *embedded(files, experiment)]
         parts.append("\n".join(f"{number}. {text}" for text, number in notes.items()))
+        parts += [f"Cause {letter}: {text}" for text, letter in letters.items()]
     return parts
+
+
+def _letters(cells: Sequence[Cell]) -> dict[str, str]:
+    """The causes that several numbers of a table have, each with a letter."""
+    count = Counter(cell.cause.cause for cell in cells if cell.cause is not None and _is_told(cell))
+    several = [text for text, number in count.items() if number > 1]
+    return dict(zip(several, ascii_uppercase, strict=False))
+
+
+def _is_told(cell: Cell) -> bool:
+    """Whether the note of a number names its cause."""
+    return cell.measured is not None and cell.state not in (REPRODUCED, OTHER_DATA)
 
 
 def _place(cell: Cell, *, by_metric: bool) -> tuple[str, str]:
@@ -149,8 +166,14 @@ def _cell(cell: Cell) -> str:
     return f"{printed(cell)} / {f'**{found}**' if cell.state == REPRODUCED else found}"
 
 
-def note(cell: Cell, entries: Sequence[Entry]) -> str:
-    """What became of a number, in words: state, difference, seeds, cause and what it rests on."""
+def note(cell: Cell, entries: Sequence[Entry], letters: Mapping[str, str] | None = None) -> str:
+    """What became of a number, in words: state, difference, seeds, cause and what it rests on.
+
+    Args:
+        cell: the number.
+        entries: the list of experiments.
+        letters: of causes that stand below the notes.
+    """
     found = cell.measured
     if cell.state == NOT_RUN or (cell.row["mean"] and found is None):
         entry = first_entry(cell, entries)
@@ -165,7 +188,9 @@ def note(cell: Cell, entries: Sequence[Entry]) -> str:
         parts[0] += f", {found.stands_in}"
     if difference := signed(cell.difference):
         unit = _UNITS.get(cell.row["unit"], "")
-        sides = ("later than", "earlier than") if unit == "iterations" else ("above", "below")
+        unit = unit.removesuffix("s") if difference[1:] == "1" else unit
+        iterations = unit.startswith("iteration")
+        sides = ("later than", "earlier than") if iterations else ("above", "below")
         side = sides[not difference.startswith("+")]
         by = f"{difference[1:]}{f' {unit}' if unit else ''} {side}"
         parts.append(f"ours is {'equal to' if difference == '+0' else by} the printed one")
@@ -178,9 +203,21 @@ def note(cell: Cell, entries: Sequence[Entry]) -> str:
     if found.purity is not None:
         parts.append(f"its groups mix clusters, purity {found.purity:.2f}")
     text = "; ".join(parts) + "."
-    if cell.cause is not None and cell.state not in (REPRODUCED, OTHER_DATA):
-        text += f" Cause: {cell.cause.cause} Tested: {cell.cause.tested}"
+    if cell.cause is not None and _is_told(cell):
+        letter = (letters or {}).get(cell.cause.cause)
+        text += f" Cause {letter}." if letter else f" Cause: {cell.cause.cause}"
+        text += f" {_tested(cell)}"
     return text
+
+
+def _tested(cell: Cell) -> str:
+    """How the cause of a number was tested, and what came out."""
+    if cell.cause is None or cell.cause.run is None:
+        return f"Tested: {cell.cause.tested}" if cell.cause else ""
+    if cell.shown is None:
+        return "No run of it is kept."
+    found = [told(cell.shown), counted_seeds(cell.shown.n) if cell.shown.n else "", cell.shown.note]
+    return f"Tested: `{cell.command}`: {', '.join(text for text in found if text)}."
 
 
 def _claims(claims: Sequence[Mapping[str, str]]) -> list[str]:
@@ -191,13 +228,22 @@ def _claims(claims: Sequence[Mapping[str, str]]) -> list[str]:
             claim["where"],
             claim["claim"],
             claim["measured"],
-            ", needs ".join(text for text in (claim["verdict"], claim["needs"]) if text),
+            _verdict(claim),
             claim["seeds"],
         ]
         for claim in claims
     ]
     head = ["where", "claim", "measured", "verdict", "seeds"]
     return ["## Statements in prose", table(head, rows, len(head))]
+
+
+def _verdict(claim: Mapping[str, str]) -> str:
+    """A verdict, or what it waits for."""
+    if not claim["needs"]:
+        return claim["verdict"]
+    kept_without = claim["needs"].endswith(AGAIN)
+    state = "run, but kept without the curve that decides" if kept_without else claim["verdict"]
+    return f"{state}; needs {claim['needs']}"
 
 
 def _figures(paper: str, results: Path, conf: Path) -> list[str]:

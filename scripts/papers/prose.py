@@ -32,8 +32,11 @@ PAPERS = {  # folders of experiments
     "stocfl": "StoCFL",
     "feddrift": "FedDrift",
 }
-VERDICTS = ("holds", "does not hold", "one seed", "cannot tell", NOT_RUN)
+ONE_SEED = "one seed"
+VERDICTS = ("holds", "does not hold", ONE_SEED, "cannot tell", NOT_RUN)
+AGAIN = "again"  # behind the hours of runs that are kept without the curves that decide
 _SAID = ("paper", "where", "claim")
+_BASE = "algorithm@algorithm.base"  # jobs.csv has the method inside a wrapper
 _SCENARIOS = ("swap all", "swap part", "incremental")
 
 
@@ -43,7 +46,6 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> li
     Those that experiments check, with what was claimed or run after their report, then those of
     `statements.yaml`. A figure that is printed in parts (fig6a) says what the whole of it says.
     """
-    titles = _titles(conf)
     found = []
     for file in sorted((conf / "experiment").rglob("*.yaml")):
         name = file.relative_to(conf / "experiment").with_suffix("").as_posix()
@@ -51,7 +53,7 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> li
         parts = [part for part in file.parent.glob(f"{file.stem}[a-c].yaml") if part != file]
         if paper is None or parts:
             continue
-        report: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("report") or {}
+        report: dict[str, Any] = _config(file).get("report") or {}
         rows = _checked(results / "runs" / name / "claims.csv")
         known = [_parts(row["claim"]) for row in rows]
         kept = runs.of(name) or _taken_over(name, entries, runs, conf)
@@ -68,12 +70,18 @@ def prose(results: Path, conf: Path, entries: Sequence[Entry], runs: Runs) -> li
                 "measured": "",
                 "verdict": NOT_RUN,
                 "seeds": "",
-                "needs": _needs(name, claim, entries, titles),
+                "needs": _needs(name, claim, entries, runs, conf),
             }
             for claim in report.get("claims") or []
             if not any(row["claim"].startswith(str(claim.get("text"))) for row in rows)
         ]
     return found + _statements(results / "statements.yaml", entries, runs)
+
+
+@cache
+def _config(file: Path) -> Mapping[str, Any]:
+    """A file of the config tree; read once, which takes a hundredth of a second for each."""
+    return yaml.safe_load(file.read_text()) or {}
 
 
 def _taken_over(experiment: str, entries: Sequence[Entry], runs: Runs, conf: Path) -> Sequence[Run]:
@@ -148,16 +156,17 @@ def _titles(conf: Path) -> dict[str, str]:
     """What reports call the cases, by their names."""
     titles = {}
     for file in (conf / "case").rglob("*.yaml"):
-        report = yaml.safe_load(file.read_text()).get("report") or {}
+        report = _config(file).get("report") or {}
         name = file.relative_to(conf / "case").with_suffix("").as_posix()
         titles[name] = str(report.get("case") or "")
     return titles
 
 
 def _needs(
-    experiment: str, claim: Mapping[str, Any], entries: Sequence[Entry], titles: Mapping[str, str]
+    experiment: str, claim: Mapping[str, Any], entries: Sequence[Entry], runs: Runs, conf: Path
 ) -> str:
-    """The first entry of the list whose runs decide on a claim, with its hours.
+    """The first entry of the list whose runs decide on a claim, with its hours: one that waits, or
+    else one whose runs are kept without what decides.
 
     One that is cut short counts for claims about its rounds, or where there is no other.
     """
@@ -166,9 +175,9 @@ def _needs(
         for piece in str(claim.get("setting") or "").split(SEPARATOR)
         if piece and piece not in _SCENARIOS
     ]
-    by_name = {entry.name: entry for entry in entries}
+    titles, by_name = _titles(conf), {entry.name: entry for entry in entries}
     latest = float(claim.get("round") or max(claim.get("between") or [math.inf]))
-    short = ""
+    again = short = ""
     for entry in entries:
         given = dict(text.partition("=")[::2] for text in entry.overrides)
         cases = [titles[case] for case in given.get("case", "").split(",") if case]
@@ -177,10 +186,14 @@ def _needs(
             continue
         computing = by_name.get(entry.of, entry)
         needs = f"{computing.hours:g} h (`{computing.name}`)"
-        if float(given.get("rounds", math.inf)) >= latest:
+        whole = float(given.get("rounds", math.inf)) >= latest
+        if whole and _is_run(computing, runs, conf):
+            again = again or f"{needs} {AGAIN}"
+        elif whole:
             return needs
-        short = short or needs
-    return short
+        else:
+            short = short or needs
+    return again or short
 
 
 def _begins(piece: str, title: str) -> bool:
@@ -272,6 +285,7 @@ def _begins_as(entry: Entry, whole: Entry) -> bool:
 def _is_run(entry: Entry, runs: Runs, conf: Path) -> bool:
     """Whether all jobs of an entry have been run, in every seed and on the data that it names."""
     swept, cases = _swept(entry, conf), _cases(entry, conf)
+    rounds = _rounds(entry, conf)
     (seeds,) = swept.get("seeds") or ("",)
     wanted = set(re.findall(r"\d+", seeds)) if seeds.startswith("[") else set()
     found = [
@@ -280,6 +294,8 @@ def _is_run(entry: Entry, runs: Runs, conf: Path) -> bool:
         if (not cases or run.made["case"] in cases)
         and run.made["dataset"] in swept.get("dataset", [run.made["dataset"]])
         and wanted <= set(run.made["seeds"].split())
+        and rounds in ("", run.made["rounds"])
+        and run.made["algorithm"] in swept.get(_BASE, [run.made["algorithm"]])
         # a run with another option, or value of it, is another experiment
         and all(
             value in swept.get(key, ())
@@ -287,6 +303,13 @@ def _is_run(entry: Entry, runs: Runs, conf: Path) -> bool:
         )
     ]
     return len(found) >= math.prod(map(len, swept.values()))
+
+
+def _rounds(entry: Entry, conf: Path) -> str:
+    """How many rounds an entry has; "" where its case says so."""
+    file = conf / "experiment" / f"{entry.experiment}.yaml"
+    given = dict(text.partition("=")[::2] for text in entry.overrides)
+    return given.get("rounds") or str(_config(file).get("rounds") or "")
 
 
 def _cases(entry: Entry, conf: Path) -> list[str]:
@@ -298,7 +321,7 @@ def _cases(entry: Entry, conf: Path) -> list[str]:
 def _swept(entry: Entry, conf: Path) -> dict[str, list[str]]:
     """The values of every key that an entry or its experiment sweeps or sets."""
     file = conf / "experiment" / f"{entry.experiment}.yaml"
-    hydra = yaml.safe_load(file.read_text()).get("hydra") or {}
+    hydra = _config(file).get("hydra") or {}
     params: dict[str, Any] = (hydra.get("sweeper") or {}).get("params") or {}
     texts = {key: str(value) for key, value in params.items()}
     texts |= dict(text.partition("=")[::2] for text in entry.overrides)

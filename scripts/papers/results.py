@@ -41,8 +41,18 @@ from scripts.papers.cells import (
     read_runs,
 )
 from scripts.papers.leads import lead
-from scripts.papers.prose import PAPERS, VERDICTS, left, prose
-from scripts.papers.tables import ours, place, printed, setting_of, signed, table, what
+from scripts.papers.prose import ONE_SEED, PAPERS, left, prose
+from scripts.papers.tables import (
+    each_commit,
+    machines,
+    ours,
+    place,
+    printed,
+    setting_of,
+    signed,
+    table,
+    what,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 INDEX, RUNS, TRIALS = "README.md", "numbers_runs.md", "numbers_flexcfl_trials.md"
@@ -67,9 +77,10 @@ States are computed from the runs.
   or iterations, or 5 % of another quantity. Of one seed nothing is known of the spread: 1 point,
   one iteration or 5 %. Numbers of examples, which are drawn: 1 %. It is at least half a unit of the
   last printed digit. What is printed as a lower bound or as a saving is also met by more.
-- **cause shown**: it is not, but a run that differs from ours in the named cause alone, with the
-  first of its seeds as many as ours, meets the same limit.
-- **within our spread**: it lies within that interval, which is wider than 2 points.
+- **cause shown**: it is not, but a run that differs from ours in the named cause alone, over as
+  many seeds as ours, meets the same limit.
+- **within our spread**: it lies within that interval, which is wider than the limit: by any number
+  of points or iterations, or up to half of another quantity.
 - **conjecture**: a cause is named, and no such run agrees.
 - **outside**: no cause is known. **other data**: letters of both cases or digits for
   EMNIST's small letters, JPEG copies of CIFAR-10; never counted. **derived**: follows from other
@@ -110,9 +121,10 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
         *flexcfl_trials.both_ways(runs, cells),
         *one_world.told(runs, cells),
         *flexcfl_trials.data_seeds(runs, cells),
+        *flexcfl_trials.spreads(runs, cells),
         *flexcfl_trials.tested_causes(runs, cells),
     ]
-    more = {"FlexCFL": [*_orders(cells), f"[Tables III and IV run in other ways]({TRIALS})."]}
+    more = {"FlexCFL": [*_orders(cells), f"[Tables I, III and IV run in other ways]({TRIALS})."]}
     code = paper_page.page_name("FlexCFL")
     found = {TRIALS: sources.linked("\n\n".join(trials), code) + "\n"}
     sentences, beside = {}, sources.read_sources(results / "sources.yaml")
@@ -120,9 +132,6 @@ def pages(results: Path, campaign: Path, conf: Path) -> dict[str, str]:
         of = [cell for cell in cells if cell.row["paper"] == paper]
         said = [claim for claim in claims if claim["paper"] == paper]
         sentences[paper] = lead(paper, of, runs)
-        if said and not of:
-            verdicts = Counter(claim["verdict"] for claim in said)
-            sentences[paper] = f"{sentences[paper].removesuffix('.')}: {_counted(verdicts)}."
         name = paper_page.page_name(paper)
         pictures = drawn.pictures(of)
         files = {experiment: drawn.file_of(name, experiment) for experiment in pictures}
@@ -171,7 +180,6 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     derived = [cell for cell in cells if cell.state == DERIVED]
     told_by = [cell for cell in derived if cell.measured and not cell.measured.stands_in]
     of_four = Counter(c.state for c in cells if c.row["paper"] in _FOUR)
-    told = Counter(claim["verdict"] for claim in claims)
     # a figure's runs may be a table's: computed once
     hours = {(run.made["hash"], run.made["seeds"]): float(run.made["hours"]) for run in runs.runs}
     rows = []
@@ -189,7 +197,7 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
         f"printed, {len(derived)} follow from others or say one again ({len(told_by)} of them were "
         f"run, {sum(cell.agrees for cell in told_by)} agree), and {count[NOT_PRINTED]} is a cell "
         "of a table that is left out.",
-        "Statements in prose: " + _counted(told) + ".",
+        f"Of {len(claims)} statements in prose {_counted(claims)}.",
         f"Computing behind the runs: {sum(hours.values()):.1f} hours. "
         f"[What was run, and what was not]({RUNS}).",
         table(["paper", "table or figure", "numbers", *STATES], rows, 3),
@@ -206,8 +214,15 @@ def _others(count: Mapping[str, int]) -> str:
     )
 
 
-def _counted(verdicts: Mapping[str, int]) -> str:
-    return ", ".join(f"{verdicts[name]} {name}" for name in VERDICTS if verdicts.get(name))
+def _counted(claims: Sequence[Mapping[str, str]]) -> str:
+    """How many statements hold and so on; of those of one seed also whether they held in it."""
+    count = Counter(claim["verdict"] for claim in claims)
+    alone = Counter(claim["seeds"][:1] for claim in claims if claim["verdict"] == ONE_SEED)
+    return (
+        f"{count['holds']} hold, {count['does not hold']} do not hold, {count[ONE_SEED]} rest on "
+        f"one seed (in which {alone['1']} held and {alone['0']} did not), of "
+        f"{count['cannot tell']} the runs cannot tell, and {count[NOT_RUN]} wait for runs"
+    )
 
 
 def _largest(cells: Sequence[Cell]) -> list[str]:
@@ -298,8 +313,8 @@ def _made(runs: Runs) -> list[str]:
                 f"[{experiment}](runs/{experiment}/jobs.csv)",
                 len(of),
                 f"{sum(float(made['hours']) for made in of):.2f}",
-                ", ".join(sorted({made["commit"] or made["version"] for made in of})),
-                ", ".join(sorted({made["machine"] for made in of})),
+                each_commit(made["commit"] or made["version"] for made in of),
+                machines(made["machine"] for made in of),
                 max(made["date"] for made in of),
             ]
         )

@@ -5,6 +5,7 @@ All of it stands in `sources.yaml`, filled by hand; our numbers beside the curve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +19,7 @@ from scripts.papers.tables import counted_seeds, table
 
 CODE = "Released code"
 _UNKNOWN = "not recorded"
-_NO_LINES = "Line numbers are not recorded."
+_WHOLE = "Without line numbers, the whole file or folder is meant."
 _CURVES_SAY = """\
 Read off the vector graphics in the released repository, to about 0.05 points; means over 5 seeds,
 accuracy in percent of the participants' own last models. The paper prints none of those that are
@@ -56,11 +57,17 @@ def parts(known: Mapping[str, Any], runs: Runs) -> list[str]:
                     for what, of, *at in lines
                 ]
             found += [f"## {title}", table(head, lines, len(head))]
-            found += [_NO_LINES] if part == "code" else []
+            if part == "code" and not all(_has_lines(line[-1]) for line in lines):
+                found.append(_WHOLE)
         if part == "misprints" and known.get("curves"):
             found += ["## The authors' own curves", _CURVES_SAY]
             found += [text for curve in known["curves"] for text in _curve(curve, runs)]
     return found
+
+
+def _has_lines(places: str) -> bool:
+    """Whether every file that is named has its lines."""
+    return all(re.search(r":\d", place) for place in places.split(";"))
 
 
 def _curve(curve: Mapping[str, Any], runs: Runs) -> list[str]:
@@ -79,6 +86,8 @@ def _curve(curve: Mapping[str, Any], runs: Runs) -> list[str]:
             cells = [f"{fmean(one):.2f}" if one else "" for one in ours]
             if any(cells):
                 rows.append([f"{name}, ours", *cells])
+                if options:
+                    said[f"{name} with {options}"] = None
                 said[_what(run)] = None
             if (purity := mixing(run, runs.of(run.experiment))) is not None:
                 said[f"{name} mixes clusters in ours, purity {purity:.2f}"] = None

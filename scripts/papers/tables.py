@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from statistics import fmean, pstdev
 
 from scripts.papers.campaign import Entry
-from scripts.papers.cells import Cell, matches
+from scripts.papers.cells import Cell, Measured, matches
 
 
 def counted_seeds(number: int) -> str:
@@ -49,13 +50,19 @@ def printed(cell: Cell) -> str:
 
 def ours(cell: Cell) -> str:
     """Our number; "" where it was not run."""
-    found = cell.measured
-    if found is None:
-        return ""
+    return "" if cell.measured is None else told(cell.measured)
+
+
+def told(found: Measured) -> str:
+    """A measured number, with its spread over seeds."""
     if math.isnan(found.value):
         return "not reached"
     plain = f"{found.value:.0f}" if found.value >= 1000 else f"{found.value:.4g}"
-    return plain if found.std is None else f"{found.value:.2f} ± {found.std:.2f}"
+    if found.std is None:
+        return plain
+    if abs(found.value) < 1:
+        return f"{found.value:.3g} ± {found.std:.2g}"
+    return f"{found.value:.2f} ± {found.std:.2f}"
 
 
 def signed(value: float) -> str:
@@ -68,6 +75,16 @@ def signed(value: float) -> str:
 def mean_and_std(values: Sequence[float]) -> str:
     """Mean and standard deviation over seeds."""
     return f"{fmean(values):.2f}" + (f" ± {pstdev(values):.2f}" if len(values) > 1 else "")
+
+
+def each_commit(texts: Iterable[str]) -> str:
+    """Every commit once; a job that was continued by another one names both."""
+    return ", ".join(sorted({commit for text in texts for commit in text.split()}))
+
+
+def machines(texts: Iterable[str]) -> str:
+    """Every machine once, with "1 thread" in the singular."""
+    return "; ".join(sorted({re.sub(r"\b1 threads\b", "1 thread", text) for text in texts}))
 
 
 def setting_of(cell: Cell) -> tuple[str, ...]:

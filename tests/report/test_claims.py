@@ -184,7 +184,7 @@ def test_fewer_rounds_is_the_reduction_of_the_seed_mean() -> None:
     assert verdict(entry | {"percent": 75}, fast, slow) == (True, 1, 2)
     assert verdict(entry | {"percent": 76}, fast, slow) == (False, 0, 2)
     ((_, said),) = check([claim(entry | {"percent": 75})], [fast, slow])
-    assert said.measured == "round 1 against 4: 75.0 %, median over seeds 70.8 %"
+    assert said.measured == "on the mean curve round 1 against 4: 75.0 %, in the median seed 70.8 %"
 
 
 def test_fewer_rounds_than_an_arm_that_never_gets_there_is_a_bound() -> None:

@@ -8,7 +8,7 @@ together from their nodes; values are then set as Hydra sets them.
 
 from __future__ import annotations
 
-from copy import deepcopy
+import pickle
 from functools import cache
 from typing import Any
 
@@ -57,14 +57,20 @@ def unresolved(*overrides: str) -> DictConfig:
     choices = [one for one in overrides if _is_choice(one)]
     pairs = [one.partition("=")[::2] for one in choices]
     if all(group in NODES and _is_one_node(group, name) for group, name in pairs):
-        config = deepcopy(chosen())
+        config = copied(chosen())
         for group, name in pairs:
             config[group] = node(group, name)
     else:
-        config = deepcopy(chosen(*choices))
+        config = copied(chosen(*choices))
     values = OverridesParser.create().parse_overrides([o for o in overrides if not _is_choice(o)])
     ConfigLoaderImpl._apply_overrides_to_config(values, config)
     return config
+
+
+def copied(config: DictConfig) -> DictConfig:
+    """A config to be changed; deepcopy takes five times as long."""
+    copy: DictConfig = pickle.loads(pickle.dumps(config))
+    return copy
 
 
 def names(group: str) -> list[str]:
@@ -77,11 +83,11 @@ def node(group: str, name: str) -> DictConfig:
     """A choice of one of `NODES`, its interpolations open."""
     alone = _read(group, name)
     if alone is not None:
-        return deepcopy(alone)
+        return copied(alone)
     number = names(group).index(name)
     others = {one: names(one) for one in NODES}
     choices = [f"{one}={found[number % len(found)]}" for one, found in others.items()]
-    return deepcopy(chosen(*choices)[group])
+    return copied(chosen(*choices))[group]
 
 
 @cache

@@ -7,9 +7,9 @@ path or one of Hydra's own groups has a say in.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -37,8 +37,9 @@ def remembered_choices() -> Iterator[None]:
     loader: Any = config_loader_impl.ConfigLoaderImpl
     list_defaults = config_loader_impl.create_defaults_list
     merge = loader._compose_config_from_defaults_list
-    lists: dict[tuple[Any, ...], DefaultsList] = {}
-    configs: dict[tuple[Any, ...], DictConfig] = {}
+    # pickled: a copy of a config takes five times as long as reading it
+    lists: dict[tuple[Any, ...], bytes] = {}
+    configs: dict[tuple[Any, ...], bytes] = {}
 
     def listed(
         repo: Any,
@@ -61,8 +62,8 @@ def remembered_choices() -> Iterator[None]:
         texts = tuple(one.input_line for one in choices)
         key = (config_name, texts, prepend_hydra, skip_missing, version.getbase(), schema._schema)
         if key not in lists:
-            lists[key] = list_defaults(repo, *given)
-        found = deepcopy(lists[key])
+            lists[key] = pickle.dumps(list_defaults(repo, *given))
+        found: DefaultsList = pickle.loads(lists[key])
         found.overrides.config_overrides = found.config_overrides = values
         found.defaults = _Defaults(found.defaults)
         found.defaults.key = key
@@ -72,8 +73,9 @@ def remembered_choices() -> Iterator[None]:
         if not isinstance(defaults, _Defaults):
             return merge(self, defaults, repo)
         if defaults.key not in configs:
-            configs[defaults.key] = merge(self, defaults, repo)
-        return deepcopy(configs[defaults.key])
+            configs[defaults.key] = pickle.dumps(merge(self, defaults, repo))
+        config: DictConfig = pickle.loads(configs[defaults.key])
+        return config
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config_loader_impl, "create_defaults_list", listed)

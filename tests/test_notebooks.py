@@ -75,9 +75,17 @@ def test_first_steps(
 
 
 @pytest.mark.slow
-def test_a_method_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sketched: None
+) -> None:
+    """With four of its ten rounds."""
     monkeypatch.chdir(tmp_path)
-    space, _ = asyncio.run(executed(code("own_method")))
+    cells = [
+        cell.replace('"rounds": 10', '"rounds": 4').replace("round == 9", "round == 3")
+        for cell in code("own_method")
+    ]
+    space, outputs = asyncio.run(executed(cells))
+    assert "count    2.0" in outputs[-1]
     assert space["difference"] == 0
     assert len(space["result"].arms) == 11
     assert space["result"].arms[0] == "sticky"

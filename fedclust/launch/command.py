@@ -14,7 +14,7 @@ from hydra.types import HydraContext, RunMode
 from fedclust.helpers.distributed import quiet
 from fedclust.helpers.errors import SweepError
 from fedclust.launch.checks import check_choices, check_form, check_tuned
-from fedclust.launch.compose import compose, in_mode, loader
+from fedclust.launch.compose import compose, in_mode
 from fedclust.launch.failures import Stopped
 from fedclust.launch.guard import check_hydra
 from fedclust.launch.job import JobRunner
@@ -22,6 +22,7 @@ from fedclust.launch.launchers import explained, told_elsewhere
 from fedclust.launch.notes import Notes, notes
 from fedclust.launch.surroundings import VARIABLES, FoldersBefore, hydra_of_its_own
 from fedclust.launch.sweep import check_direction, jobs_of, methods
+from fedclust.launch.sweep_loader import SweepLoader
 from fedclust.launch.sweep_report import report_sweep
 from fedclust.launch.unread import for_first_method, refuse_unread, typed_keys
 
@@ -90,7 +91,7 @@ def _composed_and_run(overrides: list[str], own: Path | None, noted: Notes, mult
         num_jobs=jobs_of(config, overrides, own) if many else 1,
         variables=os.environ[VARIABLES],
     )
-    context = HydraContext(config_loader=loader(own), callbacks=Callbacks(config))
+    context = HydraContext(config_loader=SweepLoader(own), callbacks=Callbacks(config))
     try:
         if many:
             check_direction(config)

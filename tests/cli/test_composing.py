@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
 from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch.compose import compose, in_mode, loader
 from fedclust.launch.guard import check_hydra
 from fedclust.launch.scales import search_path
 from fedclust.launch.surroundings import hydra_of_its_own
+from fedclust.launch.sweep_loader import SweepLoader
 
 
 def _both(overrides: list[str], mode: RunMode, own: Path | None = None) -> tuple[str, str]:
@@ -44,6 +47,32 @@ def test_a_config_with_values_added_is_the_one_hydra_composes(
     gone_on, anew = _both(overrides, mode)
     assert gone_on == anew
     assert f"- hydra.mode={mode.name}" in gone_on
+
+
+def test_a_sweep_composes_each_job_once_and_starts_what_it_composed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """First to see whether the job can be, then to run it; in another process anew."""
+    composing: list[list[str]] = []
+    whole = ConfigLoaderImpl.load_configuration
+
+    def counted(self: ConfigLoaderImpl, **given: Any) -> DictConfig:
+        composing.append(given["overrides"])
+        return whole(self, **given)
+
+    with hydra_of_its_own(None):
+        master = in_mode(compose(["rounds=1,2"], None), ["rounds=1,2"], None, RunMode.MULTIRUN)
+        monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", counted)
+        sweep = SweepLoader(None)
+        jobs = (["rounds=1"], ["rounds=2"])
+        first, second = ([sweep.load_sweep_config(master, job) for job in jobs] for _ in range(2))
+        assert [text[-1] for text in composing] == ["rounds=1", "rounds=2"]
+        assert [job.rounds for job in second] == [1, 2]
+        assert [OmegaConf.to_yaml(job) for job in first] == [OmegaConf.to_yaml(j) for j in second]
+        master.hydra.launcher._target_ = "a.JoblibLauncher"
+        for _ in range(2):
+            sweep.load_sweep_config(master, jobs[0])
+    assert len(composing) == 2 + 2
 
 
 def test_several_values_are_refused_of_one_job() -> None:

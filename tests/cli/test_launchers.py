@@ -18,6 +18,7 @@ import pandas as pd
 import psutil
 import pytest
 from omegaconf import OmegaConf
+from started import Started
 from test_resume import assert_same, finish, wait_for_round
 
 from fedclust.helpers.errors import JobLost
@@ -56,12 +57,17 @@ def swept(folder: Path, *arguments: str) -> tuple[int, Path]:
     return done.returncode, folder / "outputs" / "default"
 
 
+def alone_in(folder: Path, *arguments: str) -> Path:
+    """Results of the sweep in one process, forked from one that has imported everything."""
+    sweep = Started(["run", *SWEEP, f"hydra.sweep.dir={folder}", *arguments])
+    assert sweep.wait(300) == 0, sweep.said
+    return folder
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of the sweep in one process."""
-    status, results = swept(tmp_path_factory.mktemp("alone") / "sweep")
-    assert status == 0
-    return results
+    return alone_in(tmp_path_factory.mktemp("alone"))
 
 
 def rounds(results: Path) -> dict[str, pd.DataFrame]:
@@ -127,8 +133,7 @@ LONG = ("rounds=120", "seeds=1", "model=linear", "solver.epochs=1", "checkpoint_
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_sweep_under_joblib_that_is_interrupted_continues(tmp_path: Path) -> None:
-    status, whole = swept(tmp_path / "whole", *LONG)
-    assert status == 0
+    whole = alone_in(tmp_path / "whole", *LONG)
     for to_all in (True, False):  # as a terminal does, or kill
         folder = tmp_path / f"to all {to_all}"
         folder.mkdir()
@@ -162,6 +167,7 @@ QUEUED = (
     "-m",
     "hydra/launcher=submitit_local",
     "algorithm=lcfl",
+    "model=linear",
     "partition.num_clients=16",
     "participation=0.5",
     "seeds=2",

@@ -89,9 +89,19 @@ def test_kill_at_several_moments(tmp_path: Path, algorithm: str) -> None:
     assert_same(whole, killed)
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The job that nothing ends before its time."""
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    finish(folder)
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_round_and_saves(tmp_path: Path, signum: int, status: int) -> None:
+def test_a_signal_ends_the_round_and_saves(
+    uninterrupted: Path, tmp_path: Path, signum: int, status: int
+) -> None:
     folder = tmp_path / "run"
     process = start(folder)
     wait_for_round(folder, process, 3)
@@ -100,9 +110,7 @@ def test_a_signal_ends_the_round_and_saves(tmp_path: Path, signum: int, status: 
     assert process.said.strip().count("\n") == 1
     assert json.loads((folder / "status.json").read_text())["state"] == "interrupted"
     finish(folder)
-    whole = tmp_path / "whole"
-    finish(whole)
-    assert_same(whole, folder)
+    assert_same(uninterrupted, folder)
 
 
 @pytest.mark.slow

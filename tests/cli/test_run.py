@@ -90,7 +90,8 @@ def test_a_sweep_goes_on_after_a_bad_and_a_diverging_job(
 
 @pytest.mark.slow
 def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., Any], tmp_path: Path) -> None:
-    arms = ("algorithm=fedavg,local", "eval_every=3", "engine=loop")  # has the same bits alone
+    loop = ("engine=loop", "model=linear")  # has the same bits alone
+    arms = ("algorithm=fedavg,local", "eval_every=3", *loop)
     assert fedclust("run", "-m", *TINY, *arms, "seeds=[0],[1]", "name=grid").status == 0
     assert fedclust("run", "-m", *TINY, *arms, "seeds=2", "name=together").status == 0
     grid, together = (tmp_path / "outputs" / name / "report" for name in ("grid", "together"))
@@ -104,7 +105,7 @@ def test_a_grid_of_seeds_is_one_arm(fedclust: Callable[..., Any], tmp_path: Path
 def test_seeds_alone_or_in_company_are_the_same(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:
-    loop = ("engine=loop", *TINY)
+    loop = ("engine=loop", "model=linear", *TINY)
     assert fedclust("run", *loop, "seeds=3", "hydra.run.dir=together").status == 0
     assert fedclust("run", *loop, "seeds=[1]", "hydra.run.dir=alone").status == 0
     rows = [pd.read_csv(tmp_path / f / "rounds.csv", dtype=str) for f in ("together", "alone")]

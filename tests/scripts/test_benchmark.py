@@ -35,6 +35,7 @@ def _score(scores: Sequence[Mapping[str, str]], title: str, method: str, seed: i
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")  # the reports of the runs; the page has its own
 def test_a_method_from_outside_is_a_row_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_method_from_outside_is_a_row_like_any_other(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")  # the reports of the runs; the page has its own
 def test_tuned_methods_have_a_table_of_their_own_beside_the_default_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,7 +30,7 @@ def write_run(
         "rounds": "300",
         "hours": "0.5",
         "hash": f"{experiment} {number}",
-        "seeds": "0",
+        "seeds": " ".join(map(str, range(len(next(iter(seeds.values())))))),
         "scale": "paper",
         "commit": "abc1234",
         "version": "",

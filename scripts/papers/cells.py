@@ -371,7 +371,17 @@ def _by_cause(row: Row, runs: Runs, cause: Cause | None, seeds: int) -> tuple[Me
     if shown is None:
         return None, ""
     used = max(_run(row, placed), key=lambda run: len(run.made["seeds"].split()))
-    return shown, used.made["command"]
+    return shown, _command(used, shown.n)
+
+
+def _command(run: Run, number: int) -> str:
+    """What makes the first seeds of a run; `jobs.csv` has the last of several commands."""
+    seeds = run.made["seeds"].split()[:number]
+    words = [word for word in run.made["command"].split() if not word.startswith("seeds=")]
+    first = [word for word in words if word.startswith("experiment=")]
+    rest = [word for word in words[2:] if word not in first and not word.startswith("threads=")]
+    more = [] if seeds == list("01234") or not seeds else [f"seeds=[{','.join(seeds)}]"]
+    return " ".join([*words[:2], *first, *rest, *more])
 
 
 def _follows(row: Row) -> bool:

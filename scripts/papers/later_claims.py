@@ -24,8 +24,8 @@ from scripts.papers.cells import Run, mixing
 
 
 def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, str]]:
-    """A claim in every setting in which all of its methods ran with the same seeds, as lines of
-    `claims.csv`; none for a kind of claim that needs curves.
+    """A claim in every setting in which all of its methods ran, over the seeds that all of them
+    have, as lines of `claims.csv`; none for a kind of claim that needs curves.
 
     Args:
         entry: the claim as the experiment states it.
@@ -40,9 +40,9 @@ def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, st
     found: dict[str, dict[str, str]] = {}
     for arms in product(*sides) if columns else ():
         title = _title(arms[0])
-        values = [[run.seeds.get(column, ()) for column in columns] for run in arms]
-        same = len({(_title(run), run.made["seeds"]) for run in arms}) == 1
-        if same and all(map(all, values)) and within(claim.setting, title):
+        same = len({_title(run) for run in arms}) == 1
+        values = _in_common(arms, columns) if same else []
+        if values and all(map(all, values)) and within(claim.setting, title):
             mixed = [
                 f"{run.made['algorithm']} mixes clusters, purity {purity:.2f}"
                 for run in arms
@@ -53,6 +53,21 @@ def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, st
             if title not in found or seeds_of(row) > seeds_of(found[title]):
                 found[title] = row
     return list(found.values())
+
+
+def _in_common(arms: Sequence[Run], columns: Sequence[str]) -> list[list[list[float]]]:
+    """Of every arm and column the values of the seeds that all arms have."""
+    kept = [run.made["seeds"].split() for run in arms]
+    seeds = [seed for seed in kept[0] if all(seed in one for one in kept)]
+    return [
+        [
+            [run.seeds[column][of.index(seed)] for seed in seeds]
+            if len(run.seeds.get(column, ())) == len(of)
+            else []
+            for column in columns
+        ]
+        for run, of in zip(arms, kept, strict=True)
+    ]
 
 
 def seeds_of(row: Mapping[str, str]) -> int:

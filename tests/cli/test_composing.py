@@ -119,3 +119,16 @@ def test_only_what_describes_a_method_is_taken_out(
     (tmp_path / file).write_text(f"_target_: mine.Mine\n{text}\n")
     node = compose([f"{group}=mine"], tmp_path)[group]
     assert list(node) == ["_target_", *(["about"] if stays else [])]
+
+
+def test_an_edited_file_is_read_anew(tmp_path: Path) -> None:
+    """A process composes many times, as a notebook does, and keeps what it has parsed."""
+    file = tmp_path / "solver" / "mine.yaml"
+    file.parent.mkdir()
+    found = []
+    for lr in (0.25, 0.125):
+        file.write_text(f"_target_: mine.Mine\nlr: {lr}\n")
+        found.append(compose(["solver=mine"], tmp_path).solver)
+        found[-1].lr += 1  # changes nothing of what is kept
+        found.append(compose(["solver=mine"], tmp_path).solver)
+    assert [node.lr for node in found] == [1.25, 0.25, 1.125, 0.125]

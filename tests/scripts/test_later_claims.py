@@ -48,6 +48,18 @@ def test_a_lead_claimed_after_the_run(
     assert not verdicts({**claim, "right": "ifca"}, runs)
 
 
+def test_a_lead_is_told_over_the_seeds_that_both_have(tmp_path: Path) -> None:
+    """In whichever order; seed 2 has a method alone."""
+    best = {"flexcfl": ("0 1", (92.0, 94.0)), "fedavg": ("2 1 0", (10.0, 90.0, 89.0))}
+    for algorithm, (seeds, values) in best.items():
+        numbers = {"accuracy max": values}
+        write_run(tmp_path, "flexcfl/table4", algorithm, numbers, case="a", seeds=seeds)
+    runs = read_runs(tmp_path, CONF).of("flexcfl/table4")
+    (row,) = verdicts({**LEAD, "points": 3.5, "text": "It leads"}, runs)
+    assert row["measured"].startswith("flexcfl leads fedavg by +3.50 points")
+    assert (row["verdict"], row["seeds"]) == ("holds", "2 of 2")
+
+
 @pytest.mark.parametrize(
     ("early", "late", "verdict", "seeds"),
     [

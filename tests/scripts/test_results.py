@@ -17,6 +17,7 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.papers.published import interval
 from scripts.papers import (
     as_released,
+    cells,
     drawn,
     flexcfl_trials,
     one_world,
@@ -41,6 +42,7 @@ from scripts.papers.cells import (
     STATES,
     Cell,
     Measured,
+    Run,
     Runs,
     agrees,
     judge,
@@ -150,7 +152,7 @@ def test_a_cause_is_shown_by_a_run_and_not_by_words(tmp_path: Path) -> None:
     one_client(tmp_path, [84.5, 84.9, 84.7])
     shown = one(tmp_path, CAUSE + RUN, **wanted)
     assert shown.state == SHOWN
-    command = "`fedclust run experiment=flexcfl/table3_one_client`"
+    command = "`fedclust run experiment=flexcfl/table3_one_client seeds=[0,1,2]`"
     assert f"Tested: {command}: 84.70 ± 0.16, 3 seeds." in paper_page.note(shown, [])
     other = tmp_path / "other"
     other.mkdir()
@@ -414,7 +416,7 @@ def test_the_pages_count_every_number_once_and_are_the_same_again(tmp_path: Path
     assert sum(numbers) == 407
     assert f"**2 of {388 - DERIVED_ONES} published results reproduced**, " in text
     assert "statements in prose 1 hold, 0 do not hold, 1 rest on one seed (in which 0 held" in text
-    assert "Computing behind the runs: 1.5 hours." in text
+    assert "Computing behind the runs: 1.5 hours, what serves" in text
     order = "FlexCFL > IFCA > FedAvg | IFCA > FlexCFL > FedAvg | 3 | 2 | 2 |"
     assert order in flexcfl
     said = "Of 3 pairs of methods in a row on the paper's data the printed order is ours in 2"
@@ -737,3 +739,12 @@ def test_one_world_has_all_rules_of_the_released_code_at_once(tmp_path: Path) ->
     write_run(tmp_path, "flexcfl/table4_one_client", "fesem", best, options=both, **made)
     assert told() == [["MNIST-MCLR, swap part", "FeSEM", "83.6", "91.20 ± 0.08", "83.60 ± 0.08 *"]]
     assert as_released.counts(read_runs(tmp_path, CONF), judged(tmp_path)) == (1, 0, 1)
+
+
+def test_the_command_of_a_cause_is_that_of_its_seeds(tmp_path: Path) -> None:
+    """`jobs.csv` has the last of several commands, which added a seed."""
+    command = "fedclust run case=a experiment=b threads=1 seeds=[2] algorithm=c"
+    run = Run("b", {"seeds": "0 1 2", "command": command}, {})
+    assert cells._command(run, 2) == "fedclust run experiment=b case=a algorithm=c seeds=[0,1]"
+    five = replace(run, made={**run.made, "seeds": "0 1 2 3 4"})
+    assert cells._command(five, 5) == "fedclust run experiment=b case=a algorithm=c"

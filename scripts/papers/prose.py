@@ -17,7 +17,7 @@ from fedclust.helpers.errors import require
 from fedclust.report.arms import SEPARATOR
 from fedclust.report.reference import outcome
 from scripts.papers.campaign import Entry
-from scripts.papers.cells import NOT_RUN, Cell, Run, Runs
+from scripts.papers.cells import NOT_PRINTED, NOT_RUN, Cell, Run, Runs
 from scripts.papers.compared import compared, is_compared
 from scripts.papers.later_claims import cannot_tell, seeds_of, verdicts
 from scripts.papers.tables import first_entry, table
@@ -237,7 +237,8 @@ def left(cells: Sequence[Cell], entries: Sequence[Entry], runs: Runs, conf: Path
     """The experiments that still have to run, with the numbers they would give."""
     waiting: Counter[str] = Counter()
     for cell in cells:
-        if cell.measured is None and (entry := first_entry(cell, entries)) is not None:
+        waits = cell.measured is None and cell.state != NOT_PRINTED
+        if waits and (entry := first_entry(cell, entries)) is not None:
             waiting[entry.name] += 1
     open_ones = [
         entry

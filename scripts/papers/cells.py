@@ -446,11 +446,10 @@ def agrees(row: Row, measured: Measured, *, capped: bool = True) -> bool:
         return math.isclose(value, printed, rel_tol=1e-9)
     share = _SHARE_OF_SAMPLES if row["unit"] == "samples" else _SHARE_ALLOWED
     alone = _ALLOWED.get(row["unit"], share * abs(printed))
-    cap = (
-        _CAP.get(row["unit"], share * abs(printed))
-        if capped
-        else (math.inf if row["unit"] in _CAP else _WIDE_SHARE * abs(printed))
-    )
+    if capped:
+        cap = _CAP.get(row["unit"], share * abs(printed))
+    else:
+        cap = math.inf if row["unit"] in _CAP else _WIDE_SHARE * abs(printed)
     seeds = 1 if row["unit"] == "samples" else measured.n
     last = rounding(row["mean"])
     allowed = limit(measured.std, seeds, _printed_std(row), rounding=last, alone=alone, cap=cap)

@@ -251,11 +251,9 @@ def _clove(runs: Runs) -> str:
         theirs = " and ".join(
             f"{_printed(rows | {'algorithm': name}):.1f}" for name in ("CLoVE", "IFCA")
         )
-        wins = sum(a > b for a, b in zip(clove, ifca, strict=False))
-        seeds = counted(min(len(clove), len(ifca)), "seed")
         said.append(
             f"with {case} CLoVE and IFCA end at {ours} %, where {theirs} are printed (CLoVE above "
-            f"in {wins} of {seeds})"
+            f"in {_wins(clove, ifca)} seeds)"
         )
     return f"on MNIST {_listed(said)}. CIFAR-10 has not been run."
 

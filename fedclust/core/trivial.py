@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedclust.core.types import Federation, Split
+from fedclust.core.types import Federation, Predictions, Split
 
 _AT_ONCE = 1 << 16  # examples that are looked at together
 
@@ -34,6 +34,23 @@ def trivial(fed: Federation) -> dict[str, float]:
 
 def guesses(fed: Federation) -> Tensor:
     """Outputs [M, Y] by which a model would guess so."""
+    return fed.pool.task.outputs_of(_said(fed)).float()
+
+
+def predicted(fed: Federation) -> Predictions:
+    """What the guess says of the test examples of every client that has training examples."""
+    task, said = fed.pool.task, _said(fed)
+    client, _ = fed.test.owner_and_place()
+    known = (fed.train.count > 0)[client]
+    client, row = client[known], fed.test.index[known].long()
+    targets = task.in_unit(fed.pool.y[row])
+    parts = client, fed.pool.row(row), targets, task.in_unit(said)[client]
+    client, row, targets, predictions = (part.cpu() for part in parts)
+    return Predictions(client=client, row=row, targets=targets, predictions=predictions)
+
+
+def _said(fed: Federation) -> Tensor:
+    """[M, Y] float64 the mean of every client's training targets; equal means are equal numbers."""
     pool, count = fed.pool, fed.train.count
     total = torch.zeros(0)
     for owner, rows in _blocks(fed.train):
@@ -41,7 +58,7 @@ def guesses(fed: Federation) -> Tensor:
         if not len(total):
             total = part.new_zeros(len(count), part.shape[1])
         total.index_add_(0, owner, part)
-    return pool.task.outputs_of(total / count.clamp(min=1).unsqueeze(1)).float()
+    return total / count.clamp(min=1).unsqueeze(1)
 
 
 def _blocks(split: Split) -> list[tuple[Tensor, Tensor]]:

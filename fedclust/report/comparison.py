@@ -97,7 +97,7 @@ def _grid(
     arms: Sequence[Arm], places: Mapping[str, Standing], digits: Mapping[str, int]
 ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
     """Several federations: a cell for every arm in each."""
-    cells, counts = {}, []
+    cells, seeds = {}, {}
     for arm in arms:
         one = places[arm.label]
         p = f"p {p}" if (p := _p(one)) else ""
@@ -105,9 +105,8 @@ def _grid(
         detail = "; ".join(filter(None, (interval, p)))
         cells[arm.label, ""] = replace(_difference(one, digits[arm.label]), detail=detail)
         # the best arm has no common seeds with another one
-        number = one.against.n if one.against else 0
-        counts.append({"arm": arm.label, "column": "", "n": number})
-    return layout(arms, [""], cells, counts)
+        seeds[arm.label, ""] = one.against.n if one.against else 0
+    return layout(arms, [""], cells, seeds)
 
 
 def _difference(one: Standing, digits: int) -> Cell:

@@ -17,7 +17,7 @@ from fedclust.report.formats import decimals, factor, meant, plus_minus, title
 from fedclust.report.reference import Printed
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
-from fedclust.report.trivial import trivial_notes
+from fedclust.report.trivial import Guess, below, guessed, guesses
 from fedclust.report.unmatched import unmatched
 
 # of the scores but the last round's
@@ -117,10 +117,18 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
             cells[arm.label, column.title] = made
             records.append(_record(arm, column, spec.metric, values, printed))
     titles = [column.title for column in shown]
-    heads, rows = layout(arms, titles, cells, records, list(aside))
+    seeds = {(str(record["arm"]), str(record["column"])): int(record["n"]) for record in records}
+    beside = guesses(arms, [spec.metric], by_setting=in_panels(arms))
+    for one in beside:
+        values = scale * one.values[spec.metric]
+        text = plus_minus(values, decimals(spec.metric, values))
+        for head in titles:  # it learns nothing, so every round has the same
+            cells[one.label, head] = Cell(text=text, pale=True)
+            seeds[one.label, head] = len(values)
+    heads, rows = layout(arms, titles, cells, seeds, list(aside), beside)
     unit = " (%)" if scale == 100.0 else ""
     notes = _notes(spec, arms, records)
-    guess = trivial_notes(spec, arms)
+    guess_notes = below(spec, arms)
     rules = rule([place for one in standings.values() for place in one.values()], spec.metric)
     return Table(
         name="table",
@@ -128,8 +136,8 @@ def headline(spec: Spec, arms: Sequence[Arm]) -> Table:
         columns=heads,
         rows=rows,
         records=tuple(records),
-        notes=(*notes, *unmatched(spec, arms), *rules, *guess),
-        printed=(notes[1], *rules, *notes[2:], *guess),  # what the caption does not say
+        notes=(*notes, *unmatched(spec, arms), *rules, *guess_notes),
+        printed=(notes[1], *rules, *notes[2:], *guess_notes),  # what the caption does not say
     )
 
 
@@ -150,8 +158,9 @@ def layout(
     arms: Sequence[Arm],
     titles: Sequence[str],
     cells: Mapping[tuple[str, str], Cell],
-    records: Sequence[Mapping[str, Any]],
+    seeds: Mapping[tuple[str, str], int],
     aside: Sequence[str] = (),
+    beside: Sequence[Guess] = (),
 ) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
     """Heads and rows: arms by columns, or settings and algorithms where a setting holds several.
 
@@ -159,24 +168,25 @@ def layout(
         arms: in order.
         titles: heads of the columns, of which every arm has a cell.
         cells: by label and head.
-        records: of the columns, with the number of seeds.
+        seeds: how many a cell of these columns has, by label and head.
         aside: further heads, of which some arms have a cell.
+        beside: lines that stand below the arms, or a column where settings are rows.
     """
     nothing = Cell(text="–", pale=True)
-    seeds = {(str(record["arm"]), str(record["column"])): int(record["n"]) for record in records}
+    lines: list[Arm | Guess] = [*arms, *beside]
     if not in_panels(arms):
         rows = [
             (
-                Cell(text=arm.label),
-                *(cells.get((arm.label, head), nothing) for head in (*titles, *aside)),
-                Cell(text=_counted([seeds[arm.label, head] for head in titles])),
+                Cell(text=line.label),
+                *(cells.get((line.label, head), nothing) for head in (*titles, *aside)),
+                Cell(text=_counted([seeds[line.label, head] for head in titles])),
             )
-            for arm in arms
+            for line in lines
         ]
         return ("arm", *titles, *aside, "seeds"), tuple(rows)
-    names = tuple(dict.fromkeys(arm.name for arm in arms))
-    labels = {(arm.setting, arm.name): arm.label for arm in arms}
-    alike = len(set(seeds.values()) - {0}) <= 1
+    names = tuple(dict.fromkeys(line.name for line in lines))
+    labels = {(line.setting, line.name): line.label for line in lines}
+    alike = len({seeds[arm.label, head] for arm in arms for head in titles} - {0}) <= 1
 
     def one(setting: str, name: str, head: str) -> Cell:
         """The cell of an arm, with its number of seeds where not all have the same."""
@@ -189,15 +199,15 @@ def layout(
         return replace(own, detail="; ".join(filter(None, (own.detail, number))))
 
     filled = {(arm.setting, head) for arm in arms for head in aside if (arm.label, head) in cells}
-    lines = [
+    places = [
         (setting, setting if [head] == titles else f"{setting or 'otherwise'}, {head}", head)
         for setting in settings_of(arms)
         for head in (*titles, *aside)
         if head in titles or (setting, head) in filled
     ]
-    table = [[one(setting, name, head) for name in names] for setting, _, head in lines]
-    sides = [Cell(text=line or "otherwise") for _, line, _ in lines]
-    if len(names) <= max(_FEW, len(lines)):
+    table = [[one(setting, name, head) for name in names] for setting, _, head in places]
+    sides = [Cell(text=side or "otherwise") for _, side, _ in places]
+    if len(dict.fromkeys(arm.name for arm in arms)) <= max(_FEW, len(places)):
         return ("setting", *names), tuple(
             (side, *row) for side, row in zip(sides, table, strict=True)
         )
@@ -336,6 +346,8 @@ def _record(
     }
     if len(values):
         record |= {"mean": float(values.mean()), "std": float(values.std())}
+    if len(guess := factor(metric) * guessed(arm, metric)):
+        record["no_inputs"] = float(guess.mean())
     if printed is not None:
         record |= {
             "published": printed.mean,

@@ -18,6 +18,7 @@ from fedclust.report.columns import ARM, over_seeds, tabulate
 from fedclust.report.federations import called
 from fedclust.report.formats import decimals, in_percent
 from fedclust.report.table import Table
+from fedclust.report.trivial import MEANING, Guess, guesses
 
 _MOST = 8  # arms; more panels are too small to read
 _LETTERS = 12  # of a class's name
@@ -49,7 +50,7 @@ def _is_count(metric: str) -> bool:
 def scores_table(arms: Sequence[Arm]) -> Table | None:
     """Every score at the end, mean ± std over seeds; None where no arm took any."""
     names = list(dict.fromkeys(name for arm in arms for name in names_of(arm)))
-    columns = [ARM]
+    columns, shown = [ARM], list[str]()
     for name in names:
         percent = name in METRICS and in_percent(name)
         for end, words in _ENDS.items():
@@ -57,7 +58,8 @@ def scores_table(arms: Sequence[Arm]) -> Table | None:
             there = np.concatenate([arm.last(metric) for arm in arms])
             if not len(there) or (_is_count(metric) and not there.any()):
                 continue
-            read = partial(lambda metric, arm: arm.last(metric), metric)
+            shown.append(metric)
+            read = partial(_last, metric)
             if _is_count(metric):
                 columns.append(over_seeds(f"{name}{words}", metric, read, 1))
             elif percent:
@@ -75,7 +77,14 @@ def scores_table(arms: Sequence[Arm]) -> Table | None:
         "Client mean, worst tenth: over the clients for whom the score is defined; undefined: "
         "those for whom it is not, such as clients with one class only.",
     ]
-    return tabulate("scores", "Scores of predictions", columns, arms, notes=notes)
+    beside = guesses(arms, shown, by_setting=False)
+    notes += [f"{MEANING}."] * bool(beside)
+    return tabulate("scores", "Scores of predictions", columns, [*arms, *beside], notes=notes)
+
+
+def _last(metric: str, line: Arm | Guess) -> NDArray[np.float64]:
+    """[S] the newest value per seed, or what the guess reaches."""
+    return line.last(metric) if isinstance(line, Arm) else line.values.get(metric, np.empty(0))
 
 
 def _text(name: str) -> str:

@@ -16,6 +16,7 @@ from fedclust.report.group_recovery import words
 from fedclust.report.headline import cell, printed_for, score_column, standing, written
 from fedclust.report.reference import Printed
 from fedclust.report.table import Table
+from fedclust.report.trivial import below, guesses
 from fedclust.report.write import Contents
 
 _MOST_LINES = 24  # on the recovery of the groups
@@ -87,9 +88,14 @@ def _print(report: Contents, console: Console) -> None:
         paper = (_paper(score, numbers.get(head), arm.comparable) for head in papers)
         cells = [text, *map(Text, others), *paper, Text(str(len(score)))]
         grid.add_row(Text(arm.label), *cells)
+    for guess in guesses(report.arms, [metric], by_setting=False):
+        score = factor(metric) * guess.values[metric]
+        text = Text(plus_minus(score, decimals(metric, score)), style="dim")
+        dashes = [Text("–")] * len([*beside, *papers])
+        grid.add_row(Text(guess.label, style="dim"), text, *dashes, Text(str(len(score))))
     console.print(grid)
     console.print(Text("mean ± std over seeds", style="dim"))
-    for line in rule(list(places.values()), metric):
+    for line in (*rule(list(places.values()), metric), *below(report.spec, report.arms)):
         marked = line if console.is_terminal else line.replace("Bold:", "*:", 1)
         console.print(Text(marked, style="dim"), soft_wrap=True)
     _print_claims(report, console)

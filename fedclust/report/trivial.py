@@ -1,44 +1,85 @@
-"""What a guess without inputs reaches, and which methods are below it."""
+"""What a guess without inputs reaches: a line of the tables, and which methods are below it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedclust.metrics import METRICS
-from fedclust.report.arms import Arm
-from fedclust.report.formats import listed, show
+from fedclust.report.arms import SEPARATOR, Arm, settings_of
+from fedclust.report.formats import listed
 from fedclust.report.spec import Spec
 
-_NAMED = 6  # methods and settings
+NAME = "no inputs"
+MEANING = (
+    "No inputs: a guess by what each client's own training targets are on average or most often"
+)
+_NAMED = 6  # methods
 
 
-def trivial_notes(spec: Spec, arms: Sequence[Arm]) -> list[str]:
-    """A line on the guess in every setting, and one on the arms that do not beat it; nothing for
-    metrics that have none, and for runs from before it was kept.
+@dataclass(frozen=True)
+class Guess:
+    """A line of a table that is of no method.
+
+    Attributes:
+        setting: the federation, as of an arm; "" where the guess is the same in all.
+        values: by metric, of every seed [S].
     """
-    metric, reached, below = spec.metric, dict[str, str](), list[str]()
+
+    setting: str
+    values: dict[str, NDArray[np.float64]]
+    name: str = NAME
+
+    @property
+    def label(self) -> str:
+        """Name and setting."""
+        return SEPARATOR.join(part for part in (self.name, self.setting) if part)
+
+
+def guessed(arm: Arm, metric: str) -> NDArray[np.float64]:
+    """[S] what the guess reaches in the arm's seeds; nothing for metrics that have none, and for
+    runs from before it was kept.
+    """
+    seeds = arm.run.federation.get("seeds", {}).values()
+    return np.array([g[metric] for seed in seeds if metric in (g := seed.get("trivial", {}))])
+
+
+def guesses(arms: Sequence[Arm], metrics: Sequence[str], *, by_setting: bool) -> list[Guess]:
+    """The guess in every setting that has one for some metric.
+
+    Args:
+        arms: those of a table.
+        metrics: its metrics.
+        by_setting: whether it is shown by setting even where it is the same in all.
+    """
+    found = []
+    for setting in settings_of(arms):
+        own = [arm for arm in arms if arm.setting == setting]
+        each = {m: max((guessed(arm, m) for arm in own), key=len) for m in metrics}
+        found.append(Guess(setting, {m: v for m, v in each.items() if len(v)}))
+    first = {m: v.tolist() for m, v in found[0].values.items()} if found else {}
+    if not by_setting and all(
+        {m: v.tolist() for m, v in one.values.items()} == first for one in found
+    ):
+        found = [Guess("", one.values) for one in found[:1]]
+    return [one for one in found if one.values]
+
+
+def below(spec: Spec, arms: Sequence[Arm]) -> list[str]:
+    """What the guess is, and the arms that do not beat it; nothing for metrics that have none."""
+    metric = spec.metric
     sign = -1.0 if METRICS[metric].better == "lower" else 1.0
-    for arm in arms:
-        seeds = arm.run.federation.get("seeds", {}).values()
-        guesses = [g[metric] for seed in seeds if metric in (g := seed.get("trivial", {}))]
-        values = arm.last(metric)
-        if not guesses:
-            continue
-        guess = float(np.mean(guesses))
-        reached[arm.setting] = show(metric, guess)
-        if len(values) and sign * values.mean() < sign * guess:
-            below.append(arm.label)
-    if not reached:
-        return []
-    alone = len(set(reached.values())) == 1
-    each = [value if alone else f"{setting}: {value}" for setting, value in reached.items()]
-    between = ", " if set(reached) == {""} else "; "  # names of settings have commas
-    lines = [
-        "A guess without inputs, by what each client's own training targets are on average or most "
-        f"often: {listed(each, _NAMED, between)}."
+    pairs = [(arm, guessed(arm, metric), arm.last(metric)) for arm in arms]
+    known = [(arm, guess, values) for arm, guess, values in pairs if len(guess)]
+    worse = [
+        arm.label
+        for arm, guess, values in known
+        if len(values) and sign * values.mean() < sign * guess.mean()
     ]
-    if below:
-        lines.append(f"Worse than this guess at the end: {listed(below, _NAMED, between)}.")
-    return lines
+    lines = [f"{MEANING}."] if known else []
+    return lines + (
+        [f"Worse than this guess at the end: {listed(worse, _NAMED, '; ')}."] if worse else []
+    )

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedclust.config.job import Job
 from fedclust.core.federation import digest, pool_digest, summary, write_table
+from fedclust.core.trivial import predicted
 from fedclust.core.types import Federation
 from fedclust.engines import simulated
 from fedclust.engines.lockstep import Lockstep
@@ -31,6 +32,7 @@ from fedclust.helpers.errors import (
 )
 from fedclust.helpers.garbage import searched_as_usual
 from fedclust.helpers.memory import readable, short_of_memory
+from fedclust.metrics.judged import judged
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits, keep_freed_memory
 from fedclust.runtime.other_ranks import NoRecorder
@@ -190,11 +192,17 @@ def data_digests(federations: Mapping[int, Federation]) -> dict[str, str]:
 
 def write_partitions(job: Job, folder: RunFolder) -> None:
     """Write who owns what, a table per seed that partition=from_file reads, and what a report says
-    of it.
+    of it, with the scores of a guess without inputs.
     """
 
+    def about(fed: Federation) -> dict[str, Any]:
+        found = summary(fed)
+        if job.scores:
+            found["trivial"] |= judged(predicted(fed), job.scores, fed.num_clients).values
+        return found
+
     def describe(file: Path) -> None:
-        seeds = {str(seed): summary(fed) for seed, fed in job.federations.items()}
+        seeds = {str(seed): about(fed) for seed, fed in job.federations.items()}
         params = job.engine.layout.num_params
         content = {"parameters": params, "seeds": seeds, "data": folder.data}
         file.write_text(json.dumps(content) + "\n", encoding="utf-8")

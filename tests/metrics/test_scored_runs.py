@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from configs import composed
 from sklearn import metrics
 
@@ -86,6 +88,32 @@ def test_scores_are_those_of_the_predictions_that_are_kept() -> None:
     assert not (plain.folder / "predictions").exists()
     before, after = (one.folder / "config.yaml" for one in (plain, result))
     assert before.read_text().splitlines()[-1] == after.read_text().splitlines()[-1]  # the hash
+
+
+def test_a_guess_without_inputs_has_the_scores_that_are_asked_for() -> None:
+    result = fedclust.run(TINY, scores=["auroc", "log_loss"], predictions=True, rounds=1)
+    about = json.loads((result.folder / "federation.json").read_text())["seeds"]["0"]
+    said = result.predictions
+    owners = pd.read_parquet(result.folder / "partition/seed=0.parquet")
+    train = owners[owners["split"] == "train"]
+    (fed,) = build(composed("dataset=digits", "partition=iid")).federations.values()
+    guess = np.zeros((len(said), 10))  # the rates of every client's classes in training
+    targets = fed.pool.y[torch.tensor(train["row"].to_numpy())].numpy()
+    for client in said["client"].unique():
+        own = targets[(train["client"] == client).to_numpy()]
+        guess[said["client"] == client] = np.bincount(own, minlength=10) / len(own)
+    found = about["trivial"]
+    pooled = metrics.roc_auc_score(said["target"], guess, multi_class="ovr")
+    assert found["auroc"] == pytest.approx(pooled)
+    assert found["auroc"] > 0.6  # whose client it is tells much of the class
+    assert found["auroc_over_clients"] == pytest.approx(0.5)  # within a client it tells nothing
+    assert found["log_loss"] == pytest.approx(
+        metrics.log_loss(said["target"], guess, labels=range(10))
+    )
+    table = result.table("scores")
+    assert table.rows[-1][0].text == "no inputs"
+    assert table.rows[-1][1].text == f"{pooled:.4f}"
+    assert result.table().records[0]["no_inputs"] == pytest.approx(100 * found["accuracy"])
 
 
 def test_asked_for_afterwards_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,8 @@ from fedclust.report.relative import relative_table
 from fedclust.report.runs import Curve, Run
 from fedclust.report.scores import scores_table
 from fedclust.report.spec import Spec
+from fedclust.report.table import Table
 from fedclust.report.tables import rounds_table
-from fedclust.report.trivial import trivial_notes
 
 
 @pytest.fixture(autouse=True)
@@ -147,14 +147,58 @@ def test_no_share_of_a_score_below_zero_is_shown(monkeypatch: pytest.MonkeyPatch
     assert r"R$^2$" in table.latex()
 
 
-def test_a_guess_that_beats_methods_is_told_by_setting() -> None:
-    arms = [arm(name, [[2.0]], setting) for setting in ("x, y", "x, z") for name in "ab"]
+def guessed(arms: list[Arm], guess: dict[str, list[float]]) -> list[Arm]:
+    """The arms, whose federations are known to reach this without inputs, by setting."""
     for one in arms:
-        seed = {"trivial": {"mae": 1.5 if one.setting == "x, y" else 2.5}}
-        one.run.__dict__["federation"] = {"seeds": {"0": seed}}
-    guess, worse = trivial_notes(Spec(metric="mae"), arms)
-    assert guess.endswith("most often: x, y: 1.500; x, z: 2.500.")
-    assert worse == "Worse than this guess at the end: a, x, y; b, x, y."
+        seeds = {
+            str(seed): {"trivial": {"mae": value}}
+            for seed, value in enumerate(guess.get(one.setting, []))
+        }
+        one.run.__dict__["federation"] = {"seeds": seeds}
+    return arms
+
+
+def lines(table: Table) -> list[list[str]]:
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def test_a_guess_that_beats_methods_is_a_line_of_every_setting() -> None:
+    arms = [arm(name, [[2.0]], setting) for setting in ("x, y", "x, z") for name in "ab"]
+    arms = guessed(arms, {"x, y": [1.5], "x, z": [2.5]})
+    table = headline(Spec(metric="mae"), arms)
+    assert table.columns == ("setting", "a", "b", "no inputs")
+    assert lines(table) == [
+        ["x, y", "2.000", "2.000", "1.500"],
+        ["x, z", "2.000", "2.000", "2.500"],
+    ]
+    assert [record["no_inputs"] for record in table.records] == [1.5, 1.5, 2.5, 2.5]
+    assert table.notes[-2].startswith("No inputs: a guess by what each client's own")
+    assert table.notes[-1] == "Worse than this guess at the end: a, x, y; b, x, y."
+
+
+def test_a_guess_is_one_line_where_it_is_the_same_for_all() -> None:
+    arms = guessed([arm(name, [[1.0, 3.0], [1.0, 2.0]]) for name in "ab"], {"": [2.0, 4.0]})
+    table = headline(Spec(metric="mae", rounds=(1, 2)), arms)
+    assert lines(table)[-1] == ["no inputs", "3.000 ± 1.000", "3.000 ± 1.000", "2"]
+    assert len(lines(table)) == 3
+    one = guessed([arm("a", [[1.0]], setting) for setting in "xy"], {"x": [2.0], "y": [4.0]})
+    assert [row[0] for row in lines(headline(Spec(metric="mae"), one))] == [
+        *("a, x", "a, y"),
+        *("no inputs, x", "no inputs, y"),
+    ]
+    scores = scores_table(arms)
+    assert scores is not None
+    assert lines(scores)[-1] == ["no inputs", "3.000 ± 1.000"]
+
+
+def test_of_runs_that_kept_no_guess_there_is_no_line() -> None:
+    some = guessed([arm("a", [[1.0]], setting) for setting in "xy"], {"x": [2.0]})
+    table = headline(Spec(metric="mae"), some)
+    assert [row[0] for row in lines(table)] == ["a, x", "a, y", "no inputs, x"]
+    none = headline(Spec(metric="mae"), guessed([arm("a", [[1.0]])], {}))
+    assert [row[0] for row in lines(none)] == ["a"]
+    assert "inputs" not in none.markdown()
+    assert "no_inputs" not in none.csv()
 
 
 def test_jobs_of_several_tasks_are_reported_and_not_compared_in_fairness() -> None:

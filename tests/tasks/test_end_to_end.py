@@ -75,7 +75,7 @@ def test_a_run_and_its_report(here: Path, task: str, file: str, own: str, better
     assert not (here / "outputs" / "x" / "report" / "classes.csv").exists()
     page = next((here / "outputs" / "x" / "report").glob("report.html")).read_text()
     assert meanings[own]["title"] in page
-    assert "A guess without inputs" in page
+    assert "No inputs: a guess by what" in page
     assert "Test accuracy" not in page
 
 

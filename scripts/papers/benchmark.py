@@ -35,6 +35,8 @@ from fedclust.report.arms import Arm
 from fedclust.report.formats import byte_unit
 from fedclust.report.relative import Relative, explained
 from fedclust.report.statistics.aggregates import iqm, stratified
+from fedclust.report.trivial import MEANING, guessed
+from fedclust.report.trivial import NAME as NO_INPUTS
 from scripts.papers.benchmark_runs import (
     ALIKE,
     EXPERIMENT,
@@ -356,16 +358,16 @@ def _tuned(found: Results) -> list[str]:
                 f"{min(rates):.2g} to {max(rates):.2g}" if len(rates) > 1 else f"{rates[0]:.2g}",
             ]
         )
-    search = tuned.searches[0]
     unsearched = [name for name in found.complete[0].arms if name not in tuned.complete[0].arms]
     common = [name for name in means if not np.isnan(means[name] + were.get(name, np.nan))]
+    validated = sorted({float(search["validation"]) for search in tuned.searches})
+    shares = " or ".join(f"{100 * share:.0f}" for share in validated)
     notes = [
-        f"Every method was searched alike in {counted(len(both), 'federation')} "
-        f"({', '.join(one.title for one in tuned.complete)}) with the rounds of "
-        f"{search.get('trials')} whole trials (one that is stopped early, or fails, leaves its "
+        f"Every method was searched alike in {counted(len(both), 'federation')}, "
+        f"{'; '.join(_budgets(tuned))} (a trial that is stopped early, or fails, leaves its "
         "rounds to others), the first with the default settings, of the learning rate and what "
-        f"`conf/space` has for the method, on {counted(len(search['seeds']), 'seed')} of its own, "
-        f"judged in the last round by {100 * float(search['validation']):.0f} % of each client's "
+        "`conf/space` has for the method, on seeds of their own, "
+        f"judged in the last round by {shares} % of each client's "
         "training examples, which no method sees. What was found then ran on all training "
         f"examples with the seeds of the table above. {_left(found.tuned)}".rstrip()
         + (f" Not searched: {', '.join(unsearched)}." if unsearched else ""),
@@ -386,7 +388,55 @@ def _tuned(found: Results) -> list[str]:
         )
     titles = ["method", "of the oracle's (%)", "default (%)", "gain", "95 % interval"]
     titles += ["by federation", "learning rate"]
-    return [head, notes[0], table(titles, rows, 1), *notes[1:]]
+    return [
+        head,
+        notes[0],
+        table(titles, rows, 1),
+        *notes[1:],
+        *_gains_by_federation(tuned, default),
+    ]
+
+
+def _gains_by_federation(tuned: Results, default: Results) -> list[str]:
+    """What tuning changes in every federation, a row per method."""
+    names = dict.fromkeys(name for one in tuned.complete for name in one.arms)
+    rows = []
+    for name in names:
+        cells = []
+        for one in tuned.complete:
+            gains, _ = _gains(tuned.only([one.case]), default.only([one.case]), name)
+            cells.append(
+                f"{_signed(float(gains[0].mean()))} ± {gains[0].std():.1f}" if gains else "–"
+            )
+        rows.append([name, *cells])
+    head = ["method", *(one.title for one in tuned.complete)]
+    return [
+        "Gain by federation, mean ± standard deviation over seeds:",
+        table(head, rows, 1),
+    ]
+
+
+def _budgets(tuned: Results) -> list[str]:
+    """What the searches were allowed, and in which federations."""
+    return [
+        f"with the rounds of {trials} whole trials on {counted(len(seeds), 'seed')} in "
+        f"{', '.join(one.title for one in where)}"
+        for (trials, seeds), where in _by_budget(tuned).items()
+    ]
+
+
+def _by_budget(tuned: Results) -> dict[tuple[int, tuple[int, ...]], list[Federation]]:
+    """The federations by the trials and the seeds of their searches, the largest first.
+
+    A search counts the trials it made, more than it may where some were stopped early, so the
+    fewest of a federation are the budget of all.
+    """
+    of: dict[tuple[int, tuple[int, ...]], list[Federation]] = {}
+    for one in tuned.complete:
+        searches = tuned.only([one.case]).searches
+        trials = min(int(search["trials"]) for search in searches)
+        of.setdefault((trials, tuple(searches[0]["seeds"])), []).append(one)
+    return dict(sorted(of.items(), key=lambda item: item[0], reverse=True))
 
 
 def _span(means: Sequence[float]) -> str:
@@ -423,16 +473,26 @@ def _shifts(found: Results) -> list[str]:
         said = f"{_signed(rest[best])}, place {place} of {len(rest)}" if best else "–"
         below = sum(float(v.mean()) < 0 for name, v in gains.items() if name != REFERENCE)
         accuracy = [_accuracy(one, name) for name in (KNOWING, REFERENCE, _ALONE)]
+        accuracy.append(_guess(found, one.case) or "–")
         rows.append([one.title, *accuracy, f"{below} of {len(gains) - 1}", best or "–", said])
-    head = ["shift", "oracle", "FedAvg", "Local", "below FedAvg", "best on half of the seeds"]
+    head = [
+        "shift",
+        "oracle",
+        "FedAvg",
+        "Local",
+        NO_INPUTS,
+        "below FedAvg",
+        "best on half of the seeds",
+    ]
     note = (
-        "Accuracy in percent, mean ± standard deviation over seeds. Below FedAvg: of the families "
-        "above. The gap from FedAvg to the oracle is what knowing the groups is worth; where the "
+        f"Accuracy in percent, mean ± standard deviation over seeds. {MEANING}. Below FedAvg: of "
+        "the families above. The gap from FedAvg to the oracle is what knowing the groups is "
+        "worth; where the "
         "oracle is not ahead, grouping by them does not help. The last columns: the family that is "
         "best on the first half of the seeds, and its points above FedAvg and place on the others, "
         "which had no part in the choice."
     )
-    return [table([*head, "on the others"], rows, 1, left=5), note]
+    return [table([*head, "on the others"], rows, 1, left=6), note]
 
 
 def _accuracies(found: Results) -> list[str]:
@@ -443,7 +503,20 @@ def _accuracies(found: Results) -> list[str]:
         for name in names
     ]
     head = ["method", *(one.title for one in found.complete)]
-    return [table(head, rows, 1), "In percent, in the last round, mean over seeds."]
+    note = "In percent, in the last round, mean over seeds."
+    guess = [_guess(found, one.case) for one in found.complete]
+    if any(guess):
+        rows.append([NO_INPUTS, *(value or "–" for value in guess)])
+        note += f" {MEANING}, where runs have kept it."
+    return [table(head, rows, 1), note]
+
+
+def _guess(found: Results, case: str) -> str:
+    """What a guess without inputs reaches, of the first runs of a federation that have kept it."""
+    both = [*found.federations, *(found.tuned.federations if found.tuned else ())]
+    arms = [arm for one in both if one.case == case for arm in one.arms.values()]
+    kept = (values for arm in arms if len(values := guessed(arm, "accuracy")))
+    return f"{100 * values.mean():.1f}" if (values := next(kept, None)) is not None else ""
 
 
 def _accuracy(one: Federation, name: str) -> str:
@@ -537,17 +610,21 @@ def _moving(arms: Sequence[Arm]) -> list[Arm]:
 def _how(found: Results) -> list[str]:
     scale = "" if found.scale == "paper" else f" scale={found.scale}"
     runs = f"outputs/{EXPERIMENT}{'' if not scale else '-' + found.scale}"
-    searched = cases = ""
+    searches, cases = [f"fedclust tune experiment={EXPERIMENT}{scale}"], ""
     if found.tuned:  # in fewer federations than there are
-        seeds = ",".join(map(str, found.tuned.searches[0]["seeds"]))
         cases = f" case={','.join(one.case for one in found.tuned.complete)}"
-        searched = f"{cases} 'tuning_seeds=[{seeds}]'"
+        searches = [
+            f"fedclust tune experiment={EXPERIMENT}{scale} "
+            f"case={','.join(one.case for one in where)} trials={trials} "
+            f"'tuning_seeds=[{','.join(map(str, seeds))}]'"
+            for (trials, seeds), where in _by_budget(found.tuned).items()
+        ]
     commands = "\n".join(
         [
             "```",
             f"fedclust run experiment={EXPERIMENT}{scale}",
             f"fedclust run experiment={EXPERIMENT}{scale} algorithm=mine --config-dir DIR",
-            f"fedclust tune experiment={EXPERIMENT}{scale}{searched}",
+            *searches,
             f"fedclust run experiment={EXPERIMENT}{scale}{cases} tuned={runs}-tuning",
             f"make leaderboard RUNS={runs}",
             "make leaderboard                # this page, from the jobs in docs/benchmark/runs",
@@ -557,7 +634,7 @@ def _how(found: Results) -> list[str]:
     return [
         commands,
         "The second command adds a method of your own (`fedclust example own_algorithm` writes "
-        "one) to the same folder, and so to every table and figure here. The third and fourth "
+        "one) to the same folder, and so to every table and figure here. Those below it "
         "search settings on validation data and run every method with them. "
         "`scripts/papers/campaign.py run --list scripts/papers/benchmark.yaml` runs it "
         "federation by federation in the background, through any interruption. CIFAR-10 as a file "

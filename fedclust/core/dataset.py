@@ -62,11 +62,17 @@ class Names:
 
     def told(self, most: int = 12) -> list[str]:
         """What there is, in words: "2 classes (no, yes)"; so many names of each at most."""
-        parts = {"inputs": self.features, "classes": self.classes, "targets": self.targets}
-        parts |= {"clients": self.clients, "true groups": self.groups}
+        parts = {
+            ("input", "inputs"): self.features,
+            ("class", "classes"): self.classes,
+            ("target", "targets"): self.targets,
+            ("client", "clients"): self.clients,
+            ("true group", "true groups"): self.groups,
+        }
         return [
-            f"{len(names)} {what} ({', '.join(names[:most])}{', …' * (len(names) > most)})"
-            for what, names in parts.items()
+            f"{len(names)} {what if len(names) == 1 else several} "
+            f"({', '.join(names[:most])}{', …' * (len(names) > most)})"
+            for (what, several), names in parts.items()
             if names
         ]
 

@@ -8,10 +8,12 @@ import torch
 
 from fedclust.core.types import Dataset, Federation, Names
 
+_SHOWN = 8  # classes that a remark lists
+
 
 def named(dataset: Dataset, fed: Federation, seed: int) -> Federation:
-    """The federation of a seed with names and remarks: those of the dataset, and one for every
-    class that is tested and that nobody trains on.
+    """The federation of a seed with names and remarks: those of the dataset, and one on the classes
+    that are tested and that nobody trains on.
     """
     fed = replace(fed, names=_names(dataset, fed), remarks=dataset.remarks)
     if not fed.names.classes or fed.pool.task.targets != "classes":
@@ -22,11 +24,13 @@ def named(dataset: Dataset, fed: Federation, seed: int) -> Federation:
     )
     untrained = torch.nonzero(tested & ~learnt).flatten().tolist()
     classes = [fed.names.classes[one] for one in untrained]
-    remarks = [
-        f"{dataset.name}: nobody trains on class {one} in seed {seed}, but it is tested"
-        for one in classes
-    ]
-    return replace(fed, remarks=(*fed.remarks, *remarks))
+    if not classes:
+        return fed
+    what, more = ("class", "it is") if len(classes) == 1 else ("classes", "they are")
+    listed = ", ".join(classes[:_SHOWN])
+    listed += f" and {len(classes) - _SHOWN} more" if len(classes) > _SHOWN else ""
+    remark = f"{dataset.name}: nobody trains on {what} {listed} in seed {seed}, but {more} tested"
+    return replace(fed, remarks=(*fed.remarks, remark))
 
 
 def _names(dataset: Dataset, fed: Federation) -> Names:

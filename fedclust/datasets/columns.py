@@ -53,7 +53,8 @@ class Columns:
         for name in names:
             if name not in self.names:
                 raise DataError(
-                    f"{self.what} has no column {name}, which {key} names: it has {few(self.names)}"
+                    f"{self.what} has no column {shown(name)}, which {key} names: it has "
+                    f"{few(self.names)}"
                 )
 
     def whole(self, names: Sequence[str]) -> None:
@@ -119,8 +120,8 @@ class Columns:
         if values.dtype.kind in "uif" and len(names) > max(_MOST, len(values) / _FEWEST):
             raise DataError(
                 f"{self.what} has {len(names)} different whole numbers in {len(values)} rows of "
-                f"column {name}: task=regression predicts them; classes of fewer than {_FEWEST} "
-                "rows each must be words"
+                f"column {name}: task=regression predicts them; more than {_MOST} classes of fewer "
+                f"than {_FEWEST} rows each must be words"
             )
         return y, names
 
@@ -226,4 +227,5 @@ def shown(value: object) -> str:
 def few(names: Sequence[str]) -> str:
     """The first few names."""
     more = len(names) - _SHOWN
-    return ", ".join(map(str, names[:_SHOWN])) + (f" and {more} more" if more > 0 else "")
+    each = (repr(name) if name.strip() != name else name for name in map(str, names[:_SHOWN]))
+    return ", ".join(each) + (f" and {more} more" if more > 0 else "")

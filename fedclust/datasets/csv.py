@@ -192,6 +192,11 @@ def csv_table(
     import pandas as pd
     from pandas._libs.parsers import STR_NA_VALUES  # type: ignore[import-not-found]
 
+    with path.open("rb") as file:
+        if file.read(2) == b"PK":
+            raise DataError(
+                f"{what}: {path} is an archive or a spreadsheet, and no text: save its table as CSV"
+            )
     how: dict[str, Any] = {"sep": separator, "index_col": False}
     first = pd.read_csv(path, nrows=1, header=None, dtype=str, keep_default_na=False, **how)
     given = [str(name) for name in first.iloc[0]] if len(first) else []
@@ -212,7 +217,7 @@ def csv_table(
         all_there = set(needed) <= set(names)
         warnings.simplefilter("error" if all_there else "ignore", pd.errors.ParserWarning)
         try:
-            return pd.read_csv(
+            table = pd.read_csv(
                 path,
                 low_memory=False,  # else the kind of a column may change within it
                 dtype=dict.fromkeys(text, "object"),
@@ -226,6 +231,32 @@ def csv_table(
                 f"{what}: {path} has a row with more fields than its first line names columns: "
                 "name every column, or take the field out"
             ) from error
+    if decimal != ".":
+        _check_points(f"{what}: {path}", table.drop(columns=text), decimal)
+    return table
+
+
+def _check_points(what: str, table: Any, decimal: str) -> None:
+    """Refuse columns of numbers in some of which there is a point, where it is no decimal sign:
+    1.500 may be one and a half to others.
+
+    Raises:
+        DataError: naming a value.
+    """
+    for name in table.columns:
+        if table[name].dtype.kind != "O":
+            continue
+        values = table[name].dropna()
+        odd = values[values.map(lambda value: isinstance(value, str))].str.strip()
+        if not len(odd) or not odd.str.fullmatch(r"[-+]?[\d.]*\d(,\d+)?").all():
+            continue
+        pointed = odd[odd.str.contains(".", regex=False)]
+        if len(pointed):
+            raise DataError(
+                f"{what} has {pointed.iloc[0]} in column {name}, row {pointed.index[0] + 1}: with "
+                f"dataset.decimal={decimal!r} a point is no decimal sign; take points between "
+                "thousands out"
+            )
 
 
 def check_signs(separator: str, decimal: str) -> None:

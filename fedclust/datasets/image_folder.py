@@ -13,7 +13,7 @@ import torchvision
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Names
-from fedclust.datasets.checks import checked, read
+from fedclust.datasets.checks import checked, read, told_of_copies
 from fedclust.datasets.normalise import affine, check_word
 from fedclust.datasets.pictures import picture
 from fedclust.helpers.errors import DataError, require
@@ -67,7 +67,7 @@ class ImageFolder:
         )
         x_train, x_test = self._read(train), self._read(test)
         scale, shift = affine(self.normalise, x_train)
-        return checked(
+        made = checked(
             Dataset(
                 name=path.name,
                 x_train=x_train,
@@ -81,6 +81,7 @@ class ImageFolder:
                 remarks=(remark,) if remark else (),
             )
         )
+        return told_of_copies(made)
 
     def _find(self, folder: Path) -> _Shown:
         if not folder.is_dir():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -16,16 +15,13 @@ from torch import Tensor
 from fedclust.core.task import Targets
 from fedclust.datasets.checks import TOO_SMALL, vanishing
 from fedclust.datasets.columns import Array, Columns, few, listed, shown
+from fedclust.datasets.suspects import tell, tell_of_gaps, without_slips
 from fedclust.helpers.errors import DataError, counted, require
 
 Fill = Literal["median", "mean", "most_frequent", "indicator"]
 Categories = Literal["onehot", "ordinal"]
-_INDEX = re.compile(r"unnamed: \d+|index|level_\d+|__index_level_\d+__|rownames?|", re.IGNORECASE)
-_KEY = re.compile(r"(?i:(.*[^a-z])?(id|key|nr|no|number|uuid))|.*[a-z](Id|ID)")
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?")
 _COMMA = re.compile(r"[-+]?\d*,\d+")
-_FEWEST = 20  # rows from which on a column that counts them, or equals the label, is no accident
-_OFTEN = 8  # rows of a word, on average, from which on its having one class is no accident
 _MOST = 100  # different words that a column of categories may hold
 
 
@@ -81,9 +77,12 @@ def read_targets(
     if targets == "classes":
         allowed = "one column with task=classification"
         require(len(names) == 1, "dataset.label", columns, allowed)
-        return table.classes(names[0])
+        y, known = table.classes(names[0])
+        if all(map(_is_number, known)):
+            tell_of_gaps(table, names[0], np.array(known, dtype=np.float64)[y.numpy()], "the label")
+        return y, known
     require(len(names) > 0, "dataset.label", columns, "at least one column")
-    read = [_Column(name, table.values("dataset.label", name)) for name in dict.fromkeys(names)]
+    read = [Column(name, table.values("dataset.label", name)) for name in dict.fromkeys(names)]
     kind = "numbers" if targets == "numbers" else "0 or 1"
     for one in read:
         fine = np.isfinite(one.number) & (np.abs(one.number) < np.finfo(np.float32).max)
@@ -95,6 +94,8 @@ def read_targets(
                 f"{table.what} has {shown(one.values[row])} in column {one.name}, row {row + 1}, "
                 f"which dataset.label names: this task needs {kind}"
             )
+    for one in read:
+        tell_of_gaps(table, one.name, one.number, "a target")
     y = torch.from_numpy(np.stack([one.number for one in read], axis=1))
     return y.to(torch.float64 if targets == "numbers" else torch.uint8), tuple(names)
 
@@ -121,13 +122,13 @@ def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tens
             f"{table.what} has column {both[0]} among its features: dataset.features must name "
             f"others than {few(used)}"
         )
-    columns = [_Column(name, table.read(name)) for name in dict.fromkeys(names)]
+    columns = [Column(name, table.read(name)) for name in dict.fromkeys(names)]
     if wanted.features is None and (wanted.exclude is None or wanted.exclude):
-        columns = _without_slips(table, columns, label.numpy(), wanted.exclude)
+        columns = without_slips(table, columns, label.numpy(), wanted.exclude)
     if not columns:
         raise DataError(f"{table.what} has no column left for features: see dataset.features")
     _check(table, columns, wanted)
-    _tell(table, columns, label.numpy())
+    tell(table, columns, label.numpy(), gaps=wanted.fill == "indicator")
     parts = [part for column in columns for part in column.parts(wanted)]
     return Inputs(
         np.stack([values for _, values, _ in parts], axis=1),
@@ -136,7 +137,7 @@ def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tens
     )
 
 
-class _Column:
+class Column:
     """One column: numbers, with NaN for gaps, or words."""
 
     def __init__(self, name: str, values: Array) -> None:
@@ -155,6 +156,7 @@ class _Column:
             self.odd = np.array([self.is_timed or not _is_number(v) for v in values]) & ~self.gaps
             fine = ~self.odd & ~self.gaps
             self.number[fine] = [float(value) for value in values[fine]]
+            self.gaps |= fine & np.isnan(self.number)  # NaN with blanks around it
         filled = np.count_nonzero(~self.gaps)
         self.is_words = (
             not self.is_timed
@@ -185,95 +187,7 @@ class _Column:
         return zip(self.values, self.gaps.tolist(), strict=True)
 
 
-def _without_slips(
-    table: Columns, columns: list[_Column], label: Array, exclude: Sequence[str] | None
-) -> list[_Column]:
-    """The columns without those that number the rows or repeat the label, each with a remark. Where
-    others are excluded by name, they stay, and the remark says so.
-    """
-    index = [one.name for one in columns if _is_index(one)]
-    same = [one.name for one in columns if one.name not in index and _repeats(one, label)]
-    copy = "repeats the label" if label.ndim == 1 else "is a target in another unit"
-    said = "is no input; dataset.exclude=[] keeps every column"
-    if exclude:
-        out = ",".join([*exclude, *index, *same])
-        said = f"is an input all the same; dataset.exclude=[{out}] leaves it out, too"
-    for name, why in [(n, "numbers the rows") for n in index] + [(n, copy) for n in same]:
-        table.remarks.append(f"{table.what}: column {name} {why} and {said}")
-    if exclude:
-        return columns
-    return [one for one in columns if one.name not in {*index, *same}]
-
-
-def _is_index(one: _Column) -> bool:
-    """Whether a column is the index of a table, or holds the numbers of its rows in any order."""
-    if _INDEX.fullmatch(one.name.strip()):
-        return True
-    x, size = one.number, len(one.number)
-    if size < _FEWEST or not np.isfinite(x).all() or one.values.dtype.kind == "b":
-        return False
-    low = x.min()
-    return bool(low in (0, 1) and x.max() == low + size - 1 and len(np.unique(x)) == size)
-
-
-def _repeats(one: _Column, label: Array) -> bool:
-    """Whether every class has one value of its own, or a column is a target in another unit."""
-    if len(label) < _FEWEST or one.gaps.any():
-        return False
-    if label.ndim > 1:
-        off = one.number - one.number.mean()
-        both = label - label.astype(np.float64).mean(0)
-        sizes = np.linalg.norm(off) * np.linalg.norm(both, axis=0)
-        return bool((np.abs(off @ both) > (1 - 1e-9) * sizes).any() and (sizes > 0).all())
-    import pandas as pd
-
-    try:
-        codes, known = pd.factorize(one.values)
-    except TypeError:  # lists, which are refused later
-        return False
-    classes = len(np.unique(label))
-    return len(known) == classes == len(np.unique(codes * (label.max() + 1) + label))
-
-
-def _tell(table: Columns, columns: Sequence[_Column], label: Array) -> None:
-    """Remark on inputs that may be no inputs: numbers of a patient, and what a label was made
-    of.
-    """
-    rows = len(label)
-    if rows < _FEWEST:
-        return
-    for one in columns:
-        plain = np.isfinite(one.number).all()
-        whole = plain and bool((one.number == np.floor(one.number)).all())
-        if _KEY.fullmatch(one.name) and (whole or one.is_words):
-            if len(set(one.values.tolist())) > rows / 2:
-                table.remarks.append(
-                    f"{table.what}: column {one.name}, an input, looks like a number of the row; "
-                    f"dataset.exclude=[{one.name}] leaves it out"
-                )
-        elif label.ndim == 1 and plain and len(np.unique(one.number)) > len(np.unique(label)):
-            ends = sorted(
-                (float(one.number[label == k].min()), float(one.number[label == k].max()))
-                for k in np.unique(label)
-            )
-            if len(ends) > 1 and all(a[1] < b[0] for a, b in pairwise(ends)):
-                table.remarks.append(_telling(table, one))
-        elif label.ndim == 1 and one.is_words and not one.gaps.any():
-            words = [str(value).strip() for value in one.values]
-            known, classes = len(set(words)), len(np.unique(label))
-            often = known <= rows / _OFTEN  # else each has a class by accident
-            if often and classes > 1 and known == len(set(zip(words, label, strict=True))):
-                table.remarks.append(_telling(table, one))
-
-
-def _telling(table: Columns, one: _Column) -> str:
-    return (
-        f"{table.what}: column {one.name}, an input, alone tells the classes apart; if the label "
-        f"was made of it, dataset.exclude=[{one.name}] leaves it out"
-    )
-
-
-def _check(table: Columns, columns: Sequence[_Column], wanted: Wanted) -> None:
+def _check(table: Columns, columns: Sequence[Column], wanted: Wanted) -> None:
     """Refuse columns that hold no numbers, or have gaps: all at once.
 
     Raises:
@@ -295,7 +209,7 @@ def _check(table: Columns, columns: Sequence[_Column], wanted: Wanted) -> None:
     if commas:
         said.append(
             f"numbers with commas in {_columns(commas)}: dataset.decimal=',' with another "
-            "dataset.separator reads decimal commas"
+            "dataset.separator reads decimal commas; those between thousands must be taken out"
         )
     words = [one for one in words if one.name not in commas]
     many = [one.name for one in words if len(set(one.values[one.odd].tolist())) > _MOST]
@@ -342,7 +256,7 @@ def _columns(names: Sequence[str]) -> str:
     return f"{'columns' if names[1:] else 'column'} {few(names)}"
 
 
-def _first(one: _Column) -> str:
+def _first(one: Column) -> str:
     row = int(np.flatnonzero(one.odd)[0]) if one.odd.any() else int(np.flatnonzero(~one.gaps)[0])
     return f"{shown(one.values[row])} in row {row + 1}"
 

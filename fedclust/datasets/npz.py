@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedclust.core.task import Targets
 from fedclust.core.types import Dataset
-from fedclust.datasets.checks import TOO_SMALL, checked, read, vanishing
+from fedclust.datasets.checks import TOO_SMALL, checked, read, told_of_copies, vanishing
 from fedclust.datasets.fit import Fit
 from fedclust.datasets.normalise import (
     WORDS,
@@ -120,7 +120,7 @@ class Npz(Ranged):
                 f"npz: {path} has columns of x_train (N, H, W) on scales of their own, and one "
                 "scale is taken for all: channels of a series belong first, (N, channels, length)"
             )
-        return checked(
+        made = checked(
             Dataset(
                 name=path.stem,
                 x_train=x_train,
@@ -136,6 +136,7 @@ class Npz(Ranged):
                 fit=Fit(word) if word in ("mean_std", "by_row", "pixel") else None,
             )
         )
+        return told_of_copies(made)
 
     def _examples(self, path: Path, arrays: dict[str, _Array]) -> tuple[Tensor, Tensor]:
         """x_train and x_test, [N, F] or [N, C, H, W], uint8 or float32; token ids [N, L]."""
@@ -183,7 +184,19 @@ def _arrays(path: Path) -> dict[str, _Array]:
             raise DataError(
                 f"npz: {path} lacks {', '.join(missing)}: it must hold {', '.join(_KEYS)}"
             )
-        return {key: file[key] for key in _KEYS}
+        return {key: _array(path, file, key) for key in _KEYS}
+
+
+def _array(path: Path, file: Any, key: str) -> _Array:
+    try:
+        array: _Array = file[key]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        raise DataError(
+            f"npz: {path} has {key} of type object: save numbers, as {key}.astype(float) makes them"
+        ) from error
+    return array
 
 
 def _checked(path: Path, key: str, x: _Array) -> _Array:

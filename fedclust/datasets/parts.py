@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset, Names
 from fedclust.core.validation import drawn_test
-from fedclust.datasets.checks import checked
+from fedclust.datasets.checks import checked, told_of_copies
 from fedclust.datasets.columns import Columns, Owners, few
 from fedclust.datasets.fit import Fit
 from fedclust.datasets.inputs import Inputs
@@ -116,7 +116,7 @@ def parted(
         x, word = examples, normalise
     seen_x = x[~tests] if anew is None else x
     scale, shift = unchanged(x) if word == "none" else affine(word, seen_x)
-    return checked(
+    made = checked(
         Dataset(
             name=name,
             x_train=x[~tests],
@@ -136,6 +136,7 @@ def parted(
         ),
         gaps=fit is not None and fit.anyway,
     )
+    return told_of_copies(made)
 
 
 def _as_float32(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedclust.core.types import Dataset
-from fedclust.datasets.checks import read
+from fedclust.datasets.checks import read, stands_for_a_gap
 from fedclust.datasets.columns import few
 from fedclust.datasets.csv import check_signs, csv_table
 from fedclust.datasets.windows import Values, Windows
@@ -65,11 +65,42 @@ class Series(Windows):
         """
         tables = self._tables()
         clients = sorted(tables)
-        series = [self._values(client, tables[client]) for client in clients]
+        when: dict[str, tuple[Any, Any]] = {}
+        series = [self._values(client, tables[client], when) for client in clients]
         groups = self.group and [self._group(client, tables[client]) for client in clients]
         scaled = self.normalise == "mean_std"
         made = self.cut(Path(self.path).stem, series, clients, groups or None, scaled=scaled)
-        return replace(made, remarks=self._passed_over())
+        gaps = _odd_values(dict(zip(clients, series, strict=True)), [self.value, *self.features])
+        return replace(made, remarks=(*self._passed_over(), *self._at_odds(when), *gaps))
+
+    def _at_odds(self, when: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
+        """Remarks on clients whose steps are longer, or whose windows begin at another time of the
+        day, than those of others.
+
+        Args:
+            when: the first time and the step of every client.
+        """
+        what = f"series: {Path(self.path).stem}"
+        (first, (begun, step)), *others = when.items() if when else ((("", (0, 1))),)
+        for client, (_, other) in others:
+            if not np.isclose(_number(other), _number(step), rtol=1e-6):
+                yield (
+                    f"{what}: a step of {self.time} is {step} in {first} and {other} in {client}: "
+                    "windows of both have as many steps, and so other spans of time"
+                )
+                return
+        places = {
+            client: round(_number(start - begun) / _number(step)) % self.stride
+            for client, (start, _) in others
+        }
+        apart = [client for client, place in places.items() if place]
+        if apart:
+            yield (
+                f"{what}: windows begin every {self.stride} steps from a client's first, which is "
+                f"{begun} in {first} and {when[apart[0]][0]} in {apart[0]}: they begin at "
+                "different times of the stride; cut the series to begin alike, or take "
+                "dataset.stride=1"
+            )
 
     def _passed_over(self) -> tuple[str, ...]:
         """A remark on what lies in the folder and is no series, hidden things aside."""
@@ -143,15 +174,18 @@ class Series(Windows):
             table = table.reset_index(level=named)
         return table.reset_index(drop=True)
 
-    def _values(self, client: str, table: Any) -> Values:
-        """The channels of a client [steps, C], in the order of time."""
+    def _values(self, client: str, table: Any, when: dict[str, tuple[Any, Any]]) -> Values:
+        """The channels of a client [steps, C], in the order of time; `when` gets its first time and
+        its step.
+        """
         import pandas as pd
 
         where = f"series: client {client} has"
         if self.time is not None:
             times = table[self.time]
             if not pd.api.types.is_numeric_dtype(times):
-                times = read("series", Path(self.path), partial(_times, times), "dataset.time")
+                place = f"column {self.time} of client {client}"
+                times = read("series", place, partial(_times, times), "dataset.time")
             if times.isna().any():
                 raise DataError(f"{where} no time in a row of column {self.time}: fill it")
             times = times.sort_values()
@@ -160,12 +194,17 @@ class Series(Windows):
             usual = np.median(steps) if len(steps) else 0
             uneven = np.flatnonzero(~np.isclose(steps, usual, rtol=1e-6) | (steps == 0))
             if len(uneven):
-                before, after = table[self.time].iloc[uneven[0] : uneven[0] + 2]
+                two = slice(uneven[0], uneven[0] + 2)
+                before, after = table[self.time].iloc[two]
+                seen = " and ".join(map(str, times.iloc[two]))
+                seen = "" if seen == f"{before} and {after}" else f" (read as {seen})"
                 raise DataError(
-                    f"{where} {before} and then {after} in column {self.time}, which is not one "
-                    "step: fill the gap or take a row out, or dataset.time=null takes rows as "
+                    f"{where} {before} and then {after} in column {self.time}{seen}, which is not "
+                    "one step: fill the gap or take a row out, or dataset.time=null takes rows as "
                     "steps of equal length"
                 )
+            if len(steps):
+                when[client] = times.iloc[0], times.iloc[1] - times.iloc[0]
         columns = [self.value, *self.features]
         values = table[columns].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
         with np.errstate(over="ignore"):  # what does not fit is refused
@@ -192,6 +231,23 @@ class Series(Windows):
                 "needed"
             )
         return str(own[0])
+
+
+def _odd_values(series: Mapping[str, Values], columns: Sequence[str]) -> Iterator[str]:
+    """A remark on numbers such as -999 that may stand for gaps, of the first client with some."""
+    for client, channels in series.items():
+        for name, one in zip(columns, channels.T, strict=True):
+            if (value := stands_for_a_gap(one)) is not None:
+                yield (
+                    f"series: client {client} has {value:g} in column {name}, far from all else; "
+                    "if it stands for a gap, fill it beforehand"
+                )
+                return
+
+
+def _number(span: Any) -> float:
+    """A span of time as a number: of dates in seconds."""
+    return float(span.total_seconds() if hasattr(span, "total_seconds") else span)
 
 
 def _names(column: Any) -> Any:

@@ -24,7 +24,8 @@ class Windows(Ranged):
     A window is `length` steps, which a model sees, and the `horizon` steps behind them, whose first
     channel it predicts. The last part of every series is for testing: windows of training end
     before it, inputs and targets, and targets of tests lie in it whole. Inputs of tests may begin
-    before it, as all that is past is known when a forecast is made.
+    before it, as all that is past is known when a forecast is made. Windows of both begin at
+    multiples of `stride` from the first step, so that a forecast of days is one of the same days.
 
     Attributes:
         length: steps of the past that a model sees.
@@ -63,11 +64,14 @@ class Windows(Ranged):
         parts: dict[bool, list[tuple[Values, Values]]] = {False: [], True: []}
         seen = []
         for client, one in zip(clients, series, strict=True):
-            tests = int(self.test_share * len(one))
-            cut = len(one) - tests
+            cut = len(one) - int(self.test_share * len(one))
+            first = -(-max(cut - self.length, 0) // self.stride) * self.stride
+            inside = max(len(one) - first - self.length, 0)  # behind the inputs of the first test
+            late = len(one) - cut - inside
+            behind = f"in its test part, but the {late} before a window begins:" * (late > 0)
             for needed, there, what in (
                 (self.length + self.horizon, cut, "before its test part: dataset.length plus"),
-                (self.horizon, tests, "in its test part:"),
+                (self.horizon, inside, behind or "in its test part:"),
             ):
                 if there < needed:
                     raise DataError(
@@ -76,7 +80,6 @@ class Windows(Ranged):
                         "decides where it begins"
                     )
             seen.append(one[:cut])
-            first = max(cut - self.length, 0)
             for is_test, part in ((False, one[:cut]), (True, one[first:])):
                 parts[is_test].append(self._pairs(part))
         mean, std = _moments(seen) if scaled else (np.zeros((1, 1)), np.ones((1, 1)))

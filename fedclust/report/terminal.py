@@ -15,6 +15,7 @@ from fedclust.report.formats import decimals, factor, in_percent, plus_minus
 from fedclust.report.group_recovery import words
 from fedclust.report.headline import cell, printed_for, score_column, standing, written
 from fedclust.report.reference import Printed
+from fedclust.report.scores import names_of
 from fedclust.report.table import Table
 from fedclust.report.trivial import below, guesses
 from fedclust.report.write import Contents
@@ -98,6 +99,9 @@ def _print(report: Contents, console: Console) -> None:
     for line in (*rule(list(places.values()), metric), *below(report.spec, report.arms)):
         marked = line if console.is_terminal else line.replace("Bold:", "*:", 1)
         console.print(Text(marked, style="dim"), soft_wrap=True)
+    if names := list(dict.fromkeys(name for arm in report.arms for name in names_of(arm))):
+        told = f"scores of predictions ({', '.join(names)}): a table of the report, and scores.md"
+        console.print(Text(told, style="dim"), soft_wrap=True)
     _print_claims(report, console)
     lines = list(filter(None, map(words, report.arms)))
     for line in lines[:_MOST_LINES]:

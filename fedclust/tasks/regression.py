@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -86,13 +86,19 @@ class Regression(Task):
             raise DataError(f"{dataset.name}: targets are not finite: replace them in the file")
         mean, scale = train.mean(0), train.std(0, correction=0)
         same = (train == train[0]).all(0)
-        if bool(same.any()):
-            equal, several = int(same.int().argmax()), len(scale) > 1
-            which = f" in number {equal} of 0 to {len(scale) - 1}" if several else ""
+        if bool(same.all()):
             raise DataError(
-                f"{dataset.name}: all training targets are {float(train[0, equal])}{which}, so "
-                f"there is nothing to learn: {'leave it out' if several else 'give others'}"
+                f"{dataset.name}: all training targets are {float(train[0, 0])}, so there is "
+                "nothing to learn: give others"
             )
+        if bool(same.any()):  # such as the sun at midnight
+            scale = torch.where(same, torch.ones_like(scale), scale)
+            places = ", ".join(map(str, same.nonzero().flatten().tolist()))
+            remark = (
+                f"{dataset.name}: targets {places} of 0 to {len(scale) - 1} are the same in all "
+                "training rows"
+            )
+            dataset = replace(dataset, remarks=(*dataset.remarks, remark))
         first, second = (((y - mean) / scale).float() for y in (train, test))
         for y, standard in ((train, first), (test, second)):
             if len(y) and not bool((standard.abs() < _MOST).all() & scale.isfinite().all()):

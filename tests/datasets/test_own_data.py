@@ -98,7 +98,10 @@ X = RNG.integers(0, 256, (12, 4, 4)).astype(np.uint8)
         ({"x_train": np.ones((12, 0))}, r"shape \(12, 0\): .* H, W and F at least 1"),
         ({"x_train": np.ones((12, 0, 4))}, r"shape \(12, 0, 4, 1\): "),
         ({"y_test": np.full(6, 2**63, np.uint64)}, "has y_test up to 9223372036854775808: "),
-        ({"x_train": np.array([{}] * 12, dtype=object)[:, None]}, "cannot read"),
+        (
+            {"x_train": np.array([{}] * 12, dtype=object)[:, None]},
+            "x_train of type object: save numbers",
+        ),
         ({"x_train": X * 1e-42}, "x_train of at most 2.6e-40: that is next to nothing in float32"),
         ({"x_test": X[:6] * 1e-50}, "x_test of at most"),
         (
@@ -145,6 +148,26 @@ def write_images(folder: Path, classes: tuple[str, ...] = ("cat", "dog")) -> Non
             for i in range(count):
                 colour = (200, 0, 0) if c == 0 else (0, 0, 200)
                 Image.new("RGB", (20 + i, 11), colour).save(folder / part / name / f"{i}.png")
+
+
+def test_arrays_and_pictures_that_stand_in_both_parts_are_told(tmp_path: Path) -> None:
+    x = RNG.normal(size=(60, 5))
+    same = Npz(path=str(save(tmp_path / "own.npz", x, x[:12]))).load()
+    assert "12 of 12 test examples stand among the training examples" in same.remarks[0]
+    some = np.concatenate([x[:4], RNG.normal(size=(8, 5))])
+    assert not Npz(path=str(save(tmp_path / "own.npz", x, some))).load().remarks
+    write_images(tmp_path, ("a", "b", "c"))  # each of one colour
+    found = ImageFolder(path=str(tmp_path), size=8).load()
+    assert not found.remarks  # b and c look the same: equal pictures are no copies there
+    write_images(tmp_path / "two", tuple("ab"))
+    for name in "ab":
+        for part in ("train", "test"):
+            for i in range(3, 6):
+                (tmp_path / f"two/{part}/{name}/{i}.png").write_bytes(
+                    (tmp_path / f"two/{part}/{name}/0.png").read_bytes()
+                )
+    found = ImageFolder(path=str(tmp_path / "two"), size=8).load()
+    assert "10 of 10 test examples stand among the training examples" in found.remarks[0]
 
 
 def test_image_folder(tmp_path: Path) -> None:

@@ -56,6 +56,46 @@ def test_training_ends_before_the_test_part(tmp_path: Path) -> None:
     assert fed.test.count.tolist() == [15 - 2 + 1, 24]
 
 
+@pytest.mark.parametrize("days", [40, 41, 42, 43, 47])
+def test_tests_begin_at_the_hours_of_training(days: int, tmp_path: Path) -> None:
+    hours = np.arange(24 * days + days % 3)
+    table = pd.DataFrame({"value": hours % 24, "when": hours})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    options: dict[str, Any] = {"length": 24, "horizon": 24, "stride": 24, "normalise": "none"}
+    data = Series(path=str(tmp_path), time="when", **options).load()
+    every = torch.cat([data.y_train, data.y_test])
+    assert torch.equal(every, torch.arange(24.0).expand(len(every), 24))
+    late = len(hours) - len(hours) // 4  # of no test is a target before the test part
+    first = -(-(late - 24) // 24) * 24 + 24
+    assert len(data.y_test) == (len(hours) - first) // 24
+    assert not data.remarks
+
+
+def test_clients_that_begin_at_other_hours_or_have_other_steps_are_told(tmp_path: Path) -> None:
+    def made(first: str, step: str) -> pd.DataFrame:
+        when = pd.date_range(first, periods=80, freq=step)
+        return pd.DataFrame({"value": np.arange(80.0), "when": when})
+
+    options: dict[str, Any] = {"length": 8, "horizon": 8, "stride": 8, "time": "when"}
+    made("2024-01-01 00:00", "h").to_csv(tmp_path / "a.csv", index=False)
+    made("2024-01-03 08:00", "h").to_csv(tmp_path / "b.csv", index=False)
+    assert not Series(path=str(tmp_path), **options).load().remarks
+    made("2024-01-01 05:00", "h").to_csv(tmp_path / "c.csv", index=False)
+    (remark,) = Series(path=str(tmp_path), **options).load().remarks
+    assert "2024-01-01 00:00:00 in a and 2024-01-01 05:00:00 in c" in remark
+    assert not Series(path=str(tmp_path), **(options | {"stride": 1})).load().remarks
+    made("2024-01-01 05:00", "15min").to_csv(tmp_path / "c.csv", index=False)
+    (remark,) = Series(path=str(tmp_path), **options).load().remarks
+    assert "a step of when is 0 days 01:00:00 in a and 0 days 00:15:00 in c" in remark
+
+
+def test_a_gap_written_as_a_number_is_told(tmp_path: Path) -> None:
+    values = np.where(np.arange(100) % 9, np.arange(100) / 10, -999)
+    pd.DataFrame({"value": values}).to_csv(tmp_path / "a.csv", index=False)
+    (remark,) = Series(path=str(tmp_path), **SMALL).load().remarks
+    assert "client a has -999 in column value, far from all else" in remark
+
+
 def test_a_column_of_clients_says_the_same_as_files(tmp_path: Path) -> None:
     made = curves(tmp_path / "files")
     options = SMALL | {"time": "hour", "group": "kind", "stride": 3}
@@ -98,7 +138,11 @@ def test_channels_are_standardised_by_what_is_trained_on_in_float64(tmp_path: Pa
         ({"value": "load"}, r"a has no column load, which dataset names: it has value, cold, hour"),
         ({"value": "kind"}, r"client a has kind of a in column kind, row 1: finite numbers that"),
         ({"client": "kind"}, r"is a folder, whose file names are the clients: dataset.client must"),
-        ({"time": "kind"}, r"cannot read .* change dataset.time"),
+        ({"time": "kind"}, r"cannot read column kind of client a .* change dataset.time"),
+        (
+            {"length": 20, "horizon": 14, "stride": 7},
+            r"a has 12 of 60 steps in its test part, but the 3 before a window begins: dataset.hor",
+        ),
         ({"group": "hour"}, r"client a is in 60 groups of column hour: one is needed"),
     ],
 )

@@ -43,7 +43,8 @@ def load(table: pd.DataFrame, folder: Path, *, index: bool = False, **options: A
     ("more", "index"),
     [
         ({}, True),  # "Unnamed: 0"
-        ({"index": 5}, False),
+        ({"index": range(5, ROWS + 5)}, False),
+        ({"Index": [i % 20 for i in range(ROWS)]}, False),  # of tables that were joined
         ({"__index_level_0__": range(ROWS)}, False),
         ({"nummer": RNG.permutation(ROWS) + 1}, False),
         ({"outcome": TABLE["label"].map({0: "no", 1: "yes"})}, False),
@@ -68,6 +69,91 @@ def test_row_numbers_and_copies_of_the_label_are_no_inputs(
         column = next(iter(more), "Unnamed: 0")
         assert f"{column} {why} and is an input all the same; dataset.excl" in remark
         assert f"dataset.exclude=[age,{column}] leaves it out, too" in remark
+
+
+def test_a_measurement_called_index_is_an_input_and_an_empty_column_is_none(tmp_path: Path) -> None:
+    table = TABLE.assign(index=RNG.integers(0, 11, ROWS) / 10, level_0=5)
+    dataset = load(table, tmp_path)
+    assert dataset.names.features == ("age", "chol", "index", "level_0")
+    assert not dataset.remarks
+    text = "\n".join(f"{line}," for line in TABLE.to_csv(index=False).split())
+    (tmp_path / "t.csv").write_text(text)  # a comma at the end of every line
+    found = Csv(path=str(tmp_path / "t.csv"), client="who").load()
+    assert found.names.features == ("age", "chol")
+    assert "column Unnamed: 4 is empty and is no input" in found.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "says"),
+    [
+        # of a patient with several rows
+        ({"patient_id": TABLE["label"] * 1000 + np.arange(ROWS) // 4}, {}, "column patient_id"),
+        # a copy with a gap, and with wrong rows
+        ({"leak": TABLE["label"].where(TABLE.index > 0)}, {"fill": "median"}, "column leak"),
+        ({"leak": TABLE["label"] ^ (TABLE.index == 7)}, {}, "in all but 1 row"),
+        # codes without an order
+        ({"code": TABLE["label"] * 2 + 3 * (TABLE.index % 2)}, {}, "column code"),
+        (
+            {"lab": TABLE["age"].where(TABLE["label"] == 1)},
+            {"fill": "indicator"},
+            "“lab is missing”",
+        ),
+    ],
+    ids=["patient", "gap", "wrong", "codes", "missing"],
+)
+def test_what_nearly_tells_the_classes_apart_is_named(
+    more: dict[str, Any], options: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    (remark,) = load(TABLE.assign(**more), tmp_path, **options).remarks
+    assert says in remark
+    assert "alone tells the classes apart" in remark
+    assert not load(TABLE.assign(noise=RNG.integers(0, 3, ROWS)), tmp_path).remarks
+
+
+def test_numbers_that_follow_the_target_are_named(tmp_path: Path) -> None:
+    celsius = RNG.normal(20, 5, ROWS).round(1)
+    more = {"fahrenheit": (celsius * 1.8 + 32).round(0), "square": np.exp(celsius / 5)}
+    table = TABLE.assign(target=celsius, **more, noise=celsius + RNG.normal(0, 1, ROWS))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    how: dict[str, Any] = {"label": "target", "client": "who"}
+    found = Csv(path=str(tmp_path / "t.csv"), **how).load("numbers")
+    assert ["rank correlation" in remark for remark in found.remarks] == [True, True]
+    assert all(name in "".join(found.remarks) for name in more)
+
+
+@pytest.mark.parametrize(("value", "odd"), [(-999, True), (999, True), (-9, False), (120, False)])
+def test_numbers_that_stand_for_gaps_are_named(value: int, odd: bool, tmp_path: Path) -> None:
+    ages = TABLE["age"].where(TABLE.index % 9 > 0, value)
+    remarks = load(TABLE.assign(age=ages), tmp_path).remarks
+    assert [f"has {value} in 7 rows, far from all else" in one for one in remarks] == [True] * odd
+
+
+def test_rows_that_stand_several_times_are_told(tmp_path: Path) -> None:
+    thrice = pd.concat([TABLE] * 3, ignore_index=True)
+    (remark,) = load(thrice, tmp_path).remarks
+    assert f"{3 * ROWS} of {3 * ROWS} rows stand more than once" in remark
+    split = ["train"] * ROWS + ["test"] * ROWS
+    twice = pd.concat([TABLE] * 2, ignore_index=True).assign(part=split)
+    (remark,) = load(twice, tmp_path, split="part").remarks
+    assert f"{ROWS} of {ROWS} test examples stand among the training examples" in remark
+    other = twice.assign(label=twice["label"] ^ (twice["part"] == "test"))
+    assert not load(other, tmp_path, split="part").remarks  # with another target
+    coarse = TABLE.assign(age=TABLE["age"] > 60, chol=0.0)  # equal rows are no copies there
+    assert not load(coarse, tmp_path).remarks
+
+
+def test_points_between_thousands_are_refused(tmp_path: Path) -> None:
+    text = TABLE.assign(chol=["1.500" if i % 2 else "999,5" for i in range(ROWS)])
+    text.to_csv(tmp_path / "t.csv", index=False, sep=";")
+    how: dict[str, Any] = {"separator": ";", "decimal": ",", "client": "who"}
+    with pytest.raises(DataError, match=r"has 1\.500 in column chol, row 2: with dataset.decimal"):
+        Csv(path=str(tmp_path / "t.csv"), **how).load()
+
+
+def test_a_spreadsheet_by_another_name_is_told(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"PK\x03\x04 and more")
+    with pytest.raises(DataError, match="is an archive or a spreadsheet"):
+        Csv(path=str(tmp_path / "t.csv")).load()
 
 
 def test_an_index_of_parquet_is_no_input(tmp_path: Path) -> None:
@@ -435,6 +521,5 @@ def test_words_that_alone_tell_the_classes_apart_are_named(tmp_path: Path) -> No
     made = [f"{'ill' if y else 'well'} {i % 2}" for i, y in enumerate(TABLE["label"])]
     (remark,) = load(TABLE.assign(made=made), tmp_path, categories="onehot").remarks
     assert "column made, an input, alone tells the classes apart; if the label was" in remark
-    for plain in (["well 0", *made[1:]], [f"w{i // 2}" for i in range(ROWS)]):
-        other = TABLE.assign(made=plain, label=[1, *TABLE["label"][1:]])
-        assert not load(other, tmp_path, categories="onehot").remarks
+    other = TABLE.assign(made=[f"w{i // 2}" for i in range(ROWS)])
+    assert not load(other, tmp_path, categories="onehot").remarks

@@ -1,0 +1,214 @@
+"""Columns of a table that are probably no inputs: numbers of rows, and what a label was made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fedclust.datasets.checks import stands_for_a_gap
+from fedclust.datasets.columns import Array, Columns
+from fedclust.helpers.errors import counted
+
+if TYPE_CHECKING:
+    from fedclust.datasets.inputs import Column
+
+_INDEX = re.compile(r"unnamed: \d+|index|level_\d+|__index_level_\d+__|rownames?|", re.IGNORECASE)
+_KEY = re.compile(r"(?i:(.*[^a-z])?(id|key|nr|no|number|uuid))|.*[a-z](Id|ID)")
+_FEWEST = 20  # rows from which on a column that counts them, or equals the label, is no accident
+_OFTEN = 8  # rows of a value, on average, from which on its having one class is no accident
+_APART = 10  # rows beside the largest class, from which on one row more or less says nothing
+_ERRORS = 0.02  # of these rows may be of another class than a column says
+_ALIKE = 0.999  # a rank correlation with a target
+_TABLES = 4  # that were joined, of each of which a column numbers the rows
+
+
+def without_slips(
+    table: Columns, columns: list[Column], label: Array, exclude: Sequence[str] | None
+) -> list[Column]:
+    """The columns without those that number the rows or repeat the label, each with a remark. Where
+    others are excluded by name, they stay, and the remark says so.
+    """
+    index = [one.name for one in columns if _is_index(one)]
+    empty = [n for one in columns if one.gaps.all() and _INDEX.fullmatch(n := one.name.strip())]
+    slips = {*index, *empty}
+    same = [one.name for one in columns if one.name not in slips and _repeats(one, label)]
+    copy = "repeats the label" if label.ndim == 1 else "is a target in another unit"
+    said = "is no input; dataset.exclude=[] keeps every column"
+    if exclude:
+        out = ",".join([*exclude, *index, *empty, *same])
+        said = f"is an input all the same; dataset.exclude=[{out}] leaves it out, too"
+    why = {**dict.fromkeys(index, "numbers the rows"), **dict.fromkeys(empty, "is empty")}
+    for name, reason in {**why, **dict.fromkeys(same, copy)}.items():
+        table.remarks.append(f"{table.what}: column {name} {reason} and {said}")
+    if exclude:
+        return columns
+    return [one for one in columns if one.name not in {*slips, *same}]
+
+
+def _is_index(one: Column) -> bool:
+    """Whether a column holds the numbers of the table's rows in any order; where it is named as
+    pandas names its index, also with holes, or of several tables that were joined.
+    """
+    x, size = one.number, len(one.number)
+    if not size or not np.isfinite(x).all() or one.values.dtype.kind == "b":
+        return False
+    low, different = x.min(), len(np.unique(x))
+    if _INDEX.fullmatch(one.name.strip()):
+        whole = bool((x == np.floor(x)).all()) and low >= 0
+        return whole and (different >= size / _TABLES or _counts_up(x))
+    return bool(
+        size >= _FEWEST and low in (0, 1) and x.max() == low + size - 1 and different == size
+    )
+
+
+def _counts_up(x: npt.NDArray[np.float64]) -> bool:
+    """Whether nearly every number is one more than that before it."""
+    return len(x) >= _FEWEST and float((np.diff(x) == 1).mean()) > 0.9
+
+
+def _repeats(one: Column, label: Array) -> bool:
+    """Whether every class has one value of its own, or a column is a target in another unit."""
+    if len(label) < _FEWEST or one.gaps.any():
+        return False
+    if label.ndim > 1:
+        off = one.number - one.number.mean()
+        both = label - label.astype(np.float64).mean(0)
+        sizes = np.linalg.norm(off) * np.linalg.norm(both, axis=0)
+        return bool((np.abs(off @ both) > (1 - 1e-9) * sizes).any() and (sizes > 0).all())
+    import pandas as pd
+
+    try:
+        codes, known = pd.factorize(one.values)
+    except TypeError:  # lists, which are refused later
+        return False
+    classes = len(np.unique(label))
+    return len(known) == classes == len(np.unique(codes * (label.max() + 1) + label))
+
+
+def tell(table: Columns, columns: Sequence[Column], label: Array, *, gaps: bool) -> None:
+    """Remark on inputs that may be no inputs: numbers of a patient or a row, what a label was made
+    of, and numbers that stand for a gap.
+
+    Args:
+        table: the columns.
+        columns: the inputs.
+        label: targets, as `read_targets` gives them.
+        gaps: whether the gaps of a column become an input of their own.
+    """
+    rows = len(label)
+    named = " ".join(table.remarks)
+    for one in columns:
+        tell_of_gaps(table, one.name, one.number, "an input")
+        if rows < _FEWEST or f"column {one.name} " in named:
+            continue
+        plain = bool(np.isfinite(one.number).all())
+        whole = plain and bool((one.number == np.floor(one.number)).all())
+        counts = whole and not _INDEX.fullmatch(one.name.strip()) and _counts_up(one.number)
+        key = _KEY.fullmatch(one.name) is not None and (whole or one.is_words)
+        if counts or (key and len(set(one.values.tolist())) > rows / 2):
+            table.remarks.append(
+                f"{table.what}: column {one.name}, an input, looks like a number of the row; "
+                f"dataset.exclude=[{one.name}] leaves it out"
+            )
+        else:
+            table.remarks.extend(_telling(table, one, label, gaps=gaps))
+
+
+def tell_of_gaps(table: Columns, name: str, numbers: npt.NDArray[np.float64], what: str) -> None:
+    """Remark on a number of a column that seems to stand for a gap."""
+    if (value := stands_for_a_gap(numbers[np.isfinite(numbers)])) is not None:
+        count = counted(int((numbers == value).sum()), "row")
+        cure = "leave the field empty (dataset.fill fills gaps)"
+        if what != "an input":
+            cure = "take these rows out"
+        table.remarks.append(
+            f"{table.what}: column {name}, {what}, has {value:g} in {count}, far from all else; if "
+            f"it stands for a gap, {cure}"
+        )
+
+
+def _telling(table: Columns, one: Column, label: Array, *, gaps: bool) -> Iterator[str]:
+    """A remark where a column alone says the label, or a target, of nearly every row."""
+    if label.ndim > 1 and label.dtype.kind == "f":
+        known = np.isfinite(one.number)
+        if not one.is_words and known.sum() >= _FEWEST:
+            alike = max(_rank_correlation(one.number[known], y[known]) for y in label.T)
+            if alike > _ALIKE:
+                yield (
+                    f"{table.what}: column {one.name}, an input, rises or falls with a target in "
+                    f"nearly all rows (rank correlation {alike:.4f}); if it is the target in "
+                    f"another unit, dataset.exclude=[{one.name}] leaves it out"
+                )
+        return
+    missing = one.gaps.astype(np.int64)
+    for said in label.reshape(len(label), -1).T:
+        rest = len(said) - np.bincount(said).max()
+        allowed = int(max(1, _ERRORS * rest)) if rest >= _APART else 0
+        for name, wrong in (
+            (f"column {one.name}, an input,", _wrong(one, said)),
+            (f"“{one.name} is missing”, an input,", _purest(missing, said) if gaps else rest),
+        ):
+            if rest and wrong <= allowed < rest:
+                but = f" in all but {counted(wrong, 'row')}" if wrong else ""
+                yield (
+                    f"{table.what}: {name} alone tells the classes apart{but}; if the label was "
+                    f"made of it, dataset.exclude=[{one.name}] leaves it out"
+                )
+                return
+
+
+def _wrong(one: Column, label: Array) -> int:
+    """In how many rows the best rule by one column alone is wrong: a class for every value, where
+    values come often, else a stretch of numbers for every class.
+    """
+    import pandas as pd
+
+    values = one.number
+    if one.is_words:
+        values = np.array([str(value).strip() for value in one.values], dtype=object)
+    codes = pd.factorize(values)[0] + 1  # 0 is a gap
+    if codes.max() < len(label) / _OFTEN:
+        return _purest(codes, label)
+    known = np.isfinite(one.number)
+    classes = np.unique(label[known])
+    if one.is_words or len(label) - known.sum() > _ERRORS * len(label) or len(classes) < 2:
+        return len(label)
+    x, y = one.number[known], label[known]
+    order = sorted(classes.tolist(), key=lambda k: float(np.median(x[y == k])))
+    wrong = int(len(label) - known.sum())
+    for below, above in pairwise(order):
+        both = np.isin(y, (below, above))
+        wrong += _cut(x[both], y[both] == above)
+    return wrong
+
+
+def _cut(x: npt.NDArray[np.float64], above: npt.NDArray[np.bool_]) -> int:
+    """How many numbers are on the wrong side of the best threshold."""
+    places = np.argsort(x, kind="stable")
+    x, above = x[places], above[places]
+    wrong = np.concatenate([[0], np.cumsum(above)]) + np.concatenate(
+        [np.cumsum(~above[::-1])[::-1], [0]]
+    )
+    ends = np.concatenate([[True], x[1:] != x[:-1], [True]])  # equal numbers stay together
+    return int(wrong[ends].min())
+
+
+def _purest(codes: npt.NDArray[np.int64], label: Array) -> int:
+    """How many rows are of another class than most with their value."""
+    table = np.zeros((int(codes.max()) + 1, int(label.max()) + 1), dtype=np.int64)
+    np.add.at(table, (codes, label), 1)
+    return int(table.sum() - table.max(1).sum())
+
+
+def _rank_correlation(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
+    """Size of Spearman's coefficient; 0 where either is constant."""
+    from scipy.stats import rankdata
+
+    both = np.stack([rankdata(x), rankdata(y)])
+    spread = both.std(1)
+    return abs(float(np.corrcoef(both)[0, 1])) if (spread > 0).all() else 0.0

@@ -36,7 +36,7 @@ def test_names_and_warnings_of_a_table_reach_log_files_report_and_python(
     )
     shown = capsys.readouterr()
     log = " ".join((shown.out + shown.err).split())
-    told = "1 inputs (age) · 2 classes (no, yes) · 3 clients (Bonn, Kiel, Ulm) · 2 true groups"
+    told = "1 input (age) · 2 classes (no, yes) · 3 clients (Bonn, Kiel, Ulm) · 2 true groups"
     assert told in log
     warning = "own.csv: column Unnamed: 0 numbers the rows and is no input"
     assert log.count(warning) == 1

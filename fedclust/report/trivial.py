@@ -43,8 +43,12 @@ def guessed(arm: Arm, metric: str) -> NDArray[np.float64]:
     """[S] what the guess reaches in the arm's seeds; nothing for metrics that have none, and for
     runs from before it was kept.
     """
-    seeds = arm.run.federation.get("seeds", {}).values()
-    return np.array([g[metric] for seed in seeds if metric in (g := seed.get("trivial", {}))])
+    kept = {
+        seed: about.get("trivial", {})
+        for job in arm.jobs
+        for seed, about in job.federation.get("seeds", {}).items()
+    }
+    return np.array([guess[metric] for guess in kept.values() if metric in guess])
 
 
 def guesses(arms: Sequence[Arm], metrics: Sequence[str], *, by_setting: bool) -> list[Guess]:

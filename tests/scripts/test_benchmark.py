@@ -53,7 +53,7 @@ def test_a_method_from_outside_is_a_row_like_any_other(
     assert board["ifca"][-3:-1] == ["2.5", "1"]  # four models down and one up
     assert board["fedavg"][:-3] == ["–"] * len(board["fedavg"][:-3])
     assert "Not in the tables: label permutation (not run)." in text
-    assert rows(text, "shift")["drift"][3].endswith(" of 2")
+    assert rows(text, "shift")["drift"][4].endswith(" of 2")
     data = (target.with_suffix("") / "data.md").read_text()
     assert "- **server_momentum**: " in data
     with (target.with_suffix("") / "scores.csv").open(newline="") as file:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from fedclust.core.types import Dataset, Federation, Names
+from fedclust.helpers.errors import some_of
 
 _SHOWN = 8  # classes that a remark lists
 
@@ -27,9 +28,8 @@ def named(dataset: Dataset, fed: Federation, seed: int) -> Federation:
     if not classes:
         return fed
     what, more = ("class", "it is") if len(classes) == 1 else ("classes", "they are")
-    listed = ", ".join(classes[:_SHOWN])
-    listed += f" and {len(classes) - _SHOWN} more" if len(classes) > _SHOWN else ""
-    remark = f"{dataset.name}: nobody trains on {what} {listed} in seed {seed}, but {more} tested"
+    which = some_of(classes, _SHOWN)
+    remark = f"{dataset.name}: nobody trains on {what} {which} in seed {seed}, but {more} tested"
     return replace(fed, remarks=(*fed.remarks, remark))
 
 

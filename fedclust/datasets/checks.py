@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,8 +79,6 @@ def read(what: str, where: Path | str, work: Callable[[], T], key: str = "data.r
         ) from error
 
 
-_FEW_COPIES, _SHARE = 5, 0.05  # fewer, or a smaller share, may be an accident
-_ROWS = 4096  # examples whose bytes are looked at together
 TOO_SMALL = "that is next to nothing in float32: give it in another unit"
 
 
@@ -92,74 +88,6 @@ def vanishing(values: npt.NDArray[Any]) -> float:
         return 0.0
     largest = float(np.abs(values).max())
     return largest if largest < float(np.finfo(np.float32).tiny) else 0.0
-
-
-_GAPS = [sign * (10**digits - 1) for sign in (-1, 1) for digits in range(1, 6)]  # -9, 99, 999, …
-
-
-def stands_for_a_gap(numbers: npt.NDArray[np.float64]) -> float | None:
-    """A number such as -999 or 99 that comes more than once and is farther from all others than
-    these lie apart; None where there is none.
-    """
-    if not numbers.size:
-        return None
-    for value in (float(numbers.min()), float(numbers.max())):
-        others = numbers[numbers != value]
-        if value not in _GAPS or len(numbers) - len(others) < 2 or not len(others):
-            continue
-        low, high = float(others.min()), float(others.max())
-        if low < high and min(abs(value - low), abs(value - high)) > high - low:
-            return value
-    return None
-
-
-def told_of_copies(dataset: Dataset) -> Dataset:
-    """The dataset, with a remark where many test examples stand among the training examples too, or
-    may once they are drawn. Where equal inputs often have different targets, they are told by few
-    values, and equal examples are no copies.
-    """
-    parts = (dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test)
-    inputs, whole = (
-        np.concatenate([_keys(x) for x, _ in parts]),
-        np.concatenate([_keys(x, y) for x, y in parts]),
-    )
-    learnt, size = len(dataset.y_train), len(dataset.y_test)
-    divided = dataset.test_share is None and size > 0
-    if divided:
-        found = int(np.isin(whole[learnt:], whole[:learnt]).sum())
-        shared = np.intersect1d(inputs[:learnt], inputs[learnt:])
-    else:
-        _, codes, times = np.unique(whole, return_inverse=True, return_counts=True)
-        found, size = int((times[codes] > 1).sum()), len(whole)
-        known, often = np.unique(inputs, return_counts=True)
-        shared = known[often > 1]
-    kinds = len(np.unique(whole[np.isin(inputs, shared)]))
-    if found < max(_FEW_COPIES, _SHARE * size) or kinds > (1 + _SHARE) * len(shared):
-        return dataset
-    said = (
-        f"{found} of {size} test examples stand among the training examples, too, with the same "
-        "target: a model may know them by heart"
-        if divided
-        else f"{found} of {size} rows stand more than once, inputs and target, so that copies of "
-        "training rows are tested on"
-    )
-    return replace(dataset, remarks=(*dataset.remarks, f"{dataset.name}: {said}"))
-
-
-def _keys(*parts: Tensor) -> npt.NDArray[np.int64]:
-    """A number [N] for the bytes of every row of all parts together."""
-    draw, keys = np.random.default_rng(0), np.zeros(len(parts[0]), dtype=np.int64)
-    for part in parts:
-        flat = part.reshape(len(part), prod(part.shape[1:]))
-        size = flat.shape[1] * flat.element_size()
-        odd = draw.integers(0, 2**62, -(-size // 8)) * 2 + 1
-        for start in range(0, len(flat), _ROWS):
-            some = flat[start : start + _ROWS].contiguous().numpy().view(np.uint8)
-            padded = np.zeros((len(some), 8 * len(odd)), dtype=np.uint8)
-            padded[:, :size] = some.reshape(len(some), size)
-            words = padded.view(np.int64)
-            keys[start : start + _ROWS] += ((words ^ (words >> 29)) * odd).sum(1)
-    return keys
 
 
 def checked(dataset: Dataset, *, gaps: bool = False) -> Dataset:

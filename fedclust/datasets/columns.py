@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedclust.helpers.errors import DataError
+from fedclust.helpers.errors import DataError, some_of
 
 Array = npt.NDArray[Any]
 _SHOWN = 8  # names that a message lists
@@ -226,6 +226,4 @@ def shown(value: object) -> str:
 
 def few(names: Sequence[str]) -> str:
     """The first few names."""
-    more = len(names) - _SHOWN
-    each = (repr(name) if name.strip() != name else name for name in map(str, names[:_SHOWN]))
-    return ", ".join(each) + (f" and {more} more" if more > 0 else "")
+    return some_of([repr(n) if n.strip() != n else n for n in map(str, names)], _SHOWN)

@@ -13,7 +13,8 @@ import torchvision
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Names
-from fedclust.datasets.checks import checked, read, told_of_copies
+from fedclust.datasets.checks import checked, read
+from fedclust.datasets.copies import told_of_copies
 from fedclust.datasets.normalise import affine, check_word
 from fedclust.datasets.pictures import picture
 from fedclust.helpers.errors import DataError, require

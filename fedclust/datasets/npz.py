@@ -14,7 +14,8 @@ from torch import Tensor
 
 from fedclust.core.task import Targets
 from fedclust.core.types import Dataset
-from fedclust.datasets.checks import TOO_SMALL, checked, read, told_of_copies, vanishing
+from fedclust.datasets.checks import TOO_SMALL, checked, read, vanishing
+from fedclust.datasets.copies import told_of_copies
 from fedclust.datasets.fit import Fit
 from fedclust.datasets.normalise import (
     WORDS,

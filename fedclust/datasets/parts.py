@@ -12,8 +12,9 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset, Names
 from fedclust.core.validation import drawn_test
-from fedclust.datasets.checks import checked, told_of_copies
+from fedclust.datasets.checks import checked
 from fedclust.datasets.columns import Columns, Owners, few
+from fedclust.datasets.copies import told_of_copies
 from fedclust.datasets.fit import Fit
 from fedclust.datasets.inputs import Inputs
 from fedclust.datasets.normalise import affine, as_float32, centre, unchanged

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import numpy as np
 
 from fedclust.core.types import Dataset
-from fedclust.datasets.checks import read, stands_for_a_gap
+from fedclust.datasets.checks import read
 from fedclust.datasets.columns import few
 from fedclust.datasets.csv import check_signs, csv_table
+from fedclust.datasets.suspects import stands_for_a_gap
 from fedclust.datasets.windows import Values, Windows
 from fedclust.helpers.errors import DataError
 
@@ -80,8 +81,10 @@ class Series(Windows):
         Args:
             when: the first time and the step of every client.
         """
+        if not when:
+            return
         what = f"series: {Path(self.path).stem}"
-        (first, (begun, step)), *others = when.items() if when else ((("", (0, 1))),)
+        (first, (begun, step)), *others = when.items()
         for client, (_, other) in others:
             if not np.isclose(_number(other), _number(step), rtol=1e-6):
                 yield (

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fedclust.datasets.checks import stands_for_a_gap
 from fedclust.datasets.columns import Array, Columns
 from fedclust.helpers.errors import counted
 
@@ -24,6 +23,7 @@ _OFTEN = 8  # rows of a value, on average, from which on its having one class is
 _APART = 10  # rows beside the largest class, from which on one row more or less says nothing
 _ERRORS = 0.02  # of these rows may be of another class than a column says
 _ALIKE = 0.999  # a rank correlation with a target
+_GAPS = [sign * (10**digits - 1) for sign in (-1, 1) for digits in range(1, 6)]  # -9, 99, 999, …
 _TABLES = 4  # that were joined, of each of which a column numbers the rows
 
 
@@ -117,6 +117,22 @@ def tell(table: Columns, columns: Sequence[Column], label: Array, *, gaps: bool)
             )
         else:
             table.remarks.extend(_telling(table, one, label, gaps=gaps))
+
+
+def stands_for_a_gap(numbers: npt.NDArray[np.float64]) -> float | None:
+    """A number such as -999 or 99 that comes more than once and is farther from all others than
+    these lie apart; None where there is none.
+    """
+    if not numbers.size:
+        return None
+    for value in (float(numbers.min()), float(numbers.max())):
+        others = numbers[numbers != value]
+        if value not in _GAPS or len(numbers) - len(others) < 2 or not len(others):
+            continue
+        low, high = float(others.min()), float(others.max())
+        if low < high and min(abs(value - low), abs(value - high)) > high - low:
+            return value
+    return None
 
 
 def tell_of_gaps(table: Columns, name: str, numbers: npt.NDArray[np.float64], what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from operator import ne
 from pathlib import Path
 
@@ -146,6 +146,13 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
     )
+
+
+def some_of(names: Collection[str], most: int, between: str = ", ") -> str:
+    """The first names, once each, and how many more there are."""
+    once = list(dict.fromkeys(names))
+    more = f" and {len(once) - most} more" if len(once) > most else ""
+    return between.join(once[:most]) + more
 
 
 def counted(number: int, noun: str) -> str:

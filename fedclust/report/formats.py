@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -115,10 +113,3 @@ def plus_minus(values: NDArray[np.float64], digits: int = 2) -> str:
     form = ".3e" if _HUGE <= abs(values.mean()) < np.inf else f".{digits}f"
     mean = f"{values.mean():{form}}"
     return f"{mean} ± {values.std():{form}}" if len(values) > 1 else mean
-
-
-def listed(names: Collection[str], most: int, between: str = ", ") -> str:
-    """The first names, once each, and how many more there are."""
-    once = list(dict.fromkeys(names))
-    more = f" and {len(once) - most} more" if len(once) > most else ""
-    return between.join(once[:most]) + more

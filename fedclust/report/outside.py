@@ -19,10 +19,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedclust.config.schema import is_setting
-from fedclust.helpers.errors import ConfigError, counted, require
+from fedclust.helpers.errors import ConfigError, counted, require, some_of
 from fedclust.metrics import headline_of
 from fedclust.report.arms import Arm, settings_of
-from fedclust.report.formats import listed
 from fedclust.report.runs import Curve, Run
 
 KEY = "report.outside"
@@ -194,7 +193,7 @@ def _check_evaluated(file: Path, table: pd.DataFrame, arms: Sequence[Arm]) -> No
             )
 
     def named(numbers: Iterable[int]) -> str:
-        return listed([str(number) for number in sorted(numbers)], _MOST)
+        return some_of([str(number) for number in sorted(numbers)], _MOST)
 
     strange = ~table["seed"].isin(evaluated)
     _refuse(
@@ -251,7 +250,7 @@ def _beside(file: Path, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFram
 
     def words(row: Mapping[str, Any]) -> str:
         same = known[(known["seed"] == row["seed"]) & (known["round"] == row["round"])]
-        clients = listed([str(client) for client in sorted(set(same["client"]))], _MOST)
+        clients = some_of([str(client) for client in sorted(set(same["client"]))], _MOST)
         return f"client={row['client']}, and no job has this client: {clients}"
 
     _refuse(file, table, strange, words)
@@ -267,7 +266,7 @@ def _beside(file: Path, table: pd.DataFrame, known: pd.DataFrame) -> pd.DataFram
     for (arm, seed, t), own in rows.groupby(["arm", "seed", "round"], sort=False):
         meant = tested[(tested["seed"] == seed) & (tested["round"] == t)]["client"]
         missing = sorted(set(meant) - set(own["client"]))
-        named = listed([str(client) for client in missing], _MOST)
+        named = some_of([str(client) for client in missing], _MOST)
         allowed = f"every client that is tested; arm {arm}, seed {seed}, round {t} lacks {named}"
         require(not missing, KEY, file, allowed)
     return rows

@@ -14,11 +14,10 @@ import pyarrow
 import pyarrow.csv
 
 from fedclust.config.read import read_config
-from fedclust.helpers.errors import DataError, RunFolderError, counted, printable
+from fedclust.helpers.errors import DataError, RunFolderError, counted, printable, some_of
 from fedclust.helpers.files import harmless
 from fedclust.metrics.meanings import read_meanings
 from fedclust.report.changed_files import broken
-from fedclust.report.formats import listed
 from fedclust.report.pooling import identity
 from fedclust.report.runs import Curve, Run, unreadable
 from fedclust.report.sweep import UNNAMED, Sweep, read_sweep
@@ -139,7 +138,7 @@ def _joined(sweep: Sweep, known: Mapping[Path, Run]) -> list[str]:
     if not own or not earlier:
         return []
     jobs = counted(len(earlier), "job")
-    return [f"{jobs} of earlier sweeps of this name: {listed(earlier, _NAMED)}"]
+    return [f"{jobs} of earlier sweeps of this name: {some_of(earlier, _NAMED)}"]
 
 
 def read_run(folder: Path) -> Run:

@@ -15,9 +15,9 @@ from yaml import YAMLError
 
 from fedclust.config.read import read_config
 from fedclust.config.schema import is_shown
+from fedclust.helpers.errors import some_of
 from fedclust.report.arms import Arm
 from fedclust.report.columns import Column, tabulate
-from fedclust.report.formats import listed
 from fedclust.report.runs import Run
 from fedclust.report.sweep import read_sweep
 from fedclust.report.table import Table
@@ -60,7 +60,7 @@ def _shared(given: Sequence[tuple[Arm, str]], arms: int) -> str:
     parts = []
     for value in values:
         names = list(dict.fromkeys(name for name, v in clear if v == value))
-        parts.append(f"{listed(names, _MOST_NAMES)}: {value}")
+        parts.append(f"{some_of(names, _MOST_NAMES)}: {value}")
     return "; ".join(parts)
 
 
@@ -123,7 +123,7 @@ def _command(folder: Path, arms: Sequence[Arm]) -> str:
             return "not known (several runs)"
         given, many = [str(text) for text in arms[0].run.config.get("overrides") or ()], []
     typed = shlex.join(["fedclust", "run", *many, *given])
-    return f"{typed}; by a command before it: {listed(older, _MOST_NAMES)}" if older else typed
+    return f"{typed}; by a command before it: {some_of(older, _MOST_NAMES)}" if older else typed
 
 
 def _version(run: Run, what: str) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedclust.helpers.errors import some_of
 from fedclust.metrics import METRICS
 from fedclust.report.arms import SEPARATOR, Arm, settings_of
-from fedclust.report.formats import listed
 from fedclust.report.spec import Spec
 
 NAME = "no inputs"
@@ -64,10 +64,8 @@ def guesses(arms: Sequence[Arm], metrics: Sequence[str], *, by_setting: bool) ->
         own = [arm for arm in arms if arm.setting == setting]
         each = {m: max((guessed(arm, m) for arm in own), key=len) for m in metrics}
         found.append(Guess(setting, {m: v for m, v in each.items() if len(v)}))
-    first = {m: v.tolist() for m, v in found[0].values.items()} if found else {}
-    if not by_setting and all(
-        {m: v.tolist() for m, v in one.values.items()} == first for one in found
-    ):
+    plain = [{m: v.tolist() for m, v in one.values.items()} for one in found]
+    if not by_setting and all(one == plain[0] for one in plain):
         found = [Guess("", one.values) for one in found[:1]]
     return [one for one in found if one.values]
 
@@ -84,6 +82,6 @@ def below(spec: Spec, arms: Sequence[Arm]) -> list[str]:
         if len(values) and sign * values.mean() < sign * guess.mean()
     ]
     lines = [f"{MEANING}."] if known else []
-    return lines + (
-        [f"Worse than this guess at the end: {listed(worse, _NAMED, '; ')}."] if worse else []
-    )
+    if worse:
+        lines.append(f"Worse than this guess at the end: {some_of(worse, _NAMED, '; ')}.")
+    return lines

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedclust.helpers.errors import some_of
 from fedclust.report.arms import SEPARATOR, Arm
-from fedclust.report.formats import listed
 from fedclust.report.spec import Spec
 
 _MOST = 8  # names of a kind in a note
@@ -28,8 +28,8 @@ def unmatched(spec: Spec, arms: Sequence[Arm]) -> list[str]:
     for key, names in asked.items():
         unknown = [name for name in names if not any(arm.is_called(name) for arm in arms)]
         if unknown:
-            parts.append(f"report.{key} names {listed(unknown, _MOST)}")
+            parts.append(f"report.{key} names {some_of(unknown, _MOST)}")
     if not parts:
         return []
-    known = listed([arm.name for arm in arms], _MOST)
+    known = some_of([arm.name for arm in arms], _MOST)
     return [f"No arm here is called so: {'; '.join(parts)}. Arms: {known}."]

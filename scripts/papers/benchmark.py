@@ -366,10 +366,10 @@ def _tuned(found: Results) -> list[str]:
         f"Every method was searched alike in {counted(len(both), 'federation')}, "
         f"{'; '.join(_budgets(tuned))} (a trial that is stopped early, or fails, leaves its "
         "rounds to others), the first with the default settings, of the learning rate and what "
-        "`conf/space` has for the method, on seeds of their own, "
-        f"judged in the last round by {shares} % of each client's "
-        "training examples, which no method sees. What was found then ran on all training "
-        f"examples with the seeds of the table above. {_left(found.tuned)}".rstrip()
+        "`conf/space` has for the method, on seeds of their own, judged in the last round by "
+        f"{shares} % of each client's training examples, which no method sees. What was found then "
+        "ran on all training examples with the seeds of the table above. "
+        f"{_left(found.tuned)}".rstrip()
         + (f" Not searched: {', '.join(unsearched)}." if unsearched else ""),
         "Gain: accuracy tuned minus default in the same seed, in points, interquartile mean over "
         "the seeds of a federation and then mean over federations, with a bootstrap interval over "
@@ -487,10 +487,9 @@ def _shifts(found: Results) -> list[str]:
     note = (
         f"Accuracy in percent, mean ± standard deviation over seeds. {MEANING}. Below FedAvg: of "
         "the families above. The gap from FedAvg to the oracle is what knowing the groups is "
-        "worth; where the "
-        "oracle is not ahead, grouping by them does not help. The last columns: the family that is "
-        "best on the first half of the seeds, and its points above FedAvg and place on the others, "
-        "which had no part in the choice."
+        "worth; where the oracle is not ahead, grouping by them does not help. The last columns: "
+        "the family that is best on the first half of the seeds, and its points above FedAvg and "
+        "place on the others, which had no part in the choice."
     )
     return [table([*head, "on the others"], rows, 1, left=6), note]
 

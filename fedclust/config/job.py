@@ -25,6 +25,7 @@ class Job:
         engine: the engine on the pool of examples.
         federations: the data of every seed, on the engine's device.
         rounds, eval_every: how long, and how often to test.
+        tested: whether on test examples, or on those of `validation` alone.
         discrepancy: whether it is recorded how far participants' models lie from their mean.
         scores: of predictions, at the end and every `score_every` rounds.
         aggregation: the mean of updates; None for the plain one.
@@ -51,6 +52,7 @@ class Job:
     aggregation: Aggregation | None = None
     attack: Attack | None = None
     privacy: Privacy | None = None
+    tested: bool = True
 
     @property
     def seeds(self) -> list[int]:

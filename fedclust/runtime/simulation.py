@@ -40,12 +40,12 @@ class Step:
     Attributes:
         rnd: the round.
         costs: what it cost.
-        evaluation: the test results after it; None where it is not evaluated.
-        validation: likewise those on validation examples; None where there are none, too.
+        evaluation: the test results after it; None where it is not evaluated, or not tested.
+        validation: likewise those on validation examples; None where there are none.
         said: what is said of every test example; None where nobody asks.
         said_held_out: likewise of validation examples.
         untrained: the test results of what is served before it trains, on the data of the round;
-            None unless the round is a change.
+            None unless the round is a change, and tested.
     """
 
     rnd: Round
@@ -69,6 +69,7 @@ class Simulation:
     aggregation: Aggregation | None = None
     attack: Attack | None = None
     privacy: Privacy | None = None
+    tested: bool = True
     state: Any = None
     losses: LastLosses = field(default_factory=LastLosses)
     _before: Round | None = None  # the last one before this process
@@ -77,7 +78,7 @@ class Simulation:
     def of(cls, seed: int, job: Job, fed: Federation, engine: Lockstep) -> Simulation:
         """The simulation of one seed before round 0."""
         rounds = job.scenario.rounds(fed, seed)
-        how = job.discrepancy, job.aggregation, job.attack, job.privacy
+        how = job.discrepancy, job.aggregation, job.attack, job.privacy, job.tested
         return cls(seed, job.algorithm, engine, rounds, *how)
 
     def resume(self, t: int, state: dict[str, Any]) -> None:
@@ -117,7 +118,7 @@ class Simulation:
         untrained = None
         # with validation examples, they alone decide what becomes of a run
         decides = held_out is None
-        if rnd.is_change:
+        if rnd.is_change and self.tested:
             # passes apart: the test of a change is no cost of the method
             before = SeedClients(self.engine, rnd)
             untrained = before.evaluate(self._served(before, rnd), must_be_finite=decides)
@@ -135,13 +136,14 @@ class Simulation:
         if not evaluated:
             return Step(rnd, costs, None, None, untrained)
         served = self._served(clients, rnd)
-        result = clients.evaluate(served, must_be_finite=decides)
-        validation = said_held_out = None
+        result = validation = said = said_held_out = None
+        if self.tested:
+            result = clients.evaluate(served, must_be_finite=decides)
+            said = clients.predict(served) if predicted else None
         if held_out is not None:
             there = clients.at(replace(rnd, fed=replace(rnd.fed, test=held_out)))
             validation = there.evaluate(served)
             said_held_out = there.predict(served) if predicted else None
-        said = clients.predict(served) if predicted else None
         return Step(rnd, costs, result, validation, untrained, said, said_held_out)
 
     def _served(self, clients: SeedClients, rnd: Round) -> Served:

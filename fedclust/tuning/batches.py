@@ -1,4 +1,6 @@
-"""The trials of a batch, computed together: each a job in a folder of its own."""
+"""The trials of a batch, computed together: each a job in a folder of its own, which is judged by
+validation examples and sees no test example.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,7 @@ class Batches:
     def _begin(self, proposal: Proposal) -> _Begun:
         """The job of a trial, and its folder."""
         resolved = self._resolved(proposal.values)
-        job = build(resolved, self._own, self._shared)
+        job = replace(build(resolved, self._own, self._shared), tested=False)
         if self._shared is None:
             self._lockstep = Lockstep(job.engine)
             self._shared = job = replace(job, engine=self._lockstep)

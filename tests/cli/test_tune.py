@@ -19,8 +19,9 @@ from omegaconf import DictConfig, OmegaConf
 from fedclust.__main__ import main
 from fedclust.commands.tune import _draws_tests
 from fedclust.core.calls import SumCall, Sums
-from fedclust.core.types import Dataset
+from fedclust.core.types import Dataset, Evaluation
 from fedclust.datasets.digits import Digits
+from fedclust.engines.clients import SeedClients
 from fedclust.engines.fused import FusedEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.launch import checks
@@ -88,6 +89,39 @@ def test_a_search_leaves_its_trials_and_the_best(found: Path) -> None:
     last = rounds[(rounds["metric"] == "validation_accuracy") & (rounds["round"] == 2)]["value"]
     assert trials.loc[0, "value"] == pytest.approx(last.mean(), rel=1e-15)
     assert not (job / "checkpoints").exists()
+
+
+def test_trials_see_no_test_example_and_are_those_of_a_run_that_does(
+    fedclust: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_all = ("partition=label_map", "partition.base.num_clients=3", "num_clusters=3")
+    drift = ("scenario=drift", "scenario.table=[[0,0,0],[0,1,2]]", "scenario.every=1")
+    changing = (*of_all, *drift, *TINY[2:])
+    seen = list[int]()
+
+    def evaluate(self: SeedClients, *given: Any, **more: Any) -> Evaluation:
+        seen.append(int(self.rnd.fed.test.count.sum()))
+        return tested(self, *given, **more)
+
+    tested = SeedClients.evaluate
+    with monkeypatch.context() as patch:
+        patch.setattr(SeedClients, "evaluate", evaluate)
+        search = ("tune", *changing, "tuning_seeds=[7]", "trials=1", "name=t", "algorithm=ifca")
+        assert fedclust(*search).status == 0
+    both = len(Digits().load().y_test), round(0.2 * len(Digits().load().y_train))
+    assert len(seen) == 3
+    assert {abs(one - both[1]) <= 4 for one in seen} == {True}
+    assert abs(both[0] - both[1]) > 4
+    (file,) = (tmp_path / FOLDER).rglob("trials/000/rounds.csv")
+    again = ("run", *changing, "seeds=[7]", "validation=0.2", "name=r", "algorithm=ifca")
+    assert fedclust(*again).status == 0
+    (other,) = (tmp_path / "outputs/r").rglob("rounds.csv")
+    mine, run = (pd.read_csv(one).set_index(["round", "metric"])["value"] for one in (file, other))
+    kept = [key for key in mine.index if key[1] != "seconds"]
+    assert mine[kept].equals(run[kept])
+    only = {metric for _, metric in run.index} - {metric for _, metric in mine.index}
+    assert {"accuracy", "accuracy_worst"} & only
+    assert any("change" in metric for metric in only)
 
 
 class Killed(TrialProgress):

@@ -27,6 +27,7 @@ def write_run(
         "options": "",
         "dataset": "mnist",
         "stands_in_for": "",
+        "model": "mclr",
         "rounds": "300",
         "hours": "0.5",
         "hash": f"{experiment} {number}",

@@ -43,7 +43,8 @@ class EqualUntil(Pair):
     def verdict(self, values: Sequence[NDArray[np.float64]]) -> Verdict:
         """The verdict on the values of `left` and `right` in some rounds, [R, S] each."""
         gap = float(np.nanmax(np.abs(values[0] - values[1])))
-        measured = f"largest difference {show(self.metric, gap)}"
+        size = f"{100 * gap:.2f} points" if in_percent(self.metric) else show(self.metric, gap)
+        measured = f"largest difference {size}"
         return judged(
             self._claimed,
             measured,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,22 +43,36 @@ class Reaches(Single):
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
-        goal = show(self.metric, self.value)
-        claimed = self.text or f"{self.arm} reaches {goal} {self.metric} at round {self.round}"
         common = matched(arms, self.metric)
         if common is None:
-            return unknown(claimed, f"{self.metric} not recorded")
+            return unknown(self._claimed, f"{self.metric} not recorded")
         rounds, values = common
         sign = sign_of(self.metric)
         values = [sign * one for one in values]
         value = sign * self.value
         reached = np.flatnonzero(np.nanmean(values[0], axis=1) >= value)
         if not len(reached) and rounds[-1] + 1 < self.round:
-            return unknown(claimed, f"not run to round {self.round}")
+            return unknown(self._claimed, f"not run to round {self.round}")
         never = f"not in {counted(int(rounds[-1]) + 1, 'round')}"
         measured = f"round {rounds[reached[0]] + 1}" if len(reached) else never
         late = rounds <= self.round  # 0-based rounds: up to one round late
-        return judged(claimed, measured, lambda v: bool((v[0][late] >= value).any()), values)
+        return judged(self._claimed, measured, lambda v: bool((v[0][late] >= value).any()), values)
+
+    def verdict(self, firsts: Sequence[NDArray[np.float64]]) -> Verdict:
+        """The verdict where the first such rounds alone are known, [1, S] from 1, infinite where a
+        seed never gets there: of the median seed, as their curve is not known.
+        """
+        middle = float(np.median(firsts[0]))
+        there = math.isfinite(middle)
+        measured = f"round {middle:g} in the median seed" if there else "not in the median seed"
+        alone = judged(self._claimed, measured, lambda v: bool(v[0][0] <= self.round + 1), firsts)
+        return replace(alone, holds=middle <= self.round + 1)
+
+    @property
+    def _claimed(self) -> str:
+        """The claim in words."""
+        goal = show(self.metric, self.value)
+        return self.text or f"{self.arm} reaches {goal} {self.metric} at round {self.round}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,18 +84,23 @@ class AtLeast(Single):
 
     def check(self, arms: Sequence[Arm]) -> Verdict:
         """See `Claim`."""
-        claimed = (
-            self.text
-            or f"{self.arm} ends with {self.metric} of at least {show(self.metric, self.value)}"
-        )
         common = matched(arms, self.metric)
         if common is None:
-            return unknown(claimed, f"{self.metric} not recorded")
+            return unknown(self._claimed, f"{self.metric} not recorded")
         if not arms[0].finished:
-            return unknown(claimed, NOT_OVER)
-        values = [v[-1:] for v in common[1]]
-        measured = show(self.metric, float(np.nanmean(values[0])))
-        return judged(claimed, measured, lambda v: bool(v[0][0] >= self.value), values)
+            return unknown(self._claimed, NOT_OVER)
+        return self.verdict([v[-1:] for v in common[1]])
+
+    def verdict(self, last: Sequence[NDArray[np.float64]]) -> Verdict:
+        """The verdict on the values at the end, [1, S]."""
+        measured = show(self.metric, float(np.nanmean(last[0])))
+        return judged(self._claimed, measured, lambda v: bool(v[0][0] >= self.value), last)
+
+    @property
+    def _claimed(self) -> str:
+        """The claim in words."""
+        goal = show(self.metric, self.value)
+        return self.text or f"{self.arm} ends with {self.metric} of at least {goal}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ import io
 import sys
 import tempfile
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -168,11 +168,13 @@ def _what_ran(found: Results) -> list[str]:
         + (
             "Every method has the settings that its search found."
             if found.searches
-            else "Every method has its default settings and the same local training; nothing is "
-            "tuned on these runs."
+            else "Every method has its default settings and the same local solver; how many local "
+            "steps it takes with it is a column of the leaderboard. Nothing is tuned on these runs."
         )
-        + " Methods that ask for a number of clusters are told the true one.",
-        f"{hours:.1f} hours of computing so far, on a machine that did other work too "
+        + f" {len(_told(found))} methods ask for the number of clusters and are told the true one "
+        "([which](benchmark/data.md)).",
+        f"{hours:.1f} hours of computing, without searches and tuned runs, on a machine that did "
+        "other work too "
         f"({used}; commit {commits}).",
     ]
     if left := _left(found):
@@ -185,6 +187,11 @@ def _what_ran(found: Results) -> list[str]:
 def _about(found: Results) -> list[str]:
     """What the federations are, and which methods weight clients by examples."""
     lines = ["\n".join(f"- **{one.title}**: {one.about}" for one in found.complete)]
+    if told := _told(found):
+        lines.append(
+            f"{', '.join(told)} ask for the number of clusters and are told the true one; the "
+            "oracle is told the groups. The others find a number or need none."
+        )
     if weighted := _weighted(found):
         lines.append(
             f"{', '.join(weighted)} weight a client's model by its number of examples, as their "
@@ -192,6 +199,19 @@ def _about(found: Results) -> list[str]:
             "sizes differ (quantity, dirichlet), that is a difference of its own."
         )
     return lines
+
+
+def _told(found: Results) -> list[str]:
+    """The methods that ask for a number of clusters."""
+    asks = {arm.name for arm in found.counted if _asks(arm.run.config["algorithm"])}
+    return sorted(asks)
+
+
+def _asks(node: object) -> bool:
+    """Whether a part of a method's config has a number of clusters."""
+    if not isinstance(node, Mapping):
+        return False
+    return node.get("num_clusters") is not None or any(map(_asks, node.values()))
 
 
 def _so_far(found: Results) -> list[str]:
@@ -594,7 +614,10 @@ def _flows(found: Results, draw: Any) -> list[str]:
             parts += [f"### {one.title[0].upper()}{one.title[1:]}", *shown]
     note = (
         "Which clients are in which cluster over rounds, of the method with the best and of the "
-        "one with the worst accuracy among those whose clients move."
+        "one with the worst accuracy among those whose clients move. A bar is a cluster with its "
+        "number, “–” are clients that no cluster serves yet; bands are clients, coloured by their "
+        "true group, in the first seed. Below it is the churn: the share of clients that changed "
+        "their cluster since the evaluation before, mean over seeds."
     )
     return ["## Clients that move", note, *parts] if parts else []
 

@@ -188,8 +188,9 @@ def collect_runs(folder: Path, to: Path, scale: str) -> Path | None:
         if claims := _joined(old, before, new, now):
             _write(target / "claims.csv", claims)
     drawn = _main_figure(report / "figures", spec_of(runs[0].config))
-    # the page of the paper draws its tables, with all runs that are kept and the printed numbers
-    if drawn is not None and not re.fullmatch(r"table\d+", target.name):
+    # the page of the paper draws its tables, with all runs that are kept and the printed numbers;
+    # curves of ways to run one, or of many seeds of its data, say nothing more
+    if drawn is not None and not re.match(r"table\d|synthetic_seeds", target.name):
         atomic_write(target / "figure.png", small(drawn))
     return target
 

@@ -2,8 +2,9 @@
 runs whose seeds or methods were added after their report.
 
 `claims.csv` has what a report said when the runs of an experiment were collected together. Their
-curves are not kept, but of every seed the best value, the last, and those at the printed rounds.
-Leads, orders at the end and at a printed round need no more.
+curves are not kept, but of every seed the best value, the last, those at the printed rounds, and
+the first rounds with a value. Leads, orders and values at the end or at a printed round, and rounds
+to a value need no more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from fedclust.papers.claims import claim as claim_of
 from fedclust.papers.claims import within
 from fedclust.papers.orders import EqualUntil, OrderAtEnd, Overtakes
-from fedclust.papers.values import Gain
+from fedclust.papers.values import AtLeast, Gain, Reaches
 from fedclust.report.arms import SEPARATOR
 from fedclust.report.formats import factor
 from scripts.papers.cells import Run, mixing
@@ -48,7 +49,8 @@ def verdicts(entry: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, st
                 for run in arms
                 if (purity := mixing(run, runs)) is not None
             ]
-            scores = [np.array(v) / factor(claim.metric) for v in values]
+            unit = 1.0 if isinstance(claim, Reaches) else factor(claim.metric)
+            scores = [np.array(v) / unit for v in values]
             row = _line(claim, title, arms, scores, mixed)
             if title not in found or seeds_of(row) > seeds_of(found[title]):
                 found[title] = row
@@ -82,14 +84,17 @@ def _columns(claim: Any) -> list[str]:
         return [f"{claim.metric} {claim.score}"]
     if isinstance(claim, Overtakes):
         return [f"{claim.metric} at {number}" for number in claim.between]
-    if isinstance(claim, OrderAtEnd):
+    if isinstance(claim, OrderAtEnd | AtLeast):
         return [f"{claim.metric} last"]
+    if isinstance(claim, Reaches):
+        return [f"{claim.metric} first {factor(claim.metric) * claim.value:g}"]
     return [f"{claim.metric} at {claim.round}"] if isinstance(claim, EqualUntil) else []
 
 
 def _tells(claim: Any, run: Run) -> bool:
     """Whether a run is the experiment's own, and long enough for a claim."""
-    whole = isinstance(claim, OrderAtEnd) or (isinstance(claim, Gain) and claim.score == "last")
+    ends = isinstance(claim, Gain) and claim.score == "last"
+    whole = ends or isinstance(claim, OrderAtEnd | AtLeast | Reaches)
     return not run.made["options"] and not (whole and " rounds=" in run.made["command"])
 
 

@@ -256,8 +256,7 @@ def _figures(paper: str, results: Path, conf: Path) -> list[str]:
         said = [str(claim["text"]) for claim in report.get("claims") or [] if claim.get("text")]
         parts.append(f"### {report.get('title', name)}")
         parts.append(f"![{name}]({picture.relative_to(results).as_posix()})")
-        if of := _stand_ins(picture.with_name("jobs.csv")):
-            parts.append(f"Not the published data: {of}.")
+        parts += _drawn_of(picture.with_name("jobs.csv"))
         if said:
             parts.append("The paper says: " + "; ".join(said) + ".")
         if known := report.get("published"):
@@ -267,9 +266,34 @@ def _figures(paper: str, results: Path, conf: Path) -> list[str]:
     return ["## Figures at full size", *parts] if parts else []
 
 
-def _stand_ins(jobs: Path) -> str:
-    """Which data a figure's runs had in place of the published ones; "" for none."""
+def _drawn_of(jobs: Path) -> list[str]:
+    """What a figure is drawn of: data and model, methods, seeds, and where the data are others.
+
+    Args:
+        jobs: the lines of its runs; those that were cut short are not drawn.
+    """
     if not jobs.is_file():
-        return ""
+        return []
     with jobs.open(newline="") as lines:
-        return ", ".join(sorted({stand_in(row) for row in csv.DictReader(lines)} - {""}))
+        rows = [row for row in csv.DictReader(lines) if " rounds=" not in row["command"]]
+    cases: dict[str, list[Row]] = {}
+    for row in rows:
+        cases.setdefault(f"{row['case'] or row['dataset']} ({row['model']})", []).append(row)
+    of = ", ".join(dict.fromkeys(row["algorithm"] for row in rows))
+    given = [text.partition("=") for row in rows for text in row["options"].split()]
+    options = dict.fromkeys(f"{key.rpartition('.')[2]}={value}" for key, _, value in given)
+    of += f" with {', '.join(options)}" if options else ""
+    seeds = max((row["seeds"].split() for row in rows), key=len)
+    shown = f"seed {seeds[0]}" if len(seeds) == 1 else f"up to {counted_seeds(len(seeds))}"
+    told = [f"Drawn: {'; '.join(cases)}. Methods: {of}; {shown}, mean curves of ours alone."]
+    other = {case: {stand_in(row) for row in some} - {""} for case, some in cases.items()}
+    if any(other.values()):
+        where = {case: " and ".join(sorted(names)) for case, names in other.items() if names}
+        everywhere = len(where) == len(cases) and len(set(where.values())) == 1
+        said = (
+            next(iter(where.values()))
+            if everywhere
+            else "; ".join(f"{names} in {case}" for case, names in where.items())
+        )
+        told.append(f"Not the published data: {said}.")
+    return told

@@ -68,6 +68,12 @@ _ARTICLES = {
     "FlexCFL": "flexcfl.md",
     "CFL-GP": "cfl_gp.md",
 }
+_TERMS = """\
+*Purity*: the share of clients that belong to the most frequent true group of their cluster. *λ*:
+the weight of the gradient in JGL's score. *MCLR*, *MLP*, *CNN*: softmax regression, a perceptron,
+a convolutional network. *Swap all*: all data of two clients change places; *migration*: FlexCFL
+moves clients whose data have changed. *Skew 1*: two classes a cluster. *Patterns A and C*:
+FedDrift's tables of which client changes its labels when."""
 _RULE = """\
 States are computed from the runs.
 
@@ -174,7 +180,7 @@ def _sentences(sentences: Mapping[str, str]) -> list[str]:
         f"- **[{paper}]({paper_page.page_name(paper)})**: {said}"
         for paper, said in sentences.items()
     ]
-    return ["\n".join(lines)]
+    return ["\n".join(lines), _TERMS]
 
 
 def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Runs) -> list[str]:
@@ -183,7 +189,8 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     derived = [cell for cell in cells if cell.state == DERIVED]
     told_by = [cell for cell in derived if cell.measured and not cell.measured.stands_in]
     of_four = Counter(c.state for c in cells if c.row["paper"] in _FOUR)
-    alone = sum(_is_alone(cell) for cell in cells)
+    alone = sum(_is_alone(cell, REPRODUCED) for cell in cells)
+    shown_alone = sum(_is_alone(cell, SHOWN) for cell in cells)
     chosen = sum(cell.state == SHOWN and "partition.spread" in cell.command for cell in cells)
     # a figure's runs may be a table's: computed once
     hours = {(run.made["hash"], run.made["seeds"]): float(run.made["hours"]) for run in runs.runs}
@@ -196,8 +203,8 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     return [
         "## Score by state",
         f"**{count[REPRODUCED]} of {results} published results reproduced**, "
-        f"{_others(count)}. Of the reproduced {alone} rest on one seed; of the shown causes "
-        f"{chosen} are a spread that was chosen by these very numbers.",
+        f"{_others(count)}. Of the reproduced {alone} rest on one seed, of the shown causes "
+        f"{shown_alone}; {chosen} of these are a spread that was chosen by these very numbers.",
         f"LCFL, CFL-MGD, JGL and FlexCFL alone: {of_four[REPRODUCED]} of "
         f"{sum(of_four[state] for state in _RESULTS)} reproduced, {_others(of_four)}.",
         f"The papers print {len(cells)} numbers; of these {count[SETTING]} are settings, used as "
@@ -212,9 +219,9 @@ def _score(cells: Sequence[Cell], claims: Sequence[Mapping[str, str]], runs: Run
     ]
 
 
-def _is_alone(cell: Cell) -> bool:
-    """Whether a reproduced number rests on one run."""
-    return cell.state == REPRODUCED and cell.measured is not None and cell.measured.n == 1
+def _is_alone(cell: Cell, state: str) -> bool:
+    """Whether a number is in a state and rests on one run."""
+    return cell.state == state and cell.measured is not None and cell.measured.n == 1
 
 
 def _others(count: Mapping[str, int]) -> str:
@@ -246,8 +253,9 @@ def _largest(cells: Sequence[Cell]) -> list[str]:
     if not far:
         return []
     rows = [[place(c), what(c), printed(c), ours(c), signed(c.difference)] for c in far]
-    head = ["where", "what", "printed", "ours", "difference"]
-    return ["## Largest differences without a shown cause", table(head, rows, 2)]
+    head = ["where", "what", "printed, %", "ours, %", "difference, points"]
+    note = "Accuracies only; counts of rounds and other quantities stand on the papers' pages."
+    return ["## Largest differences without a shown cause", table(head, rows, 2), note]
 
 
 def _orders(cells: Sequence[Cell]) -> list[str]:
@@ -337,15 +345,13 @@ def _made(runs: Runs) -> list[str]:
 
 
 def _articles(results: Path) -> list[str]:
-    """Links to the pages about the papers, and to smaller runs."""
+    """Links to the pages about the papers."""
     links = [
         f"- [{paper}]({page})" for paper, page in _ARTICLES.items() if (results / page).is_file()
     ]
-    if (results / "compare.md").is_file():
-        links.append("- [comparison of methods](compare.md)")
     if not links:
         return []
-    note = "Most of it smaller: for orderings and mechanisms, not for values."
+    note = "At full size too: single seeds, options, and what was tried to explain differences."
     return ["## What else was run", note, "\n".join(links)]
 
 

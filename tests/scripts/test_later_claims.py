@@ -213,3 +213,33 @@ def test_a_run_of_a_modified_tree_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path, "lcfl/fig2", "lcfl", {"accuracy last": [1.0]}, commit="abc1234-dirty")
     with pytest.raises(ConfigError, match=r"abc1234-dirty.*a run of committed code"):
         read_runs(tmp_path, CONF)
+
+
+@pytest.mark.parametrize(
+    ("firsts", "measured", "verdict", "seeds"),
+    [
+        ((14.0, 12.0, 15.0), "round 14 in the median seed", "holds", "3 of 3"),
+        ((16.0, 12.0, 17.0), "round 16 in the median seed", "cannot tell", "2 of 3"),
+        ((17.0, 18.0, 19.0), "round 18 in the median seed", "does not hold", "0 of 3"),
+        ((15.0, float("inf"), float("inf")), "not in the median seed", "cannot tell", "1 of 3"),
+    ],
+)
+def test_a_round_to_a_value_is_that_of_the_median_seed(
+    tmp_path: Path, firsts: tuple[float, ...], measured: str, verdict: str, seeds: str
+) -> None:
+    numbers = {"accuracy_last_local first 90": firsts}
+    write_run(tmp_path, "lcfl/fig2", "lcfl", numbers, seeds="0 1 2")
+    runs = read_runs(tmp_path, CONF).of("lcfl/fig2")
+    about = {"arm": "last_local base=lcfl", "metric": "accuracy_last_local", "value": 0.9}
+    (row,) = verdicts({"kind": "reaches", **about, "round": 15}, runs)
+    assert row["measured"].startswith(measured)
+    assert (row["verdict"], row["seeds"]) == (verdict, seeds)
+
+
+def test_a_value_at_the_end_is_that_of_all_seeds(tmp_path: Path) -> None:
+    write_run(tmp_path, "lcfl/fig2", "lcfl", {"accuracy last": (96.0, 99.0)}, seeds="0 1")
+    runs = read_runs(tmp_path, CONF).of("lcfl/fig2")
+    for value, verdict, seeds in ((0.95, "holds", "2 of 2"), (0.97, "cannot tell", "1 of 2")):
+        (row,) = verdicts({"kind": "at_least", "arm": "lcfl", "value": value}, runs)
+        assert row["measured"].startswith("97.5 %") or row["measured"].startswith("97.50 %")
+        assert (row["verdict"], row["seeds"]) == (verdict, seeds)

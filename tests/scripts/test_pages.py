@@ -61,7 +61,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     listed = site_nav()
     assert sorted(listed) == sorted({*MADE, *HANDMADE})
     assert len(listed) >= 70
-    assert "results/cfl_mgd/table2.md" in listed
+    assert "results/flexcfl/table2.md" in listed
 
 
 def test_every_link_of_the_site_leads_to_a_page_a_file_or_a_heading(site: dict[str, str]) -> None:

@@ -565,6 +565,7 @@ def test_a_figure_stands_beside_what_the_paper_says_and_prints(tmp_path: Path) -
     )
     assert "The printed numbers beside ours: [Table I](#table-i)." in flexcfl[0]
     assert "Not the published data: digits for EMNIST's letters." in flexcfl[0]
+    assert "Drawn: mnist (mclr). Methods: fedavg; seed 0, mean curves of ours alone." in flexcfl[0]
     assert not any("Not the published data" in text for text in jgl)
     assert "![flexcfl/fig1](runs/flexcfl/fig1/figure.png)" in flexcfl[0]
     assert ["The paper says: " in text for text in jgl] == [False, True]

@@ -211,12 +211,19 @@ CLOVE_ALL = {
     "seeds": 3,
     "rounds": 100,
     "participation": 1.0,
+    "solver._target_": "fedclust.solver.Adam",
+    "solver.keep": "call",
     "solver.batch_size": 100,
     "solver.epochs": 1,
     "algorithm.first_round": "random",
     "algorithm.loss_transform": "identity",
 }
-GEN_CONV_NET = {"model.channels": [6, 16], "model.kernel": 5, "model.padding": 0}
+GEN_CONV_NET = {
+    "model.channels": [6, 16],
+    "model.kernel": 5,
+    "model.padding": 0,
+    "solver.lr": 0.01,
+}
 CLOVE = {
     ("label_skew", "mnist_skew_1"): {"num_clusters": 5, "partition.num_clients": 25},
     ("label_skew", "mnist_skew_2"): {"num_clusters": 5, "partition.min_per_cluster": 5100},
@@ -256,6 +263,8 @@ FEDDRIFT = {
     "partition.maps": "feddrift4",
     "partition.base.num_clients": 10,
     "partition.base.examples_per_client": 1000,
+    "solver._target_": "fedclust.solver.Adam",
+    "solver.lr": 0.01,
     "solver.steps": 5,
     "solver.batch_size": 500,
     "algorithm.delta": 0.1,
@@ -383,7 +392,7 @@ def test_clove_on_cifar(skew: str) -> None:
         "experiment=clove/label_skew", "algorithm=clove_random", f"case=clove/cifar10_{skew}"
     )
     sizes = {"partition.num_clients": CLOVE_CIFAR[skew], "partition.examples_per_client": 500}
-    model = {"model.channels": [64, 128, 256, 512], "model.hidden": [1024, 512]}
+    model = {"model.channels": [64, 128, 256, 512], "model.hidden": [1024, 512], "solver.lr": 0.001}
     assert differing(config, CLOVE_ALL | model | sizes) == {}
 
 

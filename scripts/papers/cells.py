@@ -561,10 +561,11 @@ def _tested(row: Row, found: Sequence[Run]) -> tuple[str, str]:
     """The metric a paper prints, as far as it was recorded, and how it differs if it was not.
 
     LCFL's simulator tests every participant with its own last model, and Local is the mean over
-    clients; CLoVE's code takes that mean, too.
+    clients; CLoVE's code takes that mean, too, of models that have just been trained.
     """
     if row["paper"] == "CLoVE":
-        return "accuracy_client_mean", ""
+        told = "the served models; the paper tests the model that each participant has just trained"
+        return "accuracy_client_mean", told
     if row["paper"] != "LCFL":
         return "accuracy", ""
     if row["algorithm"] == "Local":

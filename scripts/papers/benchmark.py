@@ -174,8 +174,7 @@ def _what_ran(found: Results) -> list[str]:
         + f" {len(_told(found))} methods ask for the number of clusters and are told the true one "
         "([which](benchmark/data.md)).",
         f"{hours:.1f} hours of computing, without searches and tuned runs, on a machine that did "
-        "other work too "
-        f"({used}; commit {commits}).",
+        f"other work too ({used}; commit {commits}).",
     ]
     if left := _left(found):
         lines.append(left)

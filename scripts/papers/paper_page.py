@@ -276,9 +276,7 @@ def _drawn_of(jobs: Path) -> list[str]:
         return []
     with jobs.open(newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if " rounds=" not in row["command"]]
-    cases: dict[str, list[Row]] = {}
-    for row in rows:
-        cases.setdefault(f"{row['case'] or row['dataset']} ({row['model']})", []).append(row)
+    cases = {f"{row['case'] or row['dataset']} ({row['model']})": stand_in(row) for row in rows}
     of = ", ".join(dict.fromkeys(row["algorithm"] for row in rows))
     given = [text.partition("=") for row in rows for text in row["options"].split()]
     options = dict.fromkeys(f"{key.rpartition('.')[2]}={value}" for key, _, value in given)
@@ -286,14 +284,8 @@ def _drawn_of(jobs: Path) -> list[str]:
     seeds = max((row["seeds"].split() for row in rows), key=len)
     shown = f"seed {seeds[0]}" if len(seeds) == 1 else f"up to {counted_seeds(len(seeds))}"
     told = [f"Drawn: {'; '.join(cases)}. Methods: {of}; {shown}, mean curves of ours alone."]
-    other = {case: {stand_in(row) for row in some} - {""} for case, some in cases.items()}
-    if any(other.values()):
-        where = {case: " and ".join(sorted(names)) for case, names in other.items() if names}
-        everywhere = len(where) == len(cases) and len(set(where.values())) == 1
-        said = (
-            next(iter(where.values()))
-            if everywhere
-            else "; ".join(f"{names} in {case}" for case, names in where.items())
-        )
-        told.append(f"Not the published data: {said}.")
-    return told
+    if len(set(cases.values())) == 1:
+        others = [name for name in cases.values() if name][:1]
+    else:
+        others = [f"{name} in {case}" for case, name in cases.items() if name]
+    return [*told, f"Not the published data: {'; '.join(others)}."] if others else told

@@ -241,5 +241,5 @@ def test_a_value_at_the_end_is_that_of_all_seeds(tmp_path: Path) -> None:
     runs = read_runs(tmp_path, CONF).of("lcfl/fig2")
     for value, verdict, seeds in ((0.95, "holds", "2 of 2"), (0.97, "cannot tell", "1 of 2")):
         (row,) = verdicts({"kind": "at_least", "arm": "lcfl", "value": value}, runs)
-        assert row["measured"].startswith("97.5 %") or row["measured"].startswith("97.50 %")
+        assert row["measured"] == "97.50 %"
         assert (row["verdict"], row["seeds"]) == (verdict, seeds)

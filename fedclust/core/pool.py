@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -80,6 +83,22 @@ class Pool:
     def num_strata(self) -> int:
         """How many of these there are."""
         return self.num_classes if self.task.targets == "classes" else 1
+
+    @cached_property
+    def digest(self) -> str:
+        """BLAKE2 of all examples and of how a model sees them, as hexadecimal digits, equal on
+        every device.
+
+        Rotated MNIST, 220 MB, takes 0.15 s, once for all jobs that share the pool.
+        """
+        blake = hashlib.blake2b(digest_size=16)
+        shared = () if self.image is None else (self.image,)
+        for part in (self.x, self.y, self.scale, self.shift, *shared):
+            array = part.cpu().contiguous().numpy()
+            blake.update(f"{array.dtype.str}{array.shape}".encode())
+            blake.update(array.reshape(-1).view(np.uint8).data)
+        blake.update(f"{self.num_classes}{self.view}".encode())
+        return blake.hexdigest()
 
     def images(self, index: Tensor) -> Tensor:
         """Place in `x` of the images of the rows `index` [...] int64."""

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedclust.core.federation import pool_digest
 from fedclust.core.pool import Pool
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.helpers.extras import install
@@ -81,7 +80,7 @@ class Features(Ranged):
 
     def _name(self, pool: Pool) -> str:
         """Digest of all that the features follow from."""
-        examples = pool_digest(replace(pool, y=pool.y[:0], image=None))
+        examples = replace(pool, y=pool.y[:0], image=None).digest
         parts = [examples, str(pool.vocabulary), file_digest("features.weights", self.weights)]
         parts.append(str(sorted({**asdict(self), "weights": ""}.items())))
         if isinstance(self.model, Mapping):  # its code decides, too

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.config.job import Job
-from fedclust.core.federation import digest, pool_digest, summary, write_table
+from fedclust.core.federation import digest, summary, write_table
 from fedclust.core.trivial import predicted
 from fedclust.core.types import Federation
 from fedclust.engines import simulated
@@ -184,7 +184,7 @@ def begin_files(job: Job, folder: RunFolder) -> Recorder:
 def data_digests(federations: Mapping[int, Federation]) -> dict[str, str]:
     """Digests of the examples, and of who owns which in every seed, by what they are of."""
     pool = next(iter(federations.values())).pool
-    digests = {"the examples": pool_digest(pool), **pool.sources}
+    digests = {"the examples": pool.digest, **pool.sources}
     for seed, fed in federations.items():
         digests[f"the partition of seed {seed}"] = digest(fed)
     return digests

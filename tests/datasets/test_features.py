@@ -12,7 +12,6 @@ from torch import nn
 from torchvision import models
 
 from fedclust.config.build import build
-from fedclust.core.federation import pool_digest
 from fedclust.core.pool import Pool
 from fedclust.datasets.features import Features
 from fedclust.helpers.errors import ConfigError
@@ -74,7 +73,7 @@ def test_they_are_computed_once_and_damage_is_found(
     monkeypatch.setattr(Features, "_computed", lambda *given: calls.append(1) or computed(*given))
     again = asked.of(pictures(3), tmp_path, None)
     assert (torch.equal(again.x, first.x), calls) == (True, [])
-    assert pool_digest(again) == pool_digest(first)
+    assert again.digest == first.digest
     (file,) = tmp_path.glob("*.npy")
     content = bytearray(file.read_bytes())
     content[-5] ^= 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fedclust.core.federation import build, pool_digest
+from fedclust.core.federation import build
 from fedclust.core.types import Dataset, Federation
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.iid import IID
@@ -51,8 +51,8 @@ def test_noise_is_uniform_over_the_other_classes_and_nested(fake: Callable[..., 
 def test_the_labels_know_no_seed_of_the_run(fake: Callable[..., Dataset]) -> None:
     dataset = fake(200, 20)
     one, other = (LabelNoise(base=IID(num_clients=4), data_seed=s) for s in (0, 1))
-    assert pool_digest(one.pool(dataset)) == pool_digest(one.pool(dataset))
-    assert pool_digest(one.pool(dataset)) != pool_digest(other.pool(dataset))
+    assert one.pool(dataset).digest == one.pool(dataset).digest
+    assert one.pool(dataset).digest != other.pool(dataset).digest
 
 
 def test_noise_comes_on_top_of_mapped_labels(fake: Callable[..., Dataset]) -> None:

@@ -13,7 +13,7 @@ import torch
 from corruption_values import SIDE, VALUES, changed, pictures, severities, values
 from PIL import Image
 
-from fedclust.core.federation import build, pool_digest
+from fedclust.core.federation import build
 from fedclust.core.types import Dataset
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.class_transform import ClassTransform
@@ -193,9 +193,9 @@ def test_the_images_know_no_seed_of_the_run(fake: Callable[..., Dataset]) -> Non
     dataset = fake(40, 20, shape=(1, 5, 5))
     bank = ("identity", "gaussian_noise 2")
     one, two = (Transform(base=IID(num_clients=4), bank=bank) for _ in range(2))
-    assert pool_digest(one.pool(dataset)) == pool_digest(two.pool(dataset))
+    assert one.pool(dataset).digest == two.pool(dataset).digest
     other = Transform(base=IID(num_clients=4), bank=bank, data_seed=1)
-    assert pool_digest(other.pool(dataset)) != pool_digest(one.pool(dataset))
+    assert other.pool(dataset).digest != one.pool(dataset).digest
 
 
 def test_only_images_of_the_chosen_classes_differ(fake: Callable[..., Dataset]) -> None:

@@ -37,6 +37,7 @@ from fedclust.launch.scales import parsed
 from fedclust.launch.surroundings import hydra_of_its_own, importable
 from fedclust.launch.sweep_report import report
 from fedclust.launch.unread import typed_keys, yield_to_typed
+from fedclust.runtime.shared_data import SharedData
 from fedclust.tuning.space import (
     Dimension,
     Value,
@@ -149,9 +150,10 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
     _check_groups(searches, typed)
     if any(_draws_tests(search.config) for search in searches):
         console.print(_DRAWN, style="yellow", highlight=False, soft_wrap=True, markup=False)
+    data = SharedData()
     for search in searches:
         try:
-            search.run(wanted or search.budget, console)
+            search.run(wanted or search.budget, data, console)
             folders.add(search.folder.parent)
         except (UserError, DivergedError) as error:
             fail(error)
@@ -396,11 +398,12 @@ class _Search:
         """The values of the first trial."""
         return {key: default_of(self.config, key) for key in self.space}
 
-    def run(self, wanted: int, console: Console) -> None:
+    def run(self, wanted: int, data: SharedData, console: Console) -> None:
         """What is left of the search, and its files.
 
         Args:
             wanted: complete trials that the budget is for.
+            data: of the search before.
             console: where to tell.
 
         Raises:
@@ -428,6 +431,7 @@ class _Search:
                 metric=self.metric,
                 rounds=self.rounds,
                 own=self.own,
+                data=data,
                 console=console,
                 fatal=TOLD,
                 in_a_line=in_a_line,

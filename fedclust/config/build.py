@@ -55,13 +55,19 @@ from fedclust.models.weights import beginning, file_digest
 _SHARED = ("solver", "cluster_metric", "cluster_method")  # algorithms refer to them
 
 
-def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | None = None) -> Job:
+def build(
+    config: Mapping[str, Any],
+    user_dir: Path | None = None,
+    like: Job | None = None,
+    federations: Mapping[int, Federation] | None = None,
+) -> Job:
     """All parts of a job from its resolved config.
 
     Args:
         config: see `fedclust.config.schema.resolve`.
         user_dir: folder given with --config-dir, see `fedclust.config.objects`.
         like: a job of the same setting, whose data and engine are taken over.
+        federations: the data by seed, where a job with the same has made them.
 
     Raises:
         UserError: one line that names the key to change; nothing has been written by then.
@@ -96,7 +102,7 @@ def build(config: Mapping[str, Any], user_dir: Path | None = None, like: Job | N
     scores = measures(config, objects, task)
     meaning(objective_of(config), "objective")  # now that a method's own metrics are known
     if like is None:
-        engine, federations = _computing(config, partition, objects, task, attack)
+        engine, federations = _computing(config, partition, objects, task, attack, federations)
     else:
         engine, federations = like.engine, like.federations
     check_objective(config, federations, task)
@@ -210,16 +216,18 @@ def _computing(
     objects: Objects,
     task: Task,
     attack: Attack | None,
+    federations: Mapping[int, Federation] | None,
 ) -> tuple[Engine, Mapping[int, Federation]]:
-    """The engine, and the data of every seed on its device."""
+    """The engine, and the data of every seed on its device, unless they are there already."""
     objects.check(config["model"], "model")
     ranks = here()
     loader = objects.make(config["dataset"], "dataset")
-    dataset = ranks.in_turn(lambda: load_dataset(loader, task))  # one downloads
     if config["threads"] is not None:
         torch.set_num_threads(config["threads"])
     device = choose_device(config["device"], ranks.local_rank)
-    federations = _federations(config, dataset, partition, device, task, objects, attack)
+    if federations is None:
+        dataset = ranks.in_turn(lambda: load_dataset(loader, task))  # one downloads
+        federations = _federations(config, dataset, partition, device, task, objects, attack)
     pool = next(iter(federations.values())).pool
     outputs = task.width(pool.num_classes)
     made_for = {"in_shape": pool.shape, "num_classes": outputs, "vocabulary": pool.vocabulary}

@@ -30,6 +30,7 @@ from fedclust.launch.surroundings import VARIABLES, FoldersBefore, importable
 from fedclust.launch.sweep_report import add_job, save_jobs
 from fedclust.launch.unread import typed_values, unread, yield_to_typed
 from fedclust.runtime.progress import Aside, Progress, Replaced, Shown, Sweep
+from fedclust.runtime.shared_data import SharedData
 from fedclust.tuning.tuned import apply_tuned, elsewhere
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class JobRunner:
         gpus: which are visible to the command, see `gpus.visible`.
         process: the command's.
         seconds: what jobs in this process have taken so far.
+        data: of the job before.
     """
 
     own: Path | None
@@ -100,6 +102,7 @@ class JobRunner:
     gpus: str | None = field(default_factory=gpus.visible)
     process: int = field(default_factory=os.getpid)
     seconds: list[float] = field(default_factory=list)
+    data: SharedData = field(default_factory=SharedData)
 
     def __call__(self, config: DictConfig) -> float | None:
         """Run a job.
@@ -225,7 +228,9 @@ class JobRunner:
                     locks = self.notes.folder / "gpus"
                     device = afterwards.enter_context(gpus.dealt(device, locks))
                 engine = ranks.agree(folder.engine)
-                built = build({**resolved, "device": device, "engine": engine}, self.own)
+                config = {**resolved, "device": device, "engine": engine}
+                built = build(config, self.own, federations=self.data.of(config))
+                self.data.keep(built.federations)
                 objects = Objects(self.own)
                 for text, key in typed_values(resolved["overrides"]):
                     if why := idle(resolved, key, objects):

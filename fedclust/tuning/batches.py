@@ -28,6 +28,7 @@ from fedclust.helpers.memory import short_of_memory
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.memory import check_fits
 from fedclust.runtime.run import needs, run
+from fedclust.runtime.shared_data import SharedData
 from fedclust.runtime.signals import Signals
 from fedclust.tuning.record import Trial, curve_of, drop_files, spent
 from fedclust.tuning.search import Proposal
@@ -50,6 +51,7 @@ class Batches:
         metric: what is looked at.
         rounds: of a complete trial.
         own: the folder given with --config-dir.
+        data: of the search before.
         console: where to tell.
         fatal: errors of a trial that end the search.
         in_a_line: any other error in words, from it and `own`.
@@ -64,12 +66,13 @@ class Batches:
         metric: str,
         rounds: int,
         own: Path | None,
+        data: SharedData,
         console: Console,
         fatal: tuple[type[BaseException], ...],
         in_a_line: Callable[[Exception, Path | None], str],
     ) -> None:
         self._fatal, self._in_a_line = fatal, in_a_line
-        self._folder, self._resolved, self._own = folder, resolved, own
+        self._folder, self._resolved, self._own, self._data = folder, resolved, own, data
         self._metric, self._rounds, self._console = metric, rounds, console
         self._title = title
         self._shared: Job | None = None  # its data and engine are those of all
@@ -111,8 +114,10 @@ class Batches:
     def _begin(self, proposal: Proposal) -> _Begun:
         """The job of a trial, and its folder."""
         resolved = self._resolved(proposal.values)
-        job = replace(build(resolved, self._own, self._shared), tested=False)
+        kept = None if self._shared else self._data.of(resolved)
+        job = replace(build(resolved, self._own, self._shared, kept), tested=False)
         if self._shared is None:
+            self._data.keep(job.federations)
             self._lockstep = Lockstep(job.engine)
             self._shared = job = replace(job, engine=self._lockstep)
         return proposal, job, RunFolder(self._path(proposal.number), resolved, self._own)

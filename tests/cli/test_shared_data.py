@@ -1,0 +1,97 @@
+"""Jobs that differ in their methods alone have their data made once, and the numbers they would
+have by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fedclust.config import build
+from fedclust.runtime.shared_data import _DECIDES, SharedData
+from tests.configs import composed
+
+SMALL = ("progress=false", "rounds=1", "seeds=2", "threads=1")
+CLIENTS = "partition.num_clients"
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Grows by one whenever data are loaded."""
+    load, seen = build.load_dataset, list[Any]()
+
+    def counted(*arguments: Any) -> Any:
+        seen.append(arguments)
+        return load(*arguments)
+
+    monkeypatch.setattr(build, "load_dataset", counted)
+    return seen
+
+
+def test_jobs_of_a_sweep_that_differ_in_methods_share_their_data(
+    fedclust: Callable[..., Any], tmp_path: Path, loaded: list[Any]
+) -> None:
+    done = fedclust("run", "-m", f"{CLIENTS}=8,12", "algorithm=fedavg,ifca", "name=both", *SMALL)
+    assert done.status == 0
+    assert len(loaded) == 2  # of 8 clients, and of 12
+    done = fedclust("run", f"{CLIENTS}=12", "algorithm=ifca", "name=alone", *SMALL)
+    assert (done.status, len(loaded)) == (0, 3)
+    both, alone = (
+        next(tmp_path.glob(f"outputs/{name}/ifca*{CLIENTS}=12*")) for name in ("both", "alone")
+    )
+    tables = [pd.read_csv(folder / "rounds.csv") for folder in (both, alone)]
+    one, other = (table[table.metric != "seconds"].reset_index(drop=True) for table in tables)
+    pd.testing.assert_frame_equal(one, other, check_exact=True)
+    assert (both / "federation.json").read_text() == (alone / "federation.json").read_text()
+
+
+def test_searches_for_several_methods_share_their_data(
+    fedclust: Callable[..., Any], loaded: list[Any]
+) -> None:
+    done = fedclust("tune", "algorithm=fedavg,fedprox", f"{CLIENTS}=8", "trials=1", *SMALL[:2])
+    assert (done.status, len(loaded)) == (0, 1)
+
+
+def test_everything_that_decides_the_data_is_compared() -> None:
+    read = set[str]()
+
+    class Reads(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            read.add(key)
+            return super().__getitem__(key)
+
+        def get(self, key: str, default: Any = None) -> Any:
+            read.add(key)
+            return super().get(key, default)
+
+    build.data_of(Reads(composed()))
+    asked = {"solver", "cluster_metric", "cluster_method"}  # parts that others may refer to
+    assert {"dataset", "partition", "seeds", "validation", "weights", "task"} <= read
+    # the device moves the data, an attack changes them: `data_of` leaves both out
+    assert read - asked <= set(_DECIDES) - {"device", "attack"}
+
+
+def test_other_data_let_go_of_what_was_kept(tmp_path: Path) -> None:
+    file = tmp_path / "data.npz"
+    file.write_bytes(b"one")
+    config: dict[str, Any] = {"dataset": {"path": str(file)}, "seeds": [0], "device": "cpu"}
+    shared = SharedData()
+    assert shared.of(config) is None
+    federations: dict[int, Any] = {0: object()}
+    shared.keep(federations)
+    assert shared.of({**config, "rounds": 3, "algorithm": "another"}) is federations
+    assert pickle.loads(pickle.dumps(shared)).of(config) is None
+    os.utime(file, (1, 1))
+    assert shared.of(config) is None
+    for key in ("seeds", "device", "partition", "attack"):
+        shared.of(config)
+        shared.keep(federations)
+        assert shared.of(config) is federations
+        assert shared.of({**config, key: "another"}) is None
+        assert shared.of(config) is None

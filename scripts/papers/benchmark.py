@@ -356,10 +356,12 @@ def _tuned(found: Results) -> list[str]:
     cases = {one.case for one in found.complete}
     both = [one.case for one in found.tuned.complete if one.case in cases]
     tuned, default = found.tuned.only(both), found.only(both)
-    if not both or tuned.shares is None or default.shares is None:
+    helped = [case for case in both if case in found.helped]
+    shares, before = tuned.only(helped).shares, default.only(helped).shares
+    if shares is None or before is None:
         return [head, f"In no federation did every method run tuned yet. {_left(found.tuned)}"]
-    means = dict(zip(tuned.shares.names, tuned.shares.means.tolist(), strict=True))
-    were = dict(zip(default.shares.names, default.shares.means.tolist(), strict=True))
+    means = dict(zip(shares.names, shares.means.tolist(), strict=True))
+    were = dict(zip(before.names, before.means.tolist(), strict=True))
     rows = []
     for name in sorted(means, key=lambda name: -means[name]):
         gains, rates = _gains(tuned, default, name)
@@ -380,13 +382,13 @@ def _tuned(found: Results) -> list[str]:
     unsearched = [name for name in found.complete[0].arms if name not in tuned.complete[0].arms]
     common = [name for name in means if not np.isnan(means[name] + were.get(name, np.nan))]
     validated = sorted({float(search["validation"]) for search in tuned.searches})
-    shares = " or ".join(f"{100 * share:.0f}" for share in validated)
+    percent = " or ".join(f"{100 * share:.0f}" for share in validated)
     notes = [
         f"Every method was searched alike in {counted(len(both), 'federation')}, "
         f"{'; '.join(_budgets(tuned))} (a trial that is stopped early, or fails, leaves its "
         "rounds to others), the first with the default settings, of the learning rate and what "
         "`conf/space` has for the method, on seeds of their own, judged in the last round by "
-        f"{shares} % of each client's training examples, which no method sees. What was found then "
+        f"{percent} % of each client's training examples, which no method sees. What was found then "
         "ran on all training examples with the seeds of the table above. "
         f"{_left(found.tuned)}".rstrip()
         + (f" Not searched: {', '.join(unsearched)}." if unsearched else ""),
@@ -394,8 +396,8 @@ def _tuned(found: Results) -> list[str]:
         "the seeds of a federation and then mean over federations, with a bootstrap interval over "
         "seeds; below 0 where a setting that was best on few validation examples is not on test "
         "data. By federation: the lowest and the highest mean. Of the oracle's: in percent of "
-        "what the oracle reaches with the same kind of settings. Learning rate: the lowest and "
-        "highest found.",
+        "what the oracle reaches with the same kind of settings, where groups help "
+        f"({_titles(tuned.only(helped).complete)}). Learning rate: the lowest and highest found.",
     ]
     if len(common) > 2:
         tau = kendalltau(

@@ -27,6 +27,12 @@ class View(Protocol):
         """What is seen of the images `index` [n] of x outside training, [n, C, h, w] float32."""
         ...
 
+    def fixed(self, x: Tensor, /) -> Tensor | None:
+        """The part of the images x [N, C, H, W] that is seen in every step as it is, [N, C, h, w];
+        None where there is more to it.
+        """
+        ...
+
     def drawn(self, x: Tensor, index: Tensor, key: Tensor, step: int, /) -> tuple[Tensor, Tensor]:
         """What is seen of the images `index` [R, B] in a local step, [R * B, C, h, w] float32, and
         the contrast of each, [R * B, 1, 1, 1].

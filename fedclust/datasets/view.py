@@ -52,9 +52,19 @@ class View:
 
     def middle(self, x: Tensor, index: Tensor) -> Tensor:
         """The middle of the images `index` [n] of x [N, C, H, W], [n, C, h, w] float32."""
+        return self._middle(x)[index].to(torch.float32)
+
+    def fixed(self, x: Tensor) -> Tensor | None:
+        """The part of the images x [N, C, H, W] that is seen in every step as it is, [N, C, h, w];
+        None where they are seen whole, drawn anew or standardised.
+        """
+        alike = self.crop is not None and not self.changes and not self.standardise
+        return self._middle(x) if alike else None
+
+    def _middle(self, x: Tensor) -> Tensor:
         height, width = self.shape(tuple(x.shape[1:]))[-2:]
         top, left = (x.shape[2] - height) // 2, (x.shape[3] - width) // 2
-        return x[index, :, top : top + height, left : left + width].to(torch.float32)
+        return x[:, :, top : top + height, left : left + width]
 
     def drawn(self, x: Tensor, index: Tensor, key: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """Random crops of the images `index` [R, B], flipped or not, and a contrast for each.

@@ -120,7 +120,14 @@ def _faster(
 
 
 def _with_gather(pool: Pool) -> Pool:
-    """A pool whose examples are gathered by a kernel or compiled code, where there is any."""
+    """A pool whose examples are gathered by a kernel or compiled code, where there is any.
+
+    Images of which all see the same part are cut once: in every step it costs a tenth of a small
+    convolutional network's training.
+    """
+    part = None if pool.view is None else pool.view.fixed(pool.x)
+    if part is not None:
+        pool = replace(pool, x=part.contiguous(), view=None)
     found = kernels.kernel("gather", pool.x.device)
     if found is not None:
         return replace(pool, gather=found.rows_into)

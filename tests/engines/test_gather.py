@@ -1,4 +1,4 @@
-"""Examples gathered by compiled code have the bits of PyTorch's operations."""
+"""Examples gathered by compiled code, and images cut once: the bits of PyTorch's operations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from fedclust.core.pool import Pool
+from fedclust.datasets.view import View
+from fedclust.engines import make_engine
 from fedclust.engines.fused.native import gather
 from fedclust.engines.fused.native.compiled import library
+from fedclust.models.cnn import cnn
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -43,3 +46,25 @@ def test_the_same_bits(
             assert torch.equal(fast.inputs(index), slow.inputs(index))
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", ["fused", "vmap", "loop"])
+def test_images_of_which_all_see_the_same_part_are_cut_once(name: str) -> None:
+    view = View(crop=12, standardise=False, augment="none")
+    torch.manual_seed(0)
+    whole = Pool(
+        x=torch.randint(0, 256, (9, 3, 17, 15), dtype=torch.uint8),
+        y=torch.arange(9) % 2,
+        scale=torch.randn(3, 1, 1),
+        shift=torch.randn(3, 1, 1),
+        num_classes=2,
+        view=view,
+    )
+    model = cnn(whole.shape, 2, channels=[2], kernel=3, padding=0, hidden=[4])
+    cut = make_engine(name, model, whole, None).pool  # type: ignore[attr-defined]
+    index = torch.tensor([[8, 0, 3], [1, 1, 2]])
+    assert (cut.x.shape, cut.view) == ((9, 3, 12, 12), None)
+    assert torch.equal(cut.inputs(index), whole.inputs(index))
+    for other in (replace(view, standardise=True), replace(view, augment="crop_flip")):
+        kept = make_engine(name, model, replace(whole, view=other), None).pool  # type: ignore[attr-defined]
+        assert (kept.x.shape, kept.view) == (whole.x.shape, other)

@@ -388,8 +388,8 @@ def _tuned(found: Results) -> list[str]:
         f"{'; '.join(_budgets(tuned))} (a trial that is stopped early, or fails, leaves its "
         "rounds to others), the first with the default settings, of the learning rate and what "
         "`conf/space` has for the method, on seeds of their own, judged in the last round by "
-        f"{percent} % of each client's training examples, which no method sees. What was found then "
-        "ran on all training examples with the seeds of the table above. "
+        f"{percent} % of each client's training examples, which no method sees. What was found "
+        "then ran on all training examples with the seeds of the table above. "
         f"{_left(found.tuned)}".rstrip()
         + (f" Not searched: {', '.join(unsearched)}." if unsearched else ""),
         "Gain: accuracy tuned minus default in the same seed, in points, interquartile mean over "
@@ -659,6 +659,8 @@ def _how(found: Results) -> list[str]:
         "The second command adds a method of your own (`fedclust example own_algorithm` writes "
         "one) to the same folder, and so to every table and figure here. Those below it "
         "search settings on validation data and run every method with them. "
+        "`python -m scripts.papers.kept_runs restore outputs/kept` unpacks searches that are kept "
+        "in docs/benchmark/searches, with every trial, for `tuned=outputs/kept-tuning`. "
         "`scripts/papers/campaign.py run --list scripts/papers/benchmark.yaml` runs it "
         "federation by federation in the background, through any interruption. CIFAR-10 as a file "
         "of your own: `dataset=npz dataset.path=FILE` with the two cases that use it. The oracle "

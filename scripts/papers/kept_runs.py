@@ -1,6 +1,8 @@
-"""Finished jobs of the benchmark in docs/benchmark/runs, one archive per federation.
+"""Finished jobs of the benchmark in docs/benchmark/runs, and searches in docs/benchmark/searches,
+one archive per federation.
 
     python -m scripts.papers.kept_runs keep outputs/benchmark-laptop  pack what is done there
+    python -m scripts.papers.kept_runs keep outputs/benchmark-laptop-tuning    pack searches
     python -m scripts.papers.kept_runs restore outputs/kept           unpack all, as jobs of a sweep
 
 A leaderboard takes hours of computing, on more than one machine and day. The archives hold what it
@@ -8,6 +10,10 @@ reads of a job, a tenth of its size: some metrics of every round, and of clients
 last round and the first seed. A campaign does not compute those jobs again:
 `scripts/papers/campaign.py run --list scripts/papers/benchmark.yaml --also outputs/kept`. The same
 jobs give the same bytes.
+
+Of a search its trials and the best one are kept, done or not: `restore outputs/kept` puts them in
+outputs/kept-tuning, where `tuned=outputs/kept-tuning` finds them. In a folder of the search's own
+name `fedclust tune` goes on with them.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ import lzma
 import re
 import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -28,7 +34,8 @@ from fedclust.helpers.errors import DataError, RunFolderError, UserError
 from fedclust.helpers.files import atomic_write
 from fedclust.report.reading import job_folders
 
-KEPT = Path(__file__).resolve().parents[2] / "docs" / "benchmark" / "runs"
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmark"
+KEPT, SEARCHES = _PAGE / "runs", _PAGE / "searches"
 # of a job, beside rounds.csv, clients.parquet and the first seed's distances
 _WHOLE = ("config.yaml", "federation.json", "status.json", "versions.json")
 _METRICS = (
@@ -36,6 +43,7 @@ _METRICS = (
     *("purity", "seconds"),
 )
 _CLIENT = ["seed", "round", "client", "group", "label", "test_count", "correct"]
+_OF_A_SEARCH = ("search.yaml", "trials.csv", "best.yaml")
 _CASE = "case=benchmark_"
 _ENDING = ".tar.xz"
 
@@ -49,23 +57,34 @@ def keep(folder: Path, kept: Path = KEPT) -> list[Path]:
     Raises:
         UserError: for a folder without finished jobs of the benchmark.
     """
-    of: dict[str, dict[str, Path]] = {}
-    for job in job_folders(folder) if folder.is_dir() else ():
-        case = job.name.partition(_CASE)[2].partition(",")[0]
-        if case and _done(job):
-            of.setdefault(case, {})[job.name] = job
+    jobs = {job.name: job for job in job_folders(folder) if _done(job)} if folder.is_dir() else {}
+    return _kept(folder, {name: _read_by_a_page(job) for name, job in jobs.items()}, kept)
+
+
+def keep_searches(folder: Path, kept: Path = SEARCHES) -> list[Path]:
+    """Pack the searches of a folder, as `keep` packs jobs."""
+    of = {file.parent.name: _of_a_search(file.parent) for file in folder.glob("*/search.yaml")}
+    return _kept(folder, of, kept)
+
+
+def _kept(folder: Path, found: Mapping[str, Iterable[tuple[str, bytes]]], kept: Path) -> list[Path]:
+    """Pack the files of jobs or searches by their names, see `keep`."""
+    of: dict[str, list[str]] = {}
+    for name in found:
+        if case := name.partition(_CASE)[2].partition(",")[0]:
+            of.setdefault(case, []).append(name)
     if not of:
-        raise RunFolderError(f"{folder} has no finished job of experiment=benchmark")
+        raise RunFolderError(f"{folder} has no finished job of experiment=benchmark, and no search")
     written = []
-    for case, jobs in sorted(of.items()):
+    for case, names in sorted(of.items()):
         archive = kept / f"{case}{_ENDING}"
         files = {
             name: data
             for name, data in (_read(archive) if archive.exists() else {}).items()
-            if name.partition("/")[0] not in jobs
+            if name.partition("/")[0] not in names
         }
-        for name, job in jobs.items():
-            files |= {f"{name}/{inside}": data for inside, data in _read_by_a_page(job)}
+        for name in names:
+            files |= {f"{name}/{inside}": data for inside, data in found[name]}
         packed = _packed(files)
         if not archive.exists() or archive.read_bytes() != packed:
             archive.parent.mkdir(parents=True, exist_ok=True)
@@ -109,6 +128,13 @@ def _read_by_a_page(job: Path) -> Iterator[tuple[str, bytes]]:
     arrays = sorted((job / "arrays").glob("seed=*/distance.npy"), key=lambda one: _seed(one.parent))
     for file in arrays[:1]:
         yield file.relative_to(job).as_posix(), file.read_bytes()
+
+
+def _of_a_search(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """What a search goes on with, and what it has found."""
+    for name in _OF_A_SEARCH:
+        if (folder / name).is_file():
+            yield name, (folder / name).read_bytes()
 
 
 def _seed(folder: Path) -> int:
@@ -156,10 +182,14 @@ def main(given: Sequence[str]) -> int:
     asked = parser.parse_args(list(given))
     try:
         if asked.what == "keep":
-            for archive in keep(asked.folder, KEPT):
+            searches = any(asked.folder.glob("*/search.yaml"))
+            packed = keep_searches(asked.folder) if searches else keep(asked.folder)
+            for archive in packed:
                 print(archive)
         else:
             print(f"{restore(asked.folder, KEPT)} jobs in {asked.folder}")
+            tuning = asked.folder.with_name(f"{asked.folder.name}-tuning")
+            print(f"{restore(tuning, SEARCHES)} searches in {tuning}")
     except UserError as error:
         print(f"kept_runs: {error}", file=sys.stderr)
         return UserError.exit_status

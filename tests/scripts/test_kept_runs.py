@@ -90,6 +90,27 @@ def test_other_jobs_of_a_federation_join_those_kept(tmp_path: Path) -> None:
     assert "accuracy,3" in (first / "fedavg,case=benchmark_drift" / "rounds.csv").read_text()
 
 
+def test_a_search_comes_back_with_its_trials_and_goes_on(tmp_path: Path) -> None:
+    runs, kept, back = tmp_path / "runs-tuning", tmp_path / "kept", tmp_path / "back-tuning"
+    texts = {"search.yaml": "metric: a", "trials.csv": "trial", "best.yaml": "values: {}"}
+    done, begun = (runs / f"{name},case=benchmark_drift" for name in ("ifca", "local"))
+    for folder, names in ((done, tuple(texts)), (begun, ("search.yaml", "trials.csv"))):
+        (folder / "trials" / "000").mkdir(parents=True)
+        (folder / "trials" / "000" / "rounds.csv").write_text("not kept")
+        for name in names:
+            (folder / name).write_text(texts[name])
+    (runs / "report").mkdir()
+    assert [one.name for one in kept_runs.keep_searches(runs, kept)] == ["drift.tar.xz"]
+    assert kept_runs.restore(back, kept) == 2
+    assert files_of(back) == {
+        f"{folder.name}/{name}": texts[name]
+        for folder in (done, begun)
+        for name in texts
+        if folder is done or name != "best.yaml"
+    }
+    assert kept_runs.keep_searches(back, kept) == []  # the same searches, the same bytes
+
+
 def test_what_cannot_be_packed_or_unpacked_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

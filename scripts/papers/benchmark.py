@@ -450,14 +450,17 @@ def _by_budget(tuned: Results) -> dict[tuple[int, tuple[int, ...]], list[Federat
     """The federations by the trials and the seeds of their searches, the largest first.
 
     A search counts the trials it made, more than it may where some were stopped early, so the
-    fewest of a federation are the budget of all.
+    fewest of all searches on the same seeds are the budget of each.
     """
-    of: dict[tuple[int, tuple[int, ...]], list[Federation]] = {}
+    made: dict[tuple[int, ...], list[int]] = {}
+    of: dict[tuple[int, ...], list[Federation]] = {}
     for one in tuned.complete:
         searches = tuned.only([one.case]).searches
-        trials = min(int(search["trials"]) for search in searches)
-        of.setdefault((trials, tuple(searches[0]["seeds"])), []).append(one)
-    return dict(sorted(of.items(), key=lambda item: item[0], reverse=True))
+        seeds = tuple(searches[0]["seeds"])
+        made.setdefault(seeds, []).extend(int(search["trials"]) for search in searches)
+        of.setdefault(seeds, []).append(one)
+    budgets = {(min(made[seeds]), seeds): where for seeds, where in of.items()}
+    return dict(sorted(budgets.items(), key=lambda item: item[0], reverse=True))
 
 
 def _span(means: Sequence[float]) -> str:

@@ -357,7 +357,7 @@ def _tuned(found: Results) -> list[str]:
     both = [one.case for one in found.tuned.complete if one.case in cases]
     tuned, default = found.tuned.only(both), found.only(both)
     helped = [case for case in both if case in found.helped]
-    shares, before = tuned.only(helped).shares, default.only(helped).shares
+    shares, before = (one.only(helped or both).shares for one in (tuned, default))
     if shares is None or before is None:
         return [head, f"In no federation did every method run tuned yet. {_left(found.tuned)}"]
     means = dict(zip(shares.names, shares.means.tolist(), strict=True))
@@ -396,8 +396,9 @@ def _tuned(found: Results) -> list[str]:
         "the seeds of a federation and then mean over federations, with a bootstrap interval over "
         "seeds; below 0 where a setting that was best on few validation examples is not on test "
         "data. By federation: the lowest and the highest mean. Of the oracle's: in percent of "
-        "what the oracle reaches with the same kind of settings, where groups help "
-        f"({_titles(tuned.only(helped).complete)}). Learning rate: the lowest and highest found.",
+        "what the oracle reaches with the same kind of settings"
+        + (f", where groups help ({_titles(tuned.only(helped).complete)})" if helped else "")
+        + ". Learning rate: the lowest and highest found.",
     ]
     if len(common) > 2:
         tau = kendalltau(

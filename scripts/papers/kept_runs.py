@@ -57,8 +57,8 @@ def keep(folder: Path, kept: Path = KEPT) -> list[Path]:
     Raises:
         UserError: for a folder without finished jobs of the benchmark.
     """
-    jobs = {job.name: job for job in job_folders(folder) if _done(job)} if folder.is_dir() else {}
-    return _kept(folder, {name: _read_by_a_page(job) for name, job in jobs.items()}, kept)
+    jobs = job_folders(folder) if folder.is_dir() else ()
+    return _kept(folder, {job.name: _read_by_a_page(job) for job in jobs if _done(job)}, kept)
 
 
 def keep_searches(folder: Path, kept: Path = SEARCHES) -> list[Path]:

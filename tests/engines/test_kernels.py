@@ -194,7 +194,7 @@ def test_a_kernel_that_fails_is_not_used(
     pool, index = toy_pool((1, 4, 4)), torch.tensor([3, 5])
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            gathered = choose._with_gather(pool).inputs(index)
+            gathered = choose._prepared(pool).inputs(index)
             assert torch.equal(gathered, pool.x[index] * pool.scale + pool.shift)
     assert caplog.text.count("the kernel gather") == 1
     reasons = {"no Triton": "'triton'", "the compiler": "ptxas", "other numbers": "other numbers"}

@@ -36,6 +36,8 @@ _CELL, _ROW = 0.62, 0.205  # inches of a federation's column and of a method's r
 _NOTE, _NOTE_LINE = 0.062, 0.15  # inches of a letter of its notes, and of a line
 _DIVERGING = "PuOr"  # orange below the middle, purple above: told apart by colour-blind readers
 _LEAST_SPAN, _MOST_SPAN = 0.05, 0.5  # from 1 to the end of the colours
+_LEAST_BAR = 0.1  # of the colours on a side of 1, also where no share is there
+_TICKS_APART = 0.3  # of the bar, so that their numbers do not meet
 _DARK = 0.62  # a colour this far from the middle has light figures
 
 
@@ -92,10 +94,19 @@ def at_a_glance(relative: Relative) -> Figure:
         )
     axes.text(wide - 0.4, -0.75, "mean", va="bottom", fontsize=8, fontweight="bold")
     bar = figure.add_axes(((size[0] - 0.52) / size[0], place[1], 0.1 / size[0], place[3] * 0.5))
-    ticks = [1 - span, 1, 1 + span]
-    figure.colorbar(image, cax=bar, ticks=ticks).outline.set_visible(False)
-    bar.set_yticklabels([f"{percent(tick)} %" for tick in ticks], fontsize=7)
+    figure.colorbar(image, cax=bar).outline.set_visible(False)
+    _only_colours_shown(bar, shares, span)
     return figure
+
+
+def _only_colours_shown(bar: Axes, shares: NDArray[np.float64], span: float) -> None:
+    """Cut a bar of colours to those from 1 to the farthest share on either side, and mark them."""
+    least, most = np.clip([np.nanmin(shares), np.nanmax(shares)], 1 - span, 1 + span)
+    ends = (min(float(least), 1 - _LEAST_BAR * span), max(float(most), 1 + _LEAST_BAR * span))
+    bar.set_ylim(*ends)
+    apart = _TICKS_APART * (ends[1] - ends[0])
+    ticks = sorted([1.0, *(end for end in ends if abs(end - 1) > apart)])
+    bar.set_yticks(ticks, [f"{percent(tick)} %" for tick in ticks], fontsize=7)
 
 
 def critical_difference(methods: Overall) -> Figure | None:

@@ -71,7 +71,7 @@ def page(found: Results, reading: str = "") -> str:
     tail = ["## How to run it", *_how(found)]
     if not found.complete:
         return _page([*head, *_so_far(found), *tail])
-    shares = found.only(found.helped).shares
+    shares = found.at_a_glance
     parts = [
         *head,
         *_what_ran(found),
@@ -87,7 +87,8 @@ def page(found: Results, reading: str = "") -> str:
 
 
 def _glance(shares: Relative) -> list[str]:
-    return ["![at a glance](benchmark/at_a_glance.png)", explained(shares)]
+    copies = "Near copies have one row, as in the leaderboard."
+    return ["![at a glance](benchmark/at_a_glance.png)", f"{explained(shares)} {copies}"]
 
 
 def data_page(found: Results, pictures: Path) -> str:
@@ -112,7 +113,7 @@ def data_page(found: Results, pictures: Path) -> str:
         return [f"![{name.replace('_', ' ')}]({file.name})"]
 
     with mpl.rc_context(cast(Any, style.RC)):
-        if shares := found.only(found.helped).shares:
+        if shares := found.at_a_glance:
             draw("at_a_glance", diagrams.at_a_glance(shares))
         parts = [
             "# The benchmark's data",

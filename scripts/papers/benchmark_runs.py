@@ -99,6 +99,12 @@ class Results:
         return relative(self.spec, self.counted)
 
     @cached_property
+    def at_a_glance(self) -> Relative | None:
+        """The same where groups help, near copies in one row; None where they help nowhere."""
+        arms = self.only(self.helped).counted
+        return relative(self.spec, [arm for arm in arms if arm.name in {KNOWING, *self.families}])
+
+    @cached_property
     def helped(self) -> list[str]:
         """The cases of federations in which knowing the groups is worth something: the oracle leads
         one model for all by more than `MARGIN` points.

@@ -180,6 +180,24 @@ def test_forty_methods_stay_legible() -> None:
     assert len(texts(figure)) == 410 + 41 + 10 + 1
 
 
+@pytest.mark.parametrize(
+    ("best", "marked"), [(0.9, ["50 %", "100 %"]), (1.2, ["50 %", "100 %", "140 %"])]
+)
+def test_the_bar_has_no_colours_that_no_cell_has(
+    best: float, marked: list[str], sweep: Callable[..., Contents]
+) -> None:
+    # shares of 0.5 and less: the colours reach from 0.5 to 1.5
+    low = {"oracle": [0.8], "fedavg": [0.32], "b": [0.32], "a": [0.8 * best]}
+    report = sweep({"one": low, "two": low | {"a": [0.8 * (2 * best - 1)]}})
+    found = relative(report.spec, report.arms)
+    assert found is not None
+    bar = drawn(found).axes[1]
+    assert [label.get_text() for label in bar.get_yticklabels()] == marked
+    low_end, high_end = bar.get_ylim()
+    assert low_end == pytest.approx(0.5)
+    assert high_end == pytest.approx(max(1.05, 2 * best - 1))
+
+
 def test_a_method_that_lost_seeds_is_marked_at_a_glance(sweep: Callable[..., Contents]) -> None:
     lost = {**TWO, "one": {**TWO["one"], "a": [0.6]}}
     report = sweep(lost)

@@ -147,6 +147,7 @@ def _arms(scores: Mapping[str, Sequence[float]]) -> dict[str, SimpleNamespace]:
     """Jobs with an accuracy for every seed."""
     return {
         name: SimpleNamespace(
+            name=name,
             by_seed=lambda _, values=values: dict(enumerate(values)),
             last=lambda _, values=values: np.array(values),
         )
@@ -154,7 +155,9 @@ def _arms(scores: Mapping[str, Sequence[float]]) -> dict[str, SimpleNamespace]:
     }
 
 
-def test_near_copies_are_counted_once_and_groups_help_where_the_oracle_leads() -> None:
+def test_near_copies_are_counted_once_and_groups_help_where_the_oracle_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first = {"oracle": [0.9, 0.9], "copy": [0.704, 0.696], "fedavg": [0.7, 0.7], "own": [0.8, 0.8]}
     # in the second federation the oracle is behind, and the copy half a point away
     second = {"oracle": [0.5, 0.5], "copy": [0.605, 0.595], "fedavg": [0.6, 0.6], "own": [0.6, 0.6]}
@@ -165,6 +168,8 @@ def test_near_copies_are_counted_once_and_groups_help_where_the_oracle_leads() -
     found = benchmark_runs.Results(Spec(), (), federations, "paper")
     assert found.helped == ["rotation"]
     assert found.families == {"fedavg": ["fedavg", "copy"], "own": ["own"]}
+    monkeypatch.setattr(benchmark_runs, "relative", lambda _, arms: [arm.name for arm in arms])
+    assert found.at_a_glance == ["oracle", "fedavg", "own"]  # of rotation alone
     assert benchmark._points(found.complete, "own") == [
         pytest.approx([10, 10]),
         pytest.approx([0, 0]),

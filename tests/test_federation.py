@@ -1,3 +1,4 @@
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +38,25 @@ class Fixed:
             Split.of([torch.tensor(r) for r in rows]) for rows in (self.train, self.test)
         )
         return train, test, torch.full((len(self.train),), -1)
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "says"),
+    [
+        (((1, 2), (3,)), ((4,), (3,)), "gives client 1 row 3 of dataset=digits to train on and to"),
+        (((1, 2, 1), (3,)), ((4,), (5,)), "gives client 0 row 1 of dataset=digits twice (1 such"),
+        (((1, 2), (3,)), ((4, 4), (5,)), "gives client 0 row 4 of dataset=digits twice (1 such"),
+        (((1, 2), (3,)), ((4,), (5,), (6,)), "training rows for 2 clients, test rows for 3 and"),
+    ],
+)
+def test_a_row_stands_once_with_a_client(train: Any, test: Any, says: str, digits: Dataset) -> None:
+    with pytest.raises(DataError, match=re.escape(says)):
+        build(digits, Fixed(train, test), 0)
+
+
+def test_clients_may_share_rows(digits: Dataset) -> None:
+    fed = build(digits, Fixed(((1, 2), (1, 3)), ((4,), (2, 4))), 0)
+    assert fed.test.of_client(1).tolist() == [2, 4]
 
 
 class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ equally large test sets `accuracy` is the same number.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,7 @@ from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
 
 Participants = Literal["all", "cohort"]
+_SAMPLED = ("participation", "clients_per_round")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,12 @@ class Local(Method):
         """
 
         models: ClientModels
+
+    @property
+    def unused(self) -> Mapping[str, str]:
+        """Who is sampled, where all train."""
+        why = "algorithm.participants=all trains every client in every round"
+        return dict.fromkeys(_SAMPLED, why) if self.participants == "all" else {}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for every client."""

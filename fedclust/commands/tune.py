@@ -162,11 +162,9 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
 
 def _draws_tests(config: DictConfig) -> bool:
     """Whether every seed draws test examples of its own from the rows of all."""
-    share, seed = (
-        OmegaConf.select(config, f"dataset.{key}") for key in ("test_share", "data_seed")
-    )
     named = any(config.dataset.get(key) is not None for key in ("split", "test"))
-    return bool(share) and seed is None and "data_seed" in config.dataset and not named
+    has_seed = "test_share" in config.dataset and "data_seed" in config.dataset
+    return has_seed and config.dataset.data_seed is None and not named
 
 
 def _own_keys(given: Sequence[str]) -> tuple[int | None, list[int], list[str]]:

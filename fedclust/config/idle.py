@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedclust.config.objects import Objects
-from fedclust.helpers.effects import IfDataChange, Never, OnlyWith, OnlyWithout
+from fedclust.helpers.effects import (
+    IfDataChange,
+    IfTestsAreCut,
+    Never,
+    OnlyIf,
+    OnlyWith,
+    OnlyWithout,
+)
 
 
 def idle(config: Mapping[str, Any], key: str, objects: Objects) -> str:
@@ -48,6 +55,10 @@ def _why(
         match mark:
             case Never(why):
                 return why
+            case OnlyIf(holds, why) if not holds(node):
+                return why
+            case IfTestsAreCut() if option := _names_tests(config["dataset"]):
+                return f"dataset.{option} names the test examples; it is read where none are named"
             case IfDataChange(otherwise) if node.get(otherwise) is None:
                 if not objects.attribute(scenario, "shifts", True):
                     also = f", or {'.'.join([*above, otherwise])}" if otherwise else ""
@@ -62,5 +73,15 @@ def _why(
     return ""
 
 
+def _names_tests(dataset: Mapping[str, Any]) -> str:
+    """The option of a dataset that says which examples are for testing; "" where none is known
+    to.
+    """
+    named = (name for name in ("split", "test") if dataset.get(name) is not None)
+    return next(named, "test_share" if dataset.get("test_share") else "")
+
+
 def _shown(value: Any) -> str:
-    return {None: "null", True: "true", False: "false"}.get(value, str(value))
+    return (
+        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )

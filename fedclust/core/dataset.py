@@ -103,6 +103,8 @@ class Dataset:
         view: what a model sees of an image besides; None for all of it as it is.
         test_share: where every seed draws test examples of its own, their share of each natural
             client's, or of all examples; None where they are the same for all seeds.
+        cut_seed: where clients have no test examples, the seed by which the partition cuts some for
+            all seeds; None where each seed cuts its own.
         names: of features, classes, natural clients and groups.
         remarks: what a reader of the results must know of the data, one line each.
         vocabulary: number of token ids, which the inputs are; None where these are numbers.
@@ -123,6 +125,7 @@ class Dataset:
     group: Tensor | None = None
     view: View | None = None
     test_share: float | None = None
+    cut_seed: int | None = None
     names: Names = Names()
     remarks: tuple[str, ...] = ()
     vocabulary: int | None = None

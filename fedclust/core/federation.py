@@ -19,7 +19,7 @@ from fedclust.core.trivial import trivial
 from fedclust.core.types import Dataset, Federation, Pool, Split
 from fedclust.core.validation import cut, redrawn
 from fedclust.core.verbs import Partition
-from fedclust.helpers.errors import DataError, require
+from fedclust.helpers.errors import DataError, counted, require
 from fedclust.helpers.rng import Stream
 
 if TYPE_CHECKING:
@@ -51,14 +51,19 @@ def build(
 
     Raises:
         ConfigError: dataset and partition do not fit together.
-        DataError: a client has no training examples, nobody has a test example, or a row lies
-            outside the pool.
+        DataError: a client has no training examples, or a row twice, nobody has a test example, or
+            a row lies outside the pool.
     """
     pool = partition.pool(dataset) if pool is None else pool
     train, test, group = _split(dataset, partition, seed, pool)
+    clients = {len(train.count), len(test.count), len(group)}
+    if len(clients) > 1:
+        raise DataError(
+            f"the partition gives training rows for {counted(len(train.count), 'client')}, test "
+            f"rows for {len(test.count)} and groups for {len(group)}: it must have all for each"
+        )
     fed = Federation(pool=pool, train=train, test=test, group=group)
     require(fed.num_clients >= 1, "partition.num_clients", fed.num_clients, "at least 1")
-    assert len(train.count) == len(test.count) == fed.num_clients
     for split in (train, test):
         if len(split.index) and (
             int(split.index.min()) < 0 or int(split.index.max()) >= len(pool.y)
@@ -69,6 +74,7 @@ def build(
                 f"pool of dataset={dataset.name} has rows 0 to {len(pool.y) - 1}: check dataset, "
                 "partition.path and partition.base"
             )
+    _check_apart(dataset, train, test, len(pool.y))
     if not allow_empty and int(train.count.min()) < 1:
         raise DataError(
             f"client {int(train.count.argmin())} has no training example of "
@@ -76,15 +82,44 @@ def build(
             f"lower partition.num_clients or use a larger dataset"
         )
     if int(test.count.sum()) < 1:
+        why = (
+            "the data set, or the table of partition.path, needs at least one"
+            if len(dataset.x_test)
+            else "without a test set (dataset.test_share=0) partition=natural cuts one per client"
+        )
         raise DataError(
             f"no client has a test example of dataset={dataset.name}, so nothing can be measured: "
-            "the data set, or the table of partition.path, needs at least one"
+            f"{why}"
         )
     fed = named(dataset, fed, seed)
     if not validation:
         return fed
     train, held_out = cut(fed.train, pool.strata, validation, seed)
     return replace(fed, train=train, validation=held_out)
+
+
+def _check_apart(dataset: Dataset, train: Split, test: Split, size: int) -> None:
+    """Refuse a row that a client has twice, for training, for testing or for both.
+
+    Args:
+        dataset: the data.
+        train, test: who owns what.
+        size: rows of the pool.
+    """
+    rows = torch.cat([train.index, test.index]).long()
+    if len(rows) == 0 or int(rows.bincount(minlength=size).max()) < 2:
+        return  # nobody shares a row, as in nearly all partitions
+    owner = torch.cat([split.owner_and_place()[0] for split in (train, test)])
+    own, place = (owner * size + rows).sort()
+    twice = torch.nonzero(own[1:] == own[:-1]).flatten()
+    if len(twice):
+        client, row = divmod(int(own[twice[0]]), size)
+        both = {int(i) < len(train.index) for i in place[twice[0] : twice[0] + 2]}
+        where = "to train on and to be tested on" if len(both) == 2 else "twice"
+        raise DataError(
+            f"the partition gives client {client} row {row} of dataset={dataset.name} {where} "
+            f"({counted(len(twice), 'such row')}): a client has a row once"
+        )
 
 
 def _split(

@@ -338,6 +338,14 @@ class Method(Ranged):
         """
         return hasattr(self, "aggregation")
 
+    @property
+    def unused(self) -> Mapping[str, str]:
+        """Keys of a run that the method's options leave without effect, and why."""
+        why = f"{self.steps_by_gradients} takes one gradient step per round"
+        return (
+            dict.fromkeys(("solver.epochs", "solver.steps"), why) if self.steps_by_gradients else {}
+        )
+
     def remark(self, rounds: int) -> str:  # noqa: ARG002
         """See `Algorithm`."""
         return ""

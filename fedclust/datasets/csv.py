@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from fedclust.datasets.columns import Columns, listed, shown
 from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read_targets
 from fedclust.datasets.normalise import check_word
 from fedclust.datasets.parts import Drawn, check_parts, parted
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import BelowOne, Seed
 
@@ -43,7 +44,8 @@ class Csv:
         split: column that holds train or test; None where a share is drawn.
         test_share: share of the test set, drawn from the rows of every client, or from all; not
             used with `split`. 0 leaves it to partition=natural.
-        data_seed: seed of one draw for all seeds of a run; None where each draws anew, so that
+        data_seed: seed of one draw for all seeds of a run, or with test_share=0 of the cut by
+            partition=natural; None where each draws anew, so that
             differences between seeds tell of the choice of test rows, too.
         normalise: mean_std (per feature, of the training rows of all clients), client (of those
             of each client) or none.
@@ -63,8 +65,8 @@ class Csv:
     client: str | Sequence[str] | None = None
     group: str | None = None
     split: str | None = None
-    test_share: BelowOne = 0.2
-    data_seed: Seed | None = None
+    test_share: Annotated[BelowOne, OnlyWith("split", None)] = 0.2
+    data_seed: Annotated[Seed | None, OnlyWith("split", None)] = None
     normalise: str = "mean_std"
     fill: Fill | None = None
     categories: Categories | None = None

@@ -119,7 +119,7 @@ class Fit:
                 name = self.names[place] if self.names else str(place)
                 raise DataError(
                     f"no training row has a value in column {name}, so its gaps cannot be filled: "
-                    f"dataset.exclude=[{name}] leaves it out"
+                    "dataset.exclude leaves it out"
                 )
             column[gaps] = _typical(known, self.fill)
             for trained, whole in own:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from fedclust.datasets.inputs import Categories, Fill, Wanted, read_inputs, read
 from fedclust.datasets.normalise import WORDS, check_word
 from fedclust.datasets.parts import Drawn, check_parts, parted
 from fedclust.datasets.pictures import picture
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError, require
 from fedclust.helpers.ranges import BelowOne, Seed, Side
 
@@ -51,7 +52,8 @@ class HuggingFace:
         group: column of the client's true group, None where there is none.
         test_share: share of the test set, drawn from the rows of every client, or from all; not
             used with `test`. 0 leaves it to partition=natural.
-        data_seed: seed of one draw for all seeds of a run; None where each draws anew, so that
+        data_seed: seed of one draw for all seeds of a run, or with test_share=0 of the cut by
+            partition=natural; None where each draws anew, so that
             differences between seeds tell of the choice of test rows, too.
         size: side of the pictures after resizing, pixels; None leaves pictures that are all alike.
         grayscale: one channel instead of three.
@@ -74,8 +76,8 @@ class HuggingFace:
     label: str | Sequence[str] = "label"
     client: str | Sequence[str] | None = None
     group: str | None = None
-    test_share: BelowOne = 0.2
-    data_seed: Seed | None = None
+    test_share: Annotated[BelowOne, OnlyWith("test", None)] = 0.2
+    data_seed: Annotated[Seed | None, OnlyWith("test", None)] = None
     size: Side | None = None
     grayscale: bool = False
     normalise: str = "mean_std"

@@ -128,7 +128,23 @@ def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tens
     if not columns:
         raise DataError(f"{table.what} has no column left for features: see dataset.features")
     _check(table, columns, wanted)
-    tell(table, columns, label.numpy(), gaps=wanted.fill == "indicator")
+    left = {*names} - {one.name for one in columns}
+    gone = [*(wanted.exclude or ()), *(name for name in table.names if name in left)]
+
+    def without(name: str) -> str:
+        if wanted.features is not None:
+            return f"dataset.features without {name}"
+        return f"dataset.exclude=[{','.join([*gone, name])}]"
+
+    tell(table, columns, label.numpy(), gaps=wanted.fill == "indicator", out=without)
+    if wanted.categories == "onehot" and wanted.fill != "indicator":
+        for one in columns:
+            if one.is_words and one.gaps.any():
+                table.remarks.append(
+                    f"{table.what}: column {one.name} has no word in "
+                    f"{counted(int(one.gaps.sum()), 'row')}: all its inputs are 0 there, whatever "
+                    "dataset.fill says"
+                )
     parts = [part for column in columns for part in column.parts(wanted)]
     return Inputs(
         np.stack([values for _, values, _ in parts], axis=1),
@@ -224,7 +240,7 @@ def _check(table: Columns, columns: Sequence[Column], wanted: Wanted) -> None:
             f"more than {_MOST} different words in {_columns(many)}: they are no categories"
         )
     gaps = [one for one in columns if one.gaps.any() and not one.is_dates]
-    gaps = [one for one in gaps if not (one.is_words and wanted.categories)]
+    gaps = [one for one in gaps if not (one.is_words and wanted.categories == "onehot")]
     if wanted.fill is None and gaps:
         each = [f"{one.name} ({counted(int(one.gaps.sum()), 'row')})" for one in gaps]
         first = f", first in row {int(np.flatnonzero(gaps[0].gaps)[0]) + 1}"
@@ -236,7 +252,7 @@ def _check(table: Columns, columns: Sequence[Column], wanted: Wanted) -> None:
         if one.gaps.all():
             raise DataError(
                 f"{table.what} has no value in any row of column {one.name}: "
-                f"dataset.exclude=[{one.name}] leaves it out"
+                "dataset.exclude leaves it out"
             )
         numbers = one.number[~np.isnan(one.number)]
         if largest := vanishing(numbers):

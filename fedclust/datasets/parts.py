@@ -88,9 +88,10 @@ def parted(
     """
     y, known = targets
     owner = whose.of_row
-    anew = None
+    anew = cut_seed = None
     fixed = not isinstance(tests, Drawn)
     if isinstance(tests, Drawn):
+        cut_seed = None if tests.share else tests.seed
         anew = tests.share if tests.seed is None and tests.share else None
         tests = drawn_test(owner, table.size, tests.share, tests.seed or 0, y)
     if bool(tests.all()):
@@ -131,6 +132,7 @@ def parted(
             test_owner=None if owner is None or not bool(tests.any()) else owner[tests],
             group=whose.group,
             test_share=anew,
+            cut_seed=cut_seed,
             names=names,
             remarks=tuple(dict.fromkeys(table.remarks)),
             fit=fit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -90,7 +90,14 @@ def _repeats(one: Column, label: Array) -> bool:
     return len(known) == classes == len(np.unique(codes * (label.max() + 1) + label))
 
 
-def tell(table: Columns, columns: Sequence[Column], label: Array, *, gaps: bool) -> None:
+def tell(
+    table: Columns,
+    columns: Sequence[Column],
+    label: Array,
+    *,
+    gaps: bool,
+    out: Callable[[str], str],
+) -> None:
     """Remark on inputs that may be no inputs: numbers of a patient or a row, what a label was made
     of, and numbers that stand for a gap.
 
@@ -99,6 +106,7 @@ def tell(table: Columns, columns: Sequence[Column], label: Array, *, gaps: bool)
         columns: the inputs.
         label: targets, as `read_targets` gives them.
         gaps: whether the gaps of a column become an input of their own.
+        out: what leaves a column out, beside those that are out already.
     """
     rows = len(label)
     named = " ".join(table.remarks)
@@ -113,10 +121,10 @@ def tell(table: Columns, columns: Sequence[Column], label: Array, *, gaps: bool)
         if counts or (key and len(set(one.values.tolist())) > rows / 2):
             table.remarks.append(
                 f"{table.what}: column {one.name}, an input, looks like a number of the row; "
-                f"dataset.exclude=[{one.name}] leaves it out"
+                f"{out(one.name)} leaves it out"
             )
         else:
-            table.remarks.extend(_telling(table, one, label, gaps=gaps))
+            table.remarks.extend(_telling(table, one, label, gaps=gaps, out=out))
 
 
 def stands_for_a_gap(numbers: npt.NDArray[np.float64]) -> float | None:
@@ -148,7 +156,9 @@ def tell_of_gaps(table: Columns, name: str, numbers: npt.NDArray[np.float64], wh
         )
 
 
-def _telling(table: Columns, one: Column, label: Array, *, gaps: bool) -> Iterator[str]:
+def _telling(
+    table: Columns, one: Column, label: Array, *, gaps: bool, out: Callable[[str], str]
+) -> Iterator[str]:
     """A remark where a column alone says the label, or a target, of nearly every row."""
     if label.ndim > 1 and label.dtype.kind == "f":
         known = np.isfinite(one.number)
@@ -158,7 +168,7 @@ def _telling(table: Columns, one: Column, label: Array, *, gaps: bool) -> Iterat
                 yield (
                     f"{table.what}: column {one.name}, an input, rises or falls with a target in "
                     f"nearly all rows (rank correlation {alike:.4f}); if it is the target in "
-                    f"another unit, dataset.exclude=[{one.name}] leaves it out"
+                    f"another unit, {out(one.name)} leaves it out"
                 )
         return
     missing = one.gaps.astype(np.int64)
@@ -173,7 +183,7 @@ def _telling(table: Columns, one: Column, label: Array, *, gaps: bool) -> Iterat
                 but = f" in all but {counted(wrong, 'row')}" if wrong else ""
                 yield (
                     f"{table.what}: {name} alone tells the classes apart{but}; if the label was "
-                    f"made of it, dataset.exclude=[{one.name}] leaves it out"
+                    f"made of it, {out(one.name)} leaves it out"
                 )
                 return
 

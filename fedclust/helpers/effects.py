@@ -6,7 +6,9 @@ that is typed for it where it has no effect is told, see `fedclust.config.idle`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,24 @@ class OnlyWithout:
 
 
 @dataclass(frozen=True)
+class OnlyIf:
+    """Only where the arguments of the part, by name, meet a condition.
+
+    Attributes:
+        holds: the condition.
+        why: that there is no effect, in words.
+    """
+
+    holds: Callable[[Mapping[str, Any]], bool]
+    why: str
+
+
+@dataclass(frozen=True)
+class IfTestsAreCut:
+    """Only where the dataset has no test examples, so that the partition cuts them."""
+
+
+@dataclass(frozen=True)
 class IfDataChange:
     """Only in a scenario in which data change, or where another argument is not null.
 
@@ -48,4 +68,4 @@ class Never:
     why: str
 
 
-Mark = OnlyWith | OnlyWithout | IfDataChange | Never
+Mark = OnlyWith | OnlyWithout | OnlyIf | IfTestsAreCut | IfDataChange | Never

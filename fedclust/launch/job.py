@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from fedclust.launch.launchers import end_with_sweep, is_basic
 from fedclust.launch.notes import Notes
 from fedclust.launch.surroundings import VARIABLES, FoldersBefore, importable
 from fedclust.launch.sweep_report import add_job, save_jobs
-from fedclust.launch.unread import typed_values, unread, yield_to_typed
+from fedclust.launch.unread import typed_values, unread, why_unread, yield_to_typed
 from fedclust.runtime.progress import Aside, Progress, Replaced, Shown, Sweep
 from fedclust.runtime.shared_data import SharedData
 from fedclust.tuning.tuned import apply_tuned, elsewhere
@@ -146,10 +147,8 @@ class JobRunner:
         try:
             choices = request.choices
             yield_to_typed(config, self.typed)
-            for key in unread(config, self.typed) if request.number else ():
-                text = (
-                    f"{key} is read by other methods of this sweep, not by {choices['algorithm']}"
-                )
+            for key in unread(config, self.typed):
+                text = why_unread(key, config, str(choices["algorithm"]), self.own)
                 if OmegaConf.select(config, f"algorithm.{key}") is None:
                     Aside(str(choices["algorithm"]), console).warn(text)
             tuned, search, settings = apply_tuned(config, choices, request.overrides)
@@ -170,7 +169,7 @@ class JobRunner:
                 value = self._finish(resolved, path, title, request, console, afterwards)
             if request.number is None and resolved["progress"]:
                 console.print(
-                    f"`fedclust report {path}` makes tables and figures",
+                    f"`fedclust report {shlex.quote(str(path))}` makes tables and figures",
                     highlight=False,
                     soft_wrap=True,
                 )
@@ -231,9 +230,9 @@ class JobRunner:
                 config = {**resolved, "device": device, "engine": engine}
                 built = build(config, self.own, federations=self.data.of(config))
                 self.data.keep(built.federations)
-                objects = Objects(self.own)
+                objects, unused = Objects(self.own), getattr(built.algorithm, "unused", {})
                 for text, key in typed_values(resolved["overrides"]):
-                    if why := idle(resolved, key, objects):
+                    if why := idle(resolved, key, objects) or unused.get(key, ""):
                         Aside(title, console).warn(f"{text} has no effect: {why}")
             else:
                 read_meanings(path)  # no file of a user's was imported

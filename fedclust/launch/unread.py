@@ -99,6 +99,26 @@ def refuse_unread(
         )
 
 
+def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> str:
+    """Where a key is read that no part of a job refers to, in a sentence.
+
+    Args:
+        key: see `unread`.
+        config: of the job, as Hydra composed it.
+        method: its name.
+        own: the folder given with --config-dir.
+    """
+    if _readers(key, config, own):
+        return f"{key} is read by other methods of this sweep, not by {method}"
+    parts = [
+        f"{group}={name}"
+        for group in PARTS[1:]
+        for name, file in choices(group, own).items()
+        if _is_read(key, _of_file(file))
+    ]
+    return f"{key} has no effect: it is read by {' and '.join(parts)}"
+
+
 def for_first_method(overrides: Sequence[str], own: Path | None) -> list[str]:
     """The overrides with the first method of a sweep in place of all, where options of methods are
     typed: Hydra composes a sweep itself with the default method, which may not have them.

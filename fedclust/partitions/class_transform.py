@@ -5,20 +5,28 @@ ANDA (FLUX, arXiv 2511.22305; FEROMA) makes such federations; it calls them labe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.verbs import Partition
+from fedclust.helpers.effects import OnlyIf
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastZero, Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
 from fedclust.partitions.transform import changes_of, transformed
+
+
+def _draws(given: Mapping[str, Any]) -> bool:
+    """Whether the classes are drawn, or a change in the bank draws."""
+    return isinstance(given["classes"], int) or any(
+        change.draws for change in changes_of(given["bank"])
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +50,9 @@ class ClassTransform:
     base: Partition
     bank: Sequence[str] = ("identity", "rotate 90", "rotate 180", "rotate 270")
     classes: AtLeastZero | Sequence[AtLeastZero] = 3
-    data_seed: Seed = 0
+    data_seed: Annotated[
+        Seed, OnlyIf(_draws, "nothing in partition.bank is drawn, nor classes")
+    ] = 0
     assignment: Assignment = "balanced"
 
     def __post_init__(self) -> None:

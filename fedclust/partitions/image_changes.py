@@ -76,6 +76,11 @@ class Change:
         """Whether images must be square."""
         return any(step.name == "rotate" for step in self.steps)
 
+    @property
+    def draws(self) -> bool:
+        """Whether anything in it is drawn."""
+        return any(step.corruption and step.corruption.draws for step in self.steps)
+
     def check(self, channels: int, dataset: str) -> None:
         """Refuse corruptions that are not defined for images with so many channels.
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.verbs import Partition
+from fedclust.helpers.effects import OnlyIf, OnlyWith
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastTwo, AtLeastZero, Range, Seed
 from fedclust.helpers.rng import Stream
@@ -34,6 +35,10 @@ _SWAPS = {
 }
 _MOST_POOLED = 5  # classes, whose 120 orders are as many concepts
 _TRIES = 10_000
+_OF_DRAWN = OnlyIf(
+    lambda given: given["maps"] in ("random", "pool"),
+    "it is read with partition.maps=random or pool",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +65,9 @@ class LabelMap:
 
     base: Partition
     maps: Maps | Sequence[Sequence[AtLeastZero]] = "fedrc"
-    num_concepts: Concepts = 4
-    moved: AtLeastTwo | None = None
-    data_seed: Seed = 0
+    num_concepts: Annotated[Concepts, OnlyWith("maps", "random")] = 4
+    moved: Annotated[AtLeastTwo | None, _OF_DRAWN] = None
+    data_seed: Annotated[Seed, _OF_DRAWN] = 0
     assignment: Assignment = "balanced"
 
     def __post_init__(self) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
+from fedclust.helpers.effects import IfTestsAreCut
 from fedclust.helpers.errors import ConfigError, DataError, require
 from fedclust.helpers.ranges import AtLeastOne, InnerFraction
 from fedclust.helpers.rng import Stream
@@ -20,7 +22,8 @@ class Natural:
     """Client i owns the examples of natural client i.
 
     Where the dataset says whose its test examples are, every client has those. Else the examples of
-    a client are cut into a training and a test set, anew for every seed. Group of a client: the one
+    a client are cut into a training and a test set, anew for every seed unless the dataset names
+    one. Group of a client: the one
     that the dataset names.
 
     Attributes:
@@ -29,7 +32,7 @@ class Natural:
             None where every client has to have some.
     """
 
-    train_fraction: InnerFraction = 0.9
+    train_fraction: Annotated[InnerFraction, IfTestsAreCut()] = 0.9
     min_train: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
@@ -85,6 +88,8 @@ class Natural:
         if dataset.test_owner is None:
             rows = np.argsort(owner, kind="stable")
             sizes = np.bincount(owner, minlength=len(dataset.names.clients))
+            if dataset.cut_seed is not None:
+                stream = Stream.of(dataset.cut_seed, "partition")
             return hold_out(rows, sizes, self.train_fraction, stream.numpy())
         tests = labels(dataset.test_owner)
         clients = max(1 + int(part.max(initial=-1)) for part in (owner, tests))

@@ -6,19 +6,26 @@ Rotations by any angle (IFCA, CFL-GP, FLUX), colours (ANDA) and common corruptio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from fedclust.core.types import Dataset, Pool, Split
 from fedclust.core.verbs import Partition
+from fedclust.helpers.effects import OnlyIf
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
 from fedclust.partitions.image_changes import Change, changed_into, parsed
+
+
+def _draws(given: Mapping[str, Any]) -> bool:
+    """Whether a change in the bank draws."""
+    return any(change.draws for change in changes_of(given["bank"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +45,7 @@ class Transform:
 
     base: Partition
     bank: Sequence[str] = ("identity", "rotate 90", "rotate 180", "rotate 270")
-    data_seed: Seed = 0
+    data_seed: Annotated[Seed, OnlyIf(_draws, "nothing in partition.bank is drawn")] = 0
     assignment: Assignment = "balanced"
 
     def __post_init__(self) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from fedclust.core.types import Federation, Round
+from fedclust.helpers.effects import OnlyWithout
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import BelowOne, Fraction, Probability
 from fedclust.helpers.rng import uniform
@@ -40,7 +41,7 @@ class Unavailable(Sampling):
 
     dropout: BelowOne = 0.1
     stragglers: Probability = 0.0
-    min_work: Fraction = 0.1
+    min_work: Annotated[Fraction, OnlyWithout("stragglers", 0)] = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -471,6 +471,17 @@ def test_what_is_typed_without_effect_is_told(fedclust: Callable[..., Any]) -> N
     )
 
 
+def test_keys_that_the_method_or_the_scenario_leaves_unused_are_told(
+    fedclust: Callable[..., Any],
+) -> None:
+    typed = ("algorithm=local", "participation=0.5", "common.release_every=2")
+    done = fedclust("run", *TINY, *typed, "rounds=1", "seeds=1")
+    assert done.status == 0, done.err
+    told = " ".join((done.out + done.err).split())
+    assert "participation=0.5 has no effect: algorithm.participants=all trains every" in told
+    assert "common.release_every has no effect: it is read by scenario=incremental" in told
+
+
 def test_an_experiment_of_ones_own_has_scales_too(
     fedclust: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -15,6 +15,11 @@ from fedclust.launch.unread import typed_values
 AUTO = "it is read with cluster_method.num_clusters=auto"
 PRETRAINED = "algorithm.first_assignment=kmeans_pretrained"
 READ = "it is read with algorithm"
+TABLE = "dataset=csv dataset.client=who"
+NAMED = "names the test examples; it is read where none are named"
+SPLIT = "it is read with dataset.split=null"
+LABELS = "partition=label_map"
+IMAGES = "partition=transform"
 STILL = "nobody's data change; it needs a scenario with a shift"
 
 
@@ -76,12 +81,59 @@ STILL = "nobody's data change; it needs a scenario with a shift"
             "it moves the weights of all classes alike, so the largest logit, the label, stays",
         ),
         ("algorithm=fedavg dataset=synthetic partition=natural", "dataset.beta=0", ""),
+        (f"{TABLE}", "partition.train_fraction=0.5", f"dataset.test_share {NAMED}"),
+        (
+            f"{TABLE} dataset.split=part",
+            "partition.train_fraction=0.5",
+            f"dataset.split {NAMED}",
+        ),
+        (f"{TABLE} dataset.test_share=0", "partition.train_fraction=0.5", ""),
+        (f"{TABLE} dataset.test_share=0", "dataset.data_seed=1", ""),
+        (f"{TABLE} dataset.split=part", "dataset.data_seed=1", SPLIT),
+        (f"{TABLE} dataset.split=part", "dataset.test_share=0.5", SPLIT),
+        (LABELS, "partition.num_concepts=8", "it is read with partition.maps=random"),
+        (LABELS, "partition.data_seed=5", "it is read with partition.maps=random or pool"),
+        (f"{LABELS} partition.maps=random", "partition.num_concepts=8", ""),
+        (f"{LABELS} partition.maps=pool partition.moved=2", "partition.data_seed=5", ""),
+        (IMAGES, "partition.data_seed=5", "nothing in partition.bank is drawn"),
+        ("partition=class_transform", "partition.data_seed=5", ""),
+        (
+            "partition=class_transform partition.classes=[1]",
+            "partition.data_seed=5",
+            "nothing in partition.bank is drawn, nor classes",
+        ),
+        (
+            "scenario=unavailable",
+            "scenario.min_work=0.5",
+            "it is not read with scenario.stragglers=0",
+        ),
+        ("scenario=unavailable scenario.stragglers=0.5", "scenario.min_work=0.5", ""),
     ],
 )
 def test_a_value_without_effect_is_told(job: str, typed: str, why: str) -> None:
     config = composed(*job.split(), typed)
     told = {text: idle(config, key, Objects()) for text, key in typed_values([*job.split(), typed])}
     assert {text: words for text, words in told.items() if words} == ({typed: why} if why else {})
+
+
+def test_the_seed_of_a_bank_with_noise_has_an_effect() -> None:
+    config = composed(IMAGES, "partition.bank=[identity,gaussian_noise 1]")
+    assert idle(config, "partition.data_seed", Objects()) == ""
+
+
+@pytest.mark.parametrize(
+    ("job", "unused"),
+    [
+        ("algorithm=jgl", {"solver.epochs", "solver.steps"}),
+        ("algorithm=jgl algorithm.local=solver", set()),
+        ("algorithm=ifca algorithm.averaging=gradient", {"solver.epochs", "solver.steps"}),
+        ("algorithm=local", {"participation", "clients_per_round"}),
+        ("algorithm=local algorithm.participants=cohort", set()),
+        ("algorithm=fedavg", set()),
+    ],
+)
+def test_a_method_says_what_its_options_leave_unused(job: str, unused: set[str]) -> None:
+    assert set(Objects().make(composed(*job.split())["algorithm"], "algorithm").unused) == unused
 
 
 def test_synthetics_alpha_changes_no_label() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -424,9 +425,37 @@ def test_categories_and_words_that_only_tests_have(tmp_path: Path) -> None:
     x = federate(dataset, IID(num_clients=2), [0], CPU)[0].pool.x[:, :3]
     assert x[:4].tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 0]]
     assert x[4:].tolist() == [[0, 0, 0], [1, 0, 0]]  # green is unknown
-    dataset = Csv(**given, categories="ordinal").load()
+    (remark,) = dataset.remarks
+    assert "column c has no word in 1 row: all its inputs are 0 there" in remark
+    with pytest.raises(DataError, match=r"no value in column c \(1 row\), first in row 4"):
+        Csv(**given, categories="ordinal").load()
+    dataset = Csv(**given, categories="ordinal", fill="mean").load()
     x = federate(dataset, IID(num_clients=2), [0], CPU)[0].pool.x[:, 0]
     assert x.tolist() == pytest.approx([2, 0, 2, 4 / 3, 4 / 3, 0])
+
+
+def test_advice_keeps_what_is_left_out_already(tmp_path: Path) -> None:
+    table = TABLE.assign(patient_id=TABLE["label"] * 1000 + np.arange(ROWS) // 4, nr=range(ROWS))
+    (slip, remark) = load(table, tmp_path).remarks
+    assert "column nr numbers the rows and is no input" in slip
+    assert "dataset.exclude=[nr,patient_id] leaves it out" in remark
+    (remark,) = load(table, tmp_path, exclude=["chol", "nr"]).remarks
+    assert "dataset.exclude=[chol,nr,patient_id] leaves it out" in remark
+    (remark,) = load(table, tmp_path, features=["age", "patient_id"]).remarks
+    assert "dataset.features without patient_id leaves it out" in remark
+
+
+@pytest.mark.parametrize("data_seed", [None, 3])
+def test_one_cut_for_all_seeds_where_the_partition_cuts(
+    data_seed: int | None, tmp_path: Path
+) -> None:
+    dataset = load(TABLE, tmp_path, test_share=0, data_seed=data_seed)
+    feds = [build(dataset, Natural(train_fraction=0.8), seed) for seed in (0, 1)]
+    one, other = (set(fed.test.index.tolist()) for fed in feds)
+    assert (one == other) == (data_seed is not None)
+    assert len(one) == 12
+    again = build(replace(dataset, cut_seed=4), Natural(train_fraction=0.8), 0)
+    assert set(again.test.index.tolist()) != one
 
 
 def test_a_feature_without_a_training_value_is_named(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class JobRunner:
             yield_to_typed(config, self.typed)
             for key in unread(config, self.typed):
                 text = why_unread(key, config, str(choices["algorithm"]), self.own)
-                if OmegaConf.select(config, f"algorithm.{key}") is None:
+                if text and OmegaConf.select(config, f"algorithm.{key}") is None:
                     Aside(str(choices["algorithm"]), console).warn(text)
             tuned, search, settings = apply_tuned(config, choices, request.overrides)
             more = {"choices": dict(choices), "overrides": list(request.overrides), **search}

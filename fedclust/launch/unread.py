@@ -100,7 +100,7 @@ def refuse_unread(
 
 
 def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> str:
-    """Where a key is read that no part of a job refers to, in a sentence.
+    """Where a key is read that no part of a job refers to, in a sentence; "" for nowhere.
 
     Args:
         key: see `unread`.
@@ -116,7 +116,7 @@ def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> s
         for name, file in choices(group, own).items()
         if _is_read(key, _of_file(file))
     ]
-    return f"{key} has no effect: it is read by {' and '.join(parts)}"
+    return f"{key} has no effect: it is read by {' and '.join(parts)}" if parts else ""
 
 
 def for_first_method(overrides: Sequence[str], own: Path | None) -> list[str]:

@@ -428,7 +428,8 @@ def test_several_methods_are_a_search_each(fedclust: Callable[..., Any], tmp_pat
         ({"test_share": 0.2, "data_seed": 0, "split": None}, False),
         ({"test_share": 0.2, "data_seed": None, "split": "part"}, False),
         ({"test_share": 0.2, "data_seed": None, "test": "test"}, False),
-        ({"test_share": 0, "data_seed": None, "test": None}, False),
+        ({"test_share": 0, "data_seed": None, "test": None}, True),
+        ({"test_share": 0, "data_seed": 1, "test": None}, False),
     ],
 )
 def test_test_rows_are_drawn_where_the_data_do_not_name_them(

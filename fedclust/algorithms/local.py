@@ -19,7 +19,6 @@ from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
 
 Participants = Literal["all", "cohort"]
-_SAMPLED = ("participation", "clients_per_round")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +47,8 @@ class Local(Method):
     def unused(self) -> Mapping[str, str]:
         """Who is sampled, where all train."""
         why = "algorithm.participants=all trains every client in every round"
-        return dict.fromkeys(_SAMPLED, why) if self.participants == "all" else {}
+        sampled = ("participation", "clients_per_round")
+        return dict.fromkeys(sampled, why) if self.participants == "all" else {}
 
     def init(self, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """The same fresh model for every client."""

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from rich.console import Console
 
 from fedclust.config import schema
+from fedclust.config.idle import naming_tests
 from fedclust.config.tree import groups, roots
 from fedclust.helpers.errors import (
     ConfigError,
@@ -162,9 +163,8 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
 
 def _draws_tests(config: DictConfig) -> bool:
     """Whether every seed draws test examples of its own from the rows of all."""
-    named = any(config.dataset.get(key) is not None for key in ("split", "test"))
     has_seed = "test_share" in config.dataset and "data_seed" in config.dataset
-    return has_seed and config.dataset.data_seed is None and not named
+    return has_seed and config.dataset.data_seed is None and not naming_tests(config.dataset)
 
 
 def _own_keys(given: Sequence[str]) -> tuple[int | None, list[int], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,10 @@ def _why(
                 return why
             case OnlyIf(holds, why) if not holds(node):
                 return why
-            case IfTestsAreCut() if option := _names_tests(config["dataset"]):
+            case IfTestsAreCut() if option := (
+                naming_tests(config["dataset"])
+                or ("test_share" if config["dataset"].get("test_share") else "")
+            ):
                 return f"dataset.{option} names the test examples; it is read where none are named"
             case IfDataChange(otherwise) if node.get(otherwise) is None:
                 if not objects.attribute(scenario, "shifts", True):
@@ -73,15 +77,10 @@ def _why(
     return ""
 
 
-def _names_tests(dataset: Mapping[str, Any]) -> str:
-    """The option of a dataset that says which examples are for testing; "" where none is known
-    to.
-    """
-    named = (name for name in ("split", "test") if dataset.get(name) is not None)
-    return next(named, "test_share" if dataset.get("test_share") else "")
+def naming_tests(dataset: Mapping[str, Any]) -> str:
+    """The option by which the data themselves say what is for testing; "" where they do not."""
+    return next((name for name in ("split", "test") if dataset.get(name) is not None), "")
 
 
 def _shown(value: Any) -> str:
-    return (
-        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    return value if isinstance(value, str) else json.dumps(value)

@@ -45,8 +45,8 @@ class Csv:
         test_share: share of the test set, drawn from the rows of every client, or from all; not
             used with `split`. 0 leaves it to partition=natural.
         data_seed: seed of one draw for all seeds of a run, or with test_share=0 of the cut by
-            partition=natural; None where each draws anew, so that
-            differences between seeds tell of the choice of test rows, too.
+            partition=natural; None where each draws anew, so that differences between seeds tell of
+            the choice of test rows, too.
         normalise: mean_std (per feature, of the training rows of all clients), client (of those
             of each client) or none.
         fill: what a gap becomes: median, mean or most_frequent value of the training rows of all

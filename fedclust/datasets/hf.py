@@ -53,8 +53,8 @@ class HuggingFace:
         test_share: share of the test set, drawn from the rows of every client, or from all; not
             used with `test`. 0 leaves it to partition=natural.
         data_seed: seed of one draw for all seeds of a run, or with test_share=0 of the cut by
-            partition=natural; None where each draws anew, so that
-            differences between seeds tell of the choice of test rows, too.
+            partition=natural; None where each draws anew, so that differences between seeds tell of
+            the choice of test rows, too.
         size: side of the pictures after resizing, pixels; None leaves pictures that are all alike.
         grayscale: one channel instead of three.
         normalise: mean_std (per feature, of the training rows of all clients; per channel of

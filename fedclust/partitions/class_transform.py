@@ -19,14 +19,12 @@ from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastZero, Seed
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_concepts
-from fedclust.partitions.transform import changes_of, transformed
+from fedclust.partitions.transform import changes_of, draws, transformed
 
 
 def _draws(given: Mapping[str, Any]) -> bool:
     """Whether the classes are drawn, or a change in the bank draws."""
-    return isinstance(given["classes"], int) or any(
-        change.draws for change in changes_of(given["bank"])
-    )
+    return isinstance(given["classes"], int) or draws(given)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from fedclust.partitions.concepts import Assignment, base_pool, dealt, with_conc
 from fedclust.partitions.image_changes import Change, changed_into, parsed
 
 
-def _draws(given: Mapping[str, Any]) -> bool:
+def draws(given: Mapping[str, Any]) -> bool:
     """Whether a change in the bank draws."""
     return any(change.draws for change in changes_of(given["bank"]))
 
@@ -45,7 +45,7 @@ class Transform:
 
     base: Partition
     bank: Sequence[str] = ("identity", "rotate 90", "rotate 180", "rotate 270")
-    data_seed: Annotated[Seed, OnlyIf(_draws, "nothing in partition.bank is drawn")] = 0
+    data_seed: Annotated[Seed, OnlyIf(draws, "nothing in partition.bank is drawn")] = 0
     assignment: Assignment = "balanced"
 
     def __post_init__(self) -> None:

@@ -19,14 +19,14 @@ from omegaconf import DictConfig
 
 # registers the schema and the resolver as the command does
 import fedclust.launch.compose  # noqa: F401 - registers the schema
-from fedclust.config.objects import GROUPS
+from fedclust.config.parts import PARTS
 from fedclust.config.schema import resolve
 from fedclust.config.tree import CONF
 from fedclust.launch.job_folder import job_folder
 from fedclust.launch.scales import SizedFiles, address
 
 # groups of which a choice is one node
-NODES = tuple(sorted(GROUPS.keys() - {"tracker"}))
+NODES = tuple(sorted(PARTS.keys() - {"tracker"}))
 
 
 @cache

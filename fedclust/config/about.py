@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedclust.config.parts import is_null
 from fedclust.config.read import read_config
-from fedclust.config.schema import PLAIN_MEAN
 from fedclust.config.tree import CONF
 
 KEY = "about"
@@ -65,7 +65,7 @@ def server_reads(config: Mapping[str, Any], tree: Path = CONF) -> str:
         base = str(choices.get("algorithm@algorithm.base"))
         below = _reads(config, base, "algorithm.base", tree)
         told = told.replace(_BASE, below, 1) if below else ""
-    robust = config.get("aggregation", PLAIN_MEAN) != PLAIN_MEAN  # needs every update by itself
+    robust = not is_null(config, "aggregation")  # needs every update by itself
     if robust and told.startswith("sums"):
         told = ", ".join(["single updates", *told.split(", ")[1:]])
     return told

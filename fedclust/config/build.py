@@ -25,15 +25,8 @@ from fedclust.config.fits import (
 from fedclust.config.idle import idle
 from fedclust.config.job import Job
 from fedclust.config.objects import Objects
-from fedclust.config.schema import (
-    MEAN,
-    NO_ATTACK,
-    NO_PRIVACY,
-    PLAIN_MEAN,
-    check_keys,
-    objective_of,
-    seed_list,
-)
+from fedclust.config.parts import PARTS, SHARED, is_null
+from fedclust.config.schema import check_keys, objective_of, seed_list
 from fedclust.config.scores import measures
 from fedclust.config.tree import CONF
 from fedclust.config.versions import versions
@@ -51,8 +44,6 @@ from fedclust.metrics import OURS, document, meaning
 from fedclust.metrics.after_change import changed_names
 from fedclust.models.lora import Lora
 from fedclust.models.weights import beginning, file_digest
-
-_SHARED = ("solver", "cluster_metric", "cluster_method")  # algorithms refer to them
 
 
 def build(
@@ -77,26 +68,23 @@ def build(
         objects.make(config[group], group)
         for group in ("algorithm", "scenario", "partition", "tracker", "task")
     )
-    if config["server"] != MEAN:
-        algorithm = WithServer(base=algorithm, server=objects.make(config["server"], "server"))
+    server, aggregation, privacy, attack = (
+        None if is_null(config, group) else objects.make(config[group], group)
+        for group in ("server", "aggregation", "privacy", "attack")
+    )
+    if server is not None:
+        algorithm = WithServer(base=algorithm, server=server)
     for solver in solvers_of(algorithm):
         solver.check_rounds(config["rounds"])
-    aggregation = None
-    if config["aggregation"] != PLAIN_MEAN:
-        aggregation = objects.make(config["aggregation"], "aggregation")
+    if aggregation is not None:
         averages, name = getattr(algorithm, "averages", False), type(algorithm).__name__
         allowed = f"mean, since {name} does not replace models by means of the participants'"
         given = type(aggregation).__name__
         require(averages, "aggregation", given, allowed)
-    privacy = None
-    if config["privacy"] != NO_PRIVACY:
-        privacy = objects.make(config["privacy"], "privacy")
+    if privacy is not None:
         check_privacy(config, algorithm, type(privacy).__name__)
     if config["norm"] != "average":
         algorithm = with_norm(algorithm, config["norm"])
-    attack = None
-    if config["attack"] != NO_ATTACK:
-        attack = objects.make(config["attack"], "attack")
     document_scores(task)
     check_suits(task, attack=attack, algorithm=algorithm, scenario=scenario, partition=partition)
     scores = measures(config, objects, task)
@@ -146,8 +134,8 @@ def check_method(config: Mapping[str, Any], user_dir: Path | None = None) -> Obj
         ConfigError: naming the key.
     """
     check_keys(config)
-    objects = Objects(user_dir, {key: config[key] for key in _SHARED})
-    for group in ("solver", "privacy", "aggregation", "server"):
+    objects = Objects(user_dir, {key: config[key] for key in SHARED})
+    for group in ("solver", *(group for group, part in PARTS.items() if part.null)):
         objects.check(config[group], group)
     check_common(config["common"], objects)
     objects.check(config["algorithm"], "algorithm")
@@ -252,7 +240,7 @@ def data_of(config: Mapping[str, Any], user_dir: Path | None = None) -> dict[int
     Raises:
         UserError: as `build`.
     """
-    objects = Objects(user_dir, {key: config[key] for key in _SHARED})
+    objects = Objects(user_dir, {key: config[key] for key in SHARED})
     partition, task = (objects.make(config[group], group) for group in ("partition", "task"))
     check_suits(task, partition=partition)
     dataset = load_dataset(objects.make(config["dataset"], "dataset"), task)

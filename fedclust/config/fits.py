@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from fedclust.config.schema import PLAIN_MEAN, objective_of
+from fedclust.config.parts import is_null
+from fedclust.config.schema import objective_of
 from fedclust.core.solver import Solver
 from fedclust.core.task import Classification, Task
 from fedclust.core.types import Federation
@@ -27,9 +28,9 @@ def check_privacy(config: Mapping[str, Any], algorithm: Any, given: str) -> None
         why = "what is no mean of updates"
     allowed = f"none, since {name} is not private: clients send {why} without noise"
     require(not why, "privacy", given, allowed)
-    mean = config["aggregation"]
+    mean = config["aggregation"]["_target_"].rpartition(".")[2]
     allowed = "mean with privacy, whose sums are of clipped updates"
-    require(mean == PLAIN_MEAN, "aggregation", mean["_target_"].rpartition(".")[2], allowed)
+    require(is_null(config, "aggregation"), "aggregation", mean, allowed)
     for part in _within(algorithm):
         weights = getattr(part, "aggregation", "uniform")
         allowed = "uniform with privacy: numbers of examples are private too"

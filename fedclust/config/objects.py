@@ -18,6 +18,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
+from fedclust.config.parts import MOVED, PARTS
 from fedclust.helpers.effects import Mark
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.memory import short_of_memory
@@ -26,49 +27,7 @@ from fedclust.helpers.ranges import Range, hints_of
 _OF_MODELS = ("in_shape", "num_classes")  # what every model is made for
 _FROM_DATA = (*_OF_MODELS, "vocabulary")  # arguments that no config gives
 _OTHER_NUMBERS = Range(-1e15, 1e15)  # of a user's part that states no range
-
-
-@dataclass(frozen=True)
-class Group:
-    """A kind of part.
-
-    Attributes:
-        package: the module of fedclust that holds them, or the package.
-        verbs: what each of them has.
-    """
-
-    package: str
-    verbs: tuple[str, ...]
-
-
-GROUPS: Mapping[str, Group] = {
-    "dataset": Group("fedclust.datasets", ("load",)),
-    "partition": Group("fedclust.partitions", ("pool", "split")),
-    "scenario": Group("fedclust.scenarios", ("rounds",)),
-    "model": Group("fedclust.models", ()),
-    "task": Group("fedclust.tasks", ("loss", "predict", "sums", "scores")),
-    "algorithm": Group("fedclust.algorithms", ("init", "round", "serve")),
-    "cluster_metric": Group("fedclust.cluster_metrics", ("__call__", "transfers")),
-    "cluster_method": Group("fedclust.cluster_methods", ("__call__",)),
-    "solver": Group("fedclust.solver", ("rate",)),
-    "attack": Group("fedclust.updates.attacks", ("forges", "hostile", "targets", "updates")),
-    "privacy": Group("fedclust.updates.privacy", ("assigned", "noised", "epsilon")),
-    "aggregation": Group("fedclust.updates.aggregations", ("check", "__call__")),
-    "server": Group("fedclust.updates.servers", ("first", "__call__")),
-    "tracker": Group("fedclust.trackers", ("begin", "log", "end", "close")),
-}
-# which group a protocol of `fedclust.verbs` asks for, where it annotates an argument
-_ASKED_BY = {
-    "Algorithm": "algorithm",
-    "ClusterMethod": "cluster_method",
-    "ClusterMetric": "cluster_metric",
-    "Partition": "partition",
-    "Scenario": "scenario",
-    "ServerStep": "server",
-    "Solver": "solver",
-    "Task": "task",
-    "Tracker": "tracker",
-}
+_ASKED_BY = {part.asked_by: group for group, part in PARTS.items() if part.asked_by}
 
 
 @dataclass(frozen=True)
@@ -89,7 +48,7 @@ class Objects:
 
         Args:
             node: mapping with `_target_`.
-            group: one of `GROUPS`, which is also the key in messages.
+            group: one of `PARTS`, which is also the key in messages.
             from_data: arguments that only the data know.
 
         Raises:
@@ -196,15 +155,15 @@ class Objects:
         Raises:
             ConfigError: if it names anything else.
         """
-        module, _, name = str(target).rpartition(".")
+        module, _, name = MOVED.get(str(target), str(target)).rpartition(".")
         own = module.partition(".")[0] == "fedclust"
         if own:
-            groups = [wanted] if wanted in GROUPS else list(GROUPS)
-            packages = [GROUPS[group].package for group in groups]
+            groups = [wanted] if wanted in PARTS else list(PARTS)
+            packages = [PARTS[group].package for group in groups]
             allowed = any(f"{module}.".startswith(f"{package}.") for package in packages)
         else:
             allowed = bool(module) and (self._is_users(module) or _is_plug_in(module))
-        kind = wanted if wanted in GROUPS else getattr(wanted, "__name__", "part")
+        kind = wanted if wanted in PARTS else getattr(wanted, "__name__", "part")
         what = (
             f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind} of fedclust, of a file in the "
             "folder given with --config-dir, or of an installed package with an entry point in the "
@@ -218,7 +177,7 @@ class Objects:
             words = " ".join(str(error).split())
             raise ConfigError(f"{key}._target_={target} cannot be imported: {words}") from error
         part = holder.get(name)
-        if own:  # a module may pass on a part that has moved, so that its old address stays
+        if own:  # a module may pass on a part under the address that configs name
             declared = _is_declared(part, module, name) or name in holder.get("__all__", ())
         else:
             declared = _is_declared(part, module, name) and (
@@ -244,7 +203,7 @@ class Objects:
 
 def parts(group: str) -> Iterator[str]:
     """The targets of fedclust that a group offers; imports all of its modules."""
-    package = GROUPS[group].package
+    package = PARTS[group].package
     root = import_module(package)
     start = Path(str(root.__file__)).parent
     names = [package]
@@ -274,7 +233,7 @@ def _fits(part: Any, wanted: Any, own: bool) -> bool:
     """Whether a class or function is what is asked for: a group, a class, or any part."""
     if inspect.isclass(wanted):
         return not inspect.isclass(part) or issubclass(part, wanted)
-    groups = [wanted] if wanted in GROUPS else list(GROUPS)
+    groups = [wanted] if wanted in PARTS else list(PARTS)
     return any(_is_of(part, group, own) for group in groups) or (
         wanted is None and (is_dataclass(part) or not own)
     )
@@ -292,7 +251,7 @@ def _is_of(part: Any, group: str, own: bool) -> bool:
         return False
     # a class itself can be called, whatever its objects can
     names = {name for one in part.__mro__ for name in vars(one)}
-    return names >= set(GROUPS[group].verbs) or (not own and "__getattr__" in names)
+    return names >= set(PARTS[group].verbs) or (not own and "__getattr__" in names)
 
 
 def _check_names(part: Any, given: Mapping[str, Any], key: str, by: str = "") -> None:

@@ -30,6 +30,7 @@ from typing import Any, Literal
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fedclust.config.parts import FIRST_ADDRESS, PARTS
 from fedclust.helpers.errors import ConfigError, did_you_mean, require
 from fedclust.helpers.ranges import MOST, Range
 
@@ -40,17 +41,6 @@ PRECISIONS = ("highest", "high", "bf16")
 _MOST_THREADS = 1024  # far more make PyTorch crash
 _KEY = "key"
 _ALWAYS = object()  # equals no value
-CLASSIFICATION = {
-    "_target_": "fedclust.tasks.Classification",
-    "class_weight": None,
-    "label_smoothing": 0.0,
-}
-
-
-MEAN = {"_target_": "fedclust.updates.servers.Mean"}
-NO_ATTACK = {"_target_": "fedclust.updates.attacks.NoAttack"}
-NO_PRIVACY = {"_target_": "fedclust.updates.privacy.NoPrivacy"}
-PLAIN_MEAN = {"_target_": "fedclust.updates.aggregations.Mean"}
 
 
 @dataclass(frozen=True)
@@ -294,19 +284,27 @@ class RunConfig:
         Check("a list of names or patterns, as in frozen=[layer1.*]", _is_texts),
         unhashed=[],
     )
-    attack: Any = key(MISSING, "setting", "what hostile clients do", unhashed=NO_ATTACK)
+    attack: Any = key(MISSING, "setting", "what hostile clients do")
     task: Any = key(
-        MISSING, "setting", "what is predicted, and by what it is judged", unhashed=CLASSIFICATION
+        MISSING,
+        "setting",
+        "what is predicted, and by what it is judged",
     )
     solver: Any = key(MISSING, "method", "local training")
     privacy: Any = key(
-        MISSING, "method", "what hides single clients in the server's means", unhashed=NO_PRIVACY
+        MISSING,
+        "method",
+        "what hides single clients in the server's means",
     )
     aggregation: Any = key(
-        MISSING, "method", "the mean of updates inside every cluster", unhashed=PLAIN_MEAN
+        MISSING,
+        "method",
+        "the mean of updates inside every cluster",
     )
     server: Any = key(
-        MISSING, "method", "what becomes of the mean of the participants' models", unhashed=MEAN
+        MISSING,
+        "method",
+        "what becomes of the mean of the participants' models",
     )
     norm: str = key(
         "average",
@@ -416,7 +414,7 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         name: value
         for name, value in config.items()
-        if name not in RECORDED and (name not in SCHEMA or _is_hashed(SCHEMA[name], value))
+        if name not in RECORDED and (name not in SCHEMA or _is_hashed(name, value))
     }
     for name, places in _PLACES.items():
         if isinstance(kept.get(name), Mapping):
@@ -425,7 +423,9 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_before(value: Any) -> Any:
-    """A part, and those it has, without the options that are as if there were none."""
+    """A part, and those it has, under the address that it had first, and without the options that
+    are as if there were none.
+    """
     if isinstance(value, list):
         return [_as_before(one) for one in value]
     if not isinstance(value, Mapping):
@@ -433,7 +433,8 @@ def _as_before(value: Any) -> Any:
     target = str(value.get("_target_"))
     later = [options for start, options in _LATER.items() if target.startswith(start)]
     gone = {name: same for options in later for name, same in options.items()}
-    return {k: _as_before(v) for k, v in value.items() if k not in gone or v != gone[k]}
+    kept = {k: _as_before(v) for k, v in value.items() if k not in gone or v != gone[k]}
+    return kept | ({"_target_": FIRST_ADDRESS[target]} if target in FIRST_ADDRESS else {})
 
 
 def decides_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -463,8 +464,9 @@ def _equal(one: object, other: object) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _is_hashed(key: Key, value: object) -> bool:
-    return key.hashed and value != key.unhashed
+def _is_hashed(name: str, value: object) -> bool:
+    none = PARTS[name].null if name in PARTS else SCHEMA[name].unhashed
+    return SCHEMA[name].hashed and value != none
 
 
 def objective_of(config: Mapping[str, Any]) -> str:
@@ -481,7 +483,7 @@ def headline_of(config: Mapping[str, Any]) -> tuple[str, str]:
     A task of a user's own is known once its file is imported; that of a config from before there
     were tasks is classification.
     """
-    node = config.get("task") or CLASSIFICATION
+    node = config.get("task") or PARTS["task"].null
     module, _, name = str(node["_target_"]).rpartition(".")
     if module not in sys.modules and module.startswith("fedclust.tasks."):
         with suppress(ImportError):  # told where the part is made

@@ -2,11 +2,13 @@
 
     python -m scripts.trust.same_bits OLD NEW [WORD …]
 
-Runs every method with the engines `loop` and `fused` on three small federations, on one thread, in
-both checkouts, and compares what the jobs leave: rounds, clients, summaries and partitions, the
-tensors of the last checkpoint, and the tables of the report; not what was measured with a clock.
-With words, only the jobs are run whose name has one of them. This interpreter runs both, so its
-packages must do for both.
+Runs every method with the engines `loop` and `fused` on three small federations, then what stands
+around a method (norms, servers, attacks, means, privacy, kept optimiser states, newcomers, a table
+with its own clients), a sweep of two processes and a search, on one thread, in both checkouts. It
+compares what the jobs leave: rounds, clients, summaries and partitions, the tensors of the last
+checkpoint, the tables of the report, and the trials of the search; not what was measured with a
+clock. With words, only the jobs are run whose name has one of them. This interpreter runs both, so
+its packages must do for both.
 
 Prints the files that differ. The exit status is 1 where there are any, else 0.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -28,6 +31,40 @@ FEDERATIONS = {
     "dense": ["model=mlp", "model.hidden=[8]", "scenario=swap_part", "scenario.probability=0.5"],
     "convolutions": ["model=cnn", "scenario=unavailable", "scenario.dropout=0.3"],
 }
+_BATCH_NORM = ["model=resnet9", "model.channels=[4,4,4,4]", "model.norm_layer=batch", "rounds=3"]
+# what stands around a method, each with some methods
+AROUND = {
+    "server-adam": ["server=adam"],
+    "attack-median": ["attack=alie", "attack.share=0.25", "aggregation=median"],
+    "attack-krum": ["attack=sign_flip", "attack.share=0.25", "aggregation=krum"],
+    "privacy": ["privacy=client", "privacy.delta=0.001", "common.aggregation=uniform"],
+    "kept": ["solver=adam", "solver.keep=client"],
+}
+# the same, of networks that only one fast engine computes
+AROUND_BY_VMAP = {
+    "norm-average": [*_BATCH_NORM, "norm=average"],
+    "norm-local": [*_BATCH_NORM, "norm=local"],
+    "norm-recalibrate": [*_BATCH_NORM, "norm=recalibrate"],
+    "newcomers": [
+        *[*_BATCH_NORM, "norm=local", "scenario=newcomers"],
+        *["scenario.fraction=0.4", "scenario.arrive_at=[1,2]"],
+    ],
+    "lora": ["model=mlp", "solver.lr=0.02", "+lora.rank=2"],
+}
+AROUND_METHODS = ("fedavg", "ifca", "ditto")
+# a table with its own clients, in the units of its file
+TABLE = [
+    "dataset=csv",
+    "dataset.path=made.csv",
+    "dataset.label=y",
+    "dataset.client=site",
+    "partition=natural",
+    "model=linear",
+    "task=regression",
+    "solver.lr=0.05",
+    "rounds=4",
+    "seeds=2",
+]
 _CLOCK = ("second", "memory", "date", "rate", "version")  # in names of what no two runs share
 
 
@@ -80,25 +117,60 @@ def _write(file: Path, words: Sequence[str]) -> None:
     from fedclust.__main__ import main as command  # its place is that of every version
     from fedclust.helpers.errors import DivergedError
 
-    digests = {}
+    digests: dict[str, str] = {}
+
+    def wanted(name: str) -> bool:
+        return not words or any(word in name for word in words)
+
+    def run(folder: str, method: str, engine: str, overrides: Sequence[str]) -> None:
+        name = f"{folder}-{engine}"
+        if not wanted(f"{name}/{method}"):
+            return
+        values = {"engine": engine, "progress": False, "threads": 1}
+        try:
+            fedclust.run(f"algorithm={method}", *overrides, values, name=name)
+        except (fedclust.UserError, DivergedError) as error:  # that is a result as well
+            digests[f"{name}/{method}"] = str(error)
+
+    _write_table(Path("made.csv"))
     for engine in ENGINES:
         for federation, overrides in FEDERATIONS.items():
             for method in ALGORITHMS:
-                name = f"{federation}-{engine}/{method}"
-                if words and not any(word in name for word in words):
-                    continue
-                given = [f"algorithm={method}", *SMALL, *overrides, *SETTINGS.get(method, [])]
-                values = {"engine": engine, "progress": False, "threads": 1}
-                try:
-                    fedclust.run(*given, values, name=f"{federation}-{engine}")
-                except (fedclust.UserError, DivergedError) as error:  # that is a result as well
-                    digests[name] = str(error)
+                run(federation, method, engine, [*SMALL, *overrides, *SETTINGS.get(method, [])])
             if (folder := Path("outputs", f"{federation}-{engine}")).is_dir():
                 command(["report", str(folder)])
+        for around, overrides in AROUND.items():
+            for method in AROUND_METHODS:
+                run(around, method, engine, [*SMALL, *overrides])
+        for method in AROUND_METHODS:
+            run("table", method, engine, TABLE)
+    for around, overrides in AROUND_BY_VMAP.items():
+        for method in AROUND_METHODS:
+            run(around, method, "vmap", [*SMALL, *overrides])
+    typed = ["algorithm=fedavg,ifca", *SMALL, "progress=false", "threads=1"]
+    joblib = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    searched = [one for one in typed[1:] if not one.startswith("seeds=")]
+    search = ["trials=3", "tuning_seeds=[1000,1001]", "validation=0.2", "solver.lr=0.05,0.1,0.2"]
+    if wanted("sweep"):
+        command(["run", "-m", *typed, *joblib, "name=sweep"])
+    if wanted("search"):
+        command(["tune", "algorithm=ifca", *searched, *search, "name=search"])
     for one in sorted(Path("outputs").rglob("*")):
         if one.is_file() and one.name != "made.csv" and (content := "".join(_content(one))):
             digests[str(one)] = hashlib.sha256(content.encode()).hexdigest()
     file.write_text(json.dumps(digests, indent=0))
+
+
+def _write_table(file: Path) -> None:
+    """Write a table of four sites, whose targets are nearly linear in four numbers."""
+    drawn = random.Random(0)
+    lines = ["site,a,b,c,d,y"]
+    for row in range(160):
+        site = row % 4
+        given = [drawn.gauss(0, 1 + k) for k in range(4)]
+        target = sum(x * (k - site) for k, x in enumerate(given)) + drawn.gauss(0, 0.1)
+        lines.append(",".join([f"site {site}", *(f"{x:.6f}" for x in [*given, target])]))
+    file.write_text("\n".join(lines))
 
 
 def _content(file: Path) -> Iterator[str]:

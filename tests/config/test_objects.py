@@ -16,8 +16,9 @@ import yaml
 
 import fedclust
 from fedclust.config.build import check_common, common_readers
-from fedclust.config.objects import GROUPS, Objects, parts
-from fedclust.config.schema import LIKE_SOLVER
+from fedclust.config.objects import Objects, parts
+from fedclust.config.parts import MOVED, PARTS
+from fedclust.config.schema import LIKE_SOLVER, relevant
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.ranges import Range
@@ -29,7 +30,7 @@ def targets(group: str) -> set[str]:
     return {node["_target_"] for node in nodes if "_target_" in node}
 
 
-@pytest.mark.parametrize("group", sorted(GROUPS))
+@pytest.mark.parametrize("group", sorted(PARTS))
 def test_the_parts_of_a_group_are_those_that_can_be_chosen(group: str) -> None:
     assert set(parts(group)) == targets(group)
 
@@ -47,7 +48,7 @@ def attributes() -> Iterator[str]:
 def test_nothing_else_of_fedclust_can_be_named() -> None:
     refused = 0
     names = list(attributes())
-    for group in GROUPS:
+    for group in PARTS:
         allowed = targets(group)
         for name in names:
             if name in allowed:
@@ -135,10 +136,18 @@ def test_a_metric_that_does_not_say_what_it_sends_is_none(mine: Objects) -> None
 
 
 def test_a_module_passes_on_only_the_parts_that_it_says_it_does() -> None:
-    known = Objects().attribute("fedclust.algorithms.shift.ShiftTest", "__name__", "")
-    assert known == "ShiftTest"
+    assert Objects().attribute("fedclust.solver.Solver", "__name__", "") == "SGD"
     with pytest.raises(ConfigError, match=r"flexcfl\.ShiftTest is not allowed"):
         Objects().attribute("fedclust.algorithms.flexcfl.ShiftTest", "__name__", "")
+
+
+@pytest.mark.parametrize(("first", "now"), MOVED.items())
+def test_a_folder_from_before_a_class_moved_finds_it_and_is_continued(first: str, now: str) -> None:
+    assert Objects().attribute(first, "__module__", "") == now.rpartition(".")[0]
+    with pytest.raises(ModuleNotFoundError):
+        import_module(first.rpartition(".")[0])
+    configs = ({"algorithm": {"part": {"_target_": one}}} for one in (first, now))
+    assert [relevant(one)["algorithm"]["part"]["_target_"] for one in configs] == [first, first]
 
 
 def test_a_file_named_like_a_module_does_not_open_that_module(tmp_path: Path) -> None:

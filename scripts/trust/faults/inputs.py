@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from faults.case import Case, called
-from fedclust.config.objects import GROUPS
+from fedclust.config.parts import PARTS
 from fedclust.config.tree import CONF
 from fedclust.launch.compose import register
 
@@ -297,7 +297,7 @@ def keys() -> list[tuple[str, str]]:
     register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         found = {("", key) for key in leaves(OmegaConf.to_container(compose("config")))}
-    for group in sorted(GROUPS):
+    for group in sorted(PARTS):
         for file in sorted((CONF / group).glob("*.yaml")):
             if group != "dataset" or file.stem in HERE:
                 node = OmegaConf.to_container(OmegaConf.load(file))
@@ -361,7 +361,7 @@ def mistakes() -> Iterator[Case]:
     for dropped in TORCHRUN:
         half = {name: value for name, value in TORCHRUN.items() if name != dropped}
         yield Case("mistake", f"no {dropped}", partial(refused, QUICK, {}, half))
-    for group in sorted(GROUPS):
+    for group in sorted(PARTS):
         for what, text in USERS_YAML.items():
             files = {f"mine/{group}/user.yaml": text}
             given = [*QUICK, "--config-dir", "mine", f"{group}=user"]

@@ -41,7 +41,7 @@ from fedclust.cluster_metrics.update_distance import UpdateDistance
 from fedclust.config.build import federate
 from fedclust.core.types import Federation
 from fedclust.core.verbs import Algorithm, Partition
-from fedclust.datasets.mnist import MNIST
+from fedclust.datasets.images import MNIST
 from fedclust.engines import make_engine
 from fedclust.engines.clients import SeedClients
 from fedclust.helpers.rng import Stream

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from fedclust.config import schema
 from fedclust.config.idle import naming_tests
-from fedclust.config.parts import PARTS
+from fedclust.config.parts import is_null
 from fedclust.config.tree import groups, roots
 from fedclust.helpers.errors import (
     ConfigError,
@@ -326,7 +326,7 @@ class _Search:
         require(share > 0 or "validation" not in fixed, "validation", f"{share:g}", allowed)
         share = share or _SHARE
         config = with_values(config, {"seeds": list(seeds), "validation": share})
-        if resolved["task"]["_target_"] != PARTS["task"].null["_target_"]:
+        if not is_null(resolved, "task"):
             from fedclust.config.objects import Objects
 
             Objects(own).check(resolved["task"], "task")  # which imports a user's own

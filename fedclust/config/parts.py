@@ -98,6 +98,16 @@ SHARED = tuple(group for group, part in PARTS.items() if part.shared)
 MOVED: Mapping[str, str] = {
     "fedclust.algorithms.inter_group.InterGroup": "fedclust.algorithms.flexcfl.InterGroup",
     "fedclust.algorithms.shift.ShiftTest": "fedclust.algorithms.cold_start.ShiftTest",
+    **{
+        f"fedclust.datasets.{module}.{name}": f"fedclust.datasets.images.{name}"
+        for module, name in (
+            ("mnist", "MNIST"),
+            ("fashion_mnist", "FashionMNIST"),
+            ("emnist", "EMNIST"),
+            ("cifar10", "CIFAR10"),
+            ("cifar100", "CIFAR100"),
+        )
+    },
 }
 FIRST_ADDRESS: Mapping[str, str] = {now: first for first, now in MOVED.items()}
 

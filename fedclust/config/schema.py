@@ -483,7 +483,7 @@ def headline_of(config: Mapping[str, Any]) -> tuple[str, str]:
     A task of a user's own is known once its file is imported; that of a config from before there
     were tasks is classification.
     """
-    node = config.get("task") or PARTS["task"].null
+    node = config.get("task") or PARTS["task"].null or {}
     module, _, name = str(node["_target_"]).rpartition(".")
     if module not in sys.modules and module.startswith("fedclust.tasks."):
         with suppress(ImportError):  # told where the part is made

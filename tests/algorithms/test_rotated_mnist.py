@@ -13,7 +13,7 @@ from planted import configured, partition_of
 
 from fedclust.core import federation
 from fedclust.core.types import Federation
-from fedclust.datasets.mnist import MNIST
+from fedclust.datasets.images import MNIST
 from fedclust.engines import make_engine
 from fedclust.models.mlp import mlp
 from fedclust.partitions.rotated import Rotated

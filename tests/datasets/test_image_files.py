@@ -18,11 +18,7 @@ import yaml
 
 from fedclust.config.tree import CONF
 from fedclust.core.types import Dataset
-from fedclust.datasets.cifar10 import CIFAR10
-from fedclust.datasets.cifar100 import CIFAR100
-from fedclust.datasets.emnist import EMNIST
-from fedclust.datasets.fashion_mnist import FashionMNIST
-from fedclust.datasets.mnist import MNIST
+from fedclust.datasets.images import CIFAR10, CIFAR100, EMNIST, MNIST, FashionMNIST
 from fedclust.helpers.errors import ConfigError, DataError
 
 

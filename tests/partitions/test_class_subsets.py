@@ -8,7 +8,7 @@ import yaml
 
 from fedclust.core.federation import build, label_histogram
 from fedclust.core.types import Dataset
-from fedclust.datasets.mnist import MNIST
+from fedclust.datasets.images import MNIST
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.class_subsets import ClassSubsets
 from fedclust.partitions.shares import equal_shares, solved_shares

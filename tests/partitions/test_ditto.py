@@ -8,7 +8,7 @@ import torch
 
 from fedclust.core.federation import build, digest
 from fedclust.core.types import Dataset
-from fedclust.datasets.fashion_mnist import FashionMNIST
+from fedclust.datasets.images import FashionMNIST
 from fedclust.helpers.errors import ConfigError
 from fedclust.partitions.ditto import Ditto
 

@@ -8,7 +8,7 @@ import torch
 
 from fedclust.core.federation import build
 from fedclust.core.types import Dataset, Federation
-from fedclust.datasets.mnist import MNIST
+from fedclust.datasets.images import MNIST
 from fedclust.helpers.errors import ConfigError, DataError
 from fedclust.partitions.iid import IID
 from fedclust.partitions.power_law import PowerLaw, class_counts

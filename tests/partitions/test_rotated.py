@@ -9,7 +9,7 @@ import torch
 
 from fedclust.core.federation import build
 from fedclust.core.types import Dataset
-from fedclust.datasets.mnist import MNIST
+from fedclust.datasets.images import MNIST
 from fedclust.helpers.errors import ConfigError
 from fedclust.helpers.rng import Stream
 from fedclust.partitions.rotated import Rotated

@@ -96,7 +96,7 @@ class CFLMGD(LossClusters):
 
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment of the cohort by loss, then one heavy-ball step of every cluster."""
-        loss = clients.loss(state.models, rnd.cohort)  # [C, K]
+        loss = self.losses(state.models, clients, rnd)  # [C, K]
         label = loss.argmin(1)  # lines 4-5: cluster identity estimate
         if self.averaging == "model":
             state, cost = self._option_two(state, label, clients, rnd)

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedclust.algorithms.parts.apart import check_apart
 from fedclust.algorithms.parts.mixtures import mixture_notes, real_examples, shares
 from fedclust.algorithms.steps import Aggregation, average, clients_with_data
 from fedclust.core.calls import LocalWork
@@ -69,6 +70,7 @@ class FedEM(Method):
     def init(self, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """Independent components: equal ones would stay equal."""
         models = clients.init(rnd.stream("init"), self.num_clusters)
+        check_apart(models)
         share = models.new_full((rnd.fed.num_clients, self.num_clusters), 1 / self.num_clusters)
         trained = torch.zeros_like(rnd.present)
         return FedEM.State(models=models, share=share, trained=trained), Cost()

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.cold_start import ColdStart, ShiftTest
+from fedclust.algorithms.parts.apart import check_apart
 from fedclust.algorithms.steps import FlexAggregation, arrived, average
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
@@ -90,6 +91,8 @@ class FeSEM(Method):
         if self.first_assignment == "init_model":
             models, joined = clients.init(rnd.stream("init"), self.num_clusters), rnd.cohort[:0]
             cost = Cost()
+            how = "algorithm.first_assignment=kmeans_pretrained"
+            check_apart(clients.layout.of_trained(models), how)
         else:
             groups = self.cold_start.groups(clients, common, self.num_clusters, rnd)
             models, joined, cost = groups.models, groups.ids, groups.cost

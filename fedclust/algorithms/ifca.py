@@ -65,7 +65,7 @@ class IFCA(LossClusters):
     def round(self, state: State, clients: Clients, rnd: Round) -> tuple[State, Cost]:
         """Assignment of the cohort by loss, then one step of every cluster."""
         cohort = rnd.cohort
-        loss = clients.loss(state.models, cohort)  # [C, K]
+        loss = self.losses(state.models, clients, rnd)  # [C, K]
         label = loss.argmin(1)  # line 7: cluster identity estimate
         if self.averaging == "model":
             models, _, cost = train_and_average(

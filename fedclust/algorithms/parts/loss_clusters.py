@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.algorithms.parts.apart import check_apart
 from fedclust.algorithms.parts.cheapest import ClusterChoice, serve_cheapest
 from fedclust.algorithms.parts.descent import Averaging, Denominator, check_plain_step
 from fedclust.algorithms.steps import zeros
@@ -22,6 +23,7 @@ from fedclust.helpers.ranges import AtLeastOne, Fraction
 
 Start = Literal["independent", "shared", "kmeans++"]
 _MAX_DRAWS = 100
+_OTHER = "algorithm.start=kmeans++"  # where independent models begin alike
 _log = logging.getLogger(__name__)
 
 
@@ -89,6 +91,17 @@ class LossClusters(Method):
         asked = draws * len(rnd.cohort)  # each gets all models and says which it would choose
         return models, Cost(models_down=k * asked, scalars_up=asked)
 
+    def losses(self, models: Tensor, clients: Clients, rnd: Round) -> Tensor:
+        """Of every model for the cohort, [C, K] nats.
+
+        Raises:
+            ConfigError: in the first round, for independent models that are equal.
+        """
+        loss = clients.loss(models, rnd.cohort)
+        if rnd.t == 0 and self.start == "independent":
+            check_apart(loss.T, _OTHER)
+        return loss
+
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         """Each client's model of least loss."""
         return serve_cheapest(state.models, clients, rnd, self.cluster_choice)
@@ -100,7 +113,9 @@ def _redraw(models: Tensor, clients: Clients, rnd: Round, fraction: float) -> tu
     """
     best, most, num_clusters = models, -1.0, len(models)
     for draw in range(1, _MAX_DRAWS + 1):
-        size = clients.loss(models, rnd.cohort).argmin(1).bincount(minlength=num_clusters)
+        loss = clients.loss(models, rnd.cohort)
+        check_apart(loss.T, _OTHER)
+        size = loss.argmin(1).bincount(minlength=num_clusters)
         least = int(size.min()) / len(rnd.cohort)
         if least > most:
             best, most = models, least

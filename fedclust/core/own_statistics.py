@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from fedclust.core.types import Served
 from fedclust.helpers.errors import require
 
 
@@ -39,6 +41,35 @@ class OwnStatistics:
             self.known[ids].unsqueeze(1), self.values[ids], rows[:, self.columns]
         )
         return own
+
+    def aside(self) -> OwnStatistics:
+        """The same as they are now, for models that are tuned, served and tested: what becomes of
+        these is lost.
+        """
+        nobody = torch.zeros_like(self.known)
+        values, known = self.values.clone(), self.known.clone()
+        return replace(self, values=values, known=known, trained=nobody, tuned=True)
+
+    def in_test(
+        self, served: Served, count: Tensor, anew: Callable[[Tensor, Tensor, Tensor], Tensor]
+    ) -> OwnStatistics:
+        """Those that a test looks at: of who has none, and with `recalibrate` of all, those of the
+        client's training examples.
+
+        Args:
+            served: what is tested, one model for a client.
+            count: [M] int64 training examples.
+            anew: from models, labels [A] and clients [A] with two examples at least, the rows
+                [A, P] with the statistics of each client's examples.
+        """
+        known = (served.label >= 0) & (count > 1)
+        ids = (known & ~self.known if self.kept else known).nonzero().squeeze(1)
+        seen = anew(served.models, served.label[ids], ids)
+        values = torch.zeros(len(known), int(self.columns.sum()), device=known.device)
+        if self.kept:
+            values.copy_(self.values)
+        values[ids] = seen[:, self.columns]
+        return replace(self, values=values, known=self.known | known, kept=False)
 
     def keep(self, params: Tensor, start: Tensor, ids: Tensor) -> Tensor:
         """What is sent of what clients `ids` [C] made, params [C, P]: the rest is kept by them, and

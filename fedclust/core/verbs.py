@@ -178,6 +178,12 @@ class Clients(Protocol):
         """The same clients as they are in `rnd`, for instance with other data."""
         ...
 
+    def aside(self) -> Clients:
+        """The same clients as they are now, to serve and to test within a round as after it: what
+        tuning changes with them is kept by nobody.
+        """
+        ...
+
     def init(self, stream: Stream, k: int) -> Tensor:
         """k independent initial models, [k, P]; model j depends on (stream, j) only."""
         ...
@@ -274,6 +280,12 @@ class Clients(Protocol):
 
     def evaluate(self, served: Served) -> Evaluation:
         """Test results of what is served."""
+        ...
+
+    def test(self, served: Served) -> Evaluation:
+        """Within a round, the results that the round's own test would have: with the running
+        statistics that each client is tested with.
+        """
         ...
 
 

@@ -110,6 +110,7 @@ class SeedClients:
         server, kept: see `fedclust.core.verbs.Clients`.
         attack: what hostile clients do; None where there are none.
         own: what clients have in place of parts of each model; None for nothing.
+        tested: what they have of their own in a test of the round; None for no other than `own`.
     """
 
     engine: Engine
@@ -121,6 +122,7 @@ class SeedClients:
     kept: Kept | None = field(default=None, repr=False)
     attack: Attack | None = None
     own: OwnStatistics | None = field(default=None, repr=False)
+    tested: OwnStatistics | None = field(default=None, repr=False)
     _batch: tuple[Tensor, int, Shards] | None = field(default=None, repr=False)
 
     @property
@@ -136,6 +138,14 @@ class SeedClients:
     def at(self, rnd: Round) -> SeedClients:
         """The same clients as they are in `rnd`."""
         return replace(self, rnd=rnd, _batch=None)
+
+    def aside(self) -> SeedClients:
+        """The same clients as they are now, to serve and to test within a round."""
+        if self.tested is None:
+            return replace(self, kept=None, _batch=None)
+        own = self.tested.aside()
+        how = own if own.kept else None
+        return replace(self, kept=None, own=how, tested=own, _batch=None)
 
     def init(self, stream: Stream, k: int) -> Tensor:
         """k independent initial models, [k, P]."""
@@ -381,6 +391,13 @@ class SeedClients:
             sums=none.new_zeros(len(none), result.sums.shape[1]).index_copy(0, ids, result.sums),
             count=blank.index_copy(0, ids, shards.count),
         )
+
+    def test(self, served: Served) -> Evaluation:
+        """As `evaluate`, with the statistics of the round's own test."""
+        if self.tested is None:
+            return self.evaluate(served)
+        own = self.tested.in_test(served, self.rnd.fed.train.count, self.recalibrated)
+        return replace(self, own=own).evaluate(served)
 
     def predict(self, served: Served) -> Predictions:
         """What is said of the test examples of every client that has a label."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,21 +15,27 @@ from planted import ALGORITHMS, configured, federation, rounds_of
 from test_with_statistics import GRADIENTS, engine, normed
 
 from fedclust.algorithms.wrappers.finetune import FineTune
+from fedclust.algorithms.wrappers.last_local import LastLocal
+from fedclust.algorithms.wrappers.newcomers import Newcomers
 from fedclust.algorithms.wrappers.with_norm import columns_of, with_norm
 from fedclust.config.build import build, data_of
 from fedclust.config.fits import check_statistics
 from fedclust.core.calls import TestCall
+from fedclust.core.types import Split
 from fedclust.engines import recalibrated as module
 from fedclust.engines.clients import SeedClients, shards_of
+from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.loop import LoopEngine
 from fedclust.engines.recalibrated import recalibrated
 from fedclust.engines.vmap import VmapEngine
 from fedclust.helpers.errors import ConfigError
 from fedclust.models.params import unflatten
+from fedclust.runtime.simulation import Simulation
 from fedclust.solver import Solver
 
-# several models of a client in a round, mixtures, or gradients of every model
+NORMS = ("average", "local", "fedbn", "recalibrate")
 SOLVER = Solver(lr=0.1, batch_size=12, epochs=1)
+# several models of a client in a round, mixtures, or gradients of every model
 SEVERAL = ("apfl", "ditto", "fedem", "fedrc", "stocfl", "jgl_epochs")
 # each in its own way: heads, momenta, descriptors, pre-training, tuning, clusters by losses
 RUNNING = (
@@ -207,3 +215,68 @@ def test_a_batch_of_one_example_is_told_before_round_0(
             ConfigError, match=f"^solver.batch_size={size - 1} is not allowed: {says}"
         ):
             build(config, tmp_path)
+
+
+def told_beside(method: Any, norm: Any, rounds: list[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    """Of every round: the test's results after it, the notes and who has taken part."""
+    algorithm = method if norm == "average" else with_norm(method, norm)
+    front, seen = Front(engine()), torch.zeros(12, dtype=torch.bool)
+    state, _ = algorithm.init(front.at(rounds[0]), rounds[0])
+    for rnd in rounds:
+        clients = front.at(rnd)
+        state, cost = algorithm.round(state, clients, rnd)
+        seen[rnd.cohort] = True
+        yield clients.evaluate(algorithm.serve(state, clients, rnd)), cost.notes, seen
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("base", "assign"), [("oracle", "labels"), ("finetune", "method")])
+def test_newcomers_are_tested_as_in_the_rounds_own_test(norm: str, base: str, assign: str) -> None:
+    plain: Any = configured("newcomers")
+    how = {"base": configured(base), "descriptor": plain.descriptor, "assign": assign}
+    rounds = [replace(rnd, cohort=torch.arange(5)) for rnd in rounds_of(federation(), 3)]
+    for result, notes, seen in told_beside(Newcomers(**how), norm, rounds):
+        right, count = (one[~seen].sum() for one in (result.sums[:, 0], result.count))
+        assert int(count) == 7 * 8
+        assert notes["accuracy_newcomers"] == pytest.approx(float(right / count))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_last_local_models_are_tested_as_they_were(norm: str) -> None:
+    """Of clients who train alone and are served their own model: those of the round before."""
+    rounds, before = rounds_of(federation(), 4), None
+    for result, notes, _ in told_beside(LastLocal(base=configured("local")), norm, rounds):
+        if before is not None:
+            assert notes["accuracy_last_local"] == pytest.approx(before)
+        before = float(result.sums[:, 0].sum() / result.count.sum())
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_before_a_change_is_tested_as_after_the_round(norm: str) -> None:
+    """A test before a round in which nothing has changed is that after the last one."""
+    method = configured("fedavg")
+    algorithm = method if norm == "average" else with_norm(method, cast(Any, norm))
+    first, *later = rounds_of(federation(), 3, participation=0.5)
+    rounds = [first, *(replace(rnd, is_change=True) for rnd in later)]
+    simulation = Simulation(0, algorithm, Lockstep(engine()), iter(rounds))
+    step = simulation.step(evaluated=True)
+    for _ in rounds[1:]:
+        before, step = step.evaluation, simulation.step(evaluated=True)
+        assert before is not None
+        assert step.untrained is not None
+        torch.testing.assert_close(step.untrained.loss_sum, before.loss_sum)
+
+
+@pytest.mark.parametrize("norm", ["local", "recalibrate"])
+def test_one_example_gives_no_statistics(norm: Any) -> None:
+    """Such a client is tested with those of the model: a variance needs two examples."""
+    fed, algorithm = federation(), with_norm(configured("fedavg"), norm)
+    rows = [fed.train.of_client(i)[: 1 if i == 5 else None] for i in range(12)]
+    first = rounds_of(replace(fed, train=Split.of(rows)), 1)[0]
+    rnd = replace(first, cohort=torch.arange(5))
+    clients = Front(engine()).at(rnd)
+    state, _ = algorithm.init(clients, rnd)
+    served = algorithm.serve(state, clients, rnd)
+    shards = shards_of(fed.test, torch.tensor([5]), rnd, "evaluate")
+    want = engine().answer(TestCall(served.models, torch.tensor([0]), shards)).loss_sum
+    torch.testing.assert_close(clients.evaluate(served).loss_sum[5:6], want)

@@ -50,13 +50,13 @@ class LastLocal(Wrapper):
 
     def round(self, state: Any, clients: Clients, rnd: Round) -> tuple[Any, Cost]:
         """As the base, testing who trained with what it held before."""
-        watched = _Watched(clients, rnd)
+        before, watched = clients.aside(), _Watched(clients, rnd)
         after, cost = self.base.round(state, watched, rnd)
         ids = watched.ids[rnd.fed.test.count[watched.ids] > 0]
         if len(ids):
             own = torch.arange(len(ids), device=ids.device)
             label = torch.full_like(rnd.fed.group, -1).index_copy(0, ids, own)
-            result = clients.evaluate(Served(models=state.held[ids], label=label))
+            result = before.test(Served(models=state.held[ids], label=label))
             task = rnd.fed.pool.task
             own_score = float(task.headline(result.sums.sum(0), result.count.sum()))
             name = f"{task.score.name}_last_local"
@@ -81,10 +81,10 @@ class _Watched:
         self._clients = clients
         self.layout, self.discrepancy = clients.layout, clients.discrepancy
         self.exact, self.server, self.kept = clients.exact, clients.server, clients.kept
-        self.at, self.init = clients.at, clients.init
+        self.at, self.aside, self.init = clients.at, clients.aside, clients.init
         self.loss, self.example_losses = clients.loss, clients.example_losses
         self.grad, self.grad_sum, self.align = clients.grad, clients.grad_sum, clients.align
-        self.evaluate = clients.evaluate
+        self.evaluate, self.test = clients.evaluate, clients.test
         self.ids = rnd.cohort[:0]
         self.params = torch.empty(0, clients.layout.num_params, device=rnd.cohort.device)
 

@@ -71,13 +71,14 @@ class Newcomers(Wrapper):
         """As the base, then a test of those who have never taken part."""
         after, cost = self.base.round(state, clients, rnd)
         after = self.with_kept(after, seen=state.seen.index_fill(0, rnd.cohort, True))
+        clients = clients.aside()
         served, ids = self.serve(after, clients, rnd), clients_with_data(rnd)
         has_model = served.label[ids[~after.seen[ids]]] >= 0
         if not len(has_model):
             return after, cost
         notes = {**cost.notes, "newcomers_served": float(has_model.double().mean())}
         if notes["newcomers_served"] == 1:
-            result = clients.evaluate(replace(served, label=served.label.where(~after.seen, -1)))
+            result = clients.test(replace(served, label=served.label.where(~after.seen, -1)))
             if int(result.count.sum()):
                 task = rnd.fed.pool.task
                 score = float(task.headline(result.sums.sum(0), result.count.sum()))

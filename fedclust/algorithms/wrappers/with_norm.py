@@ -68,8 +68,7 @@ class _WithNorm(Wrapper):
 
     def serve(self, state: Any, clients: Clients, rnd: Round) -> Served:
         """As the base; a test looks at each client's own statistics."""
-        own = self._given(state.own_statistics.clone(), state.has_statistics.clone(), clients)
-        own.tuned = True
+        own = self._given(state.own_statistics, state.has_statistics, clients).aside()
         served: Served = self._with(own, clients, lambda: self.base.serve(state, clients, rnd))
         require(
             served.weight is None,
@@ -78,16 +77,8 @@ class _WithNorm(Wrapper):
             f"average: {type(self.base).__name__} serves mixtures of models, each with statistics "
             "of its own",
         )
-        known = (served.label >= 0) & (rnd.fed.train.count > 1)
-        ids = (known & ~own.known).nonzero().squeeze(1)
-        if not self._kept:
-            ids = known.nonzero().squeeze(1)
-        seen = cast(Any, clients).recalibrated(served.models, served.label[ids], ids)
-        values = torch.zeros(len(known), int(own.columns.sum()), device=known.device)
-        if self._kept:
-            values.copy_(own.values)
-        values[ids] = seen[:, own.columns]
-        cast(Any, clients).own = replace(own, values=values, known=own.known | known, kept=False)
+        given, count = cast(Any, clients), rnd.fed.train.count
+        given.own = own.in_test(served, count, given.recalibrated)
         return served
 
     @property
@@ -110,11 +101,11 @@ class _WithNorm(Wrapper):
     def _with(self, own: OwnStatistics, clients: Clients, work: Any) -> Any:
         """What a verb of the base returns to clients with their own statistics."""
         given = cast(Any, clients)
-        given.own = own if self._kept else None
+        given.own, given.tested = own if self._kept else None, own
         try:
             return work()
         finally:
-            given.own = None
+            given.own = given.tested = None
 
     def _cost(self, cost: Cost, own: OwnStatistics) -> Cost:
         """The cost, less what is not sent of a model."""

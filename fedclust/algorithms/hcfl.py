@@ -27,7 +27,7 @@ from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.parts.clustering import distance_tables
 from fedclust.algorithms.parts.shared_layers import Layers, check_layers, common_mean, shared
 from fedclust.algorithms.steps import (
-    Aggregation,
+    Shares,
     arrived,
     average,
     clients_with_data,
@@ -67,7 +67,7 @@ class HCFL(Method):
     sharing: Probability = 1.0
     decay: NonNegative = 0.1
     power: NonNegative = 1.0
-    aggregation: Aggregation = "by_samples"
+    aggregation: Shares = "by_samples"
 
     @dataclass(frozen=True, kw_only=True)
     class State:
@@ -80,6 +80,12 @@ class HCFL(Method):
 
         models: Tensor
         label: Tensor
+
+    @property
+    def unused(self) -> Mapping[str, str]:
+        """The pull of the warm-up, after it."""
+        why = "after the warm-up, where algorithm.mu takes its place"
+        return {"solver.proximal": why} if self.solver.proximal else {}
 
     def remark(self, rounds: int) -> str:
         """Says so where a run ends before the clustering."""

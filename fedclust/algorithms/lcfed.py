@@ -30,7 +30,7 @@ from torch import Tensor
 from fedclust.algorithms.parts.cheapest import join_cheapest
 from fedclust.algorithms.parts.shared_layers import Layers, check_layers, common_mean, shared
 from fedclust.algorithms.steps import (
-    Aggregation,
+    Shares,
     arrived,
     average,
     clients_with_data,
@@ -68,9 +68,14 @@ class LCFed(Method):
     layers: Layers = "body"
     directions: AtLeastOne = 50
     refresh: AtLeastOne = 10
-    aggregation: Aggregation = "by_samples"
+    aggregation: Shares = "by_samples"
 
     unnoised = "models of single clients, which are compared"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pull, allowed = self.solver.proximal, "0, since algorithm.mu and algorithm.lam are the pull"
+        require(pull == 0, "solver.proximal", pull, allowed)
 
     @dataclass(frozen=True, kw_only=True)
     class State:

@@ -46,7 +46,7 @@ class Local(Method):
     @property
     def unused(self) -> Mapping[str, str]:
         """Who is sampled, where all train."""
-        why = "algorithm.participants=all trains every client in every round"
+        why = "participants=all trains every client in every round"
         sampled = ("participation", "clients_per_round")
         return dict.fromkeys(sampled, why) if self.participants == "all" else {}
 

@@ -31,7 +31,7 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from fedclust.algorithms.parts.cheapest import join_cheapest
-from fedclust.algorithms.steps import Aggregation, arrived, average, clients_with_data, weights
+from fedclust.algorithms.steps import Shares, arrived, average, clients_with_data, weights
 from fedclust.core.solver import Solver
 from fedclust.core.types import ClientModels, Cost, Round, Served
 from fedclust.core.verbs import Clients, Method
@@ -62,7 +62,7 @@ class SattlerCFL(Method):
     gamma_max: BelowOne = 0.5
     bipartition: Bipartition = "optimal"
     memory: AtLeastOne = 5
-    aggregation: Aggregation = "by_samples"
+    aggregation: Shares = "by_samples"
 
     unnoised = "updates of single clients, which are compared"
 

@@ -6,7 +6,7 @@ Everywhere a client that has not arrived has the label -1: nobody serves it yet.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -15,11 +15,14 @@ from fedclust.core.calls import LocalResult, LocalWork, MeanResult
 from fedclust.core.solver import Solver
 from fedclust.core.types import Cost, Round
 from fedclust.core.verbs import Clients
+from fedclust.helpers.effects import IfNotOverruled
 from fedclust.helpers.ops import discrepancy, on_host
 from fedclust.models.params import Layout
 
-Aggregation = Literal["uniform", "by_samples"]
-FlexAggregation = Literal["uniform", "by_samples", "first_client"]
+_SHARES = IfNotOverruled("aggregation", "counts_alike", unless="first_client")
+Shares = Literal["uniform", "by_samples"]  # of a method that weighs more than a cluster's mean
+Aggregation = Annotated[Shares, _SHARES]
+FlexAggregation = Annotated[Literal["uniform", "by_samples", "first_client"], _SHARES]
 
 
 def clients_with_data(rnd: Round) -> Tensor:

@@ -30,7 +30,7 @@ from fedclust.helpers.errors import (
     require,
 )
 from fedclust.launch.arguments import user_dir, without_user_dir
-from fedclust.launch.checks import check_choices, check_form, check_scale
+from fedclust.launch.checks import check_choices, check_form, checked
 from fedclust.launch.compose import compose
 from fedclust.launch.failures import TOLD, in_a_line, tell_traceback
 from fedclust.launch.guard import check_hydra
@@ -38,7 +38,7 @@ from fedclust.launch.job_folder import job_folder
 from fedclust.launch.scales import parsed
 from fedclust.launch.surroundings import hydra_of_its_own, importable
 from fedclust.launch.sweep_report import report
-from fedclust.launch.unread import typed_keys, yield_to_typed
+from fedclust.launch.unread import refuse_unread, typed_keys, without_effect
 from fedclust.runtime.shared_data import SharedData
 from fedclust.tuning.space import (
     Dimension,
@@ -133,6 +133,11 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
     asked_for = list(_searches(typed, composed, own))
     folders, status, told = set[Path](), 0, set[str]()
 
+    def warn(line: str) -> None:
+        if line not in told:
+            console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
+        told.add(line)
+
     def fail(error: UserError | DivergedError) -> None:
         nonlocal status
         if len(asked_for) == 1:
@@ -144,14 +149,17 @@ def _search_all(given: Sequence[str], own: Path | None, console: Console) -> tup
         status = max(status, getattr(error, "exit_status", 1))
 
     searches = list[_Search]()
-    for overrides, asked in asked_for:
+    configs = [composed(list(overrides)) for overrides, _ in asked_for]
+    methods = {str(config.hydra.runtime.choices.algorithm) for config in configs}
+    refuse_unread(configs[0], typed, own, methods)
+    for config, (overrides, asked) in zip(configs, asked_for, strict=True):
         try:
-            searches.append(_Search.of(composed(list(overrides)), overrides, asked, seeds, own))
+            searches.append(_Search.of(config, overrides, asked, seeds, own, warn))
         except UserError as error:
             fail(error)
     _check_groups(searches, typed)
     if any(_draws_tests(search.config) for search in searches):
-        console.print(_DRAWN, style="yellow", highlight=False, soft_wrap=True, markup=False)
+        warn(_DRAWN)
     data = SharedData()
     for search in searches:
         try:
@@ -293,6 +301,7 @@ class _Search:
         asked: Sequence[Override],
         seeds: Sequence[int],
         own: Path | None,
+        warn: Callable[[str], object],
     ) -> _Search:
         """Check what is asked for.
 
@@ -302,6 +311,7 @@ class _Search:
             asked: overrides as typed, sweeps among them.
             seeds: to tune with.
             own: the folder given with --config-dir.
+            warn: is told what has no effect.
 
         Raises:
             ConfigError: for what cannot be searched.
@@ -310,16 +320,13 @@ class _Search:
         named = composed.hydra.runtime.choices.items()
         choices = {str(k): v for k, v in named if not str(k).startswith("hydra")}
         config = copy.deepcopy(composed)
-        yield_to_typed(config, typed_keys(overrides))
         with read_write(config), open_dict(config):
             del config["hydra"]
-        resolved = schema.resolve(config, {})
-        check_scale(choices, resolved["scale"], own)
-        schema.check_keys(resolved)
+        require(config.get("tuned") is None, "tuned", config.get("tuned"), "null while tuning")
+        config, resolved = checked(config, choices, overrides, typed_keys(overrides), own, warn)
         both = sorted(set(schema.seed_list(resolved["seeds"])) & set(seeds))
         allowed = f"seeds that the runs to come do not have; theirs are {resolved['seeds']}"
         require(not both, "tuning_seeds", list(seeds), allowed)
-        require(resolved["tuned"] is None, "tuned", resolved["tuned"], "null while tuning")
         fixed = {one.key_or_group for one in asked if not one.is_sweep_override()}
         share = resolved["validation"]
         allowed = f"a share above 0, by which trials are compared; {_SHARE} where none is given"
@@ -353,27 +360,38 @@ class _Search:
             folder=Path("outputs", name, job_folder(overrides, algorithm)),
             own=own,
         )
-        search._check_values()
+        for line in search._without_effect([one.input_line or "" for one in asked]):
+            warn(line)
         return search
 
-    def _check_values(self) -> None:
-        """Refuse values that a key forbids, before any is tried.
+    def _without_effect(self, typed: Sequence[str]) -> list[str]:
+        """What is typed and has no effect with any of the values, which are checked on the way.
+
+        Args:
+            typed: overrides as typed.
 
         Raises:
-            ConfigError: naming the key, and what it may be.
+            ConfigError: for a value that a key forbids, naming the key, and what it may be.
         """
         from fedclust.config.build import check_method  # and with it PyTorch
 
-        check_method(self._resolved({}), self.own)
+        def told(values: Mapping[str, Value]) -> list[str]:
+            resolved = self._resolved(values)
+            check_method(resolved, self.own)
+            return without_effect(with_values(self.config, values), resolved, typed, self.own)
+
+        lines = told({})
         for key, dimension in self.space.items():
             for value in dimension.probes():
                 try:
-                    check_method(self._resolved({key: value}), self.own)
+                    idle = told({key: value})
+                    lines = [line for line in lines if line in idle]
                 except ConfigError as error:
                     shown = written(value) if dimension.options else dimension.words()
                     said = str(error)
                     allowed = said.partition(" is not allowed: ")[2] or said
                     raise ConfigError(f"{key}={shown} is not allowed: {allowed}") from error
+        return lines
 
     @property
     def higher(self) -> bool:

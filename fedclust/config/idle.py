@@ -9,6 +9,7 @@ from typing import Any
 from fedclust.config.objects import Objects
 from fedclust.helpers.effects import (
     IfDataChange,
+    IfNotOverruled,
     IfTestsAreCut,
     Never,
     OnlyIf,
@@ -67,6 +68,11 @@ def _why(
                 if not objects.attribute(scenario, "shifts", True):
                     also = f", or {'.'.join([*above, otherwise])}" if otherwise else ""
                     return f"nobody's data change; it needs a scenario with a shift{also}"
+            case IfNotOverruled(group, by, unless) if node.get(name) != unless:
+                part = config[group]
+                says = objects.attribute(part["_target_"], by, None)
+                if why := says(part) if says else "":
+                    return str(why)
             case OnlyWith(other, value) if node.get(other) != value:
                 return f"it is read with {'.'.join([*above, other])}={_shown(value)}"
             case OnlyWithout(other, value) if node.get(other) == value:

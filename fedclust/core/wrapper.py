@@ -66,6 +66,11 @@ class Wrapper(Method):
         """Numbers that a server remembers of every parameter of a model."""
         return getattr(self.base, "moments", 0)
 
+    @property
+    def unused(self) -> Mapping[str, str]:
+        """As the base."""
+        return getattr(self.base, "unused", {})
+
     def remark(self, rounds: int) -> str:
         """That of the base."""
         return self.base.remark(rounds)

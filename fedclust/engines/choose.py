@@ -62,7 +62,11 @@ def make_engine(
 
 
 def simulated(precision: str, device: torch.device) -> str:
-    """A remark where a device only simulates a precision; empty where it computes in it."""
+    """A remark where a device only simulates a precision, or has none; empty where it computes in
+    it.
+    """
+    if device.type == "cpu" and precision == "high":
+        return "precision=high has no effect on a CPU, which computes as with highest"
     if precision != "bf16" or device.type != "cpu":
         return ""
     return (

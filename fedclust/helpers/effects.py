@@ -62,10 +62,26 @@ class IfDataChange:
 
 
 @dataclass(frozen=True)
+class IfNotOverruled:
+    """Only where the job's part of another group does not decide the same by a rule of its own.
+
+    Attributes:
+        group: the other group.
+        by: a static method of its class that says why the argument has no effect, in words, from
+            the part's arguments; "" where it has one.
+        unless: a value of the argument that has an effect all the same; "" for none.
+    """
+
+    group: str
+    by: str
+    unless: str = ""
+
+
+@dataclass(frozen=True)
 class Never:
     """Without effect on any number, and why."""
 
     why: str
 
 
-Mark = OnlyWith | OnlyWithout | OnlyIf | IfTestsAreCut | IfDataChange | Never
+Mark = OnlyWith | OnlyWithout | OnlyIf | IfTestsAreCut | IfDataChange | IfNotOverruled | Never

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from itertools import product
 from pathlib import Path
@@ -13,12 +13,14 @@ from typing import Any
 from hydra.core.override_parser.types import Glob, IntervalSweep
 from omegaconf import DictConfig
 
+from fedclust.config import schema
 from fedclust.config.schema import RunConfig
 from fedclust.config.tree import choices, groups
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.launch.compose import compose
 from fedclust.launch.scales import parsed, scales_of
-from fedclust.tuning.tuned import apply_tuned
+from fedclust.launch.unread import unread, why_unread, yield_to_typed
+from fedclust.tuning.tuned import apply_tuned, elsewhere
 
 _GLOB = "glob(…) for the choices of a group, such as algorithm=glob(flexcfl*)"
 
@@ -116,6 +118,49 @@ def check_tuned(
     lacking = [errors[text] for text in errors if text in untried]
     if lacking:
         raise lacking[0]
+
+
+def checked(
+    composed: DictConfig,
+    choices: Mapping[str, Any],
+    overrides: Sequence[str],
+    typed: Collection[str],
+    own: Path | None,
+    warn: Callable[[str], object],
+) -> tuple[DictConfig, dict[str, Any]]:
+    """What is refused or told of every job, whoever composed it: a run, a sweep, a search, Python.
+
+    All that can be known before PyTorch is imported; `fedclust.launch.unread.without_effect` is
+    for afterwards.
+
+    Args:
+        composed: the job's config, without the node `hydra`; its own solver yields to what is
+            typed.
+        choices: of every group.
+        overrides: of the job.
+        typed: shared keys to which values are typed, see `typed_keys`.
+        own: the folder given with --config-dir.
+        warn: is told what has no effect.
+
+    Returns:
+        The config with tuned values, and the same resolved.
+
+    Raises:
+        ConfigError: for what cannot be a job.
+    """
+    yield_to_typed(composed, typed)
+    for key in unread(composed, typed):
+        if text := why_unread(key, composed, str(choices["algorithm"]), own):
+            warn(text)
+    tuned, search, settings = apply_tuned(composed, choices, overrides)
+    more = {"choices": dict(choices), "overrides": list(overrides), **search}
+    resolved = schema.resolve(tuned, more)
+    check_scale(choices, resolved["scale"], own)
+    schema.check_keys(resolved)
+    schema.check_sampling(resolved, overrides)
+    if remark := elsewhere(settings, resolved):
+        warn(remark)
+    return tuned, resolved
 
 
 def check_report(resolved: Mapping[str, Any]) -> None:

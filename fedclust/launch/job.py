@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import env_override
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 
 from fedclust.config import schema
@@ -23,16 +23,15 @@ from fedclust.helpers.distributed import here, quiet
 from fedclust.helpers.errors import counted
 from fedclust.helpers.messages import messages_may_be_lost
 from fedclust.launch import gpus
-from fedclust.launch.checks import check_report, check_scale
+from fedclust.launch.checks import check_report, checked
 from fedclust.launch.failures import attempt, attempt_in_sweep
 from fedclust.launch.launchers import end_with_sweep, is_basic
 from fedclust.launch.notes import Notes
 from fedclust.launch.surroundings import VARIABLES, FoldersBefore, importable
 from fedclust.launch.sweep_report import add_job, save_jobs
-from fedclust.launch.unread import typed_values, unread, why_unread, yield_to_typed
+from fedclust.launch.unread import without_effect
 from fedclust.runtime.progress import Aside, Progress, Replaced, Shown, Sweep
 from fedclust.runtime.shared_data import SharedData
-from fedclust.tuning.tuned import apply_tuned, elsewhere
 
 if TYPE_CHECKING:
     from fedclust.trackers import Tracker
@@ -146,27 +145,19 @@ class JobRunner:
         """
         try:
             choices = request.choices
-            yield_to_typed(config, self.typed)
-            for key in unread(config, self.typed):
-                text = why_unread(key, config, str(choices["algorithm"]), self.own)
-                if text and OmegaConf.select(config, f"algorithm.{key}") is None:
-                    Aside(str(choices["algorithm"]), console).warn(text)
-            tuned, search, settings = apply_tuned(config, choices, request.overrides)
-            more = {"choices": dict(choices), "overrides": list(request.overrides), **search}
-            resolved = schema.resolve(tuned, more)
-            check_scale(choices, resolved["scale"], self.own)
-            schema.check_keys(resolved)
-            schema.check_sampling(resolved, request.overrides)
+            warn = Aside(str(choices["algorithm"]), console).warn
+            tuned, resolved = checked(
+                config, choices, request.overrides, self.typed, self.own, warn
+            )
             resolved["seeds"] = schema.seed_list(resolved["seeds"])
             title = _title(choices, resolved)
-            if remark := elsewhere(settings, resolved):
-                Aside(title, console).warn(remark)
             if request.number is not None:
                 of_all = "" if self.num_jobs is None else f" of {self.num_jobs}"
                 title = f"job {request.number}{of_all}: {title}"
             path = _relative(here().agree(lambda: request.folder))
             with importable(self.own), ExitStack() as afterwards:
-                value = self._finish(resolved, path, title, request, console, afterwards)
+                told = partial(without_effect, tuned, resolved, request.overrides, self.own)
+                value = self._finish(resolved, path, title, request, console, afterwards, told)
             if request.number is None and resolved["progress"]:
                 console.print(
                     f"`fedclust report {shlex.quote(str(path))}` makes tables and figures",
@@ -185,6 +176,7 @@ class JobRunner:
         request: Request,
         console: Console,
         afterwards: ExitStack,
+        without_effect: Callable[[], list[str]],
     ) -> float:
         """Build and run a checked config; returns its objective.
 
@@ -195,6 +187,7 @@ class JobRunner:
             request: what Hydra asks for.
             console: where to tell.
             afterwards: what is done when the job has ended.
+            without_effect: what was typed and has no effect, a sentence each.
         """
         began = perf_counter()
         with _told_of_loading(title, console, resolved["progress"], request.alone):
@@ -202,8 +195,6 @@ class JobRunner:
             import torch
 
             from fedclust.config.build import build, data_of
-            from fedclust.config.idle import idle
-            from fedclust.config.objects import Objects
             from fedclust.metrics import meaning
             from fedclust.metrics.meanings import read_meanings
             from fedclust.metrics.summary import objective
@@ -230,10 +221,8 @@ class JobRunner:
                 config = {**resolved, "device": device, "engine": engine}
                 built = build(config, self.own, federations=self.data.of(config))
                 self.data.keep(built.federations)
-                objects, unused = Objects(self.own), getattr(built.algorithm, "unused", {})
-                for text, key in typed_values(resolved["overrides"]):
-                    if why := idle(resolved, key, objects) or unused.get(key, ""):
-                        Aside(title, console).warn(f"{text} has no effect: {why}")
+                for line in without_effect():
+                    Aside(title, console).warn(line)
             else:
                 read_meanings(path)  # no file of a user's was imported
                 if metric is not None:

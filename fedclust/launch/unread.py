@@ -1,9 +1,9 @@
-"""Values that were typed for what several methods share, and that a job's method does not read."""
+"""Values that were typed and that a job does not read, or reads without any effect."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from fedclust.config.idle import idle
+from fedclust.config.objects import Objects
 from fedclust.config.schema import LIKE_SOLVER
 from fedclust.config.tree import CONF, choices
 from fedclust.helpers.errors import ConfigError, counted
@@ -20,7 +22,10 @@ from fedclust.launch.compose import compose, compose_or_none
 from fedclust.launch.sweep import methods as methods_of
 
 # read only where a part of the job refers to them; the others are read in every job
-SHARED = ("num_clusters", "solver", "cluster_metric", "cluster_method", "common")
+SHARED = (
+    *("num_clusters", "solver", "cluster_metric", "cluster_method", "common"),
+    *("participation", "clients_per_round"),
+)
 PARTS = ("algorithm", "scenario", "partition", "dataset", "model")
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)\}")
 _NAMED = 4  # methods that a line names
@@ -84,7 +89,7 @@ def refuse_unread(
     Raises:
         ConfigError: naming the key, and who reads it.
     """
-    alone = list(methods) == [config.hydra.runtime.choices.algorithm]
+    alone = len(methods) == 1
     for key in unread(config, typed_keys(overrides), PARTS if alone else PARTS[1:]):
         readers = _readers(key, config, own)
         own_value = alone and OmegaConf.select(config, f"algorithm.{key}") is not None
@@ -104,10 +109,15 @@ def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> s
 
     Args:
         key: see `unread`.
-        config: of the job, as Hydra composed it.
+        config: of the job, as Hydra composed it, after `yield_to_typed`.
         method: its name.
         own: the folder given with --config-dir.
     """
+    for part in PARTS:
+        if OmegaConf.select(config, f"{part}.{key}") is not None:
+            taken = OmegaConf.is_dict(OmegaConf.select(config, f"{part}.solver"))
+            yields = taken and key.startswith("solver.")  # see `yield_to_typed`
+            return "" if yields else f"{key} has no effect: {part}.{key} has a value of its own"
     if _readers(key, config, own):
         return f"{key} is read by other methods of this sweep, not by {method}"
     parts = [
@@ -117,6 +127,56 @@ def why_unread(key: str, config: DictConfig, method: str, own: Path | None) -> s
         if _is_read(key, _of_file(file))
     ]
     return f"{key} has no effect: it is read by {' and '.join(parts)}" if parts else ""
+
+
+def without_effect(
+    config: DictConfig, resolved: Mapping[str, Any], overrides: Sequence[str], own: Path | None
+) -> list[str]:
+    """What was typed and has no effect in a job, a sentence each; it imports the job's parts.
+
+    Args:
+        config: of the job, as Hydra composed it, with all values that were put into it.
+        resolved: the same with all interpolations replaced, and checked.
+        overrides: as typed.
+        own: the folder given with --config-dir.
+    """
+    objects = Objects(own)
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    places = list(_places(plain))
+    unused = getattr(objects.make(resolved["algorithm"], "algorithm"), "unused", {})
+    told = []
+    for text, key in typed_values(overrides):
+        why = _idle(key, places, lambda one: idle(resolved, one, objects)) or unused.get(key, "")
+        if why:
+            told.append(f"{text} has no effect: {why}")
+    return told
+
+
+def _idle(key: str, places: Sequence[tuple[str, str]], why_not: Callable[[str], str]) -> str | None:
+    """Why a key has no effect wherever it is read; "" where it has one, None where nobody reads it.
+
+    Args:
+        key: dotted.
+        places: see `_places`.
+        why_not: why a key has no effect where it stands, "" where it has one.
+    """
+    if why := why_not(key):
+        return why
+    if key.partition(".")[0] not in SHARED:
+        return ""
+    found = [_idle(place, places, why_not) for place in _read_at(key, places)]
+    read = [why for why in found if why is not None]
+    return None if not read else "" if "" in read else read[0]
+
+
+def _read_at(key: str, places: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The places that refer to a key, to a part of it, or to what it is a part of."""
+    for place, one in places:
+        if f"{one}.".startswith(f"{key}."):
+            yield place
+        elif key.startswith(f"{one}."):
+            yield place + key.removeprefix(one)
 
 
 def for_first_method(overrides: Sequence[str], own: Path | None) -> list[str]:
@@ -183,13 +243,22 @@ def _of_file(file: Path) -> frozenset[str]:
 
 def _references(node: Any) -> Iterator[str]:
     """The keys that a node refers to."""
+    return (key for _, key in _places(node))
+
+
+def _places(node: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Where a node refers to keys: the dotted place of each reference, and the key."""
     if isinstance(node, str):
-        yield from _REFERENCE.findall(node)
-    elif isinstance(node, Mapping | list):
-        if isinstance(node, Mapping) and node.get("_target_") == LIKE_SOLVER:
-            yield from (f"solver.{name}" for name in _solver_options() if name not in node)
-        for below in node.values() if isinstance(node, Mapping) else node:
-            yield from _references(below)
+        yield from ((at, key) for key in _REFERENCE.findall(node))
+    elif isinstance(node, list):
+        for entry in node:
+            yield from _places(entry, at)
+    elif isinstance(node, Mapping):
+        if node.get("_target_") == LIKE_SOLVER:
+            options = (name for name in _solver_options() if name not in node)
+            yield from ((f"{at}.{name}", f"solver.{name}") for name in options)
+        for name, below in node.items():
+            yield from _places(below, f"{at}.{name}" if at else str(name))
 
 
 @cache

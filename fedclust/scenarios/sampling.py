@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from fedclust.core.types import Federation, Round
+from fedclust.helpers.effects import IfNotOverruled
 from fedclust.helpers.errors import require
 from fedclust.helpers.ranges import AtLeastOne, Fraction
 
 Selection = Literal["random", "round_robin_first"]
+Selected = Annotated[Selection, IfNotOverruled("privacy", "draws")]
 Change = Callable[[Round, Tensor], Round]
 
 
@@ -36,7 +38,7 @@ class Sampling:
 
     participation: Fraction = 1.0
     clients_per_round: AtLeastOne | None = None
-    selection: Selection = "random"
+    selection: Selected = "random"
 
     def __post_init__(self) -> None:
         require(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from fedclust.core.task import (
     check_targets,
     reduced,
 )
+from fedclust.helpers.effects import OnlyWith
 from fedclust.helpers.errors import DataError
 from fedclust.helpers.ranges import Positive
 
@@ -47,7 +48,7 @@ class Regression(Task):
     """
 
     loss_by: Literal["mse", "mae", "huber"] = "mse"
-    delta: Positive = 1.0
+    delta: Annotated[Positive, OnlyWith("loss_by", "huber")] = 1.0
 
     targets: ClassVar = "numbers"
     score: ClassVar[Score] = Score(

@@ -9,8 +9,9 @@ A rule that needs more participants than a cluster has takes the median there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,11 @@ class Robust(Ranged):
     def check(self, cohort: int) -> None:
         """See `fedclust.core.server.Aggregation`."""
 
+    @staticmethod
+    def counts_alike(arguments: Mapping[str, Any]) -> str:  # noqa: ARG004
+        """Why the shares have no effect with these arguments, in words; "" where they have one."""
+        return ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Robust):
@@ -44,6 +50,11 @@ class Median(Robust):
     """The median of every coordinate, whatever the shares: Yin, Chen, Ramchandran, Bartlett, ICML
     2018, arXiv:1803.01498. Of an even number, the mean of the middle two.
     """
+
+    @staticmethod
+    def counts_alike(arguments: Mapping[str, Any]) -> str:  # noqa: ARG004
+        """See `Robust`."""
+        return "aggregation=median counts every participant alike"
 
     def __call__(self, updates: Tensor, share: Tensor) -> Tensor | None:  # noqa: ARG002
         """See `fedclust.core.server.Aggregation`."""
@@ -96,6 +107,11 @@ class Krum(Robust):
         super().__post_init__()
         allowed = "below 0.5: more than half cannot be outvoted"
         require(self.hostile < 0.5, "aggregation.hostile", self.hostile, allowed)
+
+    @staticmethod
+    def counts_alike(arguments: Mapping[str, Any]) -> str:
+        """See `Robust`."""
+        return "aggregation.chosen=1 takes one update whole" if arguments["chosen"] == 1 else ""
 
     def _few(self, count: int) -> int:
         """How many more of `count` participants it needs."""

@@ -25,9 +25,11 @@ delta = Phi(-epsilon / mu + mu / 2) - exp(epsilon) Phi(-epsilon / mu - mu / 2) (
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp
+from typing import Any
 
 import torch
 from numpy.random import Generator
@@ -89,6 +91,11 @@ class ClientDP(NoPrivacy):
     noise: Positive = 1.0
     delta: InnerFraction = 1e-5
     min_members: AtLeastZero = 0
+
+    @staticmethod
+    def draws(arguments: Mapping[str, Any]) -> str:  # noqa: ARG004
+        """Why the scenario does not select who takes part, in words."""
+        return "with privacy every client is drawn by itself, with the probability participation"
 
     def check(self, share: float, num_clients: int, num_buffers: int, num_models: int) -> None:
         """Raise `ConfigError` where this says nothing of so many clients, or cannot be told."""

@@ -53,8 +53,10 @@ from fedclust.config import schema
 from fedclust.config.tree import CONF
 from fedclust.helpers.errors import ConfigError, UserError, require
 from fedclust.helpers.files import atomic_write
+from fedclust.launch.checks import checked
 from fedclust.launch.compose import register
 from fedclust.launch.job_folder import job_folder
+from fedclust.launch.unread import typed_keys
 from fedclust.runtime.folder import config_hash
 
 HERE = Path(__file__).resolve().parent
@@ -166,7 +168,7 @@ def plan(entry: Entry, scale: str = "paper") -> list[Planned]:
     A smaller scale decides about the rounds itself, so there the entry's own are left out.
 
     Raises:
-        ConfigError, HydraException: if the entry cannot be composed.
+        ConfigError, HydraException: if the entry cannot be composed, or is no job.
     """
     register()
     parse = OverridesParser.create().parse_override
@@ -201,7 +203,8 @@ def _planned(task: Sequence[str], config: DictConfig) -> Planned:
     chosen = config.hydra.runtime.choices
     choices = {str(k): v for k, v in chosen.items() if not str(k).startswith("hydra")}
     plain = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
-    resolved = schema.resolve(plain, {"choices": choices, "overrides": list(task)})
+    said = list[str]()  # by the job itself once more
+    _, resolved = checked(plain, choices, task, typed_keys(task), None, said.append)
     resolved["seeds"] = schema.seed_list(resolved["seeds"])
     folder = Path("outputs", resolved["name"], job_folder(task, choices["algorithm"]))
     return Planned(tuple(task), folder, resolved)

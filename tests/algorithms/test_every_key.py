@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from configs import composed, unresolved
-from digits_jobs import play
+from digits_jobs import ALGORITHMS, SETTINGS, play
 from omegaconf import OmegaConf
 
 from fedclust.config.build import build
@@ -22,7 +22,7 @@ from fedclust.config.schema import values_of
 from fedclust.engines import make_engine
 from fedclust.helpers.errors import UserError
 from fedclust.helpers.ranges import hints_of
-from fedclust.launch.unread import unread, yield_to_typed
+from fedclust.launch.unread import unread, without_effect, yield_to_typed
 
 SMALL = (
     *("seeds=1", "rounds=4", "device=cpu", "model=linear", "solver.lr=0.2", "solver.batch_size=10"),
@@ -188,3 +188,37 @@ def test_every_key_changes_numbers_or_says_why_not(name: str) -> None:
                 silent.append(key)
     assert not wrong, "said to be without effect"
     assert silent == ALIKE.get(name, []), "without effect, and nobody says so"
+
+
+UNEVEN = (
+    *("partition=dirichlet", "partition.num_clients=8", "partition.alpha=1.0", "seeds=1"),
+    *("model=linear", "participation=0.75", "device=cpu", "solver.batch_size=20", "rounds=7"),
+)
+WEIGHING = ("hcfl", "lcfed", "sattler_cfl")  # whose shares count beside the clusters' means
+AVERAGING = [  # the others refuse another aggregation, or need true groups
+    name
+    for name in ALGORITHMS
+    if name not in ("feroma", "jgl", "jgl_epochs", "local", "fedbcd", "fedsoft", "scaffold")
+    and name != "oracle"
+]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        one if one in ("ifca", "sattler_cfl") else pytest.param(one, marks=pytest.mark.slow)
+        for one in AVERAGING
+    ],
+)
+def test_shares_that_a_median_leaves_without_effect_change_no_number(method: str) -> None:
+    found, told = list[Any](), list[str]()
+    typed = (f"algorithm={method}", *UNEVEN, *SETTINGS[method], "aggregation=median")
+    for shares in ("uniform", "by_samples"):
+        more = [f"common.{key}aggregation={shares}" for key in ("", "baseline_")]
+        config = {**composed(*typed, *more), "seeds": [0]}
+        job = build(config)
+        played = play(job, job.engine)
+        found.append([(one.evaluation.loss_sum.tolist(), one.label) for one in played])
+        told += without_effect(unresolved(*typed, *more), config, more, None)
+    assert bool(told) == (method not in WEIGHING)
+    assert not told or found[0] == found[1]

@@ -478,7 +478,7 @@ def test_keys_that_the_method_or_the_scenario_leaves_unused_are_told(
     done = fedclust("run", *TINY, *typed, "rounds=1", "seeds=1")
     assert done.status == 0, done.err
     told = " ".join((done.out + done.err).split())
-    assert "participation=0.5 has no effect: algorithm.participants=all trains every" in told
+    assert "participation=0.5 has no effect: participants=all trains every" in told
     assert "common.release_every has no effect: it is read by scenario=incremental" in told
 
 

@@ -325,7 +325,7 @@ def test_values_for_something_else_are_refused(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("algorithm=fedavg", "num_clusters=2,4"), "algorithm=fedavg does not read it"),
+        (("algorithm=fedavg", "num_clusters=2,4"), "fedavg would not read it"),
         (("algorithm=fedavg", "trials=0"), "trials=0 is not allowed: a whole number in"),
         (
             ("algorithm=fedavg", "trials=1,2"),

@@ -144,7 +144,7 @@ def test_what_is_typed_is_searched_and_the_default_is_tried_first(
         ("solver.steps=interval(1,3)", "solver.steps=interval(1,3) is not allowed: expected an "),
         ("algorithm=fedavg,nosuch", "there is no algorithm/nosuch"),
         ("algorithm=ifca common.cluster_choice=train_loss,test_loss", "looks at no test examples"),
-        ("algorithm=clove cluster_metric=loss,edc", "cluster_metric=loss,edc is not allowed: algo"),
+        ("algorithm=clove cluster_metric=loss,edc", "edc is not allowed: clove would not read it"),
         ("validation=0", "validation=0 is not allowed: a share above 0"),
         ("rounds=6 rounds=2,4", "rounds=2,4 is not allowed: a search compares values under one"),
         ("tuning_seeds=[]", "tuning_seeds=[] is not allowed: a list of different whole numbers"),

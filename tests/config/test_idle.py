@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from configs import composed
+from configs import composed, unresolved
 
 from fedclust.config.idle import idle
 from fedclust.config.objects import Objects
 from fedclust.datasets.synthetic import Synthetic
 from fedclust.helpers.errors import ConfigError
-from fedclust.launch.unread import typed_values
+from fedclust.launch.unread import typed_values, without_effect
 
 AUTO = "it is read with cluster_method.num_clusters=auto"
 PRETRAINED = "algorithm.first_assignment=kmeans_pretrained"
@@ -114,6 +114,100 @@ def test_a_value_without_effect_is_told(job: str, typed: str, why: str) -> None:
     config = composed(*job.split(), typed)
     told = {text: idle(config, key, Objects()) for text, key in typed_values([*job.split(), typed])}
     assert {text: words for text, words in told.items() if words} == ({typed: why} if why else {})
+
+
+DBSCAN = "cluster_method=dbscan cluster_method.eps=0.5"
+THRESHOLD = "it is read with algorithm.method.threshold=null"
+MEDIAN = "aggregation=median counts every participant alike"
+SCENARIO = "with privacy every client is drawn by itself, with the probability participation"
+PULL = "after the warm-up, where algorithm.mu takes its place"
+
+
+@pytest.mark.parametrize(
+    ("job", "typed", "why"),
+    [
+        (
+            f"algorithm=lcfl {DBSCAN}",
+            "num_clusters=2",
+            "it is read with cluster_method.eps=null",
+        ),
+        ("algorithm=lcfl cluster_method=dbscan", "num_clusters=2", ""),
+        ("algorithm=lcfl cluster_method=agglomerative", "num_clusters=2", ""),
+        (
+            "algorithm=lcfl cluster_method=agglomerative cluster_method.threshold=1",
+            "num_clusters=2",
+            "it is read with cluster_method.threshold=null",
+        ),
+        (f"algorithm=ifca {DBSCAN}", "num_clusters=2", ""),
+        ("algorithm=hcfl algorithm.method.threshold=1.0", "num_clusters=2", THRESHOLD),
+        ("algorithm=pacfl algorithm.method.threshold=9.0", "num_clusters=2", THRESHOLD),
+        ("algorithm=pacfl", "num_clusters=2", ""),
+        ("algorithm=flux", "num_clusters=2", "it is read with algorithm.method.eps=null"),
+        ("algorithm=by_attribute", "num_clusters=2", "it is read with algorithm.attribute=size"),
+        ("algorithm=by_attribute algorithm.attribute=size", "num_clusters=2", ""),
+        (
+            "algorithm=finetune algorithm@algorithm.base=by_attribute",
+            "num_clusters=2",
+            "it is read with algorithm.base.attribute=size",
+        ),
+        (
+            "algorithm=lcfl warmup@algorithm.warmup=local",
+            "common.warmup_participation=0.5",
+            "it is read with algorithm.warmup.mode=federated",
+        ),
+        ("algorithm=lcfl", "common.warmup_participation=0.5", ""),
+        ("algorithm=ifca aggregation=median", "common.aggregation=uniform", MEDIAN),
+        ("algorithm=ifca aggregation=median", "algorithm.aggregation=first_client", ""),
+        (
+            "algorithm=fesem aggregation=krum",
+            "common.baseline_aggregation=uniform",
+            "aggregation.chosen=1 takes one update whole",
+        ),
+        ("algorithm=fedavg aggregation=multi_krum", "common.aggregation=uniform", ""),
+        ("algorithm=fedavg", "common.aggregation=uniform", ""),
+        (
+            "algorithm=fedavg privacy=client",
+            "scenario.selection=round_robin_first",
+            SCENARIO,
+        ),
+        ("algorithm=fedavg", "scenario.selection=round_robin_first", ""),
+        (
+            "algorithm=fedavg task=regression",
+            "task.delta=2.0",
+            "it is read with task.loss_by=huber",
+        ),
+        ("algorithm=fedavg task=regression task.loss_by=huber", "task.delta=2.0", ""),
+        ("algorithm=hcfl", "solver.proximal=0.5", PULL),
+        ("algorithm=finetune algorithm@algorithm.base=hcfl", "solver.proximal=0.5", PULL),
+        (
+            "algorithm=last_local algorithm@algorithm.base=local",
+            "participation=0.5",
+            "participants=all trains every client in every round",
+        ),
+        ("algorithm=newcomers algorithm@algorithm.base=local", "participation=0.5", ""),
+        ("algorithm=fedavg", "participation=0.5", ""),
+        (
+            "algorithm=ifca algorithm.averaging=gradient",
+            "solver.epochs=3",
+            "algorithm.averaging=gradient takes one gradient step per round",
+        ),
+    ],
+)
+def test_a_shared_value_without_effect_wherever_it_leads_is_told(
+    job: str, typed: str, why: str
+) -> None:
+    config = unresolved(*job.split(), typed)
+    told = without_effect(config, composed(*job.split(), typed), [typed], None)
+    assert told == ([f"{typed} has no effect: {why}"] if why else [])
+
+
+@pytest.mark.parametrize("method", ["lcfed", "scaffold"])
+def test_a_method_that_would_put_its_own_pull_in_place_of_a_typed_one_refuses_it(
+    method: str,
+) -> None:
+    node = composed(f"algorithm={method}", "solver.proximal=0.1")["algorithm"]
+    with pytest.raises(ConfigError, match=r"solver.proximal=0.1 is not allowed: 0, "):
+        Objects().make(node, "algorithm")
 
 
 def test_the_seed_of_a_bank_with_noise_has_an_effect() -> None:

@@ -58,6 +58,12 @@ class Newcomers(Wrapper):
         return "losses or descriptors of their data"
 
     @property
+    def unused(self) -> Mapping[str, str]:
+        """As the base, but for who is sampled, for that is who has taken part."""
+        sampled = ("participation", "clients_per_round")
+        return {key: why for key, why in super().unused.items() if key not in sampled}
+
+    @property
     def kept(self) -> Mapping[str, type[Any]]:
         """seen: [M] bool, who has taken part."""
         return {"seen": Tensor}

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -133,6 +134,21 @@ def test_a_storm_of_signals_is_no_traceback(name: str, monkeypatch: pytest.Monke
         status, said = ended(__main__.main, [int(signum) for signum in storm])
         assert status in (130, 143, -signal.SIGINT, -signal.SIGTERM), said
         assert all(line.startswith("fedclust: interrupted by") for line in said.splitlines()), said
+
+
+def test_a_round_that_does_not_end_is_given_up_after_a_while() -> None:
+    def work(patience: float | None) -> None:
+        with Signals(patience) as signals:
+            os.write(2, READY)
+            while signals.received is None:
+                time.sleep(1e-3)
+            time.sleep(0.5)
+
+    for patience, status, said in ((0.05, 143, "interrupted by SIGTERM"), (None, 0, "")):
+        found = ended(partial(work, patience), [signal.SIGTERM])
+        assert found[0] == status
+        assert said in found[1]
+        assert bool(found[1]) == bool(said)
 
 
 def test_what_a_library_makes_of_an_end_is_not_told(

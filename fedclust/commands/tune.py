@@ -438,6 +438,11 @@ class _Search:
         from fedclust.tuning.search import next_batch, num_untried
 
         about = self._about()
+        settings, seeds = num_settings(self.space, self.default), len(about["seeds"])
+        most = wanted if settings is None else min(wanted, settings)
+        sizes = counted(most, "trial"), counted(seeds, "seed"), counted(self.rounds, "round")
+        line = f"{self.choices['algorithm']}: {' × '.join(sizes)}, over {', '.join(self.space)}"
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
         with _locked(self.folder):
             same_search(self.folder, about)
             trials = read_trials(self.folder, self.space, self.default)
@@ -459,7 +464,8 @@ class _Search:
                 return next_batch(trials, wanted, self.rounds, untried)
 
             while number := following():
-                for trial in batches.run(self._proposed(trials, number)):
+                left = wanted - self._spent(trials)
+                for trial in batches.run(self._proposed(trials, number), left):
                     trials.append(trial)
                     self._tell(trials, best_of(trials, higher=self.higher), wanted, console)
                 write_trials(self.folder, trials, list(self.space))
@@ -474,6 +480,10 @@ class _Search:
             more = {"default": trials[0].value, "trials": len(trials), "settings": settings}
             kept = {key: about[key] for key in ("choices", "metric", "seeds", "validation")}
             write_best(self.folder, best, {**kept, **more})
+
+    def _spent(self, trials: Sequence[Trial]) -> float:
+        """What has been computed, in complete trials."""
+        return sum(one.rounds for one in trials) / self.rounds
 
     def _proposed(self, trials: Sequence[Trial], number: int) -> list[Proposal]:
         """The next batch."""
@@ -545,7 +555,7 @@ class _Search:
         self, what: str, trials: Sequence[Trial], wanted: int, console: Console, more: str = ""
     ) -> None:
         """A line with what has been spent."""
-        spent = sum(one.rounds for one in trials) / self.rounds
+        spent = self._spent(trials)
         line = f"{self.choices['algorithm']}, {what}, {spent:.1f} of {wanted} spent{more}"
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 

@@ -61,7 +61,7 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _rough(seconds: float) -> str:
+def rough(seconds: float) -> str:
     """A time to come, as a person says it."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
@@ -89,7 +89,7 @@ def _warn(console: Console, message: str) -> None:
 def _finishing(t: int, saved: int, left: float | None, signum: int) -> str:
     """At which round a job ends, when, and what would be there if it ended now."""
     when = (
-        "(none has ended that would tell how long)" if left is None else f"in about {_rough(left)}"
+        "(none has ended that would tell how long)" if left is None else f"in about {rough(left)}"
     )
     again = "Ctrl-C again to stop now: " if signum == signal.SIGINT else ""
     kept = f"the last checkpoint is round {saved + 1}" if saved >= 0 else "no checkpoint yet"
@@ -159,7 +159,7 @@ class Sweep:
             job_left: what it still takes.
         """
         mean = job_seconds if self.mean_seconds is None else self.mean_seconds
-        return f"all done in about {_rough(job_left + self.left * mean)}"
+        return f"all done in about {rough(job_left + self.left * mean)}"
 
 
 class Shown:

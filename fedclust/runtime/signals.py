@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from fedclust.helpers.errors import interrupted
+
 
 @contextmanager
 def heard() -> Iterator[list[int]]:
@@ -67,18 +69,31 @@ def ending(end: Callable[[int], object], *, forever: bool) -> Iterator[None]:
             signal.signal(signum, at_once if forever else handler)
 
 
+def _give_up(signum: int, patience: float) -> None:
+    """End the process, whatever it does; what is on the disk stays as a kill would leave it."""
+    said = f"{interrupted(signum)}: the round did not end in {patience:g} s, the one saved is kept"
+    os.write(2, f"fedclust: {said}\n".encode())
+    os._exit(128 + signum)
+
+
 class Signals:
     """Remembers the first SIGINT or SIGTERM so that the round can end; a second one acts at
     once. Only the main thread of a process can be told of them.
+
+    Args:
+        patience: seconds after which the process ends where the round has not; None for as long as
+            it takes.
 
     Attributes:
         received: the signal, None as long as there was none.
         answer: called at once with the signal, to say what happens now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float | None = None) -> None:
         self.received: int | None = None
         self.answer: Callable[[int], None] | None = None
+        self._patience = patience
+        self._timer: threading.Timer | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -88,11 +103,17 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._restore()
 
     def _note(self, signum: int, _: FrameType | None) -> None:
         self.received = signum
         self._restore()
+        if self._patience is not None:
+            self._timer = threading.Timer(self._patience, _give_up, [signum, self._patience])
+            self._timer.daemon = True
+            self._timer.start()
         if self.answer is not None:
             self.answer(signum)
 

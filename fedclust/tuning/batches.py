@@ -35,6 +35,7 @@ from fedclust.tuning.search import Proposal
 from fedclust.tuning.space import Value
 from fedclust.tuning.trial_progress import BatchProgress, TrialProgress
 
+_PATIENCE = 30.0  # seconds that a round of many trials has after a signal
 _Begun = tuple[Proposal, Job, RunFolder]
 
 
@@ -77,9 +78,14 @@ class Batches:
         self._title = title
         self._shared: Job | None = None  # its data and engine are those of all
         self._lockstep: Lockstep | None = None
+        self._left: float | None = None
 
-    def run(self, proposals: Sequence[Proposal]) -> list[Trial]:
+    def run(self, proposals: Sequence[Proposal], left: float) -> list[Trial]:
         """What became of the trials of a batch, in their order.
+
+        Args:
+            proposals: the trials.
+            left: complete trials until the end of the search, these among them.
 
         Raises:
             UserError: as a job; of a bad setting if it is the default.
@@ -87,13 +93,14 @@ class Batches:
         """
         ends: dict[int, Exception | None] = {}
         begun: list[_Begun] = []
+        self._left = left if self._shared is None else None
         with self._loading():
             for one in proposals:
                 try:
                     begun.append(self._begin(one))
                 except (ConfigError, DivergedError) as failure:
                     ends[one.number] = self._allowed(one, failure)
-        with Signals() as signals:
+        with Signals(_PATIENCE) as signals:
             for some in [begun] if _fit(begun) else [[one] for one in begun]:
                 ends |= self._together(some, signals)
         return [self._trial(one, ends[one.number]) for one in proposals]
@@ -165,6 +172,7 @@ class Batches:
             first=first,
             rounds=self._rounds,
             is_shown=bool(folder.config["progress"]),
+            batches=None if self._left is None else self._left / len(begun),
         )
 
     def _trial(self, proposal: Proposal, end: Exception | None) -> Trial:

@@ -159,10 +159,19 @@ def _trial(row: Mapping[str, str], values: Mapping[str, Value]) -> Trial:
 
 
 def best_of(trials: Sequence[Trial], *, higher: bool) -> Trial | None:
-    """The complete trial of the best value, the first where several are equal; None without."""
-    ended = [one for one in trials if one.value is not None]
-    pick = max if higher else min
-    return pick(ended, key=lambda one: one.value, default=None)  # type: ignore[return-value, arg-type]
+    """The complete trial of the best value; of equal ones that of the fewest clusters, then the
+    first. None without.
+    """
+    ended = [(one.value, one) for one in trials if one.value is not None]
+    sign = -1 if higher else 1
+    ranked = [(sign * value, _num_clusters(one), one.number, one) for value, one in ended]
+    return min(ranked)[-1] if ranked else None
+
+
+def _num_clusters(one: Trial) -> int:
+    """How many clusters a trial was given; 0 where they are not searched, or it found them."""
+    given = [str(v) for key, v in one.values.items() if key.rpartition(".")[2] == "num_clusters"]
+    return next((int(text) for text in given if text.isdigit()), 0)
 
 
 def write_best(folder: Path, best: Trial, about: Mapping[str, Any]) -> None:

@@ -84,6 +84,20 @@ def _another(
     raise ValueError("every setting has been tried")
 
 
+def _first_untried(
+    space: Mapping[str, Dimension],
+    before: Sequence[Mapping[str, Value]],
+    values: Mapping[str, Value],
+) -> dict[str, Value]:
+    """Options that no trial has had, in place of those of `values` that some trial before had."""
+    found = dict[str, Value]()
+    for key, one in space.items():
+        left = [option for option in one.options if all(option != had[key] for had in before)]
+        if one.whole and left and values[key] not in left:
+            found[key] = left[0]
+    return found
+
+
 class Proposal:
     """The next trial of a search, or one of its next batch.
 
@@ -144,8 +158,11 @@ class Proposal:
         self.values: dict[str, Value] = dict(self._asked.params)
         if self.number == 0 and left_out:
             self.values = dict(default)
+        before = [*(one.values for one in trials), *batch]
+        if self.number:
+            self.values |= _first_untried(space, before, self.values)
         if num_settings(space, default) is not None:
-            tried = {_setting(space, one) for one in (*(t.values for t in trials), *batch)}
+            tried = {_setting(space, one) for one in before}
             if _setting(space, self.values) in tried:
                 self.values = _another(space, tried, self.number)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from fedclust.config.about import about
 from fedclust.config.read import read_config
 from fedclust.config.schema import is_setting
 from fedclust.helpers.errors import require
-from fedclust.tuning.tuned import with_values
+from fedclust.tuning.tuned import can_be_searched, with_values
 
 SHARED = "shared"  # the file that is for every method
 _CHOSEN = ("solver", "server")  # groups whose choices have a file
@@ -36,6 +36,7 @@ _CHOSEN = ("solver", "server")  # groups whose choices have a file
 _READ = ("algorithm", "server", "aggregation", "privacy")
 Value = float | int | str | bool | None
 _SWEEPS = "choices such as 1,2,4, range(1,9), interval(0.1,1) or tag(log,interval(0.001,1))"
+_ONE = "several different values, since one value is no search"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Dimension:
         low, high: ends of a range, both part of it.
         step: of whole numbers; None for real ones.
         log: whether real numbers are spread by their logarithm.
+        whole: whether each of the options is tried before any comes again.
     """
 
     key: str
@@ -56,6 +58,7 @@ class Dimension:
     high: float = 0.0
     step: int | None = None
     log: bool = False
+    whole: bool = False
 
     @classmethod
     def of(cls, override: Override) -> Dimension:
@@ -78,11 +81,14 @@ class Dimension:
             values = list(sweep.range())
             whole = bool(values) and all(isinstance(value, int) for value in values)
             require(whole, key, override.input_line, "whole numbers, at least one")
+            require(len(values) > 1, key, override.get_value_string(), _ONE)
             return cls(key, low=values[0], high=values[-1], step=int(sweep.step))
         assert isinstance(sweep, ChoiceSweep)
         options: list[Any] = list(override.sweep_iterator(transformer=Transformer.identity))
         plain = (one.text if isinstance(one, QuotedString) else one for one in options)
-        return cls(key, tuple(dict.fromkeys(plain)))
+        different = tuple(dict.fromkeys(plain))
+        require(len(different) > 1, key, override.get_value_string(), _ONE)
+        return cls(key, different)
 
     def holds(self, value: Value) -> bool:
         """Whether the value is one of these."""
@@ -184,6 +190,8 @@ def space_of(
         if key in fixed:
             continue
         dimension = Dimension.of(override)
+        if override in asked:
+            dimension = replace(dimension, whole=bool(dimension.options))
         if override in shared and not _is_read(composed, dimension, default_of(composed, key)):
             continue  # such as the learning rate of a method that brings its own
         space[key] = _checked(composed, algorithm, dimension)
@@ -224,6 +232,7 @@ def _checked(composed: DictConfig, algorithm: str, dimension: Dimension) -> Dime
     key, shown = dimension.key, dimension.words()
     one = f"a search compares values under one setting; give one {key}, and tune again for another"
     require(not is_setting(key), key, shown, one)
+    require(can_be_searched(key), key, shown, f"algorithm={algorithm} does not read it")
     missing = object()
     default = OmegaConf.select(composed, key, default=missing)
     is_leaf = (

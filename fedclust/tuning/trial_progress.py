@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 
 from rich.console import Console
 
 from fedclust.config.job import Job
 from fedclust.helpers.errors import Enough
-from fedclust.runtime.progress import Aside, Shown
+from fedclust.runtime.progress import Aside, Shown, rough
 from fedclust.tuning.record import curve_of
 from fedclust.tuning.search import Proposal
 
@@ -25,6 +26,8 @@ class BatchProgress:
         first: the first round that some trial runs.
         rounds: of a complete trial.
         is_shown: whether rounds are shown; a signal is answered in any case.
+        batches: as many of such trials are left of the search, these among them; the first round
+            then tells how long that will take. None to tell nothing.
     """
 
     def __init__(
@@ -36,7 +39,9 @@ class BatchProgress:
         first: int,
         rounds: int,
         is_shown: bool,
+        batches: float | None = None,
     ) -> None:
+        self._rounds, self._batches, self._began = rounds, batches, monotonic()
         self._shown, self._is_shown = Shown(title, console), is_shown
         self._done: dict[int, int] = {}
         self._told = first
@@ -52,6 +57,11 @@ class BatchProgress:
         self._done[number] = t + 1
         least = min(self._done.values())
         if self._is_shown and least > self._told:
+            if self._batches is not None:
+                took = (monotonic() - self._began) / (least - self._told)
+                all_ = rough(took * self._rounds * self._batches)
+                self._shown.tell(f"a round takes {rough(took)}, the whole search at most {all_}")
+                self._batches = None
             self._told = least
             self._shown.round(least - 1, {})
 

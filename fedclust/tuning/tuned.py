@@ -11,7 +11,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedclust.config.schema import seed_list
+from fedclust.config.schema import part_of, seed_list
 from fedclust.helpers.errors import ConfigError, require
 from fedclust.helpers.files import harmless
 
@@ -153,4 +153,15 @@ def _read_once(file: Path, looks: tuple[int, int] | None) -> dict[str, Any]:  # 
     fits = isinstance(node, dict) and all(isinstance(node.get(k), v) for k, v in kinds.items())
     require(fits, "tuned", file, "a best.yaml that `fedclust tune` has written")
     assert isinstance(node, dict)
+    for key, value in node["values"].items():
+        allowed = f"a best.yaml that `fedclust tune` has written, and no search has {key!r}"
+        plain = isinstance(value, int | float | str | None)
+        require(can_be_searched(key) and plain, "tuned", file, f"{allowed}: {value!r}")
     return node
+
+
+def can_be_searched(key: object) -> bool:
+    """Whether a search may try values of a key: an option of the method or what it reads."""
+    if not isinstance(key, str) or part_of(key) != "method":
+        return False
+    return key != "tuned" and not key.rpartition(".")[2].startswith("_")

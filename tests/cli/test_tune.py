@@ -359,7 +359,8 @@ def test_a_share_that_leaves_a_client_empty_is_one_line(
 ) -> None:
     lone = ("partition=iid", "partition.num_clients=1000", "model=linear", "device=cpu")
     done = fedclust("tune", "algorithm=fedavg", *lone, "validation=0.99", "trials=1")
-    assert (done.status, done.err.count("\n")) == (2, 1), done.err
+    assert (done.status, done.err.count("\n")) == (2, 2), done.err
+    assert done.err.startswith("fedavg: 1 trial × 3 seeds × 20 rounds, over solver.lr\n")
     assert "has 1 training example, and needs one to train on and one to validate" in done.err
     assert not list(tmp_path.rglob("trials.csv"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -112,7 +113,10 @@ def test_a_search_of_few_settings_ends_when_all_have_run(
     assert trials["solver.lr"].tolist() == [0.1, 0.2]
     assert "fedavg, all 2 settings have been tried, 2.0 of 6 spent" in done.err
     # what is said when the trials begin, and what is found
-    assert done.err.startswith("fedavg, trials 1 to 2, 1 seed, 2 rounds → outputs/t-tuning/")
+    first, second, third = done.err.splitlines()[:3]
+    assert first == "fedavg: 2 trials × 1 seed × 2 rounds, over solver.lr"
+    assert second.startswith("fedavg, trials 1 to 2, 1 seed, 2 rounds → outputs/t-tuning/")
+    assert re.fullmatch(r"  a round takes \d+ s, the whole search at most \d+ s", third)
     table = pd.read_csv(tmp_path / "outputs/t-tuning/report/tuning.csv")
     values = 100 * trials["value"]
     assert table.loc[0, "spread"] == pytest.approx(abs(values[1] - values[0]) / 2)
@@ -145,6 +149,9 @@ def test_what_is_typed_is_searched_and_the_default_is_tried_first(
         ("algorithm=fedavg,nosuch", "there is no algorithm/nosuch"),
         ("algorithm=ifca common.cluster_choice=train_loss,test_loss", "looks at no test examples"),
         ("algorithm=clove cluster_metric=loss,edc", "edc is not allowed: clove would not read it"),
+        ("solver.lr=0.1,0.1", "solver.lr=0.1,0.1 is not allowed: several different values"),
+        ("solver.lr=choice(0.1,1e-1,0.10)", "since one value is no search"),
+        ("solver.steps=range(2,3)", "since one value is no search"),
         ("validation=0", "validation=0 is not allowed: a share above 0"),
         ("rounds=6 rounds=2,4", "rounds=2,4 is not allowed: a search compares values under one"),
         ("tuning_seeds=[]", "tuning_seeds=[] is not allowed: a list of different whole numbers"),

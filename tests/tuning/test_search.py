@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -198,6 +199,34 @@ def test_the_best_is_the_first_of_equal_ones_and_never_a_pruned_one() -> None:
     assert lower is not None
     assert (higher.number, lower.number) == (1, 0)
     assert best_of(trials[3:], higher=True) is None
+
+
+def test_of_equal_ones_the_best_has_the_fewest_clusters() -> None:
+    found = [(0, 4, 0.8), (1, 1, 0.7), (2, 3, 0.8), (3, 2, 0.8)]
+    trials = [replace(trial(i, value), values={"num_clusters": k}) for i, k, value in found]
+    best = best_of(trials, higher=True)
+    assert best is not None
+    assert (best.number, best.values) == (3, {"num_clusters": 2})
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_typed_list_is_tried_whole(batched: bool) -> None:
+    """Four numbers of clusters in four trials, whatever else is searched."""
+    space = {
+        "lr": Dimension("lr", low=1e-3, high=1.0, log=True),
+        "num_clusters": Dimension("num_clusters", options=(1, 2, 3, 4), whole=True),
+    }
+    default: dict[str, Value] = {"lr": 0.1, "num_clusters": 4}
+    trials, batch = list[Trial](), list[dict[str, Value]]()
+    for number in range(4):
+        one = Proposal(space, default, trials, batch, higher=True, rounds=ROUNDS)
+        assert one.number == number
+        batch.append(one.values)
+        if not batched:
+            trials, batch = [*trials, replace(trial(number, 0.5), values=one.values)], []
+    tried_values = [one.values for one in trials] or batch
+    assert {values["num_clusters"] for values in tried_values} == {1, 2, 3, 4}
+    assert len({values["lr"] for values in tried_values}) == 4
 
 
 def test_the_curve_and_the_cost_of_a_job(tmp_path: Path) -> None:

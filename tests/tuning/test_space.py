@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, open_dict
 
@@ -19,7 +20,7 @@ from fedclust.helpers.errors import ConfigError
 from fedclust.launch.job_folder import job_folder
 from fedclust.launch.scales import parsed
 from fedclust.tuning.space import Dimension, default_of, num_settings, space_of, written
-from fedclust.tuning.tuned import with_values
+from fedclust.tuning.tuned import apply_tuned, with_values
 
 METHODS = sorted(file.stem for file in (CONF / "algorithm").glob("*.yaml"))
 SPACES = {name: about(name)["space"] for name in METHODS if "space" in about(name)}
@@ -43,6 +44,32 @@ def space(algorithm: str, *typed: str, roots: Sequence[Path] = (CONF,)) -> dict[
 
 def dimension(text: str) -> Dimension:
     return Dimension.of(parsed([text])[0])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({1: 2}, {None: 2}, {True: 1}, {"seeds": [5, 6]}, {"seeds": 5}, {"data.root": "/tmp"}),
+        *({"rounds": 3}, {"name": "x"}, {"tuned": "y"}, {"solver._target_": "x.Y"}, {"nosuch": 1}),
+        *({"solver.lr": [1]}, {"solver": {"lr": 1}}),
+    ],
+)
+def test_a_file_with_values_that_no_search_has_is_one_line(
+    tmp_path: Path, values: dict[object, object]
+) -> None:
+    file = tmp_path / "best.yaml"
+    file.write_text(yaml.safe_dump({"choices": {}, "seeds": [1000], "values": values}))
+    config = composed("algorithm=fedavg", f"tuned={file}")
+    with pytest.raises(ConfigError, match=r"tuned=.*is not allowed: .*no search has") as error:
+        apply_tuned(config, {}, [])
+    assert repr(next(iter(values))) in str(error.value)
+
+
+def test_what_is_typed_as_a_list_is_tried_whole() -> None:
+    config = composed("algorithm=ifca")
+    typed = parsed(["num_clusters=1,2,3", "solver.lr=interval(0.1,1)"])
+    found = space_of(config, "ifca", typed, (CONF,))
+    assert {key for key, one in found.items() if one.whole} == {"num_clusters"}
 
 
 def test_a_sweep_becomes_its_values() -> None:

@@ -10,9 +10,10 @@ Differs from the paper:
   mean gradient.
 - Not everybody need take part: those who have sent gradients are clustered, once they are as many
   as the clusters; the others join the cluster of least training loss.
-Differs from the released code:
+Differs from the released code (Heasung-Kim/clustered-federated-learning-via-gradient-based-
+partitioning 0b1b4dd, learning_agent/central_unit.py):
 - Its gradients are those at a client's own model (`gradients: own`), and for K * P_c rounds each
-  replaces the one before (`accumulation: released`).
+  replaces the one before (lines 229-237, `accumulation: released`).
 - Its k-means has one start; `method.starts` is ten. Where the number of clusters is unknown, the
   largest gap between singular values says how many directions it keeps, three at least.
 - Clients train the model of their new cluster; the code adds to it a gradient at their old one.

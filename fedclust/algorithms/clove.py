@@ -16,7 +16,8 @@ Differs from the paper:
 - With `method.num_clusters=auto` the silhouette finds how many groups there are: at most
   `num_clusters`, `method.max_clusters`, and one fewer than participants; models without a group
   rest.
-Differs from the released code:
+Differs from the released code (Nokia-Bell-Labs/Loss-Vector-based-Clustered-Federated-Learning
+b602090):
 - It begins its supervised tasks with random groups (`first_round: random`), drawn for every
   participant by itself; here they are of one size, and those of `ifca_random`. It trains with Adam.
 - Its k-means has one start; `method.starts` is ten.

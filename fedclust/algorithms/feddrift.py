@@ -7,8 +7,12 @@ opens a model. Models that are as good on each other's data are merged. Eager op
 all new concepts of a step and merges none.
 
 Differs from the paper:
-- It compares losses; accuracies on training data, here, are those of the released code.
-Differs from the released code (microsoft/FedDrift):
+- It compares losses; accuracies on training data, here, are those of the released code
+  (`train_acc_matrix`).
+Differs from the released code (microsoft/FedDrift e4ac32f, fedml_api/distributed/fedavg_ens,
+FedAvgEnsDataLoader.py:580-1085 and FedAvgEnsTrainerSoftCluster.py):
+- Local work is that of `solver`. The code's optimiser is Adam as AMSGrad with a weight decay of
+  0.001, whose moments live through a step, for every client and model.
 - A client trains one model on the data it has now. In the code old data stay with the model they
   were assigned to, and clients go on training it with them.
 - A step begins in every round in which somebody's data change; the code takes one every so many

@@ -11,7 +11,9 @@ with the models of those who had such data. r is 1 / (distance + 1e-8), each row
 Follows the released code (dariofenoglio98/FEROMA), which differs from what others say of the paper:
 there r is a softmax of minus the distance, and weights below a threshold are 0 (`weighting:
 softmax`, `least_weight`); we have not read the paper's text.
-Differs from the released code:
+Differs from the released code (8109aca):
+- Data are described by what enters the last layer; in the code by what the convolutions put out
+  (public/models.py:51-63), as in FLUX.
 - Models and profiles are kept by client; the code keeps them in the order in which clients answer,
   which can change from round to round, and then mixes wrong pairs.
 - Not everybody takes part in every round: a mix is of the models trained in the last `memory`
@@ -19,9 +21,11 @@ Differs from the released code:
 - Random halves are of a client's training examples; the code holds a fifth of them out for it.
 - Directions and scale are those of the descriptor here; the code's scale takes the least and the
   largest number of 22 blocks.
-- A client that has not trained on the data it has now is served the model of the nearest profile by
-  the part that needs no labels; the code does that for new clients. There also the kind of shift is
-  told beforehand, and twenty labelled test examples per class help.
+- A client is served its own last model, and one that has not trained on the data it has now the
+  model of the nearest profile, by the part that needs no labels. The code tests every client so, by
+  the inputs of its test examples (feroma/server.py:820-937): that is its printed average, and what
+  `serve_by: inputs` does with training inputs. For a shift of P(Y|X) labelled test examples help
+  there (867-897).
 - Its private mode, which ends with an error in the code, is left out.
 """
 
@@ -59,6 +63,7 @@ from fedclust.helpers.ops import distances
 from fedclust.helpers.ranges import AtLeastOne, NonNegative
 
 Weighting = Literal["inverse", "softmax"]
+ServeBy = Literal["own", "inputs"]
 _LEAST = 1e-8  # of a distance, as in the released code
 
 
@@ -76,6 +81,8 @@ class Feroma(Method):
         weighting: r is the `inverse` distance, or a `softmax` of minus the distance.
         least_weight: weights r below are 0, and equal where none is left.
         memory: rounds, back from the last one, whose models can be part of a mix.
+        serve_by: a client is served its `own` last model where that is of the data it has, or the
+            model of the profile that its `inputs` are nearest to, whatever its own is.
         aggregation: models are weighted `by_samples`, or not.
     """
 
@@ -86,6 +93,7 @@ class Feroma(Method):
     weighting: Weighting = "inverse"
     least_weight: Annotated[NonNegative, OnlyWith("weighting", "softmax")] = 0.0
     memory: AtLeastOne = 1
+    serve_by: ServeBy = "own"
     aggregation: Aggregation = "by_samples"
 
     averages = False  # but for the warm-up: later everybody has a mix of others' models
@@ -180,8 +188,8 @@ class Feroma(Method):
         )
 
     def serve(self, state: State, clients: Clients, rnd: Round) -> Served:
-        """A client's own last model if it is of the data it has, else that of the nearest profile
-        without labels; the common model, in the last row, before the first profiles.
+        """A client's own last model if it is of the data it has and `serve_by` says so, else that
+        of the nearest profile without labels; the common model before the first profiles.
         """
         num_clients, sources = rnd.fed.num_clients, self._sources(state)
         if not len(sources):
@@ -190,7 +198,8 @@ class Feroma(Method):
         fresh = ~state.stale & ~(rnd.shifted & (state.trained < rnd.t))
         label = torch.arange(num_clients, device=rnd.present.device)
         ids = clients_with_data(rnd)
-        ids = ids[~((state.trained >= 0) & fresh)[ids]]
+        if self.serve_by == "own":
+            ids = ids[~((state.trained >= 0) & fresh)[ids]]
         if len(ids):
             profile = placed(self.descriptor.blocks(state.model, ids, clients, rnd), state.scale)
             found = nearest(profile, state.profile[sources], rnd.fed.pool.num_classes)

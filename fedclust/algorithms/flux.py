@@ -5,12 +5,16 @@ their data (see `fedclust.cluster_metrics.descriptor`), then FedAvg in every clu
 descriptor that needs no labels tells which cluster a client belongs to that nobody knows. It cannot
 see a shift of P(Y|X), in which the same inputs mean other classes.
 
-Differs from the released code (dariofenoglio98/FLUX):
+Differs from the released code (dariofenoglio98/FLUX 43aadbe):
 - The clustering is in a given round; in the code it comes once the held-out accuracy gains less
-  than 0.06 in a round, or after 80 % of the rounds.
+  than 0.06 in a round, or after 80 % of the rounds (flux/server.py:669-678).
+- Data are described by what enters the last layer; in the code by what the convolutions put out
+  (public/models.py:51-63). Of its LeNet-5 that is 400 or 576 numbers before two dense layers, which
+  can remove what a shift of P(X) looks like; of its ResNet-9 it is the same.
 - Clients that arrive later are served by their inputs alone, those of their training examples, and
   join by their whole descriptor in their first round; so does the code's simulation of partial
-  participation. The code tests everybody by inputs alone (`serve_by: inputs`).
+  participation. The code also tests everybody by the inputs of the test examples alone
+  (flux/server.py:791-865); `serve_by: inputs` does so by those of the training examples.
 - Directions and scale are those of the descriptor here. Where the distances have no knee, nobody
   stands out; the code ends with an error.
 - `flux_dynamic`, which is told in which round the data drift, is left out.

@@ -8,7 +8,10 @@ after the clustering a cluster's body is
 the body being all layers but the last. With l_0 = 1 all clusters have one body in the first round.
 
 There is no paper that we know of; this follows `cfla` 1.0.4.
-Differs from it:
+Differs from it (cfla/framework/server/server_hcfl.py):
+- Clusters are by the cosine distances of updates and average linkage throughout; there, with a
+  given number of clusters, by Ward's linkage of the Euclidean update vectors (259-265), and by
+  cosines with a threshold alone (266-272). `method` gets distances: Ward's is none of its choices.
 - The number of clusters is given unless there is a threshold; there it is 0.5.
 - The run's cohort takes part; there every cluster has a cohort of its own.
 - A cluster's mean is that of `aggregation`; there it is plain, and only that of all is by examples.

@@ -7,7 +7,7 @@ Differs from the paper:
 - Option I divides the summed gradients by `gradient_denominator`; the paper prints the number of
   all clients, which makes the step shrink with the cluster's share and with participation.
 - `start: kmeans++` and `restart_fraction` are not in the paper; the latter is in its CIFAR code.
-Differs from the released code (jichan3751/ifca):
+Differs from the released code (jichan3751/ifca 61e44b8, mnist/train_cluster_mnist.py:370-426):
 - Each client is served the model of least training loss (`parts/cheapest.py`);
   `cluster_choice: test_loss` does what the code does. Training always chooses by training loss.
 """

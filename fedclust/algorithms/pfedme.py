@@ -13,11 +13,13 @@ w_i - grad f_i / lambda, a round moves w by some R eta = 0.1 gradients, where Fe
 step lr on every batch. On `digits` in four rotations it is at chance after 3 rounds (accuracy
 0.11) and at 0.38 after 60; with `local_lr: 0.05` it is at 0.53 after 20, FedAvg at 0.90.
 
-Differs from the released code (CharlieDinh/pFedMe):
+Differs from the released code (CharlieDinh/pFedMe caf24b1; defaults: main.py:66-79):
 - Only the cohort trains; in the code all clients train in every round, and the cohort is who is
-  averaged.
-- A batch is drawn at random; the code walks through the data in a fixed order.
-- No weight decay of personal models unless `solver.weight_decay` is given; the code has 0.001.
+  averaged (serverpFedMe.py:53-66).
+- A batch is drawn at random; the code walks through the data in a fixed order
+  (userbase.py:124-132).
+- No weight decay of personal models unless `solver.weight_decay` is given; the code has 0.001
+  (fedoptimizer.py:50-65).
 - Participants are averaged uniformly unless `aggregation` is `by_samples`, as in the code.
 - Clients are served their theta_i, or the common model before their first round; what the code
   prints as personal accuracy is that of their w_i.

@@ -10,12 +10,13 @@ Differs from the paper:
   join the cluster of least training loss. With everybody in every round this is the paper's method.
 - Newcomers do not descend the tree of splits, which needs the updates of every split kept.
 - The mean of the updates is that of `aggregation`; the paper weights by examples.
-Differs from the released code (felisat/clustered-federated-learning):
+Differs from the released code (felisat/clustered-federated-learning 23a1c38, its notebook and
+fl_devices.py):
 - Splits are the optimal ones of Algorithm 1, which is single linkage; `bipartition: complete` is
-  the code's.
+  the code's (fl_devices.py:132-137).
 - The code has no criterion on gamma; that is `gamma_max: 0`.
 - The code splits after round 20 only, clusters of more than two clients, and multiplies the rate by
-  0.99 every round (`solver.decay`); here neither rounds nor members are bounded.
+  0.99 every round (fl_devices.py:108, `solver.decay`); here neither rounds nor members are bounded.
 """
 
 from __future__ import annotations

@@ -5,11 +5,13 @@ the way it went is what the server compares ever after. Clusters begin as single
 of a round that point alike are united, for ever. Cluster models are pulled to a common model, whose
 training goes on beside theirs.
 
-Differs from the released code (dunzeng/StoCFL, which this follows where the paper is brief):
+Differs from the released code (dunzeng/StoCFL bd6d031), which this follows where the paper is
+brief:
 - Everybody trains the common model from where the round began; in the code a client goes on from
-  what the client before it made of it.
+  what the client before it made of it (trainer.py:69-73).
 - A united cluster takes the model of its largest part that has one, of the one with the smallest
-  number where several are as large; in the code it may begin again from the common model.
+  number where several are as large; in the code it may begin again from the common model
+  (StoCFL-FCC+CFL.py:89-91, 143-168).
 - Clients that were never sampled are served the common model.
 """
 

@@ -2,9 +2,9 @@
 
 LCFL (arXiv:2407.09360), Algorithm 1, lines 1-5.
 
-Differs from the paper: by default the warm-up is what the released code (wenh06/LCFL) does and what
-the published tables contain, rounds of FedAvg that count as rounds. `mode: local` is the printed
-one.
+Differs from the paper: by default the warm-up is what the released code (wenh06/LCFL ce77cdb,
+algorithm.py:108, 295-343) does and what the published tables contain, rounds of FedAvg that count
+as rounds. `mode: local` is the printed one.
 Differs from the released code: clients never sampled in the warm-up train once before the metric
 (`cover_all`); the code uses their initial model.
 

@@ -5,7 +5,11 @@ d fixed random directions: mean and standard deviation of all examples and of th
 (-1 for a class that it does not have), 2 d (1 + Y) numbers. With `cluster_method=dbscan
 cluster_method.eps=knee cluster_method.min_samples=2` the number of clusters need not be known.
 
-Differs from the released code (dariofenoglio98/FLUX):
+Differs from the released code (dariofenoglio98/FLUX 43aadbe, public/models.py:51-63, 860-1300):
+- It describes what the convolutions put out; of a network with dense layers before the last that is
+  more than what enters the last.
+- An absent class is -1 in every number, as in the code, and enters the scale of its block: with
+  label skew, absence is most of the distance.
 - Directions are random and orthonormal; the code takes the principal ones of random points.
 - Each of the four blocks (mean, deviation, those of the classes) is scaled to a mean square of 1
   over the clients; the code scales 22 blocks of its own, one for every class's mean and deviation.

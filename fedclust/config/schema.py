@@ -353,6 +353,7 @@ LIKE_SOLVER = "${solver._target_}"  # the `_target_` of a solver with the option
 # options of our parts, by the start of their `_target_`, with the values that are as if there were
 # no such option, so that folders from before it still fit
 _LATER: Mapping[str, Mapping[str, object]] = {
+    "fedclust.algorithms.feroma.": {"serve_by": "own"},
     "fedclust.cluster_methods.": {"auto_by": "silhouette"},
     "fedclust.datasets.": {
         **{"exclude": None, "fill": None, "categories": None, "separator": ",", "decimal": "."},

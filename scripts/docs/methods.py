@@ -57,10 +57,27 @@ models of the clients it starts with; LCFL reads no models for `cluster_metric=p
 algorithm` what the default is. Nothing is encrypted in a simulation: this is what the method needs.
 [`privacy=client`](how-to/attackers.md#privacy) hides clients in the sums.
 
-Clust-PSI-PFL (2025, [arXiv 2512.20363](https://arxiv.org/abs/2512.20363)) is `lcfl` with
-`cluster_metric=psi cluster_method=kmeans num_clusters=auto`. DPMM-CFL (2025, [arXiv
+Clust-PSI-PFL (2025, [arXiv 2512.20363](https://arxiv.org/abs/2512.20363)) is, by our reading of its
+abstract, which is all that was at hand, `lcfl` with `cluster_metric=psi cluster_method=kmeans
+num_clusters=auto`. DPMM-CFL (2025, [arXiv
 2510.07132](https://arxiv.org/abs/2510.07132)), a Bayesian relative of FeSEM, is missing: its
 variances, its concentration and its number of sampling steps are in no text that we could read.
+
+What a specialist would ask first (the file of each method says all that differs):
+
+- LCFed is known to us by its abstract and one package's code; that its numbers are taken about the
+  mean model, and that the first clusters are k-means', is ours. HCFL is that package's alone: with
+  a given number of clusters it merges by Ward's linkage of update vectors, ours by cosines and
+  average linkage.
+- FLUX and FEROMA describe data by what enters a model's last layer, their released code by what its
+  convolutions put out. The code tests every client of FEROMA with the model of the profile nearest
+  to its inputs, which is `algorithm.serve_by=inputs`. By default a client is served the model that
+  it has just trained, so FEROMA's accuracy is that of a personal model, beside methods that are
+  tested with the server's.
+- FedDrift's released code trains with AMSGrad and weight decay, whose moments live through a time
+  step.
+- OCFL takes the clients that HDBSCAN calls noise for one cluster, as its code does, so one model
+  trains on unlike clients.
 """
 
 

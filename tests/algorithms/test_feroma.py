@@ -155,6 +155,27 @@ def test_newcomers_are_served_without_their_labels(known: bool) -> None:
     assert served.label[2] == 5
 
 
+def test_everybody_can_be_served_by_inputs_alone() -> None:
+    """Client 4 trained on inputs of group 1 and has those of group 0 since: its own model, of the
+    round before, is not the one that its inputs are nearest to; all others keep theirs.
+    """
+    fed, rounds = apart(), rounds_of(apart(), 3)
+    own: Any = configured("feroma", *ONCE)
+    inputs: Any = configured("feroma", *ONCE, "algorithm.serve_by=inputs")
+    states, _ = simulate(inputs, fed, rounds)
+    alike, _ = simulate(own, fed, rounds)
+    assert torch.equal(states[-1].own.all(), alike[-1].own.all())  # training is the same
+    quiet = replace(rounds[-1], fed=given_rows(fed, 4, 0))  # nobody says that data have changed
+    served = [
+        algorithm.serve(states[-1], engine_for(fed).at(quiet), quiet).label.tolist()
+        for algorithm in (own, inputs)
+    ]
+    everybody = list(range(CLIENTS))
+    assert served == [everybody, [*everybody[:4], 0, *everybody[5:]]]
+    early = inputs.serve(states[0], engine_for(fed).at(rounds[0]), rounds[0])
+    assert early.label.unique().tolist() == [0]  # before the first profiles there is one model
+
+
 def test_halves_are_of_real_examples_and_drawn_anew() -> None:
     fed = federation(equal=False)
     odd = [fed.train.of_client(i)[i % 2 :] for i in range(CLIENTS)]

@@ -63,6 +63,17 @@ def replacing(path: Path) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
+def regular(path: Path) -> Path:
+    """The path of a file of any kind and size that ends: no pipe, no device.
+
+    Raises:
+        OSError: naming it.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "is a pipe, a device or a folder", str(path))
+    return path
+
+
 def harmless(path: Path) -> Path:
     """The path of a small text file, which a reader takes no more time and memory for than it
     looks: no pipe, not large, not deeply nested, no aliases that expand to much more.
@@ -70,9 +81,7 @@ def harmless(path: Path) -> Path:
     Raises:
         OSError: naming the file.
     """
-    looks = path.stat()
-    if not stat.S_ISREG(looks.st_mode):
-        raise OSError(errno.EINVAL, "is no file of text", str(path))
+    looks = regular(path).stat()
     if looks.st_size > _LARGEST:
         raise OSError(errno.EFBIG, f"is larger than {_LARGEST >> 20} MB", str(path))
     text = path.read_bytes()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.helpers.errors import DataError
-from fedclust.helpers.files import harmless
+from fedclust.helpers.files import harmless, regular
 from fedclust.metrics import headline_of
 
 if TYPE_CHECKING:  # a run whose config has a report reads this file, and no client's row
@@ -209,7 +209,7 @@ class Run:
         frames = [pd.DataFrame({name: np.empty(0, np.int64) for name in _SAID})]
         for file in sorted((self.folder / "predictions").glob("seed=*.parquet")):
             try:
-                with harmless(file).open("rb") as opened:
+                with regular(file).open("rb") as opened:  # no text, and large
                     frames.append(pd.read_parquet(opened))
             except (OSError, ValueError) as error:
                 raise unreadable(file, error, "run the job again after deleting it") from error

@@ -18,8 +18,11 @@ from sklearn import metrics
 
 import fedclust
 from fedclust.config.build import build
-from fedclust.helpers.errors import ConfigError, Interrupted, RunFolderError
+from fedclust.core.types import Predictions
+from fedclust.helpers.errors import ConfigError, DataError, Interrupted, RunFolderError
 from fedclust.papers.reports import make_report
+from fedclust.report.runs import Run
+from fedclust.runtime.client_table import write_predictions
 from fedclust.runtime.folder import RunFolder
 from fedclust.runtime.progress import Silent
 from fedclust.runtime.run import run
@@ -50,6 +53,19 @@ class Cost:
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def test_predictions_of_any_size_are_read_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    row = torch.arange(50_000)
+    outputs = torch.rand(len(row), 2, generator=torch.Generator().manual_seed(0)).double()
+    said = Predictions(client=row % 7, row=row, targets=row % 2, predictions=outputs)
+    write_predictions(tmp_path / "predictions" / "seed=0.parquet", 0, said)
+    found = Run(tmp_path, {}, {}, {}).predictions()
+    assert found["row"].tolist() == row.tolist()
+    np.testing.assert_array_equal(found[["output_0", "output_1"]], outputs)
+    os.mkfifo(tmp_path / "predictions" / "seed=1.parquet")
+    with pytest.raises(DataError, match=r"seed=1.parquet cannot be read .*is a pipe"):
+        Run(tmp_path, {}, {}, {}).predictions()
 
 
 def test_scores_are_those_of_the_predictions_that_are_kept() -> None:

@@ -37,6 +37,18 @@ def guesses(fed: Federation) -> Tensor:
     return fed.pool.task.outputs_of(_said(fed)).float()
 
 
+def loss_of_all(fed: Federation) -> float:
+    """Mean test loss of one guess without inputs for all clients, the mean of all training
+    targets.
+    """
+    task, own = fed.pool.task, fed.train.count.double()
+    said = ((own / own.sum()) @ _said(fed)).unsqueeze(0)
+    outputs, total = task.outputs_of(said).float(), 0.0
+    for _, rows in _blocks(fed.test):
+        total += float(task.loss(outputs.expand(len(rows), -1), fed.pool.y[rows], "sum"))
+    return total / len(fed.test.index)
+
+
 def predicted(fed: Federation) -> Predictions:
     """What the guess says of the test examples of every client that has training examples."""
     task, said = fed.pool.task, _said(fed)

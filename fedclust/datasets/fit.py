@@ -26,12 +26,15 @@ class Fit:
             client's own training rows, where any of them has a value.
         coded: [F] bool, features of categories; a value that no training row has is a gap.
         names: of the features, for messages; may be empty.
+        flags: [F] bool, features that stay 0 and 1: scaled, a rare one would reach as many standard
+            deviations as make every rate too large.
     """
 
     word: str
     fill: str | None = None
     coded: Tensor | None = None
     names: tuple[str, ...] = ()
+    flags: Tensor | None = None
 
     @property
     def anyway(self) -> bool:
@@ -89,12 +92,16 @@ class Fit:
         x, rows = fed.pool.x.float(), _trained(fed)
         if self.fill is not None or self._has_codes:
             x = self._filled(x, rows, fed)
-        if self.word == "client":
-            return _by_client(x.double(), rows, fed).float()
         if self.word == "none":
             return x
-        scale, shift = affine(self.word, x[rows])
-        return x * scale + shift  # the bits of a seed whose pool has this scale
+        if self.word == "client":
+            scaled = _by_client(x.double(), rows, fed).float()
+        else:
+            scale, shift = affine(self.word, x[rows])
+            scaled = x * scale + shift  # the bits of a seed whose pool has this scale
+        if self.flags is not None:
+            scaled[:, self.flags] = x[:, self.flags]
+        return scaled
 
     def _filled(self, x: Tensor, rows: Tensor, fed: Federation) -> Tensor:
         """Features x [N, F] float32 without gaps, by the values in `rows`."""

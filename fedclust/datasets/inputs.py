@@ -51,11 +51,14 @@ class Inputs:
         x: [N, F] float64, NaN where a gap is to be filled.
         names: of the features.
         coded: [F] bool, of categories: a value that no training row has is unknown.
+        flags: [F] bool, whether something holds, as 0 or 1: a word of a column, or that it has a
+            gap. They are not scaled.
     """
 
     x: npt.NDArray[np.float64]
     names: tuple[str, ...]
     coded: npt.NDArray[np.bool_]
+    flags: npt.NDArray[np.bool_]
 
 
 def read_targets(
@@ -145,11 +148,12 @@ def read_inputs(table: Columns, wanted: Wanted, used: Sequence[str], label: Tens
                     f"{counted(int(one.gaps.sum()), 'row')}: all its inputs are 0 there, whatever "
                     "dataset.fill says"
                 )
-    parts = [part for column in columns for part in column.parts(wanted)]
+    parts = [(column, *part) for column in columns for part in column.parts(wanted)]
     return Inputs(
-        np.stack([values for _, values, _ in parts], axis=1),
-        tuple(name for name, _, _ in parts),
-        np.array([coded for _, _, coded in parts]),
+        np.stack([values for _, _, values, _ in parts], axis=1),
+        tuple(name for _, name, _, _ in parts),
+        np.array([coded for _, _, _, coded in parts]),
+        np.array([name != column.name for column, name, _, _ in parts]),
     )
 
 

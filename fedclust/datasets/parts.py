@@ -112,7 +112,8 @@ def parted(
         names = replace(names, features=examples.names)
         seen = np.ones(table.size, dtype=bool) if anew is not None else ~tests.numpy()
         x = _as_float32(table, examples, seen, normalise)
-        fit = Fit(normalise, fill, torch.from_numpy(examples.coded), names.features)
+        coded, flags = torch.from_numpy(examples.coded), torch.from_numpy(examples.flags)
+        fit = Fit(normalise, fill, coded, names.features, flags)
         word = "none" if fit.anyway else normalise
     else:
         x, word = examples, normalise
@@ -149,7 +150,7 @@ def _as_float32(
     scaled anyway.
     """
     if normalise != "none":
-        return as_float32(examples.x, centre(examples.x[seen]))
+        return as_float32(examples.x, centre(examples.x[seen]) * ~examples.flags)
     for place, name in enumerate(examples.names):
         values = examples.x[:, place][~np.isnan(examples.x[:, place])]
         many, left = (len(np.unique(one)) for one in (values, values.astype(np.float32)))

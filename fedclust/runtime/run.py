@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -14,8 +15,8 @@ from typing import Any
 
 from fedclust.config.job import Job
 from fedclust.core.federation import digest, summary, write_table
-from fedclust.core.trivial import predicted
-from fedclust.core.types import Federation
+from fedclust.core.trivial import loss_of_all, predicted
+from fedclust.core.types import Evaluation, Federation, Round
 from fedclust.engines import simulated
 from fedclust.engines.lockstep import Lockstep
 from fedclust.engines.sums import rows_at_once
@@ -234,6 +235,7 @@ def check_clusters(config: Mapping[str, Any], num_clients: int) -> None:
         require(value <= num_clients, named, value, f"at most the {num_clients} clients there are")
 
 
+_BOUND = 1000  # times the loss of a guess without inputs, beyond which no model learns
 # what counts clusters, or the clients of each, in a method or a clustering
 _SAVING = 10  # so many times as long as a checkpoint took, none is due
 _OF_CLIENTS = ("num_clusters", "min_samples", "min_cluster_size")
@@ -346,6 +348,8 @@ class _Seeds:
             s: Simulation.of(s, job, fed, self._lockstep) for s, fed in job.federations.items()
         }
         self._failed: dict[int, str] = {}
+        # by seed, of its test loss; infinite when a person has been told
+        self._bound: dict[int, float] = {}
         self._saved_at, self._saving = time.monotonic(), 0.0  # [s] the latter for one checkpoint
         self._rounds, self._began, self._ended = 0, self._saved_at, self._saved_at
         self.saved = -1  # the round of the newest checkpoint
@@ -390,6 +394,20 @@ class _Seeds:
                 f"has {', '.join(wanted)} now; bring it back, or choose another name=…"
             )
 
+    def _tell_of_bound(self, rnd: Round, evaluation: Evaluation, progress: Progress) -> None:
+        """Warn once in a seed of a test loss that only models that diverge have."""
+        loss = float(evaluation.loss_sum.sum() / evaluation.count.sum())
+        if rnd.seed not in self._bound:
+            self._bound[rnd.seed] = _BOUND * loss_of_all(rnd.fed)
+        bound = self._bound[rnd.seed]
+        if loss > bound:
+            self._bound[rnd.seed] = math.inf
+            progress.warn(
+                f"seed {rnd.seed}, round {rnd.t}: the test loss is {loss:.3g}, and that of a guess "
+                f"without inputs {bound / _BOUND:.3g}: training diverges; a smaller solver.lr, or "
+                "solver=adam, may help"
+            )
+
     def round(self, t: int, recorder: Recorder, progress: Progress) -> None:
         """Round t of every seed that is alive."""
         evaluated = self._job.is_evaluated(t)
@@ -412,6 +430,7 @@ class _Seeds:
                 recorder.change(outcome.rnd, outcome.untrained)
             if outcome.evaluation is not None:
                 recorder.evaluate(outcome.rnd, outcome.evaluation, outcome.said)
+                self._tell_of_bound(outcome.rnd, outcome.evaluation, progress)
             if outcome.validation is not None:
                 recorder.validate(outcome.rnd, outcome.validation, outcome.said_held_out)
             if outcome.said is not None and self._job.predictions and t == self._job.rounds - 1:

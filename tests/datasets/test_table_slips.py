@@ -373,6 +373,30 @@ def test_clients_scaled_apart_fill_gaps_by_their_own_training_rows(tmp_path: Pat
     assert bool(seen(fed, fed.train.of_client(1)).isfinite().all())
 
 
+@pytest.mark.parametrize("normalise", ["mean_std", "client"])
+def test_inputs_that_say_whether_something_holds_stay_0_and_1(
+    normalise: str, tmp_path: Path
+) -> None:
+    ward = np.where(TABLE.index % 20 == 1, "rare", np.where(TABLE.index % 2, "a", "b"))
+    lab = TABLE["age"].where(TABLE.index % 7 > 0)
+    dataset = load(
+        TABLE.assign(ward=ward, lab=lab),
+        tmp_path,
+        categories="onehot",
+        fill="indicator",
+        normalise=normalise,
+    )
+    fed = federate(dataset, Natural(), [0], CPU)[0]
+    names = dataset.names.features
+    trained, tested = (seen(fed, split.index) for split in fed.splits.values())
+    whole = dict(zip(names, torch.cat([trained, tested]).T, strict=True))
+    for name, often in (("ward=rare", 3), ("ward=a", 27), ("ward=b", 30), ("lab is missing", 9)):
+        assert sorted(set(whole[name].tolist())) == [0, 1]
+        assert int(whole[name].sum()) == often
+    for name in ("age", "chol", "lab"):  # numbers are scaled
+        assert float(trained[:, names.index(name)].mean()) == pytest.approx(0, abs=1e-5)
+
+
 def test_channels_of_a_series_are_scaled_one_by_one(tmp_path: Path) -> None:
     x = RNG.normal(0, 1, (30, 3, 8)) * np.array([1, 100, 0.01])[:, None] + 5
     y = np.arange(30) % 2

@@ -121,7 +121,7 @@ def test_a_seed_that_continues_asks_when_it_would_have_asked_anyway(asked: list[
         whole.step(evaluated=True)
     saved = {name: value.clone() for name, value in fields_of(whole.state).items()}
     again = Simulation(0, algorithm, Lockstep(engine), Static().rounds(fed, 0))
-    again.resume(2, saved)
+    again.resume(2, saved, {})
     again.serve_again()
     asked.clear()
     expected, found = (

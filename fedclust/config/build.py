@@ -82,7 +82,7 @@ def build(
         given = type(aggregation).__name__
         require(averages, "aggregation", given, allowed)
     if privacy is not None:
-        check_privacy(config, algorithm, type(privacy).__name__)
+        check_privacy(config, algorithm, scenario, type(privacy).__name__)
     if config["norm"] != "average":
         algorithm = with_norm(algorithm, config["norm"])
     document_scores(task)
@@ -98,7 +98,8 @@ def build(
         num_clients = min(fed.num_clients for fed in federations.values())
         k = config["algorithm"].get("num_clusters", 1)
         num_models = 1 if idle(config, "algorithm.num_clusters", objects) else k
-        privacy.check(config["participation"], num_clients, engine.layout.num_buffers, num_models)
+        share = getattr(scenario, "participation", config["participation"])
+        privacy.check(share, num_clients, engine.layout.num_buffers, num_models)
     check_statistics(config["norm"], algorithm, engine.layout)
     device = next(iter(federations.values())).pool.x.device
     return Job(

@@ -17,7 +17,7 @@ from fedclust.metrics.recovery import OF_GROUPS
 from fedclust.models.params import Layout
 
 
-def check_privacy(config: Mapping[str, Any], algorithm: Any, given: str) -> None:
+def check_privacy(config: Mapping[str, Any], algorithm: Any, scenario: Any, given: str) -> None:
     """Refuse what leaves something without noise.
 
     Raises:
@@ -35,9 +35,12 @@ def check_privacy(config: Mapping[str, Any], algorithm: Any, given: str) -> None
         weights = getattr(part, "aggregation", "uniform")
         allowed = "uniform with privacy: numbers of examples are private too"
         require(weights == "uniform", "common.aggregation", weights, allowed)
-    number = config["clients_per_round"]
-    allowed = "null with privacy: everybody is drawn with the probability participation"
-    require(number is None, "clients_per_round", number, allowed)
+    drawn = "with privacy: everybody is drawn with the probability participation"
+    for key, free in (("clients_per_round", None), ("selection", "random")):
+        number = getattr(scenario, key, free)
+        name = key if config.get(key) == number else f"scenario.{key}"
+        allowed = f"{'null' if free is None else free} {drawn}"
+        require(number == free, name, number, allowed)
 
 
 def check_objective(

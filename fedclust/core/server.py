@@ -69,8 +69,10 @@ class Privacy(Protocol):
         """
         ...
 
-    def epsilon(self, share: float, rounds: int) -> float:
-        """Of so many rounds in which every client takes part with the probability `share`."""
+    def epsilon(self, rounds: Mapping[tuple[float, int], int]) -> float:
+        """Of all rounds so far: how many there were in which every client took part with a
+        probability, the share, and of how many models; no round more may make it less.
+        """
         ...
 
 
@@ -82,6 +84,7 @@ class Server:
         aggregation: the mean of updates; None for the plain one.
         privacy: makes noisy means of updates; None without noise.
         num_drawn: clients of a round on average, by whose number a noisy sum is divided.
+        released: of how many models noisy means were made in it.
         nobody: whether the participants were not drawn: they are there because a method needs some.
         draw: the noise of the round.
         step: how models become others; None takes the means as they are.
@@ -94,6 +97,7 @@ class Server:
     aggregation: Aggregation | None = None
     privacy: Privacy | None = None
     num_drawn: float = 1.0
+    released: list[int] = field(default_factory=list)
     nobody: bool = False
     draw: Generator | None = None
     step: ServerStep | None = None
@@ -137,6 +141,7 @@ class Server:
             # a second mean in one round would be a second release
             draw, self.draw = self.draw, None
             assert draw is not None
+            self.released.append(len(models))
             expected = self.num_drawn / len(models)
             mean = self.privacy.noised(moves, label, len(models), expected, draw)
             return (models.double() + mean).to(models.dtype)

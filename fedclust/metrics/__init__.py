@@ -81,8 +81,8 @@ METRICS: dict[str, Meaning] = {
         "neither",
     ),
     "epsilon": Meaning(
-        "what a client's taking part can change so far in the published models, by "
-        "differential privacy",
+        "what a client's taking part can change so far in the published models of one seed, by "
+        "differential privacy; those of n seeds are n releases",
         "",
         "lower",
     ),

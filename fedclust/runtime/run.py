@@ -372,7 +372,7 @@ class _Seeds:
                 del self._alive[seed]
             else:
                 self._check_same_state(content["state"])
-                self._alive[seed].resume(t, content["state"])
+                self._alive[seed].resume(t, content["state"], content.get("private"))
         recorder.resume(position, {seed: content["recorder"] for seed, content in contents.items()})
         self.saved, self.has_begun = t, True
         return t + 1
@@ -468,13 +468,19 @@ class _Seeds:
         contents: dict[int, dict[str, Any]] = {
             seed: {
                 "state": fields_of(sim.state),
+                "private": dict(sim.private),
                 "recorder": remembered.get(seed, {}),
                 "failed": None,
             }
             for seed, sim in self._alive.items()
         }
         for seed, error in self._failed.items():
-            contents[seed] = {"state": {}, "recorder": remembered.get(seed, {}), "failed": error}
+            contents[seed] = {
+                "state": {},
+                "private": {},
+                "recorder": remembered.get(seed, {}),
+                "failed": error,
+            }
         self._folder.save(t, contents, position)
         self._saved_at, self.saved = time.monotonic(), t
         self._saving = self._saved_at - begun

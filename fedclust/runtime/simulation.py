@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -59,7 +60,11 @@ class Step:
 
 @dataclass
 class Simulation:
-    """One seed: its rounds, its algorithm and the algorithm's state; the others as in `Job`."""
+    """One seed: its rounds, its algorithm and the algorithm's state; the others as in `Job`.
+
+    Attributes:
+        private: how many rounds had a share of the clients and a number of models, with privacy.
+    """
 
     seed: int
     algorithm: Algorithm
@@ -72,6 +77,7 @@ class Simulation:
     tested: bool = True
     state: Any = None
     losses: LastLosses = field(default_factory=LastLosses)
+    private: Counter[tuple[float, int]] = field(default_factory=Counter)
     _before: Round | None = None  # the last one before this process
 
     @classmethod
@@ -81,10 +87,18 @@ class Simulation:
         how = job.discrepancy, job.aggregation, job.attack, job.privacy, job.tested
         return cls(seed, job.algorithm, engine, rounds, *how)
 
-    def resume(self, t: int, state: dict[str, Any]) -> None:
-        """Continue after round t; data shifts are replayed, they cost no training."""
+    def resume(
+        self, t: int, state: dict[str, Any], private: Mapping[tuple[float, int], int] | None
+    ) -> None:
+        """Continue after round t; data shifts are replayed, they cost no training.
+
+        Without `private`, which older checkpoints lack, rounds count as those of several models.
+        """
         for _ in range(t + 1):
             self._before = next(self.rounds)
+            self.private[self._before.share, 2] += 1
+        if private is not None:
+            self.private = Counter(private)
         self.state = restored(self.algorithm.State, state)
 
     def serve_again(self) -> None:
@@ -130,9 +144,10 @@ class Simulation:
         counted = clients.passes
         passes = Cost(forward_passes=counted.forward, backward_passes=counted.backward)
         costs += [cost, passes]
-        if evaluated and self.privacy is not None:
-            spent = self.privacy.epsilon(rnd.share, rnd.t + 1)
-            costs.append(Cost(notes={"epsilon": spent}))
+        if self.privacy is not None:
+            self.private[rnd.share, max(clients.server.released, default=1)] += 1
+            if evaluated:
+                costs.append(Cost(notes={"epsilon": self.privacy.epsilon(self.private)}))
         if not evaluated:
             return Step(rnd, costs, None, None, untrained)
         served = self._served(clients, rnd)

@@ -18,17 +18,28 @@ place, and one more changes places with the new one, see `rebalanced`. So the su
 3 S, and epsilon is that of the noise z / 3.
 
 epsilon is by the privacy loss distribution of dp-accounting (the extra `privacy`), adjacent by one
-client more or less. With q = 1 it is exact without that package: with mu = sqrt(rounds) / z,
+client more or less, of all rounds so far, each with its own q. With q = 1 in all of them it is
+exact without that package: with mu = sqrt(rounds) / z,
 delta = Phi(-epsilon / mu + mu / 2) - exp(epsilon) Phi(-epsilon / mu - mu / 2) (Balle, Wang 2018).
+
+A distribution is rounded to a grid, upwards. Its step is a 10,000th of an upper bound on epsilon,
+or up to half of that, and a power of 2: so the work does not grow with the rounds or as noise gets
+small, and epsilon never falls, since a coarser one of these grids gives no less. The bound is that
+of Renyi's divergences at whole orders (Mironov 2017), or of the same rounds with q = 1 where that
+is less. Where it is above 10,000, it is epsilon, and infinite above 5e13.
+
+epsilon takes the seed for secret: cohorts, noise and who is moved follow from it. It is of one
+seed; whoever publishes the models of n seeds releases the same data n times.
 """
 
 from __future__ import annotations
 
 import importlib.util
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from math import exp
+from functools import lru_cache
+from math import exp, floor, inf, log2, sqrt
 from typing import Any
 
 import torch
@@ -41,7 +52,12 @@ from fedclust.helpers.extras import install
 from fedclust.helpers.ranges import AtLeastZero, InnerFraction, Positive, Ranged
 from fedclust.helpers.rng import uniform
 
-_FINE = 1e-3  # of the distribution; epsilon is rounded up by less than 1e-4 of it in our tests
+_FINE = 1e-4  # of the bound; epsilon is rounded up by less than 2e-3 of it in our tests
+_LARGEST = 1e4  # above it, the bound will do
+_SHARPEST = 1e7  # mu beyond which epsilon, above 5e13, is infinite: numbers have no more digits
+_ORDERS = (*range(2, 65), 128, 256, 512, 1024)  # for other ones dp-accounting does not converge
+
+Rounds = tuple[tuple[tuple[float, float], int], ...]  # how many have a share and a noise
 
 
 class NoPrivacy(Ranged):
@@ -70,9 +86,9 @@ class NoPrivacy(Ranged):
         total = updates.new_zeros(num_models, updates.shape[1])
         return total.index_add(0, label, updates) / expected
 
-    def epsilon(self, share: float, rounds: int) -> float:  # noqa: ARG002
+    def epsilon(self, rounds: Mapping[tuple[float, int], int]) -> float:  # noqa: ARG002
         """See `fedclust.core.server.Privacy`."""
-        return float("inf")
+        return inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +100,7 @@ class ClientDP(NoPrivacy):
         noise: z, the noise on the sum in multiples of the clip.
         delta: the probability with which epsilon may fail; below 1 / clients.
         min_members: B, participants that every cluster has in a round as long as there are enough
-            of them; 0 leaves clusters as they are.
+            of them; 0 leaves clusters as they are, and so does one model.
     """
 
     clip: Positive = 1.0
@@ -101,8 +117,7 @@ class ClientDP(NoPrivacy):
         """Raise `ConfigError` where this says nothing of so many clients, or cannot be told."""
         allowed = f"below 1 / {num_clients} clients, or one of them may be published whole"
         require(self.delta * num_clients < 1, "privacy.delta", self.delta, allowed)
-        there = share == 1 or importlib.util.find_spec("dp_accounting") is not None
-        require(there, "privacy", "ClientDP", f"participation=1, or {install('privacy')}")
+        _check_accountant(share)
         allowed = "none, since the statistics of this model are not noised"
         require(num_buffers == 0, "privacy", "ClientDP", allowed)
         self._check_members(num_models, share * num_clients)
@@ -137,10 +152,13 @@ class ClientDP(NoPrivacy):
         noise = torch.from_numpy(draw.standard_normal(tuple(mean.shape))).to(mean)
         return mean + self.noise * self.clip / expected * noise
 
-    def epsilon(self, share: float, rounds: int) -> float:
+    def epsilon(self, rounds: Mapping[tuple[float, int], int]) -> float:
         """See `fedclust.core.server.Privacy`."""
-        noise = self.noise / 3 if self.min_members else self.noise
-        return _epsilon(share, noise, rounds, self.delta)
+        alike = Counter[tuple[float, float]]()
+        for (share, num_models), count in rounds.items():
+            moved = self.min_members > 0 and num_models > 1
+            alike[share, self.noise / 3 if moved else self.noise] += count
+        return _epsilon(tuple(sorted(alike.items())), self.delta)
 
 
 def rebalanced(label: Tensor, num_models: int, least: int, ids: Tensor, rnd: Round) -> Tensor:
@@ -188,30 +206,57 @@ def as_drawn(rnd: Round) -> tuple[Round, bool]:
     return replace(rnd, cohort=able[chance.argsort()[:1]]), True
 
 
-@cache
-def _epsilon(share: float, noise: float, rounds: int, delta: float) -> float:
-    if share == 1:
-        return gaussian_epsilon(noise, rounds, delta)
+def _check_accountant(share: float) -> None:
+    """Raise `ConfigError` where epsilon needs a package that is not there."""
+    there = share == 1 or importlib.util.find_spec("dp_accounting") is not None
+    require(there, "privacy", "ClientDP", f"participation=1, or {install('privacy')}")
+
+
+@lru_cache(maxsize=1024)  # seeds share their rounds
+def _epsilon(rounds: Rounds, delta: float) -> float:
+    """The epsilon of so many rounds of every share and noise; the order is that of the sums."""
+    everybody = gaussian_epsilon(sqrt(sum(n / noise / noise for (_, noise), n in rounds)), delta)
+    if everybody in (0, inf) or all(share == 1 for (share, _), _ in rounds):
+        return everybody
+    _check_accountant(0)
     from dp_accounting import dp_event
-    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
 
-    one = dp_event.PoissonSampledDpEvent(share, dp_event.GaussianDpEvent(noise))
-    accountant = PLDAccountant(value_discretization_interval=_FINE)
-    accountant.compose(dp_event.SelfComposedDpEvent(one, rounds))
-    return float(accountant.get_epsilon(delta))
+    accountant = RdpAccountant(_ORDERS)
+    for (share, noise), count in rounds:
+        one = dp_event.PoissonSampledDpEvent(share, dp_event.GaussianDpEvent(noise))
+        accountant.compose(one, count)
+    bound = min(everybody, float(accountant.get_epsilon(delta)))
+    if bound > _LARGEST:
+        return bound
+    grid = 2.0 ** floor(log2(_FINE * bound))
+    first, *others = (_losses(*one, grid).self_compose(count) for one, count in rounds)
+    for other in others:
+        first = first.compose(other)
+    return min(bound, float(first.get_epsilon_for_delta(delta)))
 
 
-def gaussian_epsilon(noise: float, rounds: int, delta: float) -> float:
-    """The exact epsilon of so many Gaussian mechanisms in which everybody takes part."""
+@lru_cache(maxsize=64)
+def _losses(share: float, noise: float, grid: float) -> Any:
+    """The distribution of one round's privacy loss, in steps of `grid`."""
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    return from_gaussian_mechanism(noise, value_discretization_interval=grid, sampling_prob=share)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The exact epsilon of Gaussian mechanisms in which everybody takes part; mu² is the sum of
+    their 1 / noise².
+    """
     from scipy.optimize import brentq  # a second to import
     from scipy.stats import norm
-
-    mu = rounds**0.5 / noise
 
     def excess(epsilon: float) -> float:
         second = norm.logcdf(-epsilon / mu - mu / 2) + epsilon
         return float(norm.cdf(-epsilon / mu + mu / 2) - exp(min(second, 0.0)) - delta)
 
-    if excess(0.0) <= 0:
+    if mu > _SHARPEST:
+        return inf
+    if mu == 0 or excess(0.0) <= 0:
         return 0.0
     return float(brentq(excess, 0.0, mu * mu / 2 + 40 * mu))

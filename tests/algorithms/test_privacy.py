@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations, permutations, product
-from math import lcm, prod
+from itertools import combinations, pairwise, permutations, product
+from math import inf, lcm, prod, sqrt
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from digits_jobs import config_of
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
 from planted import ALGORITHMS, CLIENTS, configured, federation, rounds_of
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
@@ -21,11 +23,13 @@ from toy_engine import ToyEngine, toy_federation, toy_round
 
 from fedclust.config.build import build
 from fedclust.core.server import Server
-from fedclust.core.types import Federation
+from fedclust.core.types import Federation, Round
 from fedclust.engines.lockstep import Lockstep
 from fedclust.helpers.errors import ConfigError
 from fedclust.runtime.folder import config_hash
-from fedclust.runtime.simulation import Simulation
+from fedclust.runtime.simulation import Simulation, Step
+from fedclust.scenarios.static import Static
+from fedclust.updates import privacy
 from fedclust.updates.privacy import ClientDP, NoPrivacy, as_drawn, gaussian_epsilon, rebalanced
 from fedclust.updates.servers import SGD
 
@@ -105,28 +109,104 @@ def test_everybody_is_drawn_for_himself() -> None:
     assert not nobody
 
 
+def of_everybody(z: float, rounds: int) -> float:
+    return gaussian_epsilon(sqrt(rounds) / z, 1e-5)
+
+
 @pytest.mark.parametrize(("z", "rounds", "epsilon"), [(5.0, 10, 2.594383), (1.0, 1, 4.377178)])
 def test_epsilon_of_everybody_is_exact(z: float, rounds: int, epsilon: float) -> None:
-    assert gaussian_epsilon(z, rounds, 1e-5) == pytest.approx(epsilon, abs=2e-6)
-    assert ClientDP(noise=z).epsilon(1.0, rounds) == gaussian_epsilon(z, rounds, 1e-5)
-    assert gaussian_epsilon(1e6, 1, 0.5) == 0.0
+    assert of_everybody(z, rounds) == pytest.approx(epsilon, abs=2e-6)
+    found = ClientDP(noise=z).epsilon({(1.0, 3): rounds})
+    assert found == pytest.approx(epsilon, abs=2e-6)
+    assert gaussian_epsilon(1e-6, 0.5) == 0.0
 
 
 @pytest.mark.parametrize(
     ("q", "z", "rounds", "delta", "epsilon"),
-    [(0.1, 1.0, 100, 1e-3, 4.78435), (0.01, 1.0, 1000, 1e-5, 1.82824)],
+    [
+        # dp-accounting's own, on a grid of 1e-4
+        (0.1, 1.0, 100, 1e-3, 4.784353),
+        (0.01, 1.0, 1000, 1e-5, 1.828244),
+        (0.5, 0.3, 30, 1e-5, 156.22905),
+        (0.5, 10.0, 5, 1e-5, 0.4008296),
+    ],
 )
 def test_epsilon_of_sampled_clients(
     q: float, z: float, rounds: int, delta: float, epsilon: float
 ) -> None:
-    found = ClientDP(noise=z, delta=delta).epsilon(q, rounds)
-    assert found == pytest.approx(epsilon, rel=1e-3)
-    assert found >= epsilon - 1e-5
+    found = ClientDP(noise=z, delta=delta).epsilon({(q, 1): rounds})
+    assert found == pytest.approx(epsilon, rel=1e-4)
+    assert found >= epsilon * (1 - 1e-5)
+    assert found < gaussian_epsilon(sqrt(rounds) / z, delta)
+    orders = RdpAccountant()
+    one = dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(z))
+    orders.compose(one, rounds)
+    assert found < orders.get_epsilon(delta)
+
+
+def test_epsilon_of_unequal_rounds_by_summing_over_outcomes() -> None:
+    """Two rounds with shares of their own: delta is the part of one distribution of outcomes that
+    lies above exp(epsilon) times the other, over a fine table of both outcomes.
+    """
+    z, shares, delta = 1.3, (0.5, 0.2), 1e-3
+    x = np.linspace(-9, 10, 2400)
+
+    def normal(mean: float) -> Any:
+        return np.exp(-((x - mean) ** 2) / (2 * z * z)) / (z * sqrt(2 * np.pi)) * (x[1] - x[0])
+
+    with_it = [(1 - q) * normal(0) + q * normal(1) for q in shares]
+    one, other = np.outer(*with_it), np.outer(normal(0), normal(0))
+
+    def above(epsilon: float) -> float:
+        removed = np.clip(one - np.exp(epsilon) * other, 0, None).sum()
+        added = np.clip(other - np.exp(epsilon) * one, 0, None).sum()
+        return float(max(removed, added))
+
+    found = ClientDP(noise=z, delta=delta).epsilon({(share, 1): 1 for share in shares})
+    assert above(found * 0.999) > delta > above(found * 1.001)
+
+
+@pytest.mark.parametrize(("seed", "z"), [(0, 1.0), (1, 3.0), (2, 0.05)])
+def test_a_round_more_never_lowers_epsilon(seed: int, z: float) -> None:
+    draw, dp = np.random.default_rng(seed), ClientDP(noise=z, min_members=2)
+    rounds: dict[tuple[float, int], int] = {}
+    found = [0.0]
+    for _ in range(8):  # the grid grows with it
+        kind = float(draw.choice([0.02, 0.3, 1.0])), int(draw.choice([1, 2]))
+        rounds[kind] = rounds.get(kind, 0) + int(draw.integers(1, 4))
+        found.append(dp.epsilon(dict(reversed(rounds.items()))))
+        assert found[-1] == dp.epsilon(rounds)
+    assert all(before < after for before, after in pairwise(found))
+    privacy._epsilon.cache_clear()
+    privacy._losses.cache_clear()
+    assert dp.epsilon(rounds) == found[-1]
+
+
+def test_epsilon_costs_no_more_with_little_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of the table are relative to epsilon, so that it has about as many."""
+    grids, made = list[float](), privacy._losses
+
+    def noted(share: float, noise: float, grid: float) -> Any:
+        grids.append(grid)
+        return made(share, noise, grid)
+
+    monkeypatch.setattr(privacy, "_losses", noted)
+    for z, rounds, epsilon in ((0.3, 30, 156.229), (0.1, 30, 1329.4), (0.05, 30, 5255.0)):
+        found = ClientDP(noise=z).epsilon({(0.5, 1): rounds})
+        assert found == pytest.approx(epsilon, rel=1e-3)
+        assert 5e-5 < grids.pop() / found < 2e-4
+    # with less noise not even those
+    for z, epsilon in ((0.01, 152334.98), (1e-3, 1.5023e7), (1e-6, 1.5e13)):
+        assert ClientDP(noise=z).epsilon({(0.5, 1): 30}) == pytest.approx(epsilon, rel=1e-4)
+    assert ClientDP(noise=1e-9).epsilon({(0.5, 1): 30}) == inf
+    assert ClientDP(noise=1e-300).epsilon({(1.0, 1): 1}) == inf
+    assert ClientDP(noise=1e9).epsilon({(0.5, 1): 1}) == 0.0
+    assert not grids
 
 
 def test_the_two_accounts_agree() -> None:
-    almost = ClientDP(noise=5.0).epsilon(0.9999, 10)
-    assert almost == pytest.approx(gaussian_epsilon(5.0, 10, 1e-5), rel=1e-3)
+    almost = ClientDP(noise=5.0).epsilon({(0.9999, 1): 10})
+    assert almost == pytest.approx(of_everybody(5.0, 10), rel=1e-3)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -145,7 +225,9 @@ def test_who_may_be_private(name: str) -> None:
         ("ifca", ["algorithm.start=kmeans++"], "IFCA is not private: clients send models for"),
         ("fedavg", ["common.aggregation=by_samples"], "common.aggregation=by_samples .* uniform"),
         ("fedavg", ["aggregation=median"], "aggregation=Median is not allowed: mean with privacy"),
-        ("fedavg", ["clients_per_round=4"], "clients_per_round=4 is not allowed: null"),
+        ("fedavg", ["clients_per_round=4"], "^clients_per_round=4 is not allowed: null"),
+        ("fedavg", ["scenario.clients_per_round=4"], "^scenario.clients_per_round=4 is not allo"),
+        ("fedavg", ["scenario.selection=round_robin_first"], "scenario.selection=.*: random with"),
         ("fedavg", ["privacy.delta=0.2"], "privacy.delta=0.2 is not allowed: below 1 / 8 clients"),
         ("fedavg", ["privacy.clip=null"], "privacy.clip=null is not allowed: expected a number"),
     ],
@@ -155,32 +237,59 @@ def test_what_would_leak_is_refused(name: str, given: list[str], message: str) -
         build(config_of(name, *ALWAYS, *given))
 
 
-def test_a_private_job_records_epsilon_and_continues() -> None:
-    config = config_of("ifca", *ALWAYS, "privacy.noise=0.5", "seeds=1", "rounds=3")
-    job = build(config)
-    fed: Federation = job.federations[0]
+class Arriving(Static):
+    """Half of the clients are drawn in round 1, all in the others."""
 
-    def steps(count: int, simulation: Simulation) -> list[Any]:
-        return [simulation.step(True) for _ in range(count)]
+    def share(self, rnd: Round) -> float:
+        return 0.5 if rnd.t == 1 else 1.0
+
+
+@pytest.mark.parametrize(("num_clusters", "noise"), [(1, 1.5), (2, 0.5)])
+def test_a_private_job_records_epsilon_and_continues(num_clusters: int, noise: float) -> None:
+    """Of all rounds, each with its own share; with one model nobody is moved, which costs a third
+    of the noise.
+    """
+    given = f"num_clusters={num_clusters}", "privacy.noise=1.5", "privacy.min_members=1"
+    config = config_of("ifca", *ALWAYS, *given, "seeds=1", "rounds=3")
+    job = replace(build(config), scenario=Arriving())
+    fed: Federation = job.federations[0]
 
     def simulation() -> Simulation:
         return Simulation.of(0, job, fed, Lockstep(job.engine))
 
+    def spent(steps: Sequence[Step]) -> list[float]:
+        costs = (cost for one in steps for cost in one.costs)
+        return [cost.notes["epsilon"] for cost in costs if "epsilon" in cost.notes]
+
     whole = simulation()
-    found = steps(3, whole)
-    spent = [
-        cost.notes["epsilon"] for one in found for cost in one.costs if "epsilon" in cost.notes
-    ]
-    assert spent == [gaussian_epsilon(0.5, rounds, 1e-5) for rounds in (1, 2, 3)]
+    found = spent([whole.step(True) for _ in range(3)])
+    dp = ClientDP(noise=noise)
+    rounds = [{(1.0, 1): 1}, {(1.0, 1): 1, (0.5, 1): 1}, {(1.0, 1): 2, (0.5, 1): 1}]
+    assert found == [dp.epsilon(one) for one in rounds]
+    assert found[0] < found[1] < found[2] < of_everybody(noise, 3)
     first = simulation()
-    steps(2, first)
-    rest = simulation()
-    rest.resume(1, {"models": first.state.models, "label": first.state.label})
-    steps(1, rest)
+    assert spent([first.step(False), first.step(False)]) == []
+    rest, older = simulation(), simulation()
+    state = {"models": first.state.models, "label": first.state.label}
+    rest.resume(1, state, dict(first.private))
+    assert spent([rest.step(True)]) == found[2:]
     assert torch.equal(rest.state.models, whole.state.models)
+    older.resume(1, state, None)  # of a checkpoint that does not tell: never too little
+    assert spent([older.step(True)])[0] >= found[2]
     plain = config_of("ifca", "seeds=1", "rounds=3")
-    older = {key: value for key, value in plain.items() if key != "privacy"}
-    assert config_hash(plain) == config_hash(older) != config_hash(config)
+    without = {key: value for key, value in plain.items() if key != "privacy"}
+    assert config_hash(plain) == config_hash(without) != config_hash(config)
+
+
+def test_the_share_that_is_checked_is_that_of_the_scenario(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(privacy.importlib.util, "find_spec", lambda name: None)
+    build(config_of("fedavg", *ALWAYS))
+    with pytest.raises(ConfigError, match="privacy=ClientDP is not allowed: participation=1"):
+        build(config_of("fedavg", *ALWAYS, "scenario.participation=0.5"))
+    with pytest.raises(ConfigError, match="at most 4, for 1 clusters share 4 participants"):
+        ClientDP(min_members=5)._check_members(1, 0.5 * 8)
 
 
 def settings_of(sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -302,8 +411,10 @@ def test_the_moved_train_another_model_and_keep_their_choice() -> None:
 
 def test_least_members_cost_privacy_and_must_be_there() -> None:
     plain, filled = ClientDP(noise=15.0), ClientDP(noise=15.0, min_members=1)
-    exact = gaussian_epsilon(5.0, 10, 1e-5)
-    assert filled.epsilon(1.0, 10) == exact > plain.epsilon(1.0, 10)
+    exact, several = of_everybody(5.0, 10), {(1.0, 3): 10}
+    assert filled.epsilon(several) == pytest.approx(exact)
+    assert plain.epsilon(several) < exact / 2
+    assert filled.epsilon({(1.0, 1): 10}) == plain.epsilon(several)  # one model, nobody is moved
     name = r"privacy\.min_members=3 is not allowed: at most 2, for 3 clusters share 8 participants"
     with pytest.raises(ConfigError, match=name):
         build(config_of("ifca", *ALWAYS, "num_clusters=3", "privacy.min_members=3"))

@@ -180,6 +180,12 @@ def test_rows_of_several_clients_and_of_training_and_test_are_counted() -> None:
     # of seven rows, 1, 2 and 3 are there once more; somebody trains on 2
     assert (told[0]["repeated"], told[0]["trained_and_tested"]) == (3, 1)
     assert told[0]["tested"] == told[1]["tested"] != told[2]["tested"]
+    # of rows 0 to 3; in three copies that differ in how inputs are scaled, still of as many rows
+    assert [one["used"] for one in told] == [1.0, 1.0, 1.0]
+    fewer = replace(feds[0], train=Split.of([torch.tensor([3])] * 2))
+    assert summary(fewer)["used"] == 0.5
+    scaled = replace(pool, x=torch.zeros(12, 1), y=pool.y.repeat(3), copies=3)
+    assert summary(replace(feds[0], pool=scaled))["used"] == 1.0
 
 
 def test_examples_that_a_seed_draws_anew_are_the_same_rows_and_copied_once() -> None:

@@ -346,9 +346,10 @@ def summary(fed: Federation) -> dict[str, Any]:
     true group, with the group "-1" for clients without one; without true groups and for up to
     1,000 clients also `client_examples`, the same per client. A task without
     classes has one number of examples in their place, and no `classes` and `label_skew`. `tested`:
-    digest of the examples that are tested on, under whatever concept; `repeated`: how often rows
-    of the pool are owned besides the first time, in all splits; `trained_and_tested`: rows that
-    somebody trains on and somebody is tested on. `trivial`: scores of a guess
+    digest of the examples that are tested on, under whatever concept; `used`: the share of the
+    pool's examples that somebody owns; `repeated`: how often rows of the pool are owned besides the
+    first time, in all splits; `trained_and_tested`: rows that somebody trains on and somebody is
+    tested on. `trivial`: scores of a guess
     without inputs, see `fedclust.core.trivial`. `names`: of features, classes, clients and groups,
     each where there are some.
     """
@@ -381,6 +382,8 @@ def summary(fed: Federation) -> dict[str, Any]:
     numbers["trained_and_tested"] = len(np.intersect1d(train, tested))
     examples = np.unique(tested // fed.pool.concepts)
     numbers["tested"] = hashlib.blake2b(examples.tobytes(), digest_size=8).hexdigest()
+    owned = len(np.unique(rows // fed.pool.concepts))
+    numbers["used"] = owned * fed.pool.concepts * fed.pool.copies / len(fed.pool.y)
     numbers["trivial"] = trivial(fed)
     if not numbers["groups"] and fed.num_clients <= _FEW_CLIENTS:
         numbers["client_examples"] = histogram.tolist()

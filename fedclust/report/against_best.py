@@ -13,6 +13,7 @@ from fedclust.report.formats import factor, in_percent
 from fedclust.report.statistics.paired import ALPHA, Paired, holm, least_p, paired, seeds_needed
 
 MARGIN = 0.5  # points of accuracy; a smaller difference is called none
+_TOO = "and the t test for seeds that split the same rows anew, "
 
 Key = TypeVar("Key", bound=Hashable)
 Verdict = Literal["best", "below", "level", "untold"]
@@ -31,6 +32,7 @@ class Standing:
         against: the arm minus the best one in their common seeds, as shown; None for the best one
             itself and without common seeds.
         p: after Holm's correction; None where `against` is.
+        redrawn: whether seeds split the same rows anew, which makes intervals and p larger.
     """
 
     verdict: Verdict
@@ -38,6 +40,7 @@ class Standing:
     lacks: bool = False
     against: Paired | None = None
     p: float | None = None
+    redrawn: bool = False
 
     @property
     def leads(self) -> bool:
@@ -45,7 +48,9 @@ class Standing:
         return self.verdict in ("best", "level")
 
 
-def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Key, Standing]:
+def standings(
+    scores: Mapping[Key, Mapping[int, float]], metric: str, redrawn: float = 0.0
+) -> dict[Key, Standing]:
     """Every arm that has a score against the one with the best mean; empty for fewer than two, and
     where no direction of the metric is better.
 
@@ -55,6 +60,7 @@ def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Ke
     Args:
         scores: by arm, the score of every seed.
         metric: what the score is, which says which direction is better.
+        redrawn: see `paired`.
     """
     sign = -1.0 if METRICS[metric].better == "lower" else 1.0
     means = {key: sign * float(np.mean(list(one.values()))) for key, one in scores.items() if one}
@@ -67,12 +73,13 @@ def standings(scores: Mapping[Key, Mapping[int, float]], metric: str) -> dict[Ke
     places = {key: Standing("best", len(rivals)) for key in means}
     compared: dict[Key, Paired] = {}
     for key in rivals:
-        places[key] = Standing("untold", len(rivals), lacks=key not in whole)
+        lacks = key not in whole
+        places[key] = Standing("untold", len(rivals), lacks=lacks, redrawn=redrawn > 0)
         common = [seed for seed in scores[key] if seed in scores[best]]
         gaps = np.array([scores[key][seed] - scores[best][seed] for seed in common])
         gaps = gaps[np.isfinite(gaps)]  # a loss that explodes is infinite
         if len(gaps):
-            compared[key] = paired(factor(metric) * gaps)
+            compared[key] = paired(factor(metric) * gaps, redrawn)
     adjusted = holm([one.p for one in compared.values()])
     for (key, one), p in zip(compared.items(), adjusted.tolist(), strict=True):
         ahead = sign * one.mean > 0  # with fewer seeds than the best
@@ -99,7 +106,8 @@ def rule(places: Sequence[Standing], metric: str) -> list[str]:
         margin = f"less than {MARGIN} points {side} it or " if in_percent(metric) else ""
         lines.append(
             f"Bold: the best mean{among}, and all that are {margin}not significantly {side} it "
-            "(exact sign-flip test on the differences in common seeds, Holm's correction, "
+            "(exact sign-flip test on the differences in common seeds, "
+            f"{_TOO if any(one.redrawn for one in decided) else ''}Holm's correction, "
             f"p < {ALPHA})."
         )
     elif untold:

@@ -402,7 +402,8 @@ def _overall_notes(results: Overall, intervals: bool, *, lower: bool) -> list[st
         f"IQM: interquartile mean, the mean of the middle half of all runs; of each run {runs}. "
         "A few very good or very bad runs do not move it."
         + (
-            " Its 95 % interval: bootstrap, seeds drawn anew within every federation."
+            " Its 95 % interval: bootstrap, seeds drawn anew within every federation, lengthened "
+            "for their small number."
             if intervals
             else f" An interval is given from {_LEAST_RUNS} runs and {_LEAST_SEEDS} seeds per "
             "federation on; with fewer it would be too short."

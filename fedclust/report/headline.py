@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isinf
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedclust.report.against_best import Standing, rule, standings
 from fedclust.report.arms import Arm, seeds_with_values, settings_of
 from fedclust.report.formats import decimals, factor, meant, plus_minus, title
 from fedclust.report.reference import Printed
+from fedclust.report.same_data import redrawn
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 from fedclust.report.trivial import Guess, below, guessed, guesses
@@ -148,9 +150,12 @@ def standing(arms: Sequence[Arm], column: Score, metric: str) -> dict[str, Stand
     """
     ended = [arm for arm in arms if arm.finished or not column.whole]
     places: dict[str, Standing] = {}
+    ratios = redrawn(arms)
     for setting in settings_of(ended):
         scores = {a.label: column.values(a) for a in ended if a.setting == setting}
-        places |= standings(scores, metric)
+        ratio = ratios.get(setting, 0.0)
+        # with the same test examples in all seeds, what is told is told of these
+        places |= standings(scores, metric, 0.0 if isinf(ratio) else ratio)
     return places
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.report.against_best import rule, standings
+from fedclust.report.against_best import rule
 from fedclust.report.arms import Arm, option
 from fedclust.report.formats import axis, decimals, factor, plus_minus
+from fedclust.report.headline import score_column, standing
 from fedclust.report.spec import Spec
 from fedclust.report.table import Cell, Table
 
@@ -69,11 +70,9 @@ def pivot_tables(spec: Spec, arms: Sequence[Arm]) -> list[Table]:
         scores = {
             place: factor(spec.metric) * arm.last(spec.metric) for place, arm in pivot.arms.items()
         }
-        ended = {
-            place: arm.by_seed(spec.metric) for place, arm in pivot.arms.items() if arm.finished
-        }
-        places = standings(ended, spec.metric)
-        leading = {place for place, one in places.items() if one.leads}
+        last, shown = replace(spec, score="last"), list(pivot.arms.values())
+        places = standing(shown, score_column(last, shown), spec.metric)
+        leading = {label for label, one in places.items() if one.leads}
         rows = []
         for row in pivot.rows:
             cells = [Cell(text=option(pivot.down, row))]
@@ -82,7 +81,8 @@ def pivot_tables(spec: Spec, arms: Sequence[Arm]) -> list[Table]:
                 cells.append(
                     Cell(
                         text=plus_minus(values, decimals(spec.metric, values)),
-                        strong=(row, column) in leading,
+                        strong=(row, column) in pivot.arms
+                        and pivot.arms[row, column].label in leading,
                     )
                 )
             rows.append(tuple(cells))

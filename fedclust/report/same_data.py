@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from fedclust.report.arms import Arm, settings_of
 
+_MOST = 0.5  # of the rows; seeds that use so many have most of theirs in common
+
 
 def other_data(arms: Sequence[Arm]) -> list[str]:
     """A line for every setting whose jobs met other data, though their configs name the same.
@@ -32,14 +34,14 @@ def other_data(arms: Sequence[Arm]) -> list[str]:
     return lines
 
 
-def widening(arms: Sequence[Arm]) -> dict[str, float]:
-    """By setting, how many times as wide as over its seeds an interval is for new data; not for a
-    setting with a single seed, or of jobs that do not say.
+def redrawn(arms: Sequence[Arm]) -> dict[str, float]:
+    """By setting, test / training examples where every seed splits the same rows anew; infinite
+    where all seeds are tested on the same examples.
 
-    Infinite where all n seeds are tested on the same examples. Where they draw them from the same
-    rows, √(1 + n · test / training examples): Nadeau and Bengio, Machine Learning 52 (2003).
+    Not for a setting with a single seed, whose seeds have other rows for the most part, or of jobs
+    that do not say.
     """
-    widths = {}
+    ratios = {}
     for setting in settings_of(arms):
         seeds = {
             seed: one
@@ -49,24 +51,27 @@ def widening(arms: Sequence[Arm]) -> dict[str, float]:
             for seed, one in run.federation.get("seeds", {}).items()
             if "tested" in one
         }
-        if len(seeds) > 1:
-            drawn = len({one["tested"] for one in seeds.values()}) > 1
-            test, train = (
-                sum(float(one[split]["total"]) for one in seeds.values())
-                for split in ("test", "train")
-            )
-            widths[setting] = math.sqrt(1 + len(seeds) * test / train) if drawn else math.inf
-    return widths
+        if len({one["tested"] for one in seeds.values()}) > 1:
+            # jobs of earlier versions do not say how many of the rows they use
+            if min(float(one.get("used", 1.0)) for one in seeds.values()) >= _MOST:
+                test, train = (
+                    sum(float(one[split]["total"]) for one in seeds.values())
+                    for split in ("test", "train")
+                )
+                ratios[setting] = test / train
+        elif len(seeds) > 1:
+            ratios[setting] = math.inf
+    return ratios
 
 
 def limits_of_tests(arms: Sequence[Arm]) -> list[str]:
-    """What intervals and p values over seeds can say of new data, a line for each kind of test."""
-    widening_by_setting = widening(arms)
-    fixed = [setting for setting, width in widening_by_setting.items() if math.isinf(width)]
-    drawn = [setting for setting, width in widening_by_setting.items() if not math.isinf(width)]
+    """What intervals and p values over seeds say of new data, a line for each kind of test."""
+    ratios = redrawn(arms)
+    fixed = [setting for setting, ratio in ratios.items() if math.isinf(ratio)]
+    drawn = [setting for setting, ratio in ratios.items() if not math.isinf(ratio)]
 
     def among(some: Sequence[str]) -> str:
-        return f" in {', '.join(some)}" if len(some) < len(widening_by_setting) else ""
+        return f" in {', '.join(some)}" if len(some) < len(settings_of(arms)) else ""
 
     lines = []
     if fixed:
@@ -75,12 +80,11 @@ def limits_of_tests(arms: Sequence[Arm]) -> list[str]:
             "over training only, and cannot speak of new data."
         )
     if drawn:
-        widths = sorted({f"{widening_by_setting[setting]:.1f}" for setting in drawn}, key=float)
         lines.append(
-            f"Every seed draws its test examples from the same rows{among(drawn)}, so that seeds "
-            "err together: p values are too small to speak of new data, and an interval for these "
-            f"is at least about {' to '.join(dict.fromkeys((widths[0], widths[-1])))} times as "
-            "wide (Nadeau and Bengio 2003)."
+            f"Every seed splits the same rows anew{among(drawn)}, so that seeds err together: "
+            "intervals are widened by √(1 + seeds · test / training examples), as for new data, p "
+            "is that of such an interval (Nadeau and Bengio 2003) where that is the larger one, "
+            "and verdicts and bold follow these."
         )
     return lines
 

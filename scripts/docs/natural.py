@@ -18,7 +18,10 @@ import fedclust
 from fedclust.config.build import build
 from fedclust.config.job import Job
 from fedclust.core.trivial import trivial
-from fedclust.report.statistics.paired import interval
+from fedclust.report.arms import arms as arms_of
+from fedclust.report.reading import read_runs
+from fedclust.report.same_data import redrawn
+from fedclust.report.statistics.paired import paired
 
 mpl.use("agg")
 import matplotlib.pyplot as plt
@@ -55,6 +58,8 @@ def block(folder: Path) -> str:
     }
     guess = scale * guesses(job, rounds, score.name)
     arms = [arm for arm in result.arms if arm in values]
+    ratio = redrawn(arms_of(read_runs(folder))).get("", 0.0)
+    ratio = ratio if np.isfinite(ratio) else 0.0
     digits = 1 if scale == 100 else 4
     lines = [
         f"| method | {score.name}{' %' if scale == 100 else ''} | better than Local | "
@@ -63,26 +68,29 @@ def block(folder: Path) -> str:
     ]
     for arm in arms:
         gains = [
-            _gain(sign * (values[arm] - values[base]), digits) if arm != base else ""
+            _gain(sign * (values[arm] - values[base]), ratio, digits) if arm != base else ""
             for base in ("local", "fedavg")
         ]
         mean = f"{values[arm].mean():.{digits}f} ± {values[arm].std():.{digits}f}"
         lines.append(f"| {arm} | {mean} | {gains[0]} | {gains[1]} |")
     lines.append(f"| no inputs | {guess.mean():.{digits}f} | | |")
-    _figure(folder.name, {arm: values[arm] for arm in arms}, guess.mean(), score.title, unit)
+    shown = {arm: values[arm] for arm in arms}
+    _figure(folder.name, shown, ratio, guess.mean(), score.title, unit)
     return "\n".join(lines)
 
 
-def _gain(differences: Values, digits: int) -> str:
-    low, high = interval(differences)
-    return f"{differences.mean():+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+def _gain(differences: Values, ratio: float, digits: int) -> str:
+    one = paired(differences, ratio)
+    return f"{one.mean:+.{digits}f} [{one.low:+.{digits}f}, {one.high:+.{digits}f}]"
 
 
-def _figure(name: str, values: dict[str, Values], guess: float, title: str, unit: str) -> None:
+def _figure(
+    name: str, values: dict[str, Values], ratio: float, guess: float, title: str, unit: str
+) -> None:
     figure, axes = plt.subplots(figsize=(6, 0.32 * len(values) + 0.8), layout="constrained")
     for place, mine in enumerate(reversed(values.values())):
-        low, high = interval(mine)
-        axes.plot([low, high], [place, place], color="C0", linewidth=2)
+        mean = paired(mine, ratio)
+        axes.plot([mean.low, mean.high], [place, place], color="C0", linewidth=2)
         axes.plot(mine, np.full(len(mine), place), ".", color="0.6", markersize=4, zorder=0)
         axes.plot([mine.mean()], [place], "o", color="C0", markersize=5)
     axes.axvline(guess, color="0.4", linestyle="--", linewidth=1)

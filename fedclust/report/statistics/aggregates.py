@@ -32,24 +32,35 @@ def stratified(
     strata: Sequence[NDArray[np.float64]],
     statistic: Callable[[NDArray[np.float64]], float | NDArray[np.float64]] = iqm,
 ) -> tuple[float, float]:
-    """95 % interval of a statistic of all values by the stratified bootstrap.
+    """95 % interval of a statistic of all values by the stratified bootstrap; NaN where no stratum
+    has two values.
 
     Seeds are drawn anew within every federation, 2000 times with a fixed seed; the interval is
-    what lies between the 2.5th and the 97.5th percentile.
+    what lies between the 2.5th and the 97.5th percentile. Draws from n values vary too little, by
+    √((n - 1) / n), so the distances to the mean of a federation are lengthened by so much; and the
+    interval by Student's t over the normal quantile, for as few degrees of freedom as there are.
 
     Args:
         strata: per federation [S] values, one per seed.
         statistic: of [2000, N] values over the last axis.
     """
+    from scipy.special import ndtri, stdtrit
+
     rng = np.random.default_rng(0)
-    drawn = [
-        values[rng.integers(0, len(values), (_RESAMPLES, len(values)))]
-        for values in strata
-        if len(values)
-    ]
-    if not drawn:
+    strata = [values for values in strata if len(values)]
+    freedom = sum(len(values) - 1 for values in strata)
+    if not freedom:
         return math.nan, math.nan
-    low, high = np.quantile(statistic(np.concatenate(drawn, axis=1)), (0.025, 0.975))
+    drawn = [
+        (values.mean() + math.sqrt(n / max(n - 1, 1)) * (values - values.mean()))[
+            rng.integers(0, n, (_RESAMPLES, n))
+        ]
+        for values in strata
+        for n in [len(values)]
+    ]
+    ends = np.quantile(statistic(np.concatenate(drawn, axis=1)), (0.025, 0.975))
+    middle = float(np.squeeze(statistic(np.concatenate(strata)[None])))
+    low, high = middle + (ends - middle) * stdtrit(freedom, 0.975) / ndtri(0.975)
     return float(low), float(high)
 
 

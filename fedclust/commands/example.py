@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,7 +25,11 @@ def command(arguments: Sequence[str]) -> None:
         meant = did_you_mean(name, known) or f"there are {', '.join(known)}"
         raise ConfigError(f"fedclust has no example {name}: {meant}")
     require(not folder.exists(), "folder", folder, "one that is not there yet")
-    shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in (EXAMPLES / name).rglob("*"):  # copytree needs a file system with modes
+        if file.is_file() and "__pycache__" not in file.parts:
+            copy = folder / file.relative_to(EXAMPLES / name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(file.read_bytes())
     choice = next((folder / "algorithm").glob("*.yaml")).stem
     print(f"{folder}: see {folder / 'README.md'}; run it with")
     print(f"  fedclust run --config-dir {folder} algorithm={choice}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import fcntl
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +28,7 @@ from fedclust.helpers.errors import (
     counted,
     require,
 )
+from fedclust.helpers.locks import lock, without_locks
 from fedclust.launch.arguments import user_dir, without_user_dir
 from fedclust.launch.checks import check_choices, check_form, checked
 from fedclust.launch.compose import compose
@@ -441,9 +441,9 @@ class _Search:
         settings, seeds = num_settings(self.space, self.default), len(about["seeds"])
         most = wanted if settings is None else min(wanted, settings)
         sizes = counted(most, "trial"), counted(seeds, "seed"), counted(self.rounds, "round")
-        line = f"{self.choices['algorithm']}: {' × '.join(sizes)}, over {', '.join(self.space)}"
+        line = f"{self.choices['algorithm']}: {' Ã '.join(sizes)}, over {', '.join(self.space)}"
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-        with _locked(self.folder):
+        with _locked(self.folder, console):
             same_search(self.folder, about)
             trials = read_trials(self.folder, self.space, self.default)
             batches = Batches(
@@ -572,18 +572,20 @@ def _entries(node: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path, console: Console) -> Iterator[None]:
     """While one process searches, no other does.
 
     Raises:
         RunFolderError: if another one is at it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("ab") as lock:
+    with (folder / ".lock").open("ab") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            told = [] if lock(file) else without_locks(file)
         except BlockingIOError:
             raise RunFolderError(
                 f"{folder} is being searched by another process; wait, or change name=…"
             ) from None
+        for line in told:
+            console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
         yield

@@ -20,6 +20,8 @@ _HALF = ".fedclust.tmp"  # ends the name of a file that is being written, and of
 _BLOCK = 1 << 20  # bytes read at once
 _LARGEST = 16 << 20  # bytes of a config or a record; those of a job are a thousandth of it
 _DEEPEST, _MOST = 100, 100_000  # brackets inside each other, nodes
+# of calls that a file system does not have: FUSE, Lustre, NFS, Windows drives in WSL, S3
+LACKED = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 _BRACKETS, _ANCHOR = re.compile(rb"[][{}]"), re.compile(rb"(?:^|[\s:,\[{-])&\w", re.MULTILINE)
 
 
@@ -54,8 +56,9 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
+            sync(file.fileno())
+        with where_there_is(errno.EPERM):  # some have one mode for all files
+            temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -154,9 +157,34 @@ def sync_folder(folder: Path) -> None:
     except OSError:  # a system that cannot open folders cannot sync them either
         return
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync(descriptor: int) -> None:
+    """What an open file or folder holds is on the disk afterwards, where the file system can
+    promise that.
+
+    Raises:
+        OSError: when the disk is full or broken.
+    """
+    with where_there_is():
+        os.fsync(descriptor)
+
+
+@contextmanager
+def where_there_is(*more: int) -> Iterator[None]:
+    """A precaution that a file system may lack: then the block does nothing.
+
+    Args:
+        more: further error numbers by which such a file system says so.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (*LACKED, *more):
+            raise
 
 
 class Sealed(NamedTuple):

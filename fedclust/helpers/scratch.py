@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from fedclust.helpers.locks import lock
 
 _PREFIX, _OWNER = "fedclust-", ".fedclust-process"  # the latter is locked as long as it lives
 
@@ -28,7 +29,7 @@ def scratch(beside: Path | None = None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=prefix, dir=beside, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with (folder / f"{_OWNER}.new").open("wb") as owner:
-            fcntl.flock(owner, fcntl.LOCK_EX)
+            lock(owner, wait=True)
             Path(owner.name).rename(folder / _OWNER)  # nobody sees it without its lock
             yield folder
 
@@ -39,5 +40,5 @@ def _clear(folder: Path) -> None:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return
         with (folder / _OWNER).open("rb") as owner:
-            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            if lock(owner):  # without locks nobody knows whether it still lives
+                shutil.rmtree(folder, ignore_errors=True)

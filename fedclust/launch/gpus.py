@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from fedclust.helpers.locks import lock
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -71,7 +72,7 @@ def _lock(path: Path) -> Iterator[bool]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
         except BlockingIOError:
             free = False
         else:

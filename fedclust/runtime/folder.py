@@ -11,7 +11,6 @@ A file that a finished job needs is sealed there, so that later damage is found.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -39,6 +38,7 @@ from fedclust.helpers.files import (
     sealed_file,
     sealed_json,
 )
+from fedclust.helpers.locks import lock, without_locks
 from fedclust.metrics.meanings import NAME as METRICS_FILE
 from fedclust.metrics.summary import write_summary
 from fedclust.runtime.checkpoints import ANEW, WAY_OUT, Checkpoint, Checkpoints
@@ -295,13 +295,14 @@ class RunFolder:
                 or has checkpoints of which none is whole.
         """
         self.check()
-        self._take_lock()
+        told = self._take_lock()
         try:
             self.check()  # whoever had the lock before may have written all of it
             if self.is_done():
                 self.release()
                 return False
             self._found = self._checkpoints.newest(self.remarks)
+            self.remarks += told
         except RunFolderError:
             self.release()
             raise
@@ -320,18 +321,19 @@ class RunFolder:
         self.changes = write_versions(self.path / "versions.json", {**versions, **users})
         return True
 
-    def _take_lock(self) -> None:
-        """Lock the folder, which is made if need be.
+    def _take_lock(self) -> list[str]:
+        """Lock the folder, which is made if need be; returns what a person must know of the lock.
 
         Raises:
             RunFolderError: if it cannot be written, or another process has the lock.
         """
-        file = self.path / ".lock"
+        file, told = self.path / ".lock", list[str]()
         try:
             while self._lock is None:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock = file.open("ab")
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not lock(self._lock):
+                    told += without_locks(self._lock)
                 there = file.stat() if file.is_file() else None
                 if there is None or not os.path.samestat(there, os.fstat(self._lock.fileno())):
                     self.release()  # whoever had it has deleted the folder
@@ -345,6 +347,7 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} cannot be written ({error.strerror}); change name=…"
             ) from None
+        return told
 
     def _look_at_status(self) -> None:
         """Remark on a status that does not fit the checkpoints."""

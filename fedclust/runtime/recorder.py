@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedclust.core.types import Cost, Evaluation, Predictions, Round
 from fedclust.helpers.errors import RunFolderError
-from fedclust.helpers.files import Sealed, atomic_write, new_digest, replacing, sync_folder
+from fedclust.helpers.files import Sealed, atomic_write, new_digest, replacing, sync, sync_folder
 from fedclust.helpers.ops import on_host
 from fedclust.metrics import OURS, meaning
 from fedclust.metrics.accuracy import accuracy, validation_accuracy
@@ -199,7 +199,7 @@ class Recorder:
         self._flush(max(self._pending, default=-1))
         self._spill()
         file = self._opened()
-        os.fsync(file.fileno())
+        sync(file.fileno())
         self._check_there()
         seals = {f"clients/{name}": seal for name, seal in self._parts.items()}
         seals["rounds.csv"] = Sealed(file.tell(), self._written.hexdigest())

@@ -1,0 +1,44 @@
+"""Locks of files, which the system gives back however their process ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from typing import IO, Any
+
+from fedclust.helpers.files import LACKED
+
+_told = set[int]()  # file systems of which `without_locks` has spoken
+
+
+def lock(file: IO[Any], *, wait: bool = False) -> bool:
+    """Take the lock of an open file; it is held until the file is closed.
+
+    Args:
+        file: opened for writing, as NFS asks.
+        wait: until whoever has it gives it back.
+
+    Returns:
+        Whether there is such a lock; False where the file system has none.
+
+    Raises:
+        BlockingIOError: when another process has it.
+        OSError: for any other reason.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno not in (*LACKED, errno.ENOLCK):
+            raise
+        return False
+    return True
+
+
+def without_locks(file: IO[Any]) -> list[str]:
+    """What a person must know where `lock` returned False: a line, once for a file system."""
+    device = os.fstat(file.fileno()).st_dev
+    if device in _told:
+        return []
+    _told.add(device)
+    return ["this file system has no locks: do not start the same job twice at once"]

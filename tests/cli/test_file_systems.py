@@ -1,0 +1,113 @@
+"""File systems that lack a call: Windows drives in WSL, sshfs, Lustre and NFS without locks."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from cli.conftest import Finished
+from fedclust.helpers import locks
+from fedclust.helpers.files import atomic_write, sync
+
+JOB = (
+    *("partition=iid", "partition.num_clients=4", "partition.examples_per_client=20"),
+    *("model=linear", "solver.epochs=1", "solver.batch_size=null", "threads=1", "device=cpu"),
+    *("engine=loop", "rounds=2", "progress=false", "name=here"),
+)
+LINE = "this file system has no locks: do not start the same job twice at once"
+
+
+def lacking(monkeypatch: pytest.MonkeyPatch, call: str, number: int) -> None:
+    """From now on a call of the system fails as where there is none."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    if call == "flock":
+        monkeypatch.setattr(fcntl, "flock", fail)
+        monkeypatch.setattr(locks, "_told", set[int]())
+    elif call == "chmod":
+        monkeypatch.setattr(os, "chmod", fail)
+    else:
+        plain = os.fsync
+
+        def fsync(descriptor: int) -> None:
+            if call == "fsync" or stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                fail()
+            plain(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+
+CALLS = {
+    "chmod": ("chmod", errno.EPERM),
+    "fsync of a folder": ("fsync of a folder", errno.EINVAL),
+    "fsync": ("fsync", errno.ENOTSUP),
+    "flock": ("flock", errno.ENOSYS),
+    "flock of NFS": ("flock", errno.ENOLCK),
+    "flock of Lustre": ("flock", errno.EOPNOTSUPP),
+}
+COMMANDS = {
+    "run": ("run", "algorithm=fedavg", *JOB),
+    "sweep": ("run", "-m", "algorithm=fedavg,local", *JOB),
+    "tune": ("tune", "algorithm=fedprox", *JOB, "trials=2", "tuning_seeds=[7]", "report=null"),
+}
+
+
+def results(folder: Path) -> list[pd.DataFrame]:
+    """The numbers of every job below a folder, the seconds apart."""
+    read = [pd.read_csv(file) for file in sorted(folder.rglob("rounds.csv"))]
+    return [one[one["metric"] != "seconds"].reset_index(drop=True) for one in read]
+
+
+@pytest.mark.parametrize("lack", CALLS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_job_runs_and_is_continued_without(
+    lack: str,
+    command: str,
+    fedclust: Callable[..., Finished],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lacking(monkeypatch, *CALLS[lack])
+    ended = fedclust(*COMMANDS[command])
+    assert ended.status == 0, ended
+    assert ended.err.count(LINE) == (lack.startswith("flock")), ended.err
+    assert results(tmp_path / "outputs")
+    assert fedclust(*COMMANDS[command]).status == 0
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("call", ["chmod", "fsync", "flock"])
+def test_a_broken_disk_is_not_one_that_lacks_a_call(
+    call: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking(monkeypatch, call, number)
+    with pytest.raises(OSError, match=os.strerror(number)), (tmp_path / "x").open("wb") as file:
+        locks.lock(file)
+        sync(file.fileno())
+        atomic_write(tmp_path / "y", "")
+
+
+def test_a_lock_that_somebody_has_is_no_missing_one(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("wb") as first, (tmp_path / "x").open("wb") as second:
+        assert locks.lock(first)
+        with pytest.raises(BlockingIOError):
+            locks.lock(second)
+
+
+def test_of_a_file_system_without_locks_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_told", set[int]())
+    with (tmp_path / "x").open("wb") as file:
+        assert locks.without_locks(file) == [LINE]
+        assert locks.without_locks(file) == []

@@ -438,8 +438,8 @@ class _Search:
         from fedclust.tuning.search import next_batch, num_untried
 
         about = self._about()
-        settings, seeds = num_settings(self.space, self.default), len(about["seeds"])
-        most = wanted if settings is None else min(wanted, settings)
+        finite, seeds = num_settings(self.space, self.default), len(about["seeds"])
+        most = wanted if finite is None else min(wanted, finite)
         sizes = counted(most, "trial"), counted(seeds, "seed"), counted(self.rounds, "round")
         line = f"{self.choices['algorithm']}: {' Ã '.join(sizes)}, over {', '.join(self.space)}"
         console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -377,8 +377,7 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     allowed = (
         ["auto", "cpu"] + (["cuda"] if available else []) + [f"cuda:{i}" for i in range(available)]
     )
-    gpu = "; a GPU is called cuda" if name.startswith("gpu") else ""
-    require(name in allowed, "device", name, f"one of {', '.join(allowed)} on this machine{gpu}")
+    require(name in allowed, "device", name, f"one of {', '.join(allowed)} on this machine")
     return torch.device("cuda:0" if name == "cuda" else name)
 
 

@@ -18,6 +18,7 @@ one entry here, and no other file is touched.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -141,6 +142,11 @@ def _is_inside(name: object) -> bool:
     return inside and str(path).isprintable()
 
 
+_A_DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,4})?")
+DEVICE = Check(
+    "auto, cpu, cuda or cuda:N; a GPU is called cuda",
+    lambda v: isinstance(v, str) and _A_DEVICE.fullmatch(v) is not None,
+)
 NAME = Check("a folder below outputs/ without line breaks, as in name=mine", _is_inside)
 
 
@@ -223,7 +229,7 @@ class RunConfig:
         False, "means", "keep what is said of every test example at the end", named=True
     )
     engine: str = key("auto", "means", "auto | fused | vmap | loop", one_of(ENGINES))
-    device: str = key("auto", "means", "auto | cpu | cuda | cuda:N")
+    device: str = key("auto", "means", "auto | cpu | cuda | cuda:N", DEVICE)
     precision: str = key(
         "highest",
         "setting",

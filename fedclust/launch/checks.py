@@ -66,7 +66,10 @@ def check_choices(overrides: Sequence[str], own: Path | None) -> None:
         require(bool(given), key, override.get_value_string(), f"{_GLOB}; none matches")
         for choice in given:
             named = isinstance(choice, str) and ".." not in choice.split("/")
-            require(named, key, choice, f"a choice that `fedclust list {key}` shows")
+            allowed = f"a choice that `fedclust list {key}` shows"
+            if isinstance(choice, list) and all(isinstance(one, str) for one in choice):
+                allowed = f"-m {key}={','.join(choice)} runs them all"
+            require(named, key, choice, allowed)
 
 
 def check_tuned(

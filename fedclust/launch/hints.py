@@ -25,6 +25,29 @@ HYDRAS = (HydraException, OmegaConfBaseException)
 _NO_KEY = re.compile(r"Could not override '([^']+)'")
 _OWN = re.compile(r"ConfigError raised while resolving interpolation: (.*?)(?: full_key: .*)?$")
 _SEVERAL = re.compile(r"^(?:Ambiguous value for argument|Sweep parameters) '([^=]+)=(.*?)' (1\.)?")
+# what other programs and papers call a key, in small letters, by its last part here
+_ALSO = {
+    **dict.fromkeys(("learning_rate", "local_lr", "client_lr", "eta"), "lr"),
+    **dict.fromkeys(("batch", "bs", "batchsize", "local_bs", "local_batch_size"), "batch_size"),
+    **dict.fromkeys(("local_epochs", "local_ep", "epoch", "e"), "epochs"),
+    **dict.fromkeys(("local_steps", "local_iterations"), "steps"),
+    **dict.fromkeys(("wd", "l2"), "weight_decay"),
+    "mu": "proximal",
+    **dict.fromkeys(("n_clients", "num_users", "clients", "n"), "num_clients"),
+    **dict.fromkeys(
+        ("num_rounds", "global_rounds", "communication_rounds", "comm_round"), "rounds"
+    ),
+    **dict.fromkeys(("num_global_iters", "t"), "rounds"),
+    **dict.fromkeys(("k", "n_clusters", "clusters"), "num_clusters"),
+    **dict.fromkeys(("client_fraction", "frac", "fraction_fit"), "participation"),
+    **dict.fromkeys(("join_ratio", "c"), "participation"),
+    **dict.fromkeys(("seed", "random_seed"), "seeds"),
+    **dict.fromkeys(("gpu", "gpus", "cuda"), "device"),
+    **dict.fromkeys(("optimizer", "optimiser"), "solver"),
+    **dict.fromkeys(("method", "strategy"), "algorithm"),
+    **dict.fromkeys(("data", "data_name"), "dataset"),
+}
+_FEW = 8  # choices of a group that a line names
 # what Hydra's grammar says of text that stands in no quotes
 _UNREAD = ("token recognition error", "no viable alternative", "mismatched input", "extraneous inp")
 
@@ -121,10 +144,12 @@ def _no_choice(line: str, arguments: Sequence[str]) -> str:
     inside = [one for one in known if one.startswith(f"{name}/")]
     if inside:
         return f"there is no {choice[1]}; there are {', '.join(inside)}"
-    meant = did_you_mean(name, known)
+    begin = [one for one in known if name and one.startswith(name)]
+    several = f"did you mean {' or '.join(begin)}?" if 1 < len(begin) < 4 else ""
+    meant = several or did_you_mean(name, known)
     rest = (
         f"it has {', '.join(known)}"
-        if parts[0] == "hydra"
+        if parts[0] == "hydra" or len(known) <= _FEW
         else f"`fedclust list {group}` shows all"
     )
     return f"there is no {choice[1]}; {meant and meant + ' '}{rest}"
@@ -161,6 +186,15 @@ def _meant_among(there: Sequence[str], key: str) -> str:
         return f"did you mean {top}@{used[0]}=…?" if used else "nothing chosen here uses one"
     last = key.rpartition(".")[2]
     parent = key.removesuffix(last)
+    if also := _ALSO.get(last.lower()):
+        named = [one for one in there if one.rpartition(".")[2] == also and one[:6] != "hydra."]
+        if below:
+            named = [one for one in named if one.startswith(f"{top}.")]
+        named = [one for one in (f"{parent}{also}",) if one in named] or named[:3]
+        if named:
+            return f"did you mean {' or '.join(named)}?"
+    if last == "alpha" and not any(one.endswith(".alpha") for one in there):
+        return "did you mean partition=dirichlet partition.alpha=…?"
     beside = [one for one in there if one.startswith(parent) and "." not in one[len(parent) :]]
     elsewhere = [one for one in there if one.rpartition(".")[2] == last and one[:6] != "hydra."]
     if not below and not elsewhere and (meant := did_you_mean(top, known)):
